@@ -1,7 +1,8 @@
-// The buffer protocol is asked first, since that is quickest for NumPy (0.2 us). Objects without it are asked for DLPack:
-// by the C function table of their type where it has one (torch: 0.1 us against 4 us for the Python method), else by
-// __dlpack__. That gives a null pointer for a tensor that holds others. Arrays of ml_dtypes' bfloat16 and 8-bit
-// floats have a buffer without a format; their dtype's name tells what they hold.
+// The buffer protocol comes first, because it is fastest for NumPy (0.2 us). Objects without it are read through
+// DLPack: through the C function table of their type if it has one (torch: 0.1 us instead of 4 us for the Python
+// method), else through __dlpack__. DLPack gives a null pointer for a tensor that wraps other tensors. Arrays of
+// ml_dtypes' bfloat16 and 8-bit floats have a buffer without a format; the name of their dtype identifies the element
+// type.
 #include "array.hpp"
 
 #include <algorithm>
@@ -15,9 +16,9 @@ namespace accord::python {
 namespace {
 
 constexpr std::uint64_t kDlpackReadOnly = 1;
-constexpr int kDlpackDefaultStream = 1;  ///< of CUDA
+constexpr int kDlpackDefaultStream = 1;  ///< CUDA's default stream
 
-/// "int8, int16, ... and bool".
+/// Returns "int8, int16, ... and bool".
 std::string all_dtypes() {
   std::string names;
   for (int i = 0; i < kDTypeCount; ++i) {
@@ -33,7 +34,7 @@ std::string text(std::string_view argument, std::string_view what) {
 
 [[noreturn]] void raise_type(const std::string& message) { throw nb::type_error(message.c_str()); }
 
-/// The error that Python has set, as one line (torch appends stack traces); clears it.
+/// Returns the error that Python has set, as one line (torch appends stack traces), and clears it.
 std::string take_error() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -53,7 +54,7 @@ std::string take_error() {
 
 std::string class_name(nb::handle object) { return nb::type_name(object.type()).c_str(); }
 
-/// What an element is by the buffer protocol: a dtype of accord's, or only a width.
+/// An element according to the buffer protocol: a dtype of accord, or only a width.
 struct Element {
   std::optional<DType> dtype;
   std::string name;
@@ -61,7 +62,7 @@ struct Element {
 
 Element element_of(DType dtype) { return {dtype, std::string(to_string(dtype))}; }
 
-/// C's names for integers ("l" for long) have other widths on other machines, so that the width decides.
+/// C's names for integers ("l" for long) have different widths on different machines, so the width decides.
 std::optional<DType> integer_dtype(bool is_signed, Py_ssize_t width) {
   switch (width) {
     case 1: return is_signed ? DType::kInt8 : DType::kUInt8;
@@ -113,14 +114,14 @@ Element element_of_dlpack(nb::dlpack::dtype dtype) {
   return {std::nullopt, kind + std::to_string(dtype.bits)};
 }
 
-/// A dtype that has no letter in the buffer protocol, by the name that ml_dtypes gives it.
+/// Returns the dtype with this ml_dtypes name, if it is one that has no letter in the buffer protocol.
 std::optional<DType> without_format(std::string_view name) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat8E4M3FN, DType::kFloat8E5M2})
     if (name == to_string(dtype)) return dtype;
   return std::nullopt;
 }
 
-/// Settles what `bytes` of memory hold: the elements themselves, or `asked` laid over them.
+/// Determines the elements in `bytes` of memory: those of the array itself, or of type `asked` laid over them.
 Buffer settle(void* data, std::size_t bytes, std::size_t width, const Element& element, std::optional<DType> asked,
               std::string_view argument) {
   if (!asked) {
@@ -158,8 +159,8 @@ bool lacks_data(const nb::dlpack::dltensor& tensor) {
                     " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
 }
 
-/// Waits for the result of a functional collective and gives the tensor that it holds. Refuses other tensors without
-/// memory.
+/// Waits for the result of a functional collective and returns the tensor that it holds. Rejects other tensors
+/// without memory.
 nb::object held_tensor(nb::handle object, std::string_view argument) {
   if (!nb::hasattr(object, "trigger_wait")) raise_without_memory(object, argument);
   return object.attr("trigger_wait")();
@@ -177,14 +178,14 @@ bool is_row_major(const nb::dlpack::dltensor& tensor) {
   return dense;
 }
 
-/// torch conjugates and negates some views when they are read only, and its C table gives their memory all the same. Dense ones are
-/// those of complex numbers, x.conj(), and a single element of x.conj().imag.
+/// torch conjugates and negates some views lazily, when they are read, but its C table still returns their memory.
+/// Among dense tensors these are complex ones, x.conj(), and a single element of x.conj().imag.
 void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::string_view argument) {
   const bool is_complex = tensor.dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Complex);
   const bool is_one = std::all_of(tensor.shape, tensor.shape + tensor.ndim, [](std::int64_t n) { return n == 1; });
   if (!is_complex && !is_one) return;
   const nb::object pending = nb::steal(PyObject_CallMethod(object.ptr(), is_complex ? "is_conj" : "is_neg", nullptr));
-  if (!pending.is_valid()) return PyErr_Clear();  // not of torch
+  if (!pending.is_valid()) return PyErr_Clear();  // not a torch tensor
   if (pending.ptr() == Py_True)
     raise_invalid(text(argument, is_complex ? "is conjugated only when it is read; pass tensor.resolve_conj()"
                                             : "is negated only when it is read; pass tensor.resolve_neg()"));
@@ -293,7 +294,7 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory
       capsule = object.attr("__dlpack__")(**of_version_1);
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_TypeError)) throw;
-      capsule = object.attr("__dlpack__")(**options);  // a producer from before DLPack 1.0
+      capsule = object.attr("__dlpack__")(**options);  // a producer older than DLPack 1.0
     }
   } catch (nb::python_error& error) {
     error.restore();

@@ -1,5 +1,5 @@
 #pragma once
-// The memory of Python objects as accord's buffers: looked at where it lies, never copied.
+// The memory of Python objects as accord's buffers: used in place, never copied.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -16,14 +16,14 @@ namespace accord::python {
 namespace nb = nanobind;
 
 enum class Access : std::uint8_t { kRead, kWrite };
-/// What memory a call can use.
+/// The memory that a call can use.
 enum class Memory : std::uint8_t {
   kCpu,
-  kAnyDevice,      ///< where the caller orders streams
-  kOrderedDevice,  ///< where stream() is behind what the array's owner has under way
+  kAnyDevice,      ///< if the caller orders streams
+  kOrderedDevice,  ///< if stream() is ordered after the pending work of the array's owner
 };
 
-/// DLPack's structure that owns a tensor, as its versions since 1.0 lay it out.
+/// DLPack's structure that owns a tensor, in the layout of its versions from 1.0 on.
 struct DlpackVersioned {
   std::uint32_t major;
   std::uint32_t minor;
@@ -42,13 +42,15 @@ struct DlpackUnversioned {
 
 struct DlpackExchange;
 
-/// One array argument of a call: an object with the buffer protocol (NumPy arrays, bytearray, memoryview, array.array) or
-/// with DLPack (torch tensors). Holds the object's memory in place while it lives. REQUIRES: the GIL, also at the end.
+/// One array argument of a call: an object with the buffer protocol (NumPy arrays, bytearray, memoryview,
+/// array.array) or with DLPack (torch tensors). Holds the object's memory in place while it lives. REQUIRES: the GIL,
+/// also for destruction.
 ///
-/// Throws, naming `argument`: TypeError for an object that is no array or has no dtype of accord's, InvalidArgument for an
-/// array that is not contiguous, not writable (kWrite) or not in native byte order, Unsupported for one on a device (kCpu: on any; kAnyDevice: on
-/// one that is no CUDA device).
-/// `dtype` ("bfloat16" over uint16, "float8_e5m2" over uint8, any over bytes) reads its memory as that type, of the same width.
+/// Throws, naming `argument`: TypeError for an object that is not an array or does not have a dtype of accord;
+/// InvalidArgument for an array that is not contiguous, not writable (kWrite) or not in native byte order;
+/// Unsupported for an array on a device (kCpu: on any device; kAnyDevice: on one that is not a CUDA device). `dtype`
+/// ("bfloat16" over uint16, "float8_e5m2" over uint8, any over bytes) reads its memory as that type, of the same
+/// width.
 class ArrayView {
  public:
   ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype = std::nullopt,
@@ -59,7 +61,7 @@ class ArrayView {
 
   const Buffer& buffer() const { return buffer_; }
   std::vector<std::int64_t> shape() const;
-  /// Of kOrderedDevice, on a GPU: a stream of it, in which the memory is ready; null is its default one.
+  /// For kOrderedDevice, on a GPU: a stream in which the memory is ready; null is the GPU's default stream.
   Stream stream() const { return stream_; }
 
  private:
@@ -68,7 +70,7 @@ class ArrayView {
   void find_stream(const DlpackExchange& exchange, std::string_view argument);
   void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
                    std::optional<DType> dtype, Memory memory);
-  /// Elements, but no memory.
+  /// True if it has elements, but no memory.
   bool lacks_memory() const;
   void release();
 
@@ -79,11 +81,11 @@ class ArrayView {
   DlpackUnversioned* unversioned_ = nullptr;
 };
 
-/// The buffer-protocol format of a dtype ("f" for float32), null if it has none (bfloat16 and 8-bit floats).
+/// Returns the buffer-protocol format of a dtype ("f" for float32), null if it has none (bfloat16 and 8-bit floats).
 const char* buffer_format(DType dtype);
 nb::dlpack::dtype dlpack_dtype(DType dtype);
 
-/// None or a dtype's name.
+/// Reads None or a dtype's name.
 std::optional<DType> dtype_argument(nb::handle name);
 
 }  // namespace accord::python

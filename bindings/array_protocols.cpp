@@ -1,5 +1,6 @@
-// NumPy takes the memory by the buffer protocol, torch and others by DLPack. bfloat16 and 8-bit floats have no buffer format, so
-// NumPy is told to go by torch or ml_dtypes instead of being given something else in silence.
+// NumPy reads the memory through the buffer protocol, torch and others through DLPack. bfloat16 and 8-bit floats have
+// no buffer format, so NumPy gets an error that points to torch or ml_dtypes instead of silently getting something
+// else.
 #include "array_protocols.hpp"
 
 #include <nanobind/ndarray.h>

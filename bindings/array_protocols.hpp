@@ -1,5 +1,6 @@
 #pragma once
-// Memory of accord's as arrays that others understand: by the buffer protocol, by DLPack, as NumPy's.
+// Exports accord's memory as arrays for other libraries: through the buffer protocol, through DLPack, as NumPy
+// arrays.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,7 +20,7 @@ namespace nb = nanobind;
 /// A row-major array over memory that a Python object keeps in place.
 class ArrayMemory {
  public:
-  /// `access`: what consumers may do.
+  /// `access`: the access that consumers have.
   ArrayMemory(void* data, DType dtype, std::vector<std::int64_t> shape, Access access);
 
   DType dtype() const { return dtype_; }
@@ -27,16 +28,17 @@ class ArrayMemory {
   std::size_t bytes() const { return bytes_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
 
-  /// bf_getbuffer of `self`, which owns the memory: it is held while the view is. REQUIRES: this lives as long as `self`.
+  /// Implements bf_getbuffer of `self`, which owns the memory: it is held as long as the view. REQUIRES: this lives
+  /// as long as `self`.
   int give_buffer(PyObject* self, Py_buffer* view, int flags) noexcept;
-  /// `self.__dlpack__(**options)`.
+  /// Implements `self.__dlpack__(**options)`.
   nb::object give_dlpack(nb::handle self, const nb::kwargs& options) const;
-  /// `self.__array__(dtype, copy)`.
+  /// Implements `self.__array__(dtype, copy)`.
   nb::object give_numpy(nb::handle self, nb::handle dtype, nb::handle copy) const;
   nb::tuple shape_tuple() const;
-  /// Of the first dimension; TypeError without one.
+  /// Extent of the first dimension; TypeError without dimensions.
   Py_ssize_t length() const;
-  /// "<accord.WindowArray float32 (3, 4)>".
+  /// Returns "<accord.WindowArray float32 (3, 4)>", for example.
   std::string repr(std::string_view type) const;
 
  private:
@@ -45,19 +47,19 @@ class ArrayMemory {
   Access access_;
   std::vector<std::int64_t> shape_;
   std::size_t bytes_;
-  // As the buffer protocol gives them: elements and bytes.
+  // In the buffer protocol's units: elements and bytes.
   std::vector<Py_ssize_t> extents_;
   std::vector<Py_ssize_t> strides_;
 };
 
-/// Gives `array` what all arrays of accord's have. `describe`: the memory of a T; `memory_of`: that of a handle to one, which may
-/// refuse to be looked at.
+/// Adds the methods that all arrays of accord have to `array`. `describe` returns the memory of a T; `memory_of`
+/// returns that of a handle to one, and may reject access.
 template <typename T, typename Describe, typename MemoryOf>
 void def_array_protocols(nb::class_<T>& array, const char* name, Describe describe, MemoryOf memory_of) {
   array
       .def_prop_ro(
           "shape", [describe](T& self) { return describe(self).shape_tuple(); },
-          nb::sig("def shape(self) -> tuple[int, ...]"), "The extents, row-major.")
+          nb::sig("def shape(self) -> tuple[int, ...]"), "Extents of the dimensions, row-major.")
       .def_prop_ro(
           "dtype", [describe](T& self) { return std::string(to_string(describe(self).dtype())); },
           "The dtype's name, such as \"float32\".")

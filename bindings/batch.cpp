@@ -20,7 +20,7 @@ std::vector<Call> calls_of(const HeldArguments& held) {
   return calls;
 }
 
-/// What `start` gives, which it does without the GIL.
+/// Returns the result of `start`, which runs without the GIL.
 template <typename Start>
 WorkHandle started(Start start, HeldArguments held) {
   std::optional<Work> work;
@@ -80,31 +80,33 @@ PreparedHandle Batch::prepare(nb::handle timeout, nb::handle stream) {
 
 nb::class_<Batch> bind_batch(nb::module_& module, nb::class_<CommunicatorHandle>& communicator) {
   nb::class_<PreparedHandle>(module, "Prepared",
-                             R"(Calls that were checked once and run many times; Batch.prepare() gives it.
+                             R"(Calls that are checked once and run many times. Created by Batch.prepare().
 
-Holds its arrays in place. It may be started again before the last start has ended: its calls run in order then.)")
-      .def("run", &PreparedHandle::run, "Runs the calls to the end of all.")
+Holds its arrays in place. It may be started again before the last start has ended; its calls then run in order.)")
+      .def("run", &PreparedHandle::run, "Runs the calls and returns when all have ended.")
       .def("start", &PreparedHandle::start, nb::sig("def start(self) -> Work"),
-           "Starts the calls and leaves them to go on; the Work ends when all have.");
+           "Starts the calls and returns at once. The Work ends when all of them have.");
   nb::class_<Batch> batch(
       module, "Batch",
-      R"(Calls of one communicator that are listed first and then run together; Communicator.batch() gives one.
+      R"(Calls of one communicator that are added first and then run at once. Created by Communicator.batch().
 
-Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
-of the list. As a context manager it runs them at the end; if the block raises, it forgets them. run(), start() and prepare() empty it.)");
+Messages to and from any ranks are in flight at the same time, so ranks may add theirs in any order. Collectives run
+one after the other in the order in which they were added. As a context manager, it runs the calls at the end of the
+block, and discards them if the block raises. run(), start() and prepare() empty it.)");
   const auto timeout = nb::arg("timeout") = nb::none();
   const auto stream = nb::arg("stream") = nb::none();
   batch
       .def("run", &Batch::run, timeout, stream,
            nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-           "Runs the calls to the end of all. Raises for the first in the list that failed; none begins if one is "
-           "wrong.")
+           "Runs the calls and returns when all have ended. Raises the error of the first call in the list that "
+           "failed. If one call is invalid, none begins.")
       .def("start", &Batch::start, timeout, stream,
            nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Work"),
-           "Starts the calls and leaves them to go on; the Work ends when all have.")
+           "Starts the calls and returns at once. The Work ends when all of them have.")
       .def("prepare", &Batch::prepare, timeout, stream,
            nb::sig("def prepare(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Prepared"),
-           "Checks the calls, to be run as often as they are wanted. What they were listed with is read now.")
+           "Checks the calls; the Prepared may then be run any number of times. Counts of parts, factors and options "
+           "are read now.")
       .def("__len__", &Batch::size)
       .def("__enter__", [](nb::object self) { return self; })
       .def(
@@ -118,7 +120,7 @@ of the list. As a context manager it runs them at the end; if the block raises, 
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
   communicator.def(
       "batch", [](nb::object self) { return Batch(std::move(self)); }, nb::sig("def batch(self) -> Batch"),
-      "Calls that are listed first and then run together.");
+      "Creates an empty Batch, for calls that are added first and then run at once.");
   return batch;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// accord.Batch and accord.Prepared: several calls that run together, at once or as often as they are wanted.
+// accord.Batch and accord.Prepared: several calls that run together, once or repeatedly.
 
 #include <nanobind/nanobind.h>
 
@@ -15,7 +15,7 @@
 
 namespace accord::python {
 
-/// Calls that were checked, and their arrays, which each of its works holds as well.
+/// Checked calls and their arrays, which each of its works holds as well.
 class PreparedHandle {
  public:
   PreparedHandle(Communicator communicator, Prepared prepared, HeldArguments arguments)
@@ -30,7 +30,7 @@ class PreparedHandle {
   HeldArguments arguments_;
 };
 
-/// Calls that were listed and not run yet; run(), start(), prepare() and clear() empty it.
+/// Calls that have been listed and not run yet; run(), start(), prepare() and clear() empty it.
 class Batch {
  public:
   /// `communicator`: a Python Communicator.
@@ -51,7 +51,7 @@ class Batch {
   HeldArguments arguments_;
 };
 
-/// Adds both classes, and Communicator.batch(); the batch's methods for the calls are added by bind_calls().
+/// Adds both classes and Communicator.batch(). bind_calls() adds the batch's methods for the calls.
 nb::class_<Batch> bind_batch(nb::module_& module, nb::class_<CommunicatorHandle>& communicator);
 
 }  // namespace accord::python

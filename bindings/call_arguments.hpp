@@ -1,5 +1,5 @@
 #pragma once
-// The arguments of a call, as Python gives them.
+// The arguments of a call from Python.
 
 #include <nanobind/nanobind.h>
 
@@ -17,10 +17,10 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// A call as Python made it: what to do, and the arrays in whose memory it is done, which are held in place while this lives.
+/// A call from Python: the operation, and the arrays whose memory it uses, which are held in place while this lives.
 class CallArguments {
  public:
-  /// What every call takes besides, or None.
+  /// Arguments that every call also takes, or None.
   struct ByName {
     nb::handle timeout = Py_None;
     nb::handle dtype = Py_None;   ///< of all arrays, see ArrayView
@@ -28,14 +28,15 @@ class CallArguments {
   };
   explicit CallArguments(const ByName& by_name);
 
-  /// Each gives the memory of an array; for None nothing is held, and the buffer is empty.
+  /// Each returns the memory of an array. For None nothing is held and the buffer is empty.
   Buffer input(nb::handle array, std::string_view argument, Access access = Access::kRead);
   Buffer output(nb::handle array, std::string_view argument);
-  /// The counts of the parts of input or output, a sequence of integers; None gives none. InvalidArgument names `argument`.
+  /// Read the counts of the parts of input or output, a sequence of integers; None gives none. InvalidArgument names
+  /// `argument`.
   std::span<const std::size_t> input_counts(nb::handle counts, std::string_view argument);
   std::span<const std::size_t> output_counts(nb::handle counts, std::string_view argument);
-  /// The reduction of that name. `factor`: of premul_sum, a number or an array of one element; None for all others, else
-  /// InvalidArgument.
+  /// Returns the reduction of that name. `factor`: a number or an array of one element for premul_sum, and None for
+  /// all other reductions, else InvalidArgument.
   Reduction reduction(std::string_view op, nb::handle factor);
 
   Call call;
@@ -50,7 +51,7 @@ class CallArguments {
   std::vector<std::size_t> output_counts_;
 };
 
-/// Those of one operation, or of several that run together.
+/// The arguments of one operation, or of several that run together.
 using HeldArguments = std::vector<std::shared_ptr<const CallArguments>>;
 
 }  // namespace accord::python

@@ -1,4 +1,4 @@
-// How communicators come and go; their calls are in communicator_calls.cpp.
+// Creation and closing of communicators; their calls are in communicator_calls.cpp.
 #include "communicator.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -208,19 +208,22 @@ void bind_communicator(nb::module_& module) {
   const auto only = nb::kw_only();
   nb::class_<CommunicatorHandle> communicator(
       module, "Communicator", nb::is_weak_referenceable(),
-      R"(A group of ranks that compute together. Made by create(), from_environment() or split().
+      R"(A group of ranks that compute together. Created by create(), from_environment() or split().
 
-Any thread may call any method; calls on one communicator run in the order they were made. Arrays are whatever has
-the buffer protocol (NumPy arrays, array.array, bytearray, memoryview) or DLPack (torch tensors) on the CPU; they are
-used where they lie and must be contiguous. dtypes: int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,
-float8_e4m3fn, float8_e5m2, complex64, complex128, bool; with dtype="bfloat16" an array of uint16, or of bytes, is read
-as that type. Timeouts are seconds (or a timedelta); None
-is the communicator's own.
+Any thread may call any method. Calls on one communicator run in the order in which they were made.
 
-Failure is sticky: the first one (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later
-call with an exception that names the ranks at fault: PeerLost, Timeout, Mismatch, Aborted. Nothing hangs. Ctrl-C
-during a call aborts the communicator (the ranks are out of step then) and raises KeyboardInterrupt; during
-Work.wait() the operation goes on. As a context manager it closes at the end, and aborts if the block raised.)");
+Arrays are objects with the buffer protocol (NumPy arrays, array.array, bytearray, memoryview) or DLPack (torch
+tensors). They are used in place and must be contiguous. dtypes: int8 to int64, uint8 to uint64, float16, bfloat16,
+float32, float64, float8_e4m3fn, float8_e5m2, complex64, complex128, bool. With dtype="bfloat16", an array of uint16
+or of bytes is read as that type. Arrays may be on the CPU or, for calls and device_window(), on a GPU (docs/gpu.md).
+
+Timeouts are seconds (or a timedelta); None stands for the communicator's own.
+
+Failure is sticky: the first failure (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and
+later call with an exception that names the ranks at fault: PeerLost, Timeout, Mismatch, Aborted. Nothing hangs.
+Ctrl-C during a call aborts the communicator, because the ranks are out of step then, and raises KeyboardInterrupt;
+during Work.wait() the operation continues. As a context manager, it closes at the end of the block, and aborts if the
+block raised.)");
   communicator
       .def_static(
           "create", &create_communicator, nb::arg("store"), nb::arg("rank"), nb::arg("size"), only,
@@ -228,111 +231,129 @@ Work.wait() the operation goes on. As a context manager it closes at the end, an
           nb::arg("hints") = "",
           nb::sig("def create(store: Store | accord._arrays.StoreLike, rank: int, size: int, *, " ACCORD_MAKE_SIG
                   ") -> Communicator"),
-          R"(Joins rank `rank` of `size` that meet in `store` under `name`. Collective: returns when all have come.
+          R"(Joins, as rank `rank` of `size`, the group that meets in `store` under `name`.
 
-timeout: for this and, by default, for each call; ACCORD_TIMEOUT, or 5 minutes, if None. transport: "auto", "inproc"
-or "shm"; ACCORD_TRANSPORT, or "auto", if None. select: overrides the selection of plans. hints:
-"wait=yield,slot_bytes=64k", for this group in place of what the environment says; docs/communicator.md lists them. Raises Timeout,
-naming the ranks that did not come, and Mismatch if ranks disagree on the size or the options.)")
-      .def_static(
-          "from_environment", &from_environment, only, nb::arg("name") = "world", timeout,
-          nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
-          nb::sig("def from_environment(*, " ACCORD_MAKE_SIG ") -> Communicator"),
-          R"(The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the
-variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
+Collective: returns once all ranks have arrived.
+
+timeout: for creation and, by default, for each call; None: ACCORD_TIMEOUT, or 5 minutes.
+transport: "auto", "inproc", "shm" or "ucx"; None: ACCORD_TRANSPORT, or "auto".
+select: rules for selecting plans, after those of ACCORD_SELECT.
+hints: settings of this group, such as "wait=yield,slot_bytes=64k", in place of those that the environment makes for
+all groups; docs/communicator.md lists them.
+
+Raises Timeout, which names the missing ranks, and Mismatch if ranks disagree on the size or options.)")
+      .def_static("from_environment", &from_environment, only, nb::arg("name") = "world", timeout,
+                  nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
+                  nb::sig("def from_environment(*, " ACCORD_MAKE_SIG ") -> Communicator"),
+                  R"(Creates a communicator from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+
+These are set by accord run, by torchrun or by hand. Without them, the variables of Open MPI, PMI or Slurm are used.
+Without any of those, creates a group of one rank. The arguments and errors are those of create().)")
       .def_prop_ro(
-          "rank", [](CommunicatorHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+          "rank", [](CommunicatorHandle& self) { return self.use().rank(); }, "This process's rank, counted from 0.")
       .def_prop_ro(
-          "size", [](CommunicatorHandle& self) { return self.use().size(); }, "How many ranks there are.")
+          "size", [](CommunicatorHandle& self) { return self.use().size(); }, "The number of ranks.")
       .def_prop_ro(
-          "name", [](CommunicatorHandle& self) { return self.use().name(); }, "The name that errors give.")
+          "name", [](CommunicatorHandle& self) { return self.use().name(); }, "The name that appears in errors.")
       .def_prop_ro("state", &state, nb::sig("def state(self) -> typing.Literal['ready', 'failed', 'closed']"),
                    "\"ready\", \"failed\" or \"closed\".")
-      .def(
-          "gone", &gone,
-          R"(The ranks that have died (known within a second) or closed, in the order in which this one learnt of it, also after a
-failure; none once this one has closed.)")
+      .def("gone", &gone,
+           R"(Returns the ranks that have died (known within a second) or closed.
+
+They are in the order in which this rank learned of it. Also works after a failure; returns none once this rank has
+closed.)")
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0, nb::arg("name") = nb::none(), only, timeout,
            nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
            nb::sig("def split(self, color: int, key: int = 0, name: str | None = None, "
                    "*, " ACCORD_TIMEOUT_SIG
                    ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator | None"),
-           R"(Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one.
+           R"(Creates a new communicator for each set of ranks with the same `color`, ordered by (`key`, rank).
 
-A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given. What is left open is
-inherited, and `select` comes after this one's. It lives on its own. Raises Mismatch, naming the rank, if another of it has other
-rules or options, and PeerLost, naming those that were refused or died.)")
+Collective over this communicator; a rank with a negative color joins none and gets None. The new communicator is
+independent. Its name is this one's and the color ("world/1") unless `name` is given. Options that are not given are
+inherited; `select` is appended to this one's. Raises Mismatch, which names the rank, if another rank of the new
+communicator has different rules or options, and PeerLost, which names the ranks that were rejected or died.)")
       .def("split_ranks", &split_ranks, nb::arg("ranks"), nb::arg("name") = nb::none(), only, timeout,
            nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
            nb::sig("def split_ranks(self, ranks: collections.abc.Sequence[int], name: str | None = None, "
                    "*, " ACCORD_TIMEOUT_SIG
                    ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator | None"),
-           R"(The listed ranks form a new communicator, in the order of the list, which is equal on all of them.
+           R"(Creates a new communicator of the listed ranks, in the order of the list.
 
-Only they call it, and neither the order of calls on this one nor its messages are touched. An empty list gives None. Groups that are
-in the making at the same time and have two ranks or more in common need different names; without one the name is this one's
-and the list ("world/0,2"). What is left open is inherited, and `select` comes after this one's. Raises InvalidArgument if the
-list lacks this rank, or names one twice or one that there is not; Mismatch, Timeout and PeerLost name the ranks that have another list or
-other rules, did not call, or were refused or died. After a failure they may try again.)")
-      .def(
-          "grow", &grow, nb::arg("store"), nb::arg("added"), nb::arg("name") = nb::none(), only, timeout,
-          nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
-          nb::sig("def grow(self, store: Store | accord._arrays.StoreLike, added: int, name: str | None = None, "
-                  "*, " ACCORD_TIMEOUT_SIG
-                  ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
-          R"(`added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one.
+The list must be equal on all of them. Only the listed ranks call it, and neither the order of calls on this
+communicator nor its messages are affected. With an empty list, returns None. Groups that are created at the same time
+and have two or more ranks in common need different names; the default name is this one's and the list ("world/0,2").
+Options that are not given are inherited; `select` is appended to this one's.
 
-These keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
-goes on as it is. Its name is this one's and "/grown", unless given. Raises Timeout, naming the ranks that did not come, and PeerLost, naming those that
-were refused or died.)")
-      .def_static(
-          "join", &join, nb::arg("store"), nb::arg("name"), only, timeout, nb::arg("transport") = nb::none(),
-          nb::arg("select") = "", nb::arg("hints") = "",
-          nb::sig("def join(store: Store | accord._arrays.StoreLike, name: str, *, " ACCORD_TIMEOUT_SIG
-                  ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
-          R"(Waits until a communicator grows to `name` in `store`, and joins it. Raises Timeout if none does, and PeerLost if its ranks
-gave up.)")
+Raises InvalidArgument if the list lacks this rank, repeats a rank or contains an invalid one. Mismatch, Timeout and
+PeerLost name the ranks that have a different list or different rules or options, did not call, or were rejected or
+died. After a failure the ranks may try again.)")
+      .def("grow", &grow, nb::arg("store"), nb::arg("added"), nb::arg("name") = nb::none(), only, timeout,
+           nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
+           nb::sig("def grow(self, store: Store | accord._arrays.StoreLike, added: int, name: str | None = None, "
+                   "*, " ACCORD_TIMEOUT_SIG
+                   ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
+           R"(Creates a new communicator of this one's ranks and `added` more ranks, which call join().
+
+The new ranks call join() with the same store and name. The old ranks keep their ranks; the new ones follow in the
+order of their arrival. Called by all ranks of this communicator, like a collective; this communicator itself is
+unaffected. The new one's name is this one's and "/grown" unless `name` is given. Raises Timeout, which names the
+ranks that did not arrive, and PeerLost, which names the ranks that were rejected or died.)")
+      .def_static("join", &join, nb::arg("store"), nb::arg("name"), only, timeout, nb::arg("transport") = nb::none(),
+                  nb::arg("select") = "", nb::arg("hints") = "",
+                  nb::sig("def join(store: Store | accord._arrays.StoreLike, name: str, *, " ACCORD_TIMEOUT_SIG
+                          ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
+                  R"(Waits until a communicator grows to `name` in `store`, and joins it.
+
+Raises Timeout if no communicator grew, and PeerLost if its ranks gave up.)")
       .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,
            nb::sig("def shrink(self, name: str | None = None, *, " ACCORD_TIMEOUT_SIG ") -> Communicator"),
-           R"(The ranks that are left make a new communicator, in the order of their ranks. Each of them calls it once.
+           R"(Creates a new communicator of the remaining ranks, in the order of their ranks.
 
-Whoever has died or closed is left out at once; whoever is alive and has not called it within `timeout`, then: it gets
-Aborted when it does. This communicator stays as it is and can be closed. Its name is this one's and "/shrunk", unless
-given. Needs no store.)")
+Each remaining rank calls it once. Ranks that have died or closed are left out immediately. A live rank that has not
+called within `timeout` is left out then, and gets Aborted when it does call. This communicator stays as it is and can
+be closed. The new one's name is this one's and "/shrunk" unless `name` is given. Needs no store.)")
       .def("window", &window, nb::arg("nbytes"), nb::kw_only(), timeout,
            nb::sig("def window(self, nbytes: int, *, " ACCORD_TIMEOUT_SIG ") -> Window"),
-           R"(Memory that the ranks lend each other: `nbytes` of this one, as many as each likes, 0 too. Collective.
+           R"(Creates memory that all ranks can access: this rank contributes `nbytes`. Collective.
 
-All ranks get the window, or none does, and the error names the rank that could not.)")
-      .def(
-          "device_window", &device_window, nb::arg("memory"), nb::kw_only(), nb::arg("device") = 0, timeout,
-          nb::sig(
-              "def device_window(self, memory: int | accord._arrays.ArrayLike, *, device: int = 0, " ACCORD_TIMEOUT_SIG
-              ") -> DeviceWindow"),
-          R"(Memory of a GPU that calls use where it lies: as many bytes as `memory` says, on GPU `device`, or an array of the program's own. Collective.
+Ranks may contribute different amounts, including 0. All ranks get the window, or none does, and the error names the
+rank that failed.)")
+      .def("device_window", &device_window, nb::arg("memory"), nb::kw_only(), nb::arg("device") = 0, timeout,
+           nb::sig(
+               "def device_window(self, memory: int | accord._arrays.ArrayLike, *, device: int = 0, " ACCORD_TIMEOUT_SIG
+               ") -> DeviceWindow"),
+           R"(Registers GPU memory that calls then use in place. Collective.
 
-Equally large on each rank. All ranks get the window, or none does, and the error names who could not.)")
-      .def(
-          "lend_nccl", &lend_nccl, nb::arg("pointer"), nb::sig("def lend_nccl(self, pointer: int) -> None"),
-          R"(Makes the NCCL communicator at `pointer`, an ncclComm_t of the same ranks in the same order, the one of this communicator's calls on GPUs.
+memory: the number of bytes to allocate on GPU `device`, or an array of the program's own; the same size on each rank.
 
-On all ranks, before the first such call. It stays its owner's and has to live longer than this. accord.torch.lend_nccl() takes that of a process group.)")
+All ranks get the window, or none does, and the error names the rank that failed.)")
+      .def("lend_nccl", &lend_nccl, nb::arg("pointer"), nb::sig("def lend_nccl(self, pointer: int) -> None"),
+           R"(Makes this communicator use an existing NCCL communicator for its calls on GPUs.
+
+pointer: an ncclComm_t over the same ranks in the same order.
+
+Must be called on all ranks, before the first such call. The ncclComm_t still belongs to its owner and must outlive
+this communicator. accord.torch.lend_nccl() uses the ncclComm_t of a process group.)")
       .def("abort", &abort, nb::arg("reason") = "abort() was called",
-           "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
+           "Ends every pending and later call on all ranks with Aborted and `reason`. May be called from any thread "
+           "at any time.")
       .def("close", &close_communicator,
-           "Leaves the group: later calls raise Closed; a peer that waits for this rank gets PeerLost. Idempotent.")
-      .def(
-          "dump", &dump, nb::arg("directory"), nb::sig("def dump(self, directory: str | os.PathLike[str]) -> str"),
-          R"(Writes what the flight recorder holds (this rank's last operations, and those under way) to a file in `directory`.
+           "Leaves the group: later calls raise Closed, and a peer waiting for this rank gets PeerLost. Idempotent.")
+      .def("dump", &dump, nb::arg("directory"), nb::sig("def dump(self, directory: str | os.PathLike[str]) -> str"),
+           R"(Writes the contents of the flight recorder to a file in `directory`, and returns the file's path.
 
-The directory is made if absent; the path of the file is returned, and `accord diagnose` reads the files of all ranks.
-Disturbs nothing: any thread may call it at any time, also after a failure or close().)")
+The flight recorder holds this rank's last operations and those in progress. The directory is created if absent.
+`accord diagnose` reads the files of all ranks. Disturbs nothing: any thread may call it at any time, even after a
+failure or close().)")
       .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
-           R"(What this rank has done on this communicator so far, in numbers.
+           R"(Returns what this rank has done on this communicator so far, in numbers.
 
-`by_collective`: for each collective that was called, by name, `calls` and `bytes` (of the caller's buffer; of one part where it
-is divided among the ranks); `failures`: calls that ended in an error; `waits`: calls that waited for others for tens of
-microseconds or longer; `queued`: calls that found others before them, and all that were started asynchronously or several at once.)")
+by_collective: `calls` and `bytes` of each collective that was called, by its name. The bytes are those of the
+caller's buffer or, if it is divided among the ranks, of one part.
+failures: calls that failed.
+waits: calls that waited for other ranks for tens of microseconds or longer.
+queued: calls that were queued behind others, plus all calls that were started asynchronously or in a batch.)")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", &exit, nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
       .def("__repr__", &repr);

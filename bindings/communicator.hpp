@@ -10,7 +10,7 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What a Python Communicator holds.
+/// The contents of a Python Communicator.
 struct CommunicatorHandle {
   explicit CommunicatorHandle(Communicator made) : communicator(std::move(made)) {}
   ProcessBound<Communicator> communicator;

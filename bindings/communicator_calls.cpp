@@ -1,5 +1,5 @@
-// For each call one function reads its arguments; define() makes two methods of it, one that runs the call inside an
-// InterruptScope and one that starts it and hands the arrays to its Work. Both release the GIL.
+// One function for each call reads its arguments; define() creates two methods from it, one that runs the call inside
+// an InterruptScope and one that starts it and passes the arrays to its Work. Both release the GIL.
 #include "communicator_calls.hpp"
 
 #include <memory>
@@ -132,15 +132,16 @@ struct Callers {
   nb::class_<Batch>& batch;
 };
 
-/// The annotation of a method, "def barrier(self, *, timeout: float | None = None) -> Work".
+/// Returns the annotation of a method, "def barrier(self, *, timeout: float | None = None) -> Work".
 std::string signature(const std::string& name, std::string_view parameters, std::string_view result) {
   return "def " + name + "(self, " + std::string(parameters) + ") -> " + std::string(result);
 }
 
-std::string async_documentation(const std::string& name) { return name + ", started and left to go on."; }
+std::string async_documentation(const std::string& name) { return name + ", but returns its Work at once."; }
 
-/// Adds the methods `name` and `name`_async, and `name` of a batch. `read` gets what `parameters` lists, `extra` says how nanobind
-/// passes it; the methods take a timeout and a stream (a batch has one each for all) and a dtype besides, by name.
+/// Adds the methods `name` and `name`_async, and `name` of a batch. `read` gets the arguments that `parameters`
+/// lists; `extra` tells nanobind how to pass them. The methods also take the keywords timeout, stream (a batch has
+/// one of each for all its calls) and dtype.
 template <typename... Parameters, typename... Extra>
 void define(const Callers& callers, const std::string& name,
             void (*read)(CallArguments&, const Communicator&, Parameters...), const char* parameters,
@@ -180,15 +181,15 @@ void define(const Callers& callers, const std::string& name,
         self.add(std::move(arguments));
       },
       extra..., dtype, nb::sig(signature(name, parameters + with_dtype, "None").c_str()),
-      ("Lists a Communicator." + name + ".").c_str());
+      ("Adds a call of Communicator." + name + " to the batch.").c_str());
 }
 
-// A barrier has no arrays, and so no dtype.
+// A barrier has no arrays and therefore no dtype.
 void define_barrier(const Callers& callers) {
   const auto timeout = nb::arg("timeout") = nb::none();
   callers.batch.def(
       "barrier", [](Batch& self) { self.add(std::make_unique<CallArguments>(CallArguments::ByName{})); },
-      "Lists a Communicator.barrier.");
+      "Adds a call of Communicator.barrier to the batch.");
   callers.communicator
       .def(
           "barrier",
@@ -206,7 +207,7 @@ void define_barrier(const Callers& callers) {
 
 #define ACCORD_ARRAY_SIG "accord._arrays.ArrayLike"
 
-// It gives the rank, so it is neither a Call nor started.
+// recv_any returns the rank, so it is not a Call and has no asynchronous form.
 void define_recv_any(const Callers& callers) {
   callers.communicator.def(
       "recv_any",
@@ -226,8 +227,9 @@ void define_recv_any(const Callers& callers) {
       nb::arg("dtype") = nb::none(),
       nb::sig("def recv_any(self, array: " ACCORD_ARRAY_SIG ", tag: int = 0, *, " ACCORD_TIMEOUT_SIG
               ", dtype: accord._arrays.DTypeName | None = None) -> int"),
-      "Receives into `array` the next message of that tag from whichever rank sends one, and gives the rank. Ranks are "
-      "served in turns; receives from one rank that were called before take its messages first.");
+      "Receives into `array` the next message with that tag from any rank, and returns that rank. Ranks are polled "
+      "round-robin, starting after the one served last. Earlier receives from one particular rank get its messages "
+      "first.");
 }
 
 }  // namespace
@@ -247,72 +249,81 @@ void bind_calls(nb::module_& module, nb::class_<CommunicatorHandle>& communicato
   const auto only = nb::kw_only();
   define_barrier(callers);
   define(callers, "broadcast", &read_broadcast, "array: " ACCORD_ARRAY_SIG ", root: int, *",
-         "`array` of rank `root` goes to all; count and dtype equal on all ranks.", array, root, only);
+         "Copies `array` of rank `root` to all ranks; count and dtype must be equal on all ranks.", array, root, only);
   define(callers, "all_gather", &read_all_gather, ACCORD_BOTH_SIG ", *",
-         "`output` gets all ranks' `input` in rank order: size times as many elements.", input, output, only);
-  define(
-      callers, "reduce_scatter", &read_reduce_scatter, ACCORD_BOTH_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
-      R"(Rank r gets part r of the sum (or what `op` says) of all `input`s, which have size times as many elements as `output`.
+         "Gathers the `input` of all ranks into `output` in rank order; `output` has size times as many elements.",
+         input, output, only);
+  define(callers, "reduce_scatter", &read_reduce_scatter, ACCORD_BOTH_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
+         R"(Combines `input` over all ranks with `op` and gives part r of the result to rank r.
 
-The same order and rounding as all_reduce.)",
-      input, output, op, only, factor);
+`input` has size times as many elements as `output`. Same order and rounding as all_reduce.)",
+         input, output, op, only, factor);
   define(callers, "all_reduce", &read_all_reduce,
          "array: " ACCORD_ARRAY_SIG ", " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
-         R"(Combines `array` over all ranks, in place, or into `out`: every rank ends with the same bits, in every run.
+         R"(Combines `array` over all ranks, in place or into `out`.
+
+Results are bit-identical on all ranks and in every run.
 
 op: "sum", "product", "min", "max", "band", "bor", "bxor", "avg" or "premul_sum", which multiplies `array` by this
-rank's own `factor` (a number, or an array of one element) before the sum. Floats of 8 and 16 bits accumulate in
-float32 and round once. Count, dtype and op are equal on all ranks, else Mismatch. docs/communicator.md says which op
-has a meaning for which dtype.)",
+rank's own `factor` (a number, or an array of one element) before the sum.
+
+Floats of 8 and 16 bits accumulate in float32 and are rounded once. Count, dtype and op must be equal on all ranks, or
+Mismatch is raised. docs/communicator.md says which op is defined for which dtype.)",
          array, op, out, only, factor);
   define(callers, "reduce", &read_reduce,
          "array: " ACCORD_ARRAY_SIG ", root: int, " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
-         "all_reduce whose result only rank `root` gets, in place or in `out`; other ranks' `out` is not used.", array,
-         root, op, out, only, factor);
+         "Like all_reduce, but only rank `root` gets the result, in place or in `out`; `out` is not used on the other "
+         "ranks.",
+         array, root, op, out, only, factor);
   define(callers, "gather", &read_gather,
          "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, root: int, *",
-         "`output` of rank `root` gets all ranks' `input` in rank order: size times as many elements; None elsewhere.",
+         "Gathers the `input` of all ranks into `output` of rank `root` in rank order; `output` has size times as "
+         "many elements, and is None on the other ranks.",
          input, nb::arg("output").none(), root, only);
   define(callers, "scatter", &read_scatter,
          "input: " ACCORD_ARRAY_SIG " | None, output: " ACCORD_ARRAY_SIG ", root: int, *",
-         "Rank r gets part r of `input` of rank `root`, which has size times as many elements; None elsewhere.",
+         "Gives part r of rank `root`'s `input` to rank r; `input` has size times as many elements, and is None on "
+         "the other ranks.",
          nb::arg("input").none(), output, root, only);
   define(callers, "all_to_all", &read_all_to_all, ACCORD_BOTH_SIG ", *",
-         "Part p of rank r's `input` becomes part r of rank p's `output`; equal counts, a multiple of the size.", input,
-         output, only);
+         "Moves part p of rank r's `input` to part r of rank p's `output`; both have the same count, a multiple of "
+         "the size.",
+         input, output, only);
   const auto counts = nb::arg("counts");
   define(callers, "all_gather_v", &read_all_gather_v, ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", *",
-         "all_gather of parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input, output,
-         counts, only);
+         "all_gather with parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input,
+         output, counts, only);
   define(callers, "reduce_scatter_v", &read_reduce_scatter_v,
          ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
-         "reduce_scatter to parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input,
+         "reduce_scatter with parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input,
          output, counts, op, only, factor);
   define(callers, "gather_v", &read_gather_v,
          "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG
          " | None, root: int, *",
-         "gather of parts of unequal counts: `counts[r]` elements come from rank r; `output` and `counts` are None "
-         "elsewhere.",
+         "gather with parts of unequal counts: `counts[r]` elements come from rank r; `output` and `counts` are None "
+         "on the other ranks.",
          input, nb::arg("output").none(), nb::arg("counts").none(), root, only);
   define(
       callers, "scatter_v", &read_scatter_v,
       "input: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG " | None, output: " ACCORD_ARRAY_SIG
       ", root: int, *",
-      "scatter of parts of unequal counts: `counts[r]` elements go to rank r; `input` and `counts` are None elsewhere.",
+      "scatter with parts of unequal counts: `counts[r]` elements go to rank r; `input` and `counts` are None on the "
+      "other ranks.",
       nb::arg("input").none(), nb::arg("counts").none(), output, root, only);
   define(callers, "all_to_all_v", &read_all_to_all_v,
          "input: " ACCORD_ARRAY_SIG ", input_counts: " ACCORD_COUNTS_SIG ", output: " ACCORD_ARRAY_SIG
          ", output_counts: " ACCORD_COUNTS_SIG ", *",
-         "`input_counts[p]` elements go to rank p, `output_counts[p]` come from it; Mismatch if p says otherwise.",
+         "Sends `input_counts[p]` elements to rank p and receives `output_counts[p]` elements from it. Raises "
+         "Mismatch if rank p's counts differ.",
          input, nb::arg("input_counts"), output, nb::arg("output_counts"), only);
   const auto tag = nb::arg("tag") = 0;
   define(callers, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, tag: int = 0, *",
-         "Sends `array` to rank `to`, which calls recv with the same count, dtype and tag. Returns when it may be "
-         "reused. Tags are not negative.",
+         "Sends `array` to rank `to`, which must call recv with the same count, dtype and tag. Returns when the array "
+         "may be reused. Tags are not negative.",
          array, nb::arg("to"), tag, only);
   define(callers, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, tag: int = 0, *",
-         "Receives into `array` the next message of that tag from rank `source`; those of a pair of ranks and a tag "
-         "arrive in order.",
+         "Receives into `array` the next message with that tag from rank `source`. Messages of one pair of ranks and "
+         "one tag arrive in order.",
          array, nb::arg("source"), tag, only);
   define_recv_any(callers);
 }

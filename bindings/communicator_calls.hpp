@@ -1,5 +1,5 @@
 #pragma once
-// The calls of accord.Communicator, and what they share with its other methods.
+// The calls of accord.Communicator, and the parts that they share with its other methods.
 
 #include <nanobind/nanobind.h>
 
@@ -8,10 +8,11 @@
 
 namespace accord::python {
 
-/// Adds barrier, broadcast, ... and barrier_async, broadcast_async, ... to the class, and accord.Batch, which has them, too.
+/// Adds barrier, broadcast, ... and barrier_async, broadcast_async, ... to the class, and accord.Batch, which also
+/// has them.
 void bind_calls(nb::module_& module, nb::class_<CommunicatorHandle>& communicator);
 
 }  // namespace accord::python
 
-// A piece of the methods' annotations, as the type stub gives them.
+// A piece of the methods' annotations, as in the type stub.
 #define ACCORD_TIMEOUT_SIG "timeout: float | datetime.timedelta | None = None"

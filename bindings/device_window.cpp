@@ -18,7 +18,7 @@
 namespace accord::python {
 namespace {
 
-/// As bytes, which torch and CuPy view as what they like.
+/// Exports the memory as bytes, which torch and CuPy can view as any dtype.
 nb::object give_dlpack(nb::handle self, const nb::kwargs& options) {
   DeviceWindow& window = nb::cast<DeviceWindowHandle&>(self).use();
   const std::size_t extent = window.bytes();
@@ -63,23 +63,28 @@ void lend_nccl(CommunicatorHandle& self, nb::handle pointer) {
 void bind_device_window(nb::module_& module) {
   nb::class_<DeviceWindowHandle>(
       module, "DeviceWindow", nb::is_weak_referenceable(),
-      R"(Memory of a GPU that a communicator's calls use where it lies. Made by Communicator.device_window().
+      R"(GPU memory that a communicator's calls use in place. Created by Communicator.device_window().
 
-torch.from_dlpack(window) is a tensor of its bytes; view() it as another dtype. Calls on tensors in it copy less where `use` says so; the results are the same.
-It keeps the communicator's group open. The memory goes with the last of this and what was made of it: no call on it may be in a stream then.)")
+torch.from_dlpack(window) is a tensor of its bytes; view() it as another dtype. Calls on tensors in it copy less,
+depending on `use`; the results are the same. It keeps the communicator's group open. The memory is released once this
+object and everything created from it are gone; no call that uses it may still be in a stream then.)")
       .def_prop_ro(
           "nbytes", [](DeviceWindowHandle& self) { return self.use().bytes(); },
-          "Its bytes, equally many on each rank.")
+          "Its size in bytes, the same on each rank.")
       .def_prop_ro(
           "device", [](DeviceWindowHandle& self) { return static_cast<int>(self.use().device().index); },
-          "The GPU's number.")
+          "The GPU's index.")
       .def_prop_ro(
           "data", [](DeviceWindowHandle& self) { return reinterpret_cast<std::uintptr_t>(self.use().data()); },
           "Its address on the GPU.")
       .def_prop_ro(
           "use", [](DeviceWindowHandle& self) { return std::string(to_string(self.use().use())); },
           nb::sig("def use(self) -> typing.Literal['plain', 'registered', 'symmetric']"),
-          R"(How calls use it: "symmetric", NCCL's kernels read and write the memory of other ranks; "registered", NCCL knows this rank's; "plain", as any other.)")
+          R"(How calls use the memory.
+
+"symmetric": NCCL's kernels read and write the memory of other ranks.
+"registered": NCCL knows this rank's memory.
+"plain": like any other memory.)")
       .def("__dlpack__", &give_dlpack, nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
       .def(
           "__dlpack_device__",

@@ -1,5 +1,5 @@
 #pragma once
-// accord.DeviceWindow, and NCCL communicators that are lent.
+// accord.DeviceWindow, and the use of a program's own NCCL communicators.
 
 #include <nanobind/nanobind.h>
 
@@ -11,17 +11,17 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What a Python DeviceWindow holds.
+/// The contents of a Python DeviceWindow.
 struct DeviceWindowHandle {
-  nb::object memory;  ///< the program's own array, if it is in that; goes last
+  nb::object memory;  ///< the program's own array, if the window uses one; destroyed last
   ProcessBound<DeviceWindow> window;
 
   DeviceWindow& use() { return window.use("this window"); }
 };
 
-/// Communicator.device_window: `memory` is a number of bytes, or an array on a GPU.
+/// Implements Communicator.device_window: `memory` is a number of bytes, or an array on a GPU.
 DeviceWindowHandle device_window(CommunicatorHandle& self, nb::handle memory, int device, nb::handle timeout);
-/// Communicator.lend_nccl: an ncclComm_t as an integer.
+/// Implements Communicator.lend_nccl: `pointer` is an ncclComm_t as an integer.
 void lend_nccl(CommunicatorHandle& self, nb::handle pointer);
 
 void bind_device_window(nb::module_& module);

@@ -1,5 +1,5 @@
 #pragma once
-// How DLPack's producers are asked: by the C function table of their types, and for where their memory lies.
+// Access to DLPack producers: through the C function table of their types, and their device queries.
 
 #include <nanobind/nanobind.h>
 
@@ -26,9 +26,9 @@ struct DlpackExchange {
   int (*current_stream)(int device_type, std::int32_t device_index, void** stream);
 };
 
-/// The C function table of DLPack that `object`'s type offers, null if none. The last type is remembered.
+/// Returns the DLPack C function table of `object`'s type, null if it has none. Caches the last type.
 const DlpackExchange* exchange_of(nb::handle object);
-/// Whether `object` says that its memory is a GPU's.
+/// Whether `object` reports that its memory is on a GPU.
 bool says_cuda(nb::handle object);
 
 }  // namespace accord::python

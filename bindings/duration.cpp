@@ -1,4 +1,4 @@
-// A timedelta is asked for its total_seconds(), so that its module need not be imported.
+// A timedelta is read through its total_seconds(), so its module need not be imported.
 #include "duration.hpp"
 
 #include <cmath>

@@ -10,7 +10,8 @@
 
 namespace accord::python {
 
-/// None gives nullopt; infinity a duration that never ends. TypeError for other types, InvalidArgument for NaN and negative.
+/// Converts None to nullopt and infinity to a duration that never ends. Raises TypeError for other types, and
+/// InvalidArgument for NaN and negative numbers.
 std::optional<Duration> duration_argument(nanobind::handle value, std::string_view argument = "timeout");
 
 }  // namespace accord::python

@@ -1,5 +1,5 @@
-// An engine's run() uses a context of its own, made at the first run; create_context() gives further ones. A context object
-// shares its state with its outputs, so that their memory lives as long as any of them.
+// An engine's run() uses a context of its own, which is created by the first run; create_context() returns further
+// ones. A context object shares its state with its outputs, so that their memory lives as long as any of them.
 #include "engine.hpp"
 
 #include <nanobind/stl/map.h>
@@ -42,12 +42,12 @@ namespace {
 using Communicators = std::map<std::string, Communicator>;
 
 struct EngineHandle {
-  std::shared_ptr<const Weights> weights;  // of an assembled engine; it goes after the engine
+  std::shared_ptr<const Weights> weights;  // for an assembled engine; destroyed after the engine
   ProcessBound<Engine> engine;
   std::shared_ptr<Binding> binding = std::make_shared<Binding>();
   std::shared_ptr<ContextState> own_context;
   nb::dict communicators;  // that it is bound to, by group
-  Memory memory;           // what inputs may lie in
+  Memory memory;           // allowed location of inputs
 
   explicit EngineHandle(Engine made, Device device = {})
       : engine(std::move(made)), memory(device.type == DeviceType::kCpu ? Memory::kCpu : Memory::kOrderedDevice) {}
@@ -66,7 +66,7 @@ nb::list run_engine(EngineHandle& self, const nb::args& given, const nb::kwargs&
   return run_context(std::shared_ptr(self.own_context), given, named);
 }
 
-/// A dict of communicators, or of None for a group of one rank.
+/// Reads a dict of communicators, or None for a group of one rank.
 Communicators communicators_argument(nb::handle groups) {
   Communicators communicators;
   if (groups.is_none()) return communicators;
@@ -130,7 +130,7 @@ std::shared_ptr<MemoryBudget> budget_argument(const MemoryLimit& limit) {
       bytes_argument(text == nullptr ? Bytes(std::get<std::uint64_t>(limit)) : *text));
 }
 
-// Arrays that a run gives are NumPy's, so outputs come to the CPU.
+// Arrays that a run returns are NumPy's, so outputs are copied to the CPU.
 LoadOptions load_options(const std::string& device, int threads, int canonical_ranks, std::int64_t overlap_rows,
                          const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
                          const MemoryLimit& memory_limit) {
@@ -229,7 +229,7 @@ void bind_engine(nb::module_& module) {
   bind_engine_descriptions(module);
   bind_engine_contexts(module);
   nb::class_<MemoryBudget>(module, "MemoryBudget",
-                           "A limit for several engines together, given to each as its memory_limit; 0: none.")
+                           "One limit for several engines together; pass it to each as memory_limit. 0: no limit.")
       .def(
           "__init__", [](MemoryBudget* self, const Bytes& limit) { new (self) MemoryBudget(bytes_argument(limit)); },
           nb::arg("limit"), nb::sig("def __init__(self, limit: int | str) -> None"))
@@ -239,13 +239,14 @@ void bind_engine(nb::module_& module) {
             raise_if_error(self.take({what, bytes}));
           },
           nb::arg("what"), nb::arg("bytes"),
-          "Counts what is no engine's. ResourceExhausted, with all that is counted, if it does not fit.");
+          "Counts memory that belongs to no engine. Raises ResourceExhausted, which lists everything counted, if it "
+          "does not fit.");
   nb::class_<EngineHandle>(
       module, "Engine", nb::is_weak_referenceable(),
-      R"(A compiled model with its collectives inside. Made by accord.load(), or by Engine.load() and bind().
+      R"(A compiled model with its collectives inside. Created by accord.load(), or by Engine.load() and bind().
 
-States: "unbound", "bound", "running", "closed". Any order of destruction is safe: outputs hold their
-context, contexts the engine, the engine its communicators.)")
+States: "unbound", "bound", "running", "closed". Any order of destruction is safe: outputs hold their context,
+contexts hold the engine, and the engine holds its communicators.)")
       .def_static(
           "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("device") = "cpu",
           nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
@@ -257,26 +258,31 @@ context, contexts the engine, the engine its communicators.)")
               "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
               "MemoryBudget = 0) "
               "-> Engine"),
-          R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
+          R"(Loads the package at `path` for one place in each of its groups.
 
-Reads and checks only this rank's shard. The engine is unbound: it runs after bind(). threads: that a context
-computes with; 0 is ACCORD_THREADS. device, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit:
-as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
-Unsupported (naming the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown
-group), ResourceExhausted.)")
-      .def_static(
-          "assemble", &assemble, nb::arg("graph"), nb::arg("weights"), nb::arg("groups") = nb::dict(), nb::kw_only(),
-          nb::arg("sizes") = nb::dict(), nb::arg("name") = "engine", nb::arg("threads") = 0,
-          nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
-          nb::sig("def assemble(graph: str, weights: collections.abc.Mapping[str, accord._arrays.ArrayLike], "
-                  "groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
-                  "sizes: collections.abc.Mapping[str, int] = {}, name: str = 'engine', threads: int = 0, "
-                  "overlap_rows: int = 0, all_reduce_dtype: str | None = None) -> Engine"),
-          R"(An engine of a graph (as a package's graph.json) and of weights in memory, as they are for this rank.
+groups: this rank's place (rank, size) in each group; an absent group counts as (0, 1).
+threads: compute threads of a context; 0: ACCORD_THREADS.
+device, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit: see accord.load().
 
-Weights are held, not copied, but for those of matrix products, which are packed. groups: this rank's place
-(rank, size) in each group that the graph names. sizes: of symbols, for which all ops are tried. threads,
-overlap_rows, all_reduce_dtype: as for accord.load(). The engine is unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
+Reads and verifies only this rank's shard. The engine is unbound: it must be bound with bind() before it runs. Raises
+NotFound, Corrupt (names the file and the tensor), Unsupported (names the op and its place in the model),
+InvalidArgument (more ranks than units to share, or an unknown group), ResourceExhausted.)")
+      .def_static("assemble", &assemble, nb::arg("graph"), nb::arg("weights"), nb::arg("groups") = nb::dict(),
+                  nb::kw_only(), nb::arg("sizes") = nb::dict(), nb::arg("name") = "engine", nb::arg("threads") = 0,
+                  nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
+                  nb::sig("def assemble(graph: str, weights: collections.abc.Mapping[str, accord._arrays.ArrayLike], "
+                          "groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
+                          "sizes: collections.abc.Mapping[str, int] = {}, name: str = 'engine', threads: int = 0, "
+                          "overlap_rows: int = 0, all_reduce_dtype: str | None = None) -> Engine"),
+                  R"(Creates an engine from a graph and weights in memory.
+
+graph: JSON in the format of a package's graph.json.
+weights: this rank's weights. They are held, not copied, except for those of matrix products, which are packed.
+groups: this rank's place (rank, size) in each group that the graph names.
+sizes: sizes of symbols, at which all ops are tried.
+threads, overlap_rows, all_reduce_dtype: see accord.load().
+
+The engine is unbound. Raises Unsupported (names the op and its place in the model), Corrupt, InvalidArgument.)")
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
           nb::arg("device") = "cpu", nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0,
@@ -288,25 +294,27 @@ overlap_rows, all_reduce_dtype: as for accord.load(). The engine is unbound. Rai
               "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
               "MemoryBudget = 0) "
               "-> Engine"),
-          "load() and bind() in one, agreed: if one rank cannot load, every rank gets its error and none runs.")
-      .def(
-          "bind", &bind, nb::arg("groups") = nb::none(),
-          nb::sig("def bind(self, groups: collections.abc.Mapping[str, Communicator] | None = None) -> None"),
-          R"(Gives each group of more than one rank its communicator, of the rank and size that load() was told. Collective.
+          "load() and bind() in one. The outcome is agreed: if one rank cannot load, every rank gets its error and "
+          "none runs.")
+      .def("bind", &bind, nb::arg("groups") = nb::none(),
+           nb::sig("def bind(self, groups: collections.abc.Mapping[str, Communicator] | None = None) -> None"),
+           R"(Gives each group of more than one rank its communicator. Collective.
 
-A bound engine may be bound to others, not during a run. Raises Mismatch if ranks loaded different packages,
-naming them.)")
+The communicators must have the rank and size that were passed to load(). A bound engine may be bound to other
+communicators, but not during a run. Raises Mismatch, which names the ranks, if ranks loaded different packages.)")
       .def("run", &run_engine,
            nb::sig("def run(self, *inputs: accord._arrays.ArrayLike, **named: accord._arrays.ArrayLike) -> "
                    "list[OutputArray]"),
-           R"(Runs on `inputs`, by position or by name, and gives the outputs, which stay until the next run.
+           R"(Runs the engine on `inputs`, by position or by name, and returns its outputs.
 
-Collective over the bound groups: every rank gives equal inputs. Inputs are arrays as for Communicator: contiguous,
-of the dtypes in `inputs`, never copied or converted in silence. Those of an engine on a GPU may lie there, too: the run begins after what their
-owner (torch, CuPy, JAX) has put into its current stream. A shape that was met before allocates nothing.)")
+The outputs last until the next run. Collective over the bound groups: every rank passes equal inputs. Inputs are
+arrays as for Communicator: contiguous, with the dtypes listed in `inputs`, and never silently copied or converted.
+Inputs of an engine on a GPU may be on that GPU, too: the run begins after the work that their owner (torch, CuPy,
+JAX) has put into its current stream. A run with one of the 32 most recently used shapes allocates nothing but the
+returned list.)")
       .def(
           "create_context", [](EngineHandle& self) { return ContextHandle{make_context(self)}; },
-          "A context with memory of its own, to run from another thread or to keep outputs longer.")
+          "Creates a context with memory of its own, to run from another thread or to keep outputs longer.")
       .def(
           "report",
           [](EngineHandle& self, const std::map<std::string, std::int64_t>& sizes) {
@@ -316,9 +324,11 @@ owner (torch, CuPy, JAX) has put into its current stream. A shape that was met b
           },
           nb::arg("sizes") = nb::dict(),
           nb::sig("def report(self, sizes: collections.abc.Mapping[str, int] = {}) -> dict[str, typing.Any]"),
-          R"(Where each op of this rank runs, what was fused into it, its bytes and flops, collectives, the plan of the arena.
+          R"(Describes the engine on this rank, in the form of one rank of `accord engine report --json`.
 
-As a rank of `accord engine report --json`. sizes: of the package's symbols ({"batch": 8}); an absent one is the smallest.)")
+It says where each op runs, what was fused into it, its bytes and flops, the collectives and the layout of the arena.
+
+sizes: of the package's symbols ({"batch": 8}); an absent symbol has its smallest size.)")
       .def(
           "load_package_weights",
           [](EngineHandle& self, nb::handle path) {
@@ -326,7 +336,7 @@ As a rank of `accord engine report --json`. sizes: of the package's symbols ({"b
                 [engine = self.use(), file = path_argument(path)]() mutable { return engine.load_weights(file); }));
           },
           nb::arg("path"), nb::sig("def load_package_weights(self, path: str | os.PathLike[str]) -> None"),
-          R"(Takes the weights of another package of the same graph, as load_weights() says.)")
+          "Replaces the weights by those of another package of the same graph; see load_weights().")
       .def(
           "load_weights",
           [](nb::object self, nb::handle weights) {
@@ -336,17 +346,20 @@ As a rank of `accord engine report --json`. sizes: of the package's symbols ({"b
           nb::sig(
               "def load_weights(self, weights: str | os.PathLike[str] | collections.abc.Mapping[str, torch.Tensor]) "
               "-> None"),
-          R"(Replaces the weights: by those of another package of the same graph, of safetensors files (one, or a folder of
-them), or of a state dict. A checkpoint of transformers fits a package that was exported of its model; what LoRA learned is merged first
-(PEFT's merge_and_unload()).
+          R"(Replaces the weights by those of a package, of safetensors files or of a state dict.
 
-All is read and checked before anything changes, and on several ranks agreed: on an error the old weights stay. Runs under way end
-with the old weights, later ones have the new, on whatever thread. A LanguageModel of one rank computes what it keeps of
-its sequences again; one of several ranks keeps the weights that it was made with. Collective over the bound groups, on all ranks between the
-same runs. Needs PyTorch unless it is given a package. Raises Mismatch naming a tensor that is another, NotFound, Corrupt,
+weights: the path of another package of the same graph, of a safetensors file, or of a folder of such files; or a
+state dict. A checkpoint of transformers fits a package that was exported from its model; merge a LoRA adapter into it
+first (PEFT's merge_and_unload()).
+
+Everything is read and checked before anything changes, and several ranks agree on the outcome: on an error all of
+them keep the old weights. Runs in progress finish with the old weights and later runs use the new ones, on any
+thread. A LanguageModel on one rank recomputes what it caches of its sequences; a LanguageModel on several ranks keeps
+the weights that it was created with. Collective over the bound groups, on all ranks between the same runs. Needs
+PyTorch unless `weights` is a package. Raises Mismatch, which names a tensor that differs, NotFound, Corrupt,
 ResourceExhausted.)")
       .def_prop_ro(
-          "path", [](EngineHandle& self) { return self.use().path(); }, "The package that it was loaded from.")
+          "path", [](EngineHandle& self) { return self.use().path(); }, "The package that the engine was loaded from.")
       .def_prop_ro(
           "state", [](EngineHandle& self) { return std::string(to_string(self.use().state())); },
           nb::sig("def state(self) -> typing.Literal['unbound', 'bound', 'running', 'closed']"),
@@ -355,28 +368,29 @@ ResourceExhausted.)")
           "load_report", [](EngineHandle& self) { return LoadReport(self.use().load_report()); }, "What loading cost.")
       .def_prop_ro(
           "inputs", [](EngineHandle& self) { return std::vector<TensorInfo>(self.use().inputs()); },
-          "What run() takes.")
+          "The inputs of run().")
       .def_prop_ro(
           "outputs", [](EngineHandle& self) { return std::vector<TensorInfo>(self.use().outputs()); },
-          "What run() gives.")
+          "The outputs of run().")
       .def_prop_ro(
           "communicators", [](EngineHandle& self) { return nb::dict(self.communicators); },
           nb::sig("def communicators(self) -> dict[str, Communicator]"),
-          "The communicators that it is bound to, by group.")
+          "The communicators that the engine is bound to, by group.")
       .def(
           "module",
           [](nb::object self) { return nb::module_::import_("accord.jit.engine_module").attr("EngineModule")(self); },
           nb::sig("def module(self) -> torch.nn.Module"),
-          R"(The engine as a torch.nn.Module: called as the model that was exported, it gives what the model gives, in
-          memory of its own.
-Called with the engine's inputs by position or by name it does the same.
+          R"(Returns the engine as a torch.nn.Module.
 
-Its groups are those that the engine is bound to, or what accord.distributed_context() and accord.set_groups() say.
+Called like the exported model, it returns what the model returns, in memory of its own. It may also be called with
+the engine's inputs, by position or by name.
+
+Its groups are those that the engine is bound to, or those of accord.distributed_context() and accord.set_groups().
 Needs PyTorch.)")
       .def_prop_ro("groups", &groups_of, "The package's groups and this rank's place (rank, size) in each.")
       .def("unbind", &unbind,
-           "Lets go of the communicators: the engine has to be bound before it runs again. WrongState during a run.")
-      .def("close", &close_engine, "Ends the engine: contexts raise WrongState from now on. Idempotent.")
+           "Releases the communicators: the engine must be bound again before a run. Raises WrongState during a run.")
+      .def("close", &close_engine, "Closes the engine: contexts raise WrongState from now on. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__", [](EngineHandle& self, nb::handle, nb::handle, nb::handle) { close_engine(self); },

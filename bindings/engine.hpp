@@ -1,5 +1,5 @@
 #pragma once
-// accord.Engine and what belongs to it.
+// accord.Engine and its related classes.
 
 #include <nanobind/nanobind.h>
 
@@ -9,7 +9,8 @@ namespace accord::python {
 
 void bind_engine(nanobind::module_& module);
 
-/// The engine of an accord.Engine; TypeError if `object` is none, WrongState in a fork. REQUIRES: the GIL.
+/// Returns the engine of an accord.Engine. Raises TypeError if `object` is not one, WrongState in a forked child.
+/// REQUIRES: the GIL.
 Engine engine_of(nanobind::handle object);
 
 }  // namespace accord::python

@@ -17,7 +17,7 @@
 namespace accord::python {
 namespace {
 
-/// Marks a context as running for as long as it lives.
+/// Marks a context as running for as long as this object lives.
 class Running {
  public:
   explicit Running(ContextState& state) : state_(state) {
@@ -33,7 +33,7 @@ class Running {
   ContextState& state_;
 };
 
-/// (position, name, module, dtype, shape, bytes) of each value; None for the bytes of one that was fused away.
+/// Returns (position, name, module, dtype, shape, bytes) for each value; the bytes of a fused value are None.
 nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named) {
   const GivenInputs inputs(state->inputs, state->memory, given, named);
   EngineContext& context = state->context.use("this engine's context");
@@ -90,13 +90,13 @@ nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args&
 
 void bind_engine_contexts(nb::module_& module) {
   nb::class_<ContextHandle>(module, "EngineContext",
-                            "One run's memory; for one thread at a time. Made by Engine.create_context().")
+                            "One run's memory. Used by one thread at a time. Created by Engine.create_context().")
       .def(
           "run",
           [](ContextHandle& self, nb::args given, nb::kwargs named) { return run_context(self.state, given, named); },
           nb::sig("def run(self, *inputs: accord._arrays.ArrayLike, **named: accord._arrays.ArrayLike) -> "
                   "list[OutputArray]"),
-          "As Engine.run(), in this context's memory.")
+          "Same as Engine.run(), in this context's memory.")
       .def(
           "create_cache",
           [](ContextHandle& self, std::int64_t blocks, std::int64_t block_tokens, const std::string& dtype) {
@@ -104,10 +104,10 @@ void bind_engine_contexts(nb::module_& module) {
             raise_if_error(self.state->context.use("this engine's context").create_cache(options));
           },
           nb::arg("blocks"), nb::kw_only(), nb::arg("block_tokens") = 16, nb::arg("dtype") = "float32",
-          R"(Makes the cache of keys and values that run_sequences() needs, and forgets an earlier one.
+          R"(Creates the key-value cache that run_sequences() needs, and discards an earlier one.
 
-`blocks` of `block_tokens` tokens (a multiple of 16), each of one sequence at a time; dtype: "float32",
-"bfloat16" or "int8". Memory is taken when it is used.)")
+The cache has `blocks` blocks of `block_tokens` tokens (a multiple of 16); each block belongs to one sequence at a
+time. dtype: "float32", "bfloat16" or "int8". On the CPU, the cache uses memory only as it fills.)")
       .def(
           "copy_block",
           [](ContextHandle& self, std::int32_t from, std::int32_t to) {
@@ -119,30 +119,31 @@ void bind_engine_contexts(nb::module_& module) {
           [](ContextHandle& self) {
             self.state->context.use("this engine's context").set_profiling(Profiling::kTrace);
           },
-          "From now on each step's time is recorded, at about 50 ns for each; the first million are kept.")
+          "Records when each step runs, from now on. Costs about 50 ns for each step; the first million steps are "
+          "kept.")
       .def(
           "trace",
           [](ContextHandle& self) {
             EngineContext context = self.state->context.use("this engine's context");
             return value_or_raise(run_interruptibly([context]() mutable { return context.trace(); }));
           },
-          R"(What was recorded on all ranks, side by side, as text for a file that ui.perfetto.dev opens.
+          R"(Returns the recordings of all ranks so far, side by side, as text for a file that ui.perfetto.dev opens.
 
-Arrows go from the rank that came to a collective last to those that waited. Collective over the bound groups;
-every rank gets the same text.)")
+Arrows lead from the rank that arrived last at a collective to the ranks that waited for it. Collective over the bound
+groups; every rank gets the same text.)")
       .def(
           "run_observed",
           [](ContextHandle& self, nb::args given, nb::kwargs named) { return run_observed(self.state, given, named); },
           nb::sig("def run_observed(self, *inputs: accord._arrays.ArrayLike, **named: accord._arrays.ArrayLike) -> "
                   "list[tuple[int, str, str, str, list[int], bytes | None]]"),
-          R"(Runs once, slowly, and gives every value of the model.
+          R"(Runs once, slowly, and returns every value of the model.
 
-Each as (position in the graph's order, name, module, dtype, shape, bytes), whole also where ranks hold parts of it; without bytes if
-it was fused away. Collective over the bound groups. accord.compare() uses it.)")
+Each value is a tuple (position in the graph's order, name, module, dtype, shape, bytes), whole even if the ranks hold
+parts of it; its bytes are None if it was fused away. Collective over the bound groups. accord.compare() uses it.)")
       .def_prop_ro(
           "cache_bytes",
           [](ContextHandle& self) { return self.state->context.use("this engine's context").cache_bytes(); },
-          "Bytes of the cache; on the CPU those that were never written take no memory.")
+          "Bytes of the cache; on the CPU, bytes that were never written use no memory.")
       .def(
           "run_sequences",
           [](ContextHandle& self, const std::vector<SequenceArgument>& sequences, nb::args given, nb::kwargs named) {
@@ -151,11 +152,13 @@ it was fused away. Collective over the bound groups. accord.compare() uses it.)"
           nb::sig("def run_sequences(self, sequences: collections.abc.Sequence[tuple[int, int, "
                   "collections.abc.Sequence[int]]], *inputs: accord._arrays.ArrayLike, "
                   "**named: accord._arrays.ArrayLike) -> list[OutputArray]"),
-          R"(Runs a language model on rows of several sequences, which lie one after the other in the inputs.
+          R"(Runs a language model on the rows of several sequences, which are one after the other in the inputs.
 
-sequences: for each its number of rows, its number of tokens before them (whose keys and values are in the cache),
-and its blocks: token t lies in block blocks[t // block_tokens]. On the CPU a row's result has the same bits whatever
-else is in the batch. Raises InvalidArgument if they do not fill the rows or name blocks that are none.)");
+sequences: for each sequence, its number of rows, its number of tokens before these rows (whose keys and values are in
+the cache), and its blocks: token t is in block blocks[t // block_tokens].
+
+On the CPU, the bits of a row's result do not depend on what else is in the batch. Raises InvalidArgument if the
+sequences do not fill the rows or name invalid blocks.)");
 }
 
 }  // namespace accord::python

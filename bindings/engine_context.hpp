@@ -1,5 +1,5 @@
 #pragma once
-// accord.EngineContext, and what it shares with the engine that it is of.
+// accord.EngineContext, and the state that it shares with its engine.
 
 #include <nanobind/nanobind.h>
 
@@ -18,8 +18,9 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What Ctrl-C aborts: an engine and its contexts, also those made before bind(), share one. bind() replaces the list as a
-/// whole, so that a call under way keeps the one that it began with. Used under the GIL only.
+/// The communicators that Ctrl-C aborts. An engine and its contexts, including those created before bind(), share one
+/// Binding. bind() replaces the whole list, so that a call in progress keeps the list that it began with. Used only
+/// under the GIL.
 struct Binding {
   std::shared_ptr<std::vector<Communicator>> communicators = std::make_shared<std::vector<Communicator>>();
 };
@@ -27,10 +28,10 @@ struct Binding {
 using Weights = std::vector<std::unique_ptr<ArrayView>>;
 
 struct ContextState {
-  std::shared_ptr<const Weights> weights;  // goes after the context
+  std::shared_ptr<const Weights> weights;  // destroyed after the context
   ProcessBound<EngineContext> context;
   std::vector<TensorInfo> inputs;
-  Memory memory;  // what inputs may lie in
+  Memory memory;  // allowed location of inputs
   std::shared_ptr<const Binding> binding;
   std::shared_ptr<RunCount> count = std::make_shared<RunCount>();
   std::atomic<bool> running = false;
@@ -48,10 +49,10 @@ struct ContextHandle {
   std::shared_ptr<ContextState> state;
 };
 
-/// What Python gives for one sequence of a batch: its rows, its tokens before them, its blocks.
+/// One sequence of a batch from Python: its rows, its tokens before them, its blocks.
 using SequenceArgument = std::tuple<std::int64_t, std::int64_t, std::vector<std::int32_t>>;
 
-/// Runs the context, and gives the outputs as a list of arrays.
+/// Runs the context, and returns the outputs as a list of arrays.
 nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named,
                      const std::optional<std::vector<SequenceArgument>>& batch = std::nullopt);
 

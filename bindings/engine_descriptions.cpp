@@ -1,4 +1,4 @@
-// TensorInfo and LoadReport: values, copied when they are asked for.
+// TensorInfo and LoadReport: values, which are copied on access.
 #include "engine_descriptions.hpp"
 
 #include <nanobind/stl/string.h>
@@ -42,19 +42,19 @@ std::string repr_report(const LoadReport& report) {
 }  // namespace
 
 void bind_engine_descriptions(nb::module_& module) {
-  nb::class_<TensorInfo>(module, "TensorInfo", "What an engine takes or gives.")
+  nb::class_<TensorInfo>(module, "TensorInfo", "Description of one input or output of an engine.")
       .def_ro("name", &TensorInfo::name)
       .def_prop_ro("dtype", [](const TensorInfo& self) { return std::string(to_string(self.dtype)); })
       .def_prop_ro("shape", &shape_of, nb::sig("def shape(self) -> tuple[int | str, ...]"),
-                   "Each extent a number, or the name of a symbol.")
+                   "Each dimension: a number, or the name of a symbol.")
       .def("__repr__", &repr_info);
-  nb::class_<LoadReport>(module, "LoadReport", "What loading cost; bytes are counted by the reader, not estimated.")
+  nb::class_<LoadReport>(module, "LoadReport", "What loading cost. Bytes are counted by the reader, not estimated.")
       .def_ro("manifest_bytes", &LoadReport::manifest_bytes,
-              "Bytes read of manifest, graph and the headers of weight files.")
-      .def_ro("weight_bytes_read", &LoadReport::weight_bytes_read, "Bytes read of weight files.")
+              "Bytes read from the manifest, the graph and the headers of weight files.")
+      .def_ro("weight_bytes_read", &LoadReport::weight_bytes_read, "Bytes read from weight files.")
       .def_ro("shard_bytes", &LoadReport::shard_bytes, "Bytes of this rank's part of the sharded tensors.")
       .def_ro("replicated_bytes", &LoadReport::replicated_bytes, "Bytes of the tensors that every rank holds.")
-      .def_ro("seconds", &LoadReport::seconds, "How long it took.")
+      .def_ro("seconds", &LoadReport::seconds, "Seconds that loading took.")
       .def("__repr__", &repr_report);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What accord.Engine tells of itself: accord.TensorInfo and accord.LoadReport.
+// Descriptions of an accord.Engine: accord.TensorInfo and accord.LoadReport.
 
 #include <nanobind/nanobind.h>
 

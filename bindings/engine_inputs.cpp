@@ -17,7 +17,8 @@ std::string names_of(const std::vector<TensorInfo>& tensors) {
   return names;
 }
 
-/// The arguments in the order of the engine's inputs; TypeError if one is missing, given twice or unknown.
+/// Returns the arguments in the order of the engine's inputs. Raises TypeError if one is missing, given twice or
+/// unknown.
 std::vector<nb::object> in_order(const std::vector<TensorInfo>& inputs, const nb::args& given,
                                  const nb::kwargs& named) {
   const auto fail = [&](const std::string& what) {

@@ -1,5 +1,5 @@
 #pragma once
-// What Python gives an engine to run on.
+// The inputs of an engine's run from Python.
 
 #include <nanobind/nanobind.h>
 
@@ -11,7 +11,8 @@
 
 namespace accord::python {
 
-/// The inputs of a call, by position and by name, kept as long as it lasts. TypeError if one is missing, given twice or unknown.
+/// The inputs of a call, by position and by name, held as long as the call. TypeError if one is missing, given twice
+/// or unknown.
 struct GivenInputs {
   /// `memory`: kCpu, or kOrderedDevice for an engine on a GPU.
   GivenInputs(const std::vector<TensorInfo>& inputs, Memory memory, const nanobind::args& given,
@@ -20,7 +21,7 @@ struct GivenInputs {
   std::vector<nanobind::object> objects;
   std::vector<std::unique_ptr<ArrayView>> arrays;
   std::vector<TensorView> views;
-  Stream stream;  ///< of the engine's GPU, behind which inputs that lie there are ready
+  Stream stream;  ///< of the engine's GPU; inputs on the GPU are ready in its order
 };
 
 }  // namespace accord::python

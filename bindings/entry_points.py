@@ -1,4 +1,4 @@
-"""Writes the metadata of the package in a build tree: entry_points.py PYPROJECT VERSION FOLDER."""
+"""Writes the package's metadata into a build tree: entry_points.py PYPROJECT VERSION FOLDER."""
 
 import shutil
 import sys

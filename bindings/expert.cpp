@@ -1,5 +1,5 @@
-// A call holds its arrays in place, reads them as buffers and runs without the GIL, as the communicator's calls do. What an array has to be
-// is for the C++ side to say.
+// A call holds its arrays in place, reads them as buffers and runs without the GIL, as the communicator's calls do.
+// The C++ side checks the arrays.
 #include "expert.hpp"
 
 #include <nanobind/stl/string.h>
@@ -27,7 +27,7 @@ struct GroupHandle {
   ExpertGroup& use() { return group.use("this expert group"); }
 };
 
-/// None or "cpu"; "cuda", "cuda:1", or a device of torch's that reads so.
+/// Accepts None or "cpu", "cuda", "cuda:1", or a torch device with such a string form.
 Device device_argument(nb::handle device) {
   if (device.is_none()) return {};
   const std::string name = nb::cast<std::string>(nb::str(device));
@@ -50,7 +50,7 @@ struct Widths {
   int hidden, scales, top_k;
 };
 
-/// Tells the ranks that come to the call that this one cannot make it.
+/// Notifies the ranks that arrive at the call that this one cannot make it.
 void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std::string_view why) {
   Communicator communicator = group.communicator();
   const InterruptScope interrupts(std::span(&communicator, 1));
@@ -72,7 +72,7 @@ auto made_or_told(Make make, Tell tell) {
   }
 }
 
-/// The same for a call of a group. On GPUs the other ranks have not come yet.
+/// Does the same for a call of a group. On GPUs no other rank is waiting at this point.
 template <typename Make>
 auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Make make) {
   ExpertGroup& group = self.use();
@@ -174,10 +174,13 @@ void bind_group_calls(nb::class_<GroupHandle>& group) {
           nb::arg("stream") = nb::none(),
           nb::sig("def prepare(self, handle: ExpertHandle, ids: " ACCORD_ROWS_SIG ", weights: " ACCORD_MAYBE_SIG
                   ", *, " ACCORD_STREAM_SIG ") -> None"),
-          R"(Makes `handle` the map of `ids`, [tokens, top_k] int32 or int64; -1 is no choice. Collective.
+          R"(Makes `handle` the routing map of `ids`. Collective.
 
-weights, [tokens, top_k] float32, are asked for by overflow="drop_by_weight". Raises ResourceExhausted on all ranks if one would get
-more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
+ids: [tokens, top_k] int32 or int64; -1 is no choice.
+weights: [tokens, top_k] float32; required by overflow="drop_by_weight".
+
+Raises ResourceExhausted on all ranks if a rank would get more rows than max_recv_rows and overflow is "fail"; the
+group stays usable.)")
       .def(
           "dispatch",
           [](GroupHandle& self, MapHandle& handle, nb::handle tokens, nb::handle recv_tokens, nb::handle weights,
@@ -202,10 +205,14 @@ more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
           nb::sig("def dispatch(self, handle: ExpertHandle, tokens: " ACCORD_ROWS_SIG ", recv_tokens: " ACCORD_ROWS_SIG
                   ", *, weights: " ACCORD_MAYBE_SIG ", recv_weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG
                   ", recv_scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero, rows from recv_rows on are not touched. Collective.
+          R"(recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero. Collective.
 
-tokens [tokens, hidden], recv_tokens [at least recv_rows, hidden]; weights [tokens, top_k] and recv_weights [at least recv_rows], float32 or float64;
-of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
+tokens: [tokens, hidden].
+recv_tokens: [at least recv_rows, hidden]; rows from recv_rows on are not touched.
+weights: [tokens, top_k], float32 or float64.
+recv_weights: [at least recv_rows], float32 or float64.
+scales, recv_scales: for float8 rows, [tokens, ceil(hidden / 128)] and [at least recv_rows, ceil(hidden / 128)],
+float32.)")
       .def(
           "combine",
           [](GroupHandle& self, MapHandle& handle, nb::handle expert_out, nb::handle result, nb::handle weights,
@@ -231,10 +238,12 @@ of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
           nb::sig("def combine(self, handle: ExpertHandle, expert_out: " ACCORD_ROWS_SIG ", result: " ACCORD_ROWS_SIG
                   ", *, weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG
                   ", result_dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(result[t] = sum of expert_out[slot] over the choices of t, in the canonical order; zero if there are none. Collective.
+          R"(result[t] = sum of expert_out[slot] over the choices of t; zero if there are none. Collective.
 
-weights, [tokens, top_k]: rows are multiplied by them before they are added. The result is of expert_out's dtype, or float32, float16 or
-bfloat16.)")
+The sum is computed in the canonical order.
+
+weights: [tokens, top_k]; rows are multiplied by them before they are added.
+result: has the dtype of expert_out, or float32, float16 or bfloat16.)")
       .def(
           "dispatch_backward",
           [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_tokens,
@@ -257,7 +266,9 @@ bfloat16.)")
           nb::sig("def dispatch_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
                   ", grad_tokens: " ACCORD_ROWS_SIG ", *, grad_recv_weights: " ACCORD_MAYBE_SIG
                   ", grad_weights: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(grad_tokens[t] = sum of grad[slot] over the choices of t; grad_weights[t, k] = grad_recv_weights[slot], zero without a choice. Collective.)")
+          R"(grad_tokens[t] = sum of grad[slot] over the choices of t. Collective.
+
+grad_weights[t, k] = grad_recv_weights[slot], zero without a choice.)")
       .def(
           "combine_backward",
           [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype,
@@ -285,9 +296,11 @@ bfloat16.)")
             decline(self.use(), handle.handle, prepares, why);
           },
           nb::arg("handle"), nb::arg("why"), nb::kw_only(), nb::arg("prepares") = false,
-          R"(In place of a call that this rank cannot make: the ranks that come to theirs get `why` as an error of this one, and the group goes on.
+          R"(Takes part in a call that this rank cannot make.
 
-prepares: the call was prepare, and the handle is not prepared then. On a GPU it ends the group.)");
+The ranks that make the call get `why` as an error of this rank, and the group stays usable. On a GPU, the group ends.
+
+prepares: the call is prepare; the handle is not prepared then.)");
 }
 
 }  // namespace
@@ -300,21 +313,25 @@ void bind_experts(nb::module_& module) {
         return value_or_raise(accord::balance_experts(loads, ranks, per_rank));
       },
       nb::arg("loads"), nb::arg("ranks"), nb::arg("per_rank"),
-      R"(A placement of `per_rank` experts on each rank, replicas among them, that evens out the measured loads.
+      R"(Computes a placement of `per_rank` experts on each rank that evens out the measured loads.
 
-The expert whose replicas have most to do each gets one more until all places are taken; then the replicas go, the heaviest first, to the
-rank that has least to do. Equal arguments give equal placements.)");
+The experts of a rank include replicas. It repeatedly adds a replica of the expert whose replicas have the highest
+load each, until all places are taken. Then it assigns the replicas, the heaviest first, to the rank with the lowest
+load. Equal arguments give equal placements.)");
   nb::class_<GroupHandle> group(
       module, "ExpertGroup", nb::is_weak_referenceable(),
       R"(Ranks that share a set of experts. include/accord/expert_parallel.hpp has the mathematics.
 
-Rank d holds local experts in ascending (global id, replica); the rows of an expert are the tokens that chose it, ascending by (rank, token),
-padded to the alignment. All ranks make the same calls in the same order. What one rank's arguments lack is an error on all, which names
-the rank, and harms nothing. Rows are arrays of NumPy or torch, in private memory or in a window of add_window(), where they are exchanged without a
-copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or "float8_e4m3fn".
+Rank d holds its local experts in ascending order of (global id, replica). The rows of an expert are the tokens that
+chose it, in ascending order of (rank, token), padded to the alignment. All ranks make the same calls in the same
+order. An invalid argument on one rank is an error on all ranks, which names that rank and leaves the group usable.
 
-With a `device` arrays are those of a GPU (torch, CuPy), and calls put kernels into `stream` and return. How many rows come is known there alone until
-ExpertHandle.fetch(); what one rank's arguments lack is an error on that rank alone.)");
+Rows are NumPy arrays or torch tensors, in private memory or in a window passed to add_window(), where they are
+exchanged without a copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or "float8_e4m3fn".
+
+With a `device`, arrays are on a GPU (torch, CuPy), and calls put kernels into `stream` and return. The number of rows
+that arrive is known only on the GPU until ExpertHandle.fetch(); an invalid argument on one rank is an error on that
+rank alone.)");
   group
       .def(nb::new_([](CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
                        std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
@@ -328,19 +345,26 @@ ExpertHandle.fetch(); what one rank's arguments lack is an error on that rank al
            nb::arg("dtype") = "bfloat16", nb::arg("overflow") = "fail", nb::arg("placement") = nb::none(),
            nb::arg("algorithm") = "auto", nb::arg("ranks_per_host") = 0, nb::arg("staging_bytes") = 0,
            nb::arg("device") = nb::none(),
-           R"(Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used.
+           R"(Collective over `communicator`, which is borrowed: it is neither closed nor used for anything else.
 
-experts: global ids are 0 to experts - 1. top_k: the most choices of a token. hidden: elements of a row. max_recv_rows: capacity of each
-rank, padding included; 0: all that is sent fits. dtype: the widest one of rows. overflow: "fail", "drop_by_weight" or "drop_by_slot".
-placement: a list of global ids for each rank; an id that is listed several times has replicas; None: equal consecutive shares. algorithm:
-"auto", "direct", "all_to_all" or "hierarchical"; results have the same bits. staging_bytes: shared memory for rows on their way; 0: a
-twentieth of what comes on average, 256 KiB to 8 MiB. device: where the arrays of all calls lie, "cuda:1" or a device of torch's; None: the CPU.)")
+experts: number of experts; global ids are 0 to experts - 1.
+top_k: maximum number of choices of a token.
+hidden: elements of a row.
+max_recv_rows: capacity of each rank in rows, padding included; 0: no limit.
+dtype: widest dtype of rows.
+overflow: "fail", "drop_by_weight" or "drop_by_slot".
+placement: a list of global ids for each rank, where an id that is listed several times has replicas; None: equal,
+consecutive shares.
+algorithm: "auto", "direct", "all_to_all" or "hierarchical"; results are bit-identical for all of them.
+staging_bytes: shared memory for rows in transit; 0: a twentieth of max_tokens_per_rank * top_k rows, 256 KiB to 8
+MiB.
+device: where the arrays of all calls are, "cuda:1" or a torch device; None: the CPU.)")
       .def_prop_ro(
-          "rank", [](GroupHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+          "rank", [](GroupHandle& self) { return self.use().rank(); }, "This process's rank, counted from 0.")
       .def_prop_ro(
-          "size", [](GroupHandle& self) { return self.use().size(); }, "How many ranks there are.")
+          "size", [](GroupHandle& self) { return self.use().size(); }, "The number of ranks.")
       .def_prop_ro("config", &config_of, nb::sig("def config(self) -> dict[str, object]"),
-                   "Its configuration, with all defaults filled in.")
+                   "The group's configuration, with all defaults filled in.")
       .def_prop_ro(
           "local_experts",
           [](GroupHandle& self) {
@@ -350,10 +374,10 @@ twentieth of what comes on average, 256 KiB to 8 MiB. device: where the arrays o
           "Global ids of this rank's experts, in their order.")
       .def_prop_ro(
           "communicator", [](GroupHandle& self) { return CommunicatorHandle(self.use().communicator()); },
-          "The group's own communicator, over which calls run: it tells of failures, and abort() ends calls.")
+          "The group's own communicator, over which its calls run: it reports failures, and abort() ends calls.")
       .def("statistics", &statistics_of, nb::sig("def statistics(self) -> dict[str, object]"),
-           "What this rank's calls moved so far: calls, rows_sent, rows_received, bytes_sent, bytes_received, dropped; "
-           "wait_seconds[r]: how much later than this rank r came to calls.")
+           "Returns totals of this rank's calls so far: calls, rows_sent, rows_received, bytes_sent, bytes_received, "
+           "dropped. wait_seconds[r]: how much later rank r arrived at calls than this rank.")
       .def(
           "report",
           [](GroupHandle& self) {
@@ -361,24 +385,25 @@ twentieth of what comes on average, 256 KiB to 8 MiB. device: where the arrays o
             return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
           },
           nb::sig("def report(self) -> dict[str, object]"),
-          R"(What all maps so far added up to: traffic (rows from rank to rank, flat), loads (choices of each expert), dropped; and statistics().
+          R"(Returns the totals of all maps so far, and statistics().
 
-Written with json.dump by each rank, it is what `accord moe report` draws.)")
+The totals are traffic (rows from rank to rank, as a flat list), loads (choices of each expert) and dropped. Written
+by each rank with json.dump, this is what `accord moe report` draws.)")
       .def(
           "add_window",
           [](GroupHandle& self, WindowHandle& window) {
             run_call(self, [&, added = window.use()](ExpertGroup& it) { return it.add_window(added); });
           },
           nb::arg("window"),
-          "From now on arrays in `window`, of a communicator with the same ranks, are exchanged where they are. "
-          "Collective.")
+          "Exchanges arrays in `window` in place from now on; its communicator must have the same ranks. Collective.")
       .def(
           "handle",
           [](GroupHandle& self, int top_k, int alignment) {
             return MapHandle(value_or_raise(self.use().make_handle({.top_k = top_k, .alignment = alignment})));
           },
           nb::kw_only(), nb::arg("top_k") = 0, nb::arg("alignment") = 0,
-          "A handle with memory for the largest map; 0 is the group's. To be made in the same order on all ranks.")
+          "Creates a handle with memory for the largest map. 0 stands for the group's value. All ranks must create "
+          "handles in the same order.")
       .def(
           "close",
           [](GroupHandle& self) {
@@ -386,7 +411,7 @@ Written with json.dump by each rank, it is what `accord moe report` draws.)")
             const WithoutGil without_gil;
             it.close();
           },
-          "Ends it. Idempotent; the communicator it was made of goes on.")
+          "Closes the group. Idempotent; the communicator that the group was created from is unaffected.")
       .def("__repr__", [](GroupHandle& self) {
         ExpertGroup* it = self.group.peek();
         if (it == nullptr) return std::string("<accord.ExpertGroup of the parent process>");

@@ -18,7 +18,7 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What a Python ExpertHandle holds.
+/// The contents of a Python ExpertHandle.
 struct MapHandle {
   explicit MapHandle(ExpertHandle made) : handle(std::move(made)) {}
   ExpertHandle handle;
@@ -27,7 +27,7 @@ struct MapHandle {
     if (!handle.prepared()) raise({StatusCode::kWrongState, "this expert handle is not prepared"});
     return handle;
   }
-  /// The same with the map, which on a GPU is fetched now if nobody did.
+  /// Does the same with the map, which on a GPU is fetched now unless it has been fetched already.
   const ExpertHandle& fetched() const {
     {
       const WithoutGil without_gil;
@@ -40,12 +40,12 @@ struct MapHandle {
   bool prepared_here() const { return handle.prepared() && handle.on_device().numbers.data != nullptr; }
 };
 
-/// The arrays of one call. What has several dimensions has rows of `width` elements.
+/// The arrays of one call. An array of several dimensions has rows of `width` elements.
 class Arrays {
  public:
   /// `device`: that of the group.
   explicit Arrays(Device device = {}) : memory_(device.type == DeviceType::kCpu ? Memory::kCpu : Memory::kAnyDevice) {}
-  /// Of rows from now on, see ArrayView.
+  /// Sets the dtype of rows from now on, see ArrayView.
   void set_dtype(nb::handle dtype) { dtype_ = dtype_argument(dtype); }
 
   ConstBuffer rows(nb::handle array, std::string_view name, int width) {

@@ -1,5 +1,6 @@
-// Python ends a thread by pthread_exit, whose unwinding passes through C++ frames as an exception of its own kind. It is
-// caught where it enters them and never let go on: the thread sleeps until the process ends, with what its frames hold.
+// Python ends a thread with pthread_exit, whose unwinding passes through C++ frames as an exception of its own kind.
+// It is caught where it enters them and never propagated: the thread sleeps until the process ends and keeps
+// everything in its frames.
 #include "gil.hpp"
 
 #include <unistd.h>

@@ -1,13 +1,14 @@
 #pragma once
-// Leaving and taking the GIL, safe at the interpreter's end. Used instead of nanobind's scopes: while Python (before 3.14)
-// ends, a thread that asks for the GIL is unwound by force, which a destructor turns into std::terminate.
+// Releasing and taking the GIL, safe at the interpreter's end. Used instead of nanobind's scopes: while Python
+// (before 3.14) ends, a thread that requests the GIL is unwound by force, which a destructor turns into
+// std::terminate.
 
 #include <Python.h>
 
 namespace accord::python {
 
-/// Leaves the GIL while it lives. A thread that comes back after the interpreter ended stops for ever, as in Python 3.14.
-/// REQUIRES: the GIL.
+/// Releases the GIL while it lives. A thread that returns after the interpreter has ended stops forever, as in Python
+/// 3.14. REQUIRES: the GIL.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -19,8 +20,8 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-/// Has the GIL while it lives; for threads of C++, which may have it already. The same holds at the interpreter's end: ask
-/// PythonCallScope first where the thread has more to do than to stop.
+/// Holds the GIL while it lives; for C++ threads, which may hold it already. At the interpreter's end a thread stops
+/// here as well: query PythonCallScope first if the thread has anything else to do.
 class WithGil {
  public:
   WithGil();

@@ -1,4 +1,5 @@
-// Few works are dropped unfinished, so a plain list is looked through whenever another operation starts or ends.
+// Few works are dropped unfinished, so a plain list is enough. It is searched whenever another operation starts or
+// ends.
 #include "in_flight.hpp"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ void keep_until_ended(Work work, HeldArguments arguments) {
 void let_go_of_ended() {
   auto& list = in_flight();
   if (list.empty()) return;
-  std::vector<InFlight> ended;  // destroyed at the end: freeing an array may run Python code that comes back here
+  std::vector<InFlight> ended;  // destroyed last: freeing an array may run Python code that calls this function again
   const auto first = std::partition(list.begin(), list.end(), [](const InFlight& entry) { return !entry.work.test(); });
   std::move(first, list.end(), std::back_inserter(ended));
   list.erase(first, list.end());

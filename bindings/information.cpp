@@ -1,4 +1,4 @@
-// The JSON of `accord info --json`, read by Python's own parser.
+// The JSON of `accord info --json`, parsed by Python's own parser.
 #include "information.hpp"
 
 #include <string>
@@ -23,9 +23,9 @@ void bind_information(nb::module_& module) {
         return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
       },
       nb::sig("def info() -> dict[str, typing.Any]"),
-      R"(What this build and machine have: what `accord info --json` prints, as a dict.
+      R"(Returns what this build and this machine have, as the dict that `accord info --json` prints.
 
-Versions, instruction set, processors, transports, parts, and why each missing part is off.)");
+It lists versions, the instruction set, processors, transports, parts, and why each missing part is unavailable.)");
 }
 
 }  // namespace accord::python

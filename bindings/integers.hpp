@@ -1,5 +1,5 @@
 #pragma once
-// Whole numbers as arguments, for those whose range is not that of a C++ type that nanobind could name in an error.
+// Integers as arguments, where the range is not that of a C++ type that nanobind could name in an error.
 
 #include <nanobind/nanobind.h>
 
@@ -15,7 +15,7 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What is no whole number of 64 bits is Python's own error.
+/// Raises Python's own error for a value that is not a 64-bit integer.
 inline std::int64_t integer_of(nb::handle value) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) throw nb::python_error();
@@ -24,11 +24,11 @@ inline std::int64_t integer_of(nb::handle value) {
   return number;
 }
 
-/// A whole number, or those in a list, in an array or tensor of one dimension, or in whatever else gives one after
-/// the other. Others are Python's own error.
+/// Returns one integer, or those in a list, in an array or tensor of one dimension, or in any other iterable. Raises
+/// Python's own error for anything else.
 inline std::vector<std::int64_t> integers_of(nb::handle value) {
   const nb::object items = nb::steal(PyObject_GetIter(value.ptr()));
-  if (!items.is_valid()) {  // arrays without dimensions say so when they are asked
+  if (!items.is_valid()) {  // arrays without dimensions have __iter__, but it fails
     PyErr_Clear();
     return {integer_of(value)};
   }
@@ -37,7 +37,8 @@ inline std::vector<std::int64_t> integers_of(nb::handle value) {
   return numbers;
 }
 
-/// InvalidArgument that names `argument` and what it is no `what`, "number of bytes", if it is negative, too large or no whole number.
+/// Raises InvalidArgument if the value is negative, too large or not an integer; the error names `argument` and says
+/// that the value is no `what`, such as "number of bytes".
 inline std::size_t size_argument(nb::handle value, std::string_view argument, std::string_view what) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   const std::size_t size = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;

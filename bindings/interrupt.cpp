@@ -1,9 +1,10 @@
-// While a scope is active, SIGINT goes first to a handler of ours, which notes the scope, wakes a thread and then calls the
-// handler that was there before (Python's, which only sets a flag until the main thread is back in the interpreter). The
-// thread asks Python whether its handler is the default one and then aborts the communicators of that scope, if it is
-// still active. signal.signal() replaces our handler; each scope looks (one system call, 0.1 us) and puts it back.
+// While a scope is active, SIGINT first reaches our handler, which records the scope, wakes a thread and then calls
+// the previous handler (Python's, which only sets a flag until the main thread is back in the interpreter). The
+// thread checks whether Python's handler is the default one, and then aborts the communicators of that scope if it is
+// still active. signal.signal() replaces our handler; each scope checks for that (one system call, 0.1 us) and
+// restores ours.
 //
-// The thread is started at the first scope and, since threads do not survive a fork, again in a forked child.
+// The thread is started by the first scope and, because threads do not survive a fork, again in a forked child.
 #include "interrupt.hpp"
 
 #include <pthread.h>
@@ -26,19 +27,19 @@ namespace {
 
 struct Watch {
   int event = -1;                              ///< an eventfd, from the handler to the thread
-  std::atomic<std::uint64_t> active = 0;       ///< number of the scope under way, 0 if none
-  std::atomic<std::uint64_t> interrupted = 0;  ///< number of the scope that SIGINT came in
-  std::mutex mutex;                            ///< of `communicators`
-  std::span<Communicator> communicators;       ///< of the scope under way
+  std::atomic<std::uint64_t> active = 0;       ///< number of the active scope, 0 if none
+  std::atomic<std::uint64_t> interrupted = 0;  ///< number of the scope in which SIGINT arrived
+  std::mutex mutex;                            ///< guards `communicators`
+  std::span<Communicator> communicators;       ///< of the active scope
 };
 
 using PlainHandler = void (*)(int);
 using InfoHandler = void (*)(int, siginfo_t*, void*);
 
-// Of this process; a forked child makes its own and leaves the parent's alone.
+// Belongs to this process; a forked child creates its own and does not touch the parent's.
 std::atomic<Watch*> watch = nullptr;
 std::atomic<unsigned long> main_thread = 0;
-std::uint64_t scopes = 0;  // of the main thread
+std::uint64_t scopes = 0;  // used by the main thread only
 std::atomic<PlainHandler> next_plain = nullptr;
 std::atomic<InfoHandler> next_info = nullptr;
 
@@ -59,7 +60,7 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
   }
 }
 
-/// Puts on_interrupt before the handler that is set; leaves SIGINT alone while it is ignored or ends the process.
+/// Installs on_interrupt in front of the current handler. Leaves SIGINT alone if it is ignored or ends the process.
 void put_handler_first() {
   struct sigaction now {};
   if (sigaction(SIGINT, nullptr, &now) != 0) return;
@@ -73,7 +74,7 @@ void put_handler_first() {
   sigaction(SIGINT, &now, nullptr);
 }
 
-/// Whether SIGINT raises KeyboardInterrupt; false if the program has set a handler of its own, or ends.
+/// Whether SIGINT raises KeyboardInterrupt. False if the program has set a handler of its own, or is ending.
 bool default_handler_is_set() {
   const PythonCallScope scope;
   if (!scope.may_call()) return false;
@@ -101,7 +102,7 @@ void abort_when_interrupted(Watch& own) {
   }
 }
 
-/// Null if the system has no descriptor left; Ctrl-C then waits for the call's end.
+/// Returns null if the system has no descriptor left; Ctrl-C then waits for the end of the call.
 Watch* start_watch() {
   const int event = eventfd(0, EFD_CLOEXEC);
   if (event < 0) return nullptr;
@@ -154,7 +155,7 @@ InterruptScope::InterruptScope(std::span<Communicator> communicators) {
     outer_scope_ = own->active.exchange(++scopes);
   }
   active_ = true;
-  if (PyErr_CheckSignals() != 0) {  // one that came before this scope was active
+  if (PyErr_CheckSignals() != 0) {  // a signal that arrived before this scope was active
     leave();
     throw nb::python_error();
   }
@@ -165,7 +166,7 @@ InterruptScope::~InterruptScope() { leave(); }
 void InterruptScope::leave() {
   if (!std::exchange(active_, false)) return;
   Watch* own = watch.load();
-  if (own == nullptr) return;  // forked meanwhile
+  if (own == nullptr) return;  // the process has forked meanwhile
   const std::lock_guard lock(own->mutex);
   own->communicators = outer_communicators_;
   own->active.store(outer_scope_);

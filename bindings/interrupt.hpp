@@ -25,17 +25,17 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// How long a wait of the main thread lasts between two looks at Python's signals.
+/// How long the main thread waits between two checks for Python's signals.
 inline constexpr std::chrono::milliseconds kInterruptSlice(50);
 
 /// True on the thread that runs Python's signal handlers.
 bool on_main_thread();
 
-/// Around a collective call: if SIGINT comes while it lasts, and Python would raise KeyboardInterrupt, `communicators` are
-/// aborted, so that the call ends on all ranks and the interrupt can be raised here. (A rank that left a collective half
-/// way would be out of step with the others anyway; a Work can be waited for again instead.) Handlers that the program
-/// has set for itself are not second-guessed: they run when the call returns. Costs some 0.2 us; does nothing
-/// on other threads. REQUIRES: the GIL, at both ends; `communicators` outlive it.
+/// Surrounds a collective call: if SIGINT arrives during the call, and Python would raise KeyboardInterrupt,
+/// `communicators` are aborted, so that the call ends on all ranks and the interrupt can be raised here. (A rank that
+/// left a collective half way would be out of step with the others anyway; a Work can be waited for again instead.)
+/// The program's own handlers are respected: they run when the call returns. Costs some 0.2 us; does nothing on other
+/// threads. REQUIRES: the GIL, at both ends; `communicators` outlive it.
 class InterruptScope {
  public:
   explicit InterruptScope(std::span<Communicator> communicators);
@@ -47,15 +47,15 @@ class InterruptScope {
   void leave();
 
   bool active_ = false;
-  // Of the scope around this one, if a call called back into Python.
+  // Of the enclosing scope, if a call called back into Python.
   std::span<Communicator> outer_communicators_;
   std::uint64_t outer_scope_ = 0;
 };
 
-/// Runs `work` without the GIL and gives what it returns. On the main thread it runs in a thread of its own and signal
-/// handlers run meanwhile; when one raises, `work` is left behind to end by itself and its result is dropped, so it must
-/// own all that it uses. An exception of `work` is thrown here. For calls that are rare and slow (some 50 us are added):
-/// joining a group, loading a package.
+/// Runs `work` without the GIL and returns its result. On the main thread it runs in a thread of its own while signal
+/// handlers run; when one raises, `work` is left behind to end by itself and its result is dropped, so it must own
+/// everything that it uses. An exception of `work` is rethrown here. For calls that are rare and slow (some 50 us are
+/// added): joining a group, loading a package.
 template <typename Work>
 auto run_interruptibly(Work work) {
   using Value = decltype(work());
@@ -80,7 +80,7 @@ auto run_interruptibly(Work work) {
       } catch (...) {
         exception = std::current_exception();
       }
-      work.reset();  // what it uses is let go of before its end is told, not at some moment after
+      work.reset();  // releases what it uses before its end is reported, not at some moment after
       const std::lock_guard lock(shared->mutex);
       shared->value = std::move(value);
       shared->exception = exception;
@@ -101,12 +101,12 @@ auto run_interruptibly(Work work) {
   }
 }
 
-/// True if a signal handler of Python's has raised, which is pending then. Looks every kInterruptSlice. On the main thread, without the
-/// GIL.
+/// True if a Python signal handler has raised; the exception is then pending. Checks every kInterruptSlice. Must be
+/// called on the main thread, without the GIL.
 bool handler_raised();
 
-/// Runs `wait`, which looks at Interruption, without the GIL, and raises its failure. On the main thread signal handlers run
-/// meanwhile; when one raises, `wait` ends.
+/// Runs `wait`, which polls Interruption, without the GIL, and raises its failure. On the main thread, signal
+/// handlers run meanwhile; when one raises, `wait` ends.
 template <typename Wait>
 void wait_interruptibly(Wait wait) {
   Status status;
@@ -120,11 +120,11 @@ void wait_interruptibly(Wait wait) {
   raise_if_error(status);
 }
 
-/// Why `communicator` is aborted then.
+/// Returns the reason with which `communicator` is aborted then.
 std::string interrupted(const Communicator& communicator);
 
-/// run_interruptibly() for what the ranks of `communicator` do together: when a signal handler raises it is aborted, since the ranks
-/// would be out of step.
+/// run_interruptibly() for a joint operation of the ranks of `communicator`: when a signal handler raises, the
+/// communicator is aborted, because the ranks would be out of step.
 template <typename Work>
 auto run_in_step(Communicator communicator, Work work) {
   try {
@@ -136,7 +136,7 @@ auto run_in_step(Communicator communicator, Work work) {
   }
 }
 
-/// Starts to watch. Called once, when the module is loaded.
+/// Installs the fork handler and remembers the main thread. Called once, when the module is loaded.
 void watch_interrupts();
 
 }  // namespace accord::python

@@ -1,5 +1,5 @@
-// A model's handle goes with the interpreter running: its end joins a thread,
-// which calls nothing of Python's.
+// A model's handle must be destroyed while the interpreter is running: its destructor joins a thread, which calls
+// nothing of Python's.
 #include "language_model.hpp"
 
 #include <nanobind/stl/map.h>
@@ -57,10 +57,11 @@ ModelHandle create_model(nb::handle engine, std::int32_t cache_tokens, std::int3
 void bind_generation_event(nb::module_& module) {
   nb::class_<GenerationEvent>(module, "GenerationEvent", "One more token of a sample, or its end, or both.")
       .def_ro("request", &GenerationEvent::request)
-      .def_ro("sample", &GenerationEvent::sample, "Which of the request's samples.")
-      .def_ro("index", &GenerationEvent::index, "Of the token among those generated.")
-      .def_ro("token", &GenerationEvent::token, "None at an end without a token.")
-      .def_ro("logprob", &GenerationEvent::logprob, "If asked for: by the model, before any option.")
+      .def_ro("sample", &GenerationEvent::sample, "Index of the sample among those of the request.")
+      .def_ro("index", &GenerationEvent::index, "Index of the token among those generated.")
+      .def_ro("token", &GenerationEvent::token, "The token; None for an end without a token.")
+      .def_ro("logprob", &GenerationEvent::logprob,
+              "If requested: the token's log probability by the model, before any option.")
       .def_prop_ro(
           "top",
           [](const GenerationEvent& self) {
@@ -68,19 +69,20 @@ void bind_generation_event(nb::module_& module) {
             for (const TokenLogprob& one : self.top) top.emplace_back(one.token, one.logprob);
             return top;
           },
-          "If asked for: the best tokens and their logprobs, best first.")
+          "If requested: the best tokens and their log probabilities, best first.")
       .def_prop_ro(
           "finish", [](const GenerationEvent& self) { return reason_of(self.finish); },
-          R"("" while the sample goes on; "stop_token", "stop_sequence", "length", "cancelled", "error".)")
+          R"("" until the sample ends; then "stop_token", "stop_sequence", "length", "cancelled" or "error".)")
       .def_prop_ro(
           "error", [](const GenerationEvent& self) { return exception_for(self.status); },
-          "Why, at such an end; else None.");
+          "The reason, after an error or if everything has ended; else None.");
 }
 
 void bind_stream(nb::module_& module) {
   nb::class_<StreamHandle>(
       module, "GenerationStream",
-      "The events of one request, as they come. Keeps its model; its end cancels what has not ended.")
+      "The events of one request, as they arrive. Keeps its model alive; its destruction cancels the request if it "
+      "has not ended.")
       .def_prop_ro("id", [](StreamHandle& self) { return self.use().id(); })
       .def(
           "cancel", [](StreamHandle& self) { self.use().cancel(); }, "Ends the request soon.")
@@ -135,7 +137,7 @@ const std::map<std::string, Option>& options_by_name() {
   return table;
 }
 
-// Token ids, as a list, or an array or a tensor of one dimension.
+// Reads token ids from a list, or from an array or tensor of one dimension.
 std::vector<TokenId> prompt_of(nb::handle prompt) {
   std::vector<std::int64_t> numbers;
   try {
@@ -199,22 +201,26 @@ void bind_language_model(nb::module_& module) {
   bind_generation_event(module);
   bind_stream(module);
   nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
-                          R"(A language model on all ranks of an engine: rank 0 takes requests, the others follow.
+                          R"(A language model on all ranks of an engine.
 
-Made by LanguageModel.create(). Thread-safe. On rank 0 its end stops it, or that of the last stream that still goes on.)")
+Rank 0 takes requests, and the other ranks follow. Created by LanguageModel.create(). Thread-safe. On rank 0, the
+model stops when its last handle is gone and no stream is in progress.)")
       .def_static("create", &create_model, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
                   nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
                   nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),
                   nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 16, "
                           "cache_dtype: str = 'float32', max_sequences: int = 64, max_rows: int = 512, "
                           "all_ranks: Communicator | None = None) -> LanguageModel"),
-                  R"(Makes the cache and, on rank 0, the thread that runs the model.
+                  R"(Creates the cache and, on rank 0, the thread that runs the model.
 
-Collective over the engine's groups, and agreed: if one rank cannot, every rank gets its error. cache_tokens: that
-the cache holds, of all sequences together; 0 is one whole context. cache_dtype: "float32", "bfloat16" or "int8".
-max_sequences, max_rows: sequences and tokens that one step computes at most; longer prompts take several steps.
-all_ranks connects the ranks of an engine that is bound to several groups. Raises Unsupported if the package is no
-language model, InvalidArgument for options that cannot be, ResourceExhausted.)")
+cache_tokens: capacity of the cache in tokens, for all sequences together; 0: one full context.
+cache_dtype: "float32", "bfloat16" or "int8".
+max_sequences, max_rows: maximum number of sequences and of tokens that one step computes; longer prompts take several
+steps.
+all_ranks: connects all ranks of an engine that is bound to several groups.
+
+Collective over the engine's groups, and agreed: if one rank cannot, every rank gets its error. Raises Unsupported if
+the package is not a language model, InvalidArgument for invalid options, ResourceExhausted.)")
       .def(
           "submit",
           [](ModelHandle& self, nb::handle prompt, const nb::kwargs& options) {
@@ -223,49 +229,56 @@ language model, InvalidArgument for options that cannot be, ResourceExhausted.)"
           },
           nb::arg("prompt"), nb::arg("options"),
           nb::sig("def submit(self, prompt: collections.abc.Sequence[int], **options: typing.Any) -> GenerationStream"),
-          R"(Rank 0: continues a prompt, and gives the events as they come.
+          R"(Continues a prompt and returns the events as they arrive. For rank 0.
 
-prompt: token ids, as a list, or an array or a tensor of one dimension.
+prompt: token ids, as a list or as an array or tensor of one dimension.
+
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
-frequency_penalty, biases (token -> what is added to its logit), seed, stop_tokens, stop_sequences, samples,
-logprobs (how many of the best to tell), priority. Equal seeds give equal tokens, whatever else is in the batch
-and on however many ranks. Raises InvalidArgument naming what cannot be, ResourceExhausted if too many wait.)")
+frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
+logprobs (how many of the best tokens to return), priority. Equal seeds give equal tokens, whatever else is in the
+batch and on any number of ranks.
+
+Raises InvalidArgument, which names the invalid option, and ResourceExhausted if too many requests are waiting.)")
       .def("generate", &generate, nb::arg("prompt"), nb::kw_only(), nb::arg("stop") = std::vector<std::string>(),
            nb::arg("options"),
            nb::sig("def generate(self, prompt: str | collections.abc.Sequence[collections.abc.Mapping[str, str]], *, "
                    "stop: collections.abc.Sequence[str] = (), **options: typing.Any) -> TextStream"),
-           R"(Rank 0: continues a text, or answers a conversation, and gives the text as it comes.
+           R"(Continues a text or answers a conversation, and returns the text as it arrives. For rank 0.
 
-prompt: a text, or messages: [{"role": "user", "content": "Hello"}]. stop: texts that end an answer, of which they are no
-part. Options: as of submit(), but logprobs; the package's stop tokens end an answer, too. Raises as submit(); NotFound if
-the package has no tokenizer, or no chat format where messages are given.)")
+prompt: a text, or messages: [{"role": "user", "content": "Hello"}].
+stop: texts that end an answer and are not part of it.
+
+Options: those of submit() except logprobs; the package's stop tokens also end an answer. Raises as submit() does, and
+NotFound if the package has no tokenizer, or no chat format for messages.)")
       .def(
           "follow",
           [](ModelHandle& self) {
             raise_if_error(run_interruptibly([model = self.use()]() mutable { return model.follow(); }));
           },
-          "The other ranks: computes what rank 0 decides, until it stops. Raises what fails on any rank.")
+          "For the other ranks: computes what rank 0 decides, until rank 0 stops. Raises the failure if something "
+          "fails on any rank.")
       .def(
           "stop",
           [](ModelHandle& self) {
             LanguageModel model = self.use();
             raise_if_error(run_interruptibly([model]() mutable { return model.stop(); }));
           },
-          "Rank 0: ends all requests and the other ranks' follow().")
+          "For rank 0: ends all requests and the follow() calls of the other ranks.")
       .def_prop_ro(
           "leads", [](ModelHandle& self) { return self.use().leads(); },
-          "Whether this is rank 0, which takes requests; else it follows.")
+          "Whether this is rank 0, which takes requests; other ranks follow.")
       .def_prop_ro(
           "max_context", [](ModelHandle& self) { return self.use().max_context(); },
-          "Tokens of one sequence, prompt and answer.")
+          "Maximum number of tokens of one sequence, prompt and answer together.")
       .def_prop_ro(
-          "vocabulary", [](ModelHandle& self) { return self.use().vocabulary(); }, "How many tokens there are.")
+          "vocabulary", [](ModelHandle& self) { return self.use().vocabulary(); },
+          "The number of tokens in the vocabulary.")
       .def_prop_ro(
           "stop_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().stop_tokens()); },
-          "Tokens that end a text, as the package says.")
+          "The tokens that end a text, as listed in the package.")
       .def_prop_ro(
           "cache_bytes", [](ModelHandle& self) { return self.use().cache_bytes(); },
-          "Bytes of the cache; those that were never written take no memory.")
+          "Bytes of the cache; bytes that were never written use no memory.")
       .def_prop_ro(
           "tokenizer_json", [](ModelHandle& self) { return std::optional<std::string>(self.use().tokenizer_json()); },
           "The package's tokenizer.json; None if it has none.")
@@ -274,7 +287,8 @@ the package has no tokenizer, or no chat format where messages are given.)")
           "The package's tokenizer. Raises NotFound if it has none.")
       .def_prop_ro(
           "chat_format", [](ModelHandle& self) { return value_or_raise(self.use().chat_format()); },
-          "The package's chat format. Raises NotFound if it has none, Unsupported if its template is no table.");
+          "The package's chat format. Raises NotFound if it has none, and Unsupported if its chat template does not "
+          "have table form.");
 }
 
 }  // namespace accord::python

@@ -1,5 +1,5 @@
 #pragma once
-// accord.LanguageModel and what belongs to it.
+// accord.LanguageModel and its related classes.
 
 #include <nanobind/nanobind.h>
 

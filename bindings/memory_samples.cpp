@@ -1,4 +1,4 @@
-// Called before each run of a compiled model: the pieces are copied together and hashed in one go.
+// Called before each run of a compiled model: the pieces are copied into one block and hashed together.
 #include "memory_samples.hpp"
 
 #include <cstddef>
@@ -34,9 +34,9 @@ std::uint64_t hash_of_pieces(const nb::bytes& pieces) {
 
 void bind_memory_samples(nb::module_& module) {
   module.def("hash_of_pieces", &hash_of_pieces, nb::arg("pieces"),
-             R"(A hash of pieces of this process's memory.
+             R"(Returns a hash of pieces of this process's memory.
 
-`pieces`: for each its address and its size in bytes, as two unsigned 64-bit numbers of this machine.)");
+pieces: the address and the size in bytes of each, as two unsigned 64-bit numbers of this machine.)");
 }
 
 }  // namespace accord::python

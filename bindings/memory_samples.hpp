@@ -1,5 +1,5 @@
 #pragma once
-// accord._core.hash_of_pieces: how the engines of torch.compile notice weights that were changed unseen.
+// accord._core.hash_of_pieces: how the engines of torch.compile detect weights that were changed behind their back.
 
 #include <nanobind/nanobind.h>
 

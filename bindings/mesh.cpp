@@ -1,4 +1,4 @@
-// Plans of meshes. Sizes come as text or keywords, which are the same thing.
+// Plans of meshes. Sizes are given as text or as keywords, with the same effect.
 #include "mesh.hpp"
 
 #include <nanobind/stl/map.h>
@@ -43,14 +43,14 @@ std::string setting_text(const std::string& name, nb::handle value) try {
   raise_no_whole_number(name, value);
 }
 
-/// `what`: of the thing that should be called by a text.
+/// Returns the text of `name`; the error describes it as `what`.
 std::string name_in(nb::handle name, const std::string& what) {
   if (!nb::isinstance<nb::str>(name))
     raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(name)) + ", no text");
   return nb::cast<std::string>(name);
 }
 
-/// A truth value is no number, though Python takes it for one.
+/// A bool is not accepted as a number, although Python would.
 template <typename T>
 T option_value(nb::handle value) {
   if (!std::is_same_v<T, bool> && nb::isinstance<nb::bool_>(value)) throw nb::cast_error();
@@ -161,39 +161,42 @@ nb::dict axes_dict(std::span<const MeshAxis> axes) {
 void bind_mesh(nb::module_& module) {
   nb::class_<MeshFamily>(module, "MeshFamily", "Groups of one kind: each rank is in one of them, or in none.")
       .def_ro("name", &MeshFamily::name)
-      .def_ro("key", &MeshFamily::key, "Of the options of its groups.")
+      .def_ro("key", &MeshFamily::key, "Key of the options of its groups.")
       .def_ro("group_size", &MeshFamily::group_size)
-      .def_ro("groups", &MeshFamily::groups, "How many there are.")
+      .def_ro("groups", &MeshFamily::groups, "The number of groups.")
       .def_ro("description", &MeshFamily::description)
       .def("__repr__", [](const MeshFamily& family) {
         return "MeshFamily(" + family.name + ": " + std::to_string(family.groups) + " groups of " +
                std::to_string(family.group_size) + ")";
       });
   nb::class_<MeshPlan>(module, "MeshPlan",
-                       "All groups of a mesh, computed when they are asked for: MeshPlan(\"tp=8,pp=8,cp=2,ep=16\", "
-                       "world_size=1024), or by keywords.")
+                       "All groups of a mesh, computed on request: MeshPlan(\"tp=8,pp=8,cp=2,ep=16\", "
+                       "world_size=1024), or with keywords.")
       .def(
           "__init__",
           [](MeshPlan* self, std::string_view sizes, int world_size, const nb::object& options,
              const nb::kwargs& more) { new (self) MeshPlan(make_plan(sizes, world_size, options, more)); },
           "sizes"_a = "", "world_size"_a = 0, "options"_a = nb::none(), "more"_a,
-          "Megatron's families. world_size: not needed where the sizes have dp. `options`: a dict of options for the "
-          "keys of families, {\"dp\": {\"max_ctas\": 8}}. "
-          "InvalidArgument says what cannot be.")
-      .def_static(
-          "of_axes", &plan_of_axes, "axes"_a, "families"_a, "rank_offset"_a = 0,
-          "A family for each of `families`, which are lists of names of `axes` (a dict of sizes, the axis whose "
-          "ranks lie next to each other first).")
+          R"(Creates the plan of Megatron's families.
+
+world_size: not needed if dp is given.
+options: a dict of options for the keys of families, {"dp": {"max_ctas": 8}}.
+
+Raises InvalidArgument, which says which number is invalid and why.)")
+      .def_static("of_axes", &plan_of_axes, "axes"_a, "families"_a, "rank_offset"_a = 0,
+                  R"(Creates a family for each element of `families`, which are lists of names of axes.
+
+axes: a dict of sizes, beginning with the axis whose ranks are adjacent.)")
       .def_prop_ro("world_size", &MeshPlan::world_size)
       .def_prop_ro("rank_offset", &MeshPlan::rank_offset)
       .def_prop_ro(
           "families",
           [](const MeshPlan& plan) { return std::vector<MeshFamily>(plan.families().begin(), plan.families().end()); })
       .def_prop_ro(
-          "axes", [](const MeshPlan& plan) { return axes_dict(plan.axes()); }, "Sizes, of the dense grid.")
+          "axes", [](const MeshPlan& plan) { return axes_dict(plan.axes()); }, "Sizes of the axes of the dense grid.")
       .def_prop_ro("expert_axes", [](const MeshPlan& plan) { return axes_dict(plan.expert_axes()); })
       .def_prop_ro(
-          "text", [](const MeshPlan& plan) { return plan.text(); }, "All that decides the groups.")
+          "text", [](const MeshPlan& plan) { return plan.text(); }, "Everything that determines the groups.")
       .def_prop_ro("hash", &MeshPlan::hash)
       .def(
           "ranks_of",
@@ -201,7 +204,7 @@ void bind_mesh(nb::module_& module) {
             check_rank(plan, rank);
             return plan.ranks_of(family_of(plan, family), rank);
           },
-          "family"_a, "rank"_a, "The ranks of the family's group that `rank` is in; [] if it is in none.")
+          "family"_a, "rank"_a, "Returns the ranks of the family's group that contains `rank`; [] if it is in none.")
       .def(
           "groups_of",
           [](const MeshPlan& plan, Rank rank) {
@@ -215,18 +218,20 @@ void bind_mesh(nb::module_& module) {
             }
             return groups;
           },
-          "rank"_a, "The groups of `rank`, each once: (names of families, ranks, options).")
+          "rank"_a, "Returns the groups of `rank`, each once: (names of families, ranks, options).")
       .def(
           "all_groups",
           [](const MeshPlan& plan, std::string_view family) { return plan.all_groups(family_of(plan, family)); },
-          "family"_a, "All groups of a family, in Megatron's order.")
+          "family"_a, "Returns all groups of a family, in Megatron's order.")
       .def(
           "coordinate",
           [](const MeshPlan& plan, std::string_view axis, Rank rank) {
             check_rank(plan, rank);
             return value_or_raise(plan.coordinate(axis, rank));
           },
-          "axis"_a, "rank"_a, "Position along an axis; \"etp\", \"egtp\" and \"edp\" are those of experts.")
+          "axis"_a, "rank"_a,
+          "Returns the position of `rank` along an axis; \"etp\", \"egtp\" and \"edp\" are axes of the grid of "
+          "experts.")
       .def("__eq__", [](const MeshPlan& a, const MeshPlan& b) { return a.text() == b.text(); })
       .def("__hash__", &MeshPlan::hash)
       .def("__repr__", [](const MeshPlan& plan) { return "MeshPlan(" + plan.text() + ")"; });

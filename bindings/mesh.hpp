@@ -1,5 +1,5 @@
 #pragma once
-// accord._core's meshes.
+// The mesh classes of accord._core.
 
 #include <nanobind/nanobind.h>
 

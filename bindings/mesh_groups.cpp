@@ -65,31 +65,33 @@ nb::list report(MeshHandle& self) {
 
 void bind_mesh_groups(nb::module_& module) {
   nb::class_<MeshHandle>(module, "Mesh",
-                         "The groups of a plan, connected in one step; each is made when it is first asked for, which "
-                         "needs no other rank.")
+                         "The groups of a plan, connected in one step. A group is created when it is first requested, "
+                         "without involving other ranks.")
       .def_static(
           "create", &create_mesh, "plan"_a, "communicator"_a, nb::kw_only(), "name"_a = "mesh",
           "timeout"_a = nb::none(), "strict"_a = false,
-          "Collective over `communicator`, which goes on by itself: it has a rank for each of the plan's, or all "
-          "ranks of the job. Mismatch shows what is different in the plans of two ranks; `strict`: options that "
-          "change nothing here are Unsupported.")
+          R"(Connects the groups. Collective over `communicator`, which is neither closed nor used for anything else.
+
+The communicator has either one rank for each rank of the plan, or all ranks of the job. Raises Mismatch, which shows
+the difference between the plans of two ranks.
+
+strict: raises Unsupported for options that have no effect.)")
       .def_static("decline", &decline_mesh, "communicator"_a, "why"_a, nb::kw_only(), "name"_a = "mesh",
                   "timeout"_a = nb::none(),
-                  "For a rank that cannot say its plan: takes part in create() of the others, which fails there with "
-                  "`why` at once.")
+                  "For a rank that cannot determine its plan: takes part in the create() of the other ranks, which "
+                  "fails there with `why` at once.")
       .def_prop_ro("plan", [](MeshHandle& self) { return self.use().plan(); })
       .def_prop_ro(
-          "rank", [](MeshHandle& self) { return self.use().rank(); }, "This rank, as the plan numbers it.")
+          "rank", [](MeshHandle& self) { return self.use().rank(); }, "This rank, in the plan's numbering.")
       .def_prop_ro(
-          "has_groups", [](MeshHandle& self) { return self.use().has_groups(); }, "False on ranks beyond the mesh.")
+          "has_groups", [](MeshHandle& self) { return self.use().has_groups(); }, "False on ranks outside the mesh.")
       .def_prop_ro(
           "window_bytes", [](MeshHandle& self) { return self.use().window_bytes(); },
-          "Address space of this rank's groups; pages cost memory once they are touched.")
+          "Bytes of address space of this rank's groups; pages use memory only once they are touched.")
       .def("group", &group, "family"_a,
-           "The Communicator of the family's group that this rank is in; None if it is in none. Families of the same "
-           "ranks "
-           "and options share one.")
-      .def("report", &report, "What became of each option: dicts of key, option, value, fate and why.")
+           "Returns the Communicator of this rank's group of the family; None if it is in none. Families with the "
+           "same ranks and options share one group.")
+      .def("report", &report, "Returns what happened to each option: dicts of key, option, value, fate and why.")
       .def(
           "close",
           [](MeshHandle& self) {
@@ -97,7 +99,7 @@ void bind_mesh_groups(nb::module_& module) {
             const WithoutGil without_gil;
             mesh.close();
           },
-          "Closes all groups that were made. Idempotent.")
+          "Closes all groups that were created. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__",

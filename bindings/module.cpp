@@ -30,7 +30,8 @@
 
 namespace {
 
-/// That of PyPI's package nvidia-nccl, which torch takes too, wherever this Python finds it.
+/// Suggests the library of PyPI's package nvidia-nccl, which torch also uses, at the first place on sys.path that has
+/// it.
 void suggest_nccl() {
   const nanobind::object path = nanobind::module_::import_("sys").attr("path");
   for (const nanobind::handle entry : path) {
@@ -46,7 +47,7 @@ void suggest_nccl() {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  // Objects that live at the interpreter's end are no defect: everything behind them ends with the process.
+  // Objects that are alive when the interpreter ends are not a defect: everything behind them ends with the process.
   nanobind::set_leak_warnings(false);
   suggest_nccl();
   accord::python::watch_process();

@@ -39,13 +39,12 @@ ArrayMemory& OutputArray::memory() {
 
 void bind_output_array(nb::module_& module) {
   static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
-  nb::class_<OutputArray> array(
-      module, "OutputArray", nb::type_slots(slots),
-      R"(An output of an engine, read-only, where the engine left it: numpy.asarray(output) and
-torch.from_dlpack(output) look at the same memory.
+  nb::class_<OutputArray> array(module, "OutputArray", nb::type_slots(slots),
+                                R"(An output of an engine: read-only, in the engine's own memory.
 
-It is the output until its context runs again: then it raises WrongState when it is looked at, and
-arrays that were made of it before show the new output. numpy.array(output) makes a copy.)");
+numpy.asarray(output) and torch.from_dlpack(output) share that memory. The output is valid until its context runs
+again. After that, reading it raises WrongState, and arrays that were created from it earlier show the new output.
+numpy.array(output) makes a copy.)");
   def_array_protocols(
       array, "OutputArray", [](OutputArray& self) -> const ArrayMemory& { return self.description(); }, memory_of);
 }

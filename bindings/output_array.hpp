@@ -1,5 +1,5 @@
 #pragma once
-// accord.OutputArray: an output of an engine, where the engine left it.
+// accord.OutputArray: an output of an engine, used in place.
 
 #include <nanobind/nanobind.h>
 
@@ -13,21 +13,21 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// Counts the runs of one context; an output knows by it whether it is still there.
+/// Counts the runs of one context; an output uses it to detect whether it is still valid.
 struct RunCount {
   std::uint64_t runs = 0;
 };
 
-/// A read-only view of an engine's output. It keeps the context's memory alive; once the context runs again, it refuses to be
-/// looked at (WrongState), while views that were made before then show other values.
+/// A read-only view of an engine's output. It keeps the context's memory alive. Once the context runs again, access
+/// raises WrongState, while views that were created earlier then show other values.
 class OutputArray {
  public:
   /// `owner`: keeps the output alive; `count` counts its context's runs.
   OutputArray(std::shared_ptr<void> owner, std::shared_ptr<const RunCount> count, TensorView output);
 
-  /// Throws WrongState if the output is gone.
+  /// Throws WrongState if the output is no longer valid.
   ArrayMemory& memory();
-  /// Its dtype and shape, which stay.
+  /// Its dtype and shape, which stay valid.
   const ArrayMemory& description() const { return memory_; }
 
  private:

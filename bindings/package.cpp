@@ -1,4 +1,4 @@
-// The JSON of `accord engine inspect --json`, read by Python's own parser, and the list of `accord engine verify`.
+// The JSON of `accord engine inspect --json`, parsed by Python's own parser, and the list of `accord engine verify`.
 #include "package.hpp"
 
 #include <nanobind/stl/map.h>
@@ -41,27 +41,29 @@ void check_loads(nb::handle path, const std::map<std::string, std::pair<int, int
 
 void bind_package(nb::module_& module) {
   nb::class_<Damage>(module, "Damage", "One damaged place of an engine package.")
-      .def_ro("file", &Damage::file, "The file inside the package.")
+      .def_ro("file", &Damage::file, "Path of the file inside the package.")
       .def_ro("what", &Damage::what, "What is wrong there.")
       .def("__repr__", [](const Damage& self) { return "Damage(" + self.file + ": " + self.what + ")"; });
   module.def("inspect", &inspect, nb::arg("path"),
              nb::sig("def inspect(path: str | os.PathLike[str]) -> dict[str, typing.Any]"),
-             R"(What the engine package at `path` holds: what `accord engine inspect --json` prints, as a dict.
+             R"(Describes the engine package at `path`, as the dict that `accord engine inspect --json` prints.
 
-Inputs, outputs, sharding rules, ops, and the weight bytes of a rank; reads no weights. Raises NotFound, Corrupt,
-Unsupported.)");
+It lists inputs, outputs, sharding rules, ops, and the weight bytes of a rank. Reads no weights. Raises NotFound,
+Corrupt, Unsupported.)");
   module.def("verify", &verify, nb::arg("path"), nb::sig("def verify(path: str | os.PathLike[str]) -> list[Damage]"),
-             R"(Reads every byte of the engine package at `path` and lists all damage; empty if it is whole.
+             R"(Reads every byte of the engine package at `path` and lists all damage.
 
-Raises NotFound if there is no package.)");
+The list is empty if the package is intact. Raises NotFound if there is no package.)");
   module.def(
       "check_loads", &check_loads, nb::arg("path"), nb::arg("groups") = nb::dict(),
       nb::sig(
           "def check_loads(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}) "
           "-> None"),
-      R"(Does all that Engine.load() does on the CPU with the package at `path`, for one place (rank, size) in each of its groups, but reads no weights.
+      R"(Checks that Engine.load() would succeed on the CPU for the package at `path`, without reading weights.
 
-Raises what that raises: Unsupported naming the op and its place in the model, Corrupt, InvalidArgument.)");
+Does everything that Engine.load() does for one place (rank, size) in each of the package's groups, except reading
+weights, and raises the same errors: Unsupported (names the op and its place in the model), Corrupt,
+InvalidArgument.)");
 }
 
 }  // namespace accord::python

@@ -1,4 +1,4 @@
-// The exporter hands one matrix, or one unit of it, at a time, and the memory that it goes to.
+// The exporter passes one matrix, or one unit of it, at a time, together with the memory for the result.
 #include "packing.hpp"
 
 #include <nanobind/stl/pair.h>
@@ -103,20 +103,23 @@ void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::
 
 void bind_packing(nb::module_& module) {
   module.def("packed_bytes", &packed_bytes, nb::arg("out"), nb::arg("in_"), nb::kw_only(), nb::arg("type"),
-             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), "Bytes of a weight [out, in] once it is packed.");
-  module.def(
-      "pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
-      nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"), nb::arg("row_scales").none(),
-      "Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`; gives the largest error of an element and\n"
-      "root of sum (packed - given)^2 / sum given^2. row_scales: float32 [out], or [out, groups], for float8_e4m3fn,\n"
-      "else None.");
-  module.def(
-      "pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
-      nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
-      "Packs a matrix [out, in] that is quantized already, as it is: codes as the packed format has them, scales\n"
-      "and minima (or None) [out, groups] as float32, which float16 holds; of float8_e4m3fn its bytes, and scales "
-      "[out]\n"
-      "without groups.");
+             nb::arg("group"), nb::arg("scales"), nb::arg("minima"),
+             "Returns the size in bytes of a packed weight [out, in].");
+  module.def("pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
+             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"),
+             nb::arg("row_scales").none(),
+             R"(Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`.
+
+row_scales: for float8_e4m3fn, float32 [out] or [out, groups]; else None.
+
+Returns the largest error of an element, and sqrt(sum (packed - given)^2 / sum given^2).)");
+  module.def("pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
+             nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
+             R"(Packs a matrix [out, in] that is already quantized, unchanged.
+
+codes: as defined by the packed format; for float8_e4m3fn, the bytes of the elements.
+scales, minima (or None): float32 [out, groups], representable in float16; for float8_e4m3fn without groups, scales
+[out].)");
 }
 
 }  // namespace accord::python

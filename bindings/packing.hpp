@@ -1,5 +1,5 @@
 #pragma once
-// Weights in the layout of products, for the exporter: accord._core.pack_matrix().
+// Packs weights into the layout of matrix products, for the exporter: accord._core.pack_matrix().
 
 #include <nanobind/nanobind.h>
 

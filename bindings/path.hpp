@@ -1,5 +1,5 @@
 #pragma once
-// Paths as arguments: str, pathlib.Path, whatever os.fspath() makes a str of.
+// Paths as arguments: str, pathlib.Path, or any object that os.fspath() converts to a str.
 
 #include <nanobind/nanobind.h>
 

@@ -1,4 +1,4 @@
-// Plans as text: what accord/plan.hpp offers, for python/accord/plan.py.
+// Plans as text: the functions of accord/plan.hpp, for python/accord/plan.py.
 #include "accord/plan.hpp"
 
 #include <nanobind/stl/pair.h>
@@ -59,7 +59,8 @@ void bind_plans(nb::module_& module) {
         };
         return std::pair(parts(traits.input), parts(traits.output));
       },
-      "collective"_a, "ranks"_a, "Into how many parts the collective divides input and output among the ranks.");
+      "collective"_a, "ranks"_a,
+      "Returns the number of parts into which the collective divides input and output among the ranks.");
 }
 
 }  // namespace accord::python

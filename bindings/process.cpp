@@ -16,11 +16,11 @@ namespace accord::python {
 namespace {
 std::atomic<std::uint64_t> generation = 0;
 std::atomic<bool> alive = true;
-std::atomic<int> calls_into_python = 0;  // under way
+std::atomic<int> calls_into_python = 0;  // in progress
 
 constexpr std::chrono::seconds kLongestCall(5);
 
-/// The calls that are under way need the GIL to end.
+/// Waits for the calls in progress, which need the GIL to end.
 void end_interpreter() {
   alive.store(false, std::memory_order_seq_cst);
   const WithoutGil without_gil;
@@ -40,7 +40,7 @@ PythonCallScope::~PythonCallScope() { calls_into_python.fetch_sub(1, std::memory
 void watch_process() {
   pthread_atfork(nullptr, nullptr, [] {
     generation.fetch_add(1, std::memory_order_relaxed);
-    calls_into_python.store(0, std::memory_order_relaxed);  // of threads that the child has not
+    calls_into_python.store(0, std::memory_order_relaxed);  // those of threads that do not exist in the child
   });
   const nb::module_ atexit = nb::module_::import_("atexit");
   atexit.attr("register")(nb::cpp_function(&end_interpreter));

@@ -1,5 +1,5 @@
 #pragma once
-// What a fork and the interpreter's end mean for objects that have threads and sockets behind them.
+// How objects with threads and sockets behind them handle a fork and the interpreter's end.
 
 #include <cstdint>
 #include <memory>
@@ -11,14 +11,15 @@
 
 namespace accord::python {
 
-/// Called once, when the module is loaded.
+/// Installs the handlers for forks and for the interpreter's end. Called once, when the module is loaded.
 void watch_process();
 
-/// How many forks this process descends from since the module was loaded.
+/// Returns the number of forks between this process and the one that loaded the module.
 std::uint64_t fork_generation();
 
-/// Around a call into Python on a thread of C++: the interpreter does not end while it lasts, for a few seconds at most. (Python
-/// ends a thread that asks for the GIL after that by unwinding it, also from the middle of the call, which C++ does not survive.)
+/// Surrounds a call into Python on a C++ thread: the interpreter does not end during the scope, for a few seconds at
+/// most. (After that, Python ends a thread that requests the GIL by unwinding it, even from the middle of the call,
+/// which C++ does not survive.)
 class PythonCallScope {
  public:
   PythonCallScope();
@@ -32,12 +33,12 @@ class PythonCallScope {
   bool may_call_;
 };
 
-/// Throws WrongState for an object made before the fork that made this process. `what`: "this communicator".
+/// Throws WrongState for an object created before the fork that created this process. `what`: "this communicator".
 [[noreturn]] void raise_forked(std::string_view what);
 
-/// A C++ handle (Communicator, Store, ...) owned by a Python object. In a forked child its threads do not exist and its
-/// sockets are the parent's, so there it is neither used (WrongState) nor destroyed (it would tell the peers that it left).
-/// Its destructor runs without the GIL, for it may wait for a thread that asks for the GIL.
+/// A C++ handle (Communicator, Store, ...) owned by a Python object. In a forked child its threads do not exist and
+/// its sockets are the parent's, so there it is neither used (WrongState) nor destroyed (which would notify the peers
+/// that it left). Its destructor runs without the GIL, because it may wait for a thread that requests the GIL.
 template <typename T>
 class ProcessBound {
  public:
@@ -49,7 +50,7 @@ class ProcessBound {
   ~ProcessBound() {
     if (!value_) return;
     if (generation_ != fork_generation()) {
-      new T(std::move(*value_));  // left alone for the rest of the child's life
+      new T(std::move(*value_));  // leaked on purpose for the rest of the child's life
     } else {
       const WithoutGil without_gil;
       value_.reset();

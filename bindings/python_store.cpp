@@ -1,6 +1,6 @@
-// get() looks again and again, since a wait inside Python could not be ended, and those of torch keep all other users of
-// their client waiting. Each method takes the GIL, makes its Python call and turns what it gives, or raises, into a Result.
-// The object is let go with the GIL too, or never, if the interpreter is ending.
+// get() polls, because a wait inside Python could not be ended, and because the waits of torch's stores block all
+// other users of their client. Each method takes the GIL, makes its Python call and converts its result or exception
+// to a Result. The object is released with the GIL as well, or never if the interpreter is ending.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -16,7 +16,7 @@
 namespace accord::python {
 namespace {
 
-// Between two looks for a key, which begin close together and grow apart.
+// Between two polls for a key: short at first, then longer.
 constexpr auto kShortestPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 

@@ -1,4 +1,4 @@
-// A function of numbers alone: logits and tokens are lists, options are keywords.
+// A pure function of numbers: logits and tokens are lists, options are keywords.
 #include "sampling.hpp"
 
 #include <nanobind/stl/map.h>
@@ -60,7 +60,8 @@ void bind_sampling(nb::module_& module) {
       nb::arg("temperature") = 0.0F, nb::arg("top_k") = 0, nb::arg("top_p") = 1.0F, nb::arg("min_p") = 0.0F,
       nb::arg("repetition_penalty") = 1.0F, nb::arg("presence_penalty") = 0.0F, nb::arg("frequency_penalty") = 0.0F,
       nb::arg("biases") = std::map<TokenId, float>{}, nb::arg("seed") = 0,
-      "The token that sample `index` of a request gets after `generated`, and the probabilities that it was drawn by.");
+      "Returns the token that sample `index` of a request gets after `generated`, and the probabilities from which it "
+      "was drawn.");
 }
 
 }  // namespace accord::python

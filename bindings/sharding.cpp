@@ -1,4 +1,5 @@
-// The graph is read once; each question cuts it for every rank of a group, as loading would, without a weight.
+// The graph is parsed once. Each query partitions it for every rank of a group, as loading would, without any
+// weights.
 #include "sharding.hpp"
 
 #include <nanobind/stl/map.h>
@@ -71,12 +72,13 @@ class ShardingTrial {
 
 void bind_sharding(nb::module_& module) {
   nb::class_<ShardingTrial>(module, "ShardingTrial",
-                            "A graph without its weights: asks whether ranks can share it. For accord.export().")
+                            "A graph without its weights, used to find out whether ranks can share it. For "
+                            "accord.export().")
       .def(nb::init<const std::string&, const std::map<std::string, Shape>&>(), nb::arg("graph"), nb::arg("tensors"),
-           "`graph`: as graph.json; `tensors`: name -> shape.")
+           "graph: in the format of graph.json. tensors: name -> shape.")
       .def("problem", &ShardingTrial::problem, nb::arg("shardings"), nb::arg("group"), nb::arg("size"),
-           "Why the ranks of a group cannot share it; None if they can. `shardings`: tensor -> (group, dim, unit, "
-           "together, copies).");
+           "Returns the reason why the ranks of a group cannot share the graph; None if they can. shardings: tensor "
+           "-> (group, dim, unit, together, copies).");
 }
 
 }  // namespace accord::python

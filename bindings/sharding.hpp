@@ -1,5 +1,5 @@
 #pragma once
-// ShardingTrial: whether ranks can share a graph, asked before there is a package.
+// ShardingTrial: checks whether ranks can share a graph before there is a package.
 
 #include <nanobind/nanobind.h>
 

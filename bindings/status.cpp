@@ -1,5 +1,6 @@
-// One table: StatusCode, the exception's name, the built-in that it also is (so that `except TimeoutError` works without
-// knowing accord), and its documentation. Each instance has `code` (from its class) and `ranks`.
+// One table: StatusCode, the exception's name, the built-in exception that it also derives from (so that `except
+// TimeoutError` works without knowing accord), and its documentation. Each instance has `code` (from its class) and
+// `ranks`.
 #include "status.hpp"
 
 #include <array>
@@ -22,22 +23,22 @@ constexpr std::array kErrorClasses = {
     ErrorClass{StatusCode::kUnsupported, "Unsupported", &PyExc_NotImplementedError, nullptr,
                "Meaningful, but this build, machine or version cannot do it. Also a NotImplementedError."},
     ErrorClass{StatusCode::kNotFound, "NotFound", &PyExc_FileNotFoundError, &PyExc_LookupError,
-               "A key, file, name or device that is not there. Also a FileNotFoundError and a LookupError."},
+               "A key, file, name or device does not exist. Also a FileNotFoundError and a LookupError."},
     ErrorClass{StatusCode::kMismatch, "Mismatch", nullptr, nullptr,
-               "Ranks disagree: about a call, a package or a plan."},
+               "Ranks disagree about a call, a package or a plan."},
     ErrorClass{StatusCode::kPeerLost, "PeerLost", &PyExc_ConnectionError, nullptr,
                "A rank died or closed its communicator; `ranks` names it. Also a ConnectionError."},
     ErrorClass{StatusCode::kTimeout, "Timeout", &PyExc_TimeoutError, nullptr,
-               "A rank did not come in time; `ranks` names those that did not. Also a TimeoutError."},
+               "A rank did not arrive in time; `ranks` names the missing ranks. Also a TimeoutError."},
     ErrorClass{StatusCode::kAborted, "Aborted", nullptr, nullptr,
-               "Somebody called abort(), or was interrupted by Ctrl-C."},
+               "abort() was called, or a rank was interrupted by Ctrl-C."},
     ErrorClass{StatusCode::kClosed, "Closed", nullptr, nullptr, "Used after close()."},
-    ErrorClass{StatusCode::kCorrupt, "Corrupt", nullptr, nullptr, "Bytes are not what they should be."},
+    ErrorClass{StatusCode::kCorrupt, "Corrupt", nullptr, nullptr, "Data is damaged or malformed."},
     ErrorClass{StatusCode::kIo, "IoError", &PyExc_OSError, nullptr, "The operating system refused. Also an OSError."},
     ErrorClass{StatusCode::kResourceExhausted, "ResourceExhausted", nullptr, nullptr,
-               "Memory, descriptors or space ran out."},
+               "Out of memory, descriptors or space."},
     ErrorClass{StatusCode::kWrongState, "WrongState", &PyExc_RuntimeError, nullptr,
-               "The object is not in a state that allows the call. Also a RuntimeError."},
+               "The object's state does not allow the call. Also a RuntimeError."},
     ErrorClass{StatusCode::kInternal, "InternalError", &PyExc_RuntimeError, nullptr,
                "A defect of accord. Also a RuntimeError."},
 };
@@ -53,10 +54,10 @@ void bind_errors(nb::module_& module) {
   body["code"] = "";
   body["ranks"] = nb::tuple();
   const nb::object base = nb::steal(PyErr_NewExceptionWithDoc((module_name + ".Error").c_str(),
-                                                              R"(What every failure of accord is.
+                                                              R"(The base class of every failure of accord.
 
 code: the kind of failure in snake_case, e.g. "peer_lost"; the same for all instances of a subclass.
-ranks: the ranks at fault, as ranks of the communicator whose call failed; empty when none is known.)",
+ranks: the ranks at fault, as ranks of the communicator whose call failed; empty if none is known.)",
                                                               nullptr, body.ptr()));
   if (!base.is_valid()) throw nb::python_error();
   module.attr("Error") = base;
@@ -79,7 +80,7 @@ ranks: the ranks at fault, as ranks of the communicator whose call failed; empty
 nb::object exception_for(const Status& status) {
   if (status.ok()) return nb::none();
   PyObject* type = exception_of[static_cast<std::size_t>(status.code())];
-  // A message may quote bytes that are no UTF-8.
+  // A message may quote bytes that are not UTF-8.
   const auto size = static_cast<Py_ssize_t>(status.message().size());
   const nb::object text = nb::steal(PyUnicode_DecodeUTF8(status.message().data(), size, "replace"));
   if (!text.is_valid()) throw nb::python_error();

@@ -1,5 +1,5 @@
 #pragma once
-// From Status to Python exceptions; the only place where accord throws.
+// Converts Status to Python exceptions; the only place where accord throws.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>  // here, so that every file converts text alike
@@ -17,11 +17,11 @@ namespace nb = nanobind;
 /// Adds accord.Error and one subclass for each StatusCode to `module`.
 void bind_errors(nb::module_& module);
 
-/// The Python exception for `status`; None if it is ok. REQUIRES: the GIL.
+/// Returns the Python exception for `status`; None if it is ok. REQUIRES: the GIL.
 nb::object exception_for(const Status& status);
 
-/// Throws the Python exception for `status`; a signal handler that has something to raise (KeyboardInterrupt) comes first.
-/// REQUIRES: the GIL; !status.ok().
+/// Throws the Python exception for `status`, unless a signal handler has an exception to raise (KeyboardInterrupt),
+/// which takes precedence. REQUIRES: the GIL; !status.ok().
 [[noreturn]] void raise(const Status& status);
 
 /// Throws accord.InvalidArgument with `message`.

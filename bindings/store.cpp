@@ -1,4 +1,4 @@
-// Each store is a Python class of its own over one C++ handle, all of them subclasses of accord.Store.
+// Each store is a Python class of its own over one C++ handle. All of them are subclasses of accord.Store.
 #include "store.hpp"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ void make_tcp(TcpStore* self, std::string host, int port, bool is_host, nb::hand
       [role, host = std::move(host), port, limit] { return make_tcp_store(role, host, port, limit); })));
 }
 
-/// The store that from_environment() would meet in, for a rank and size that may have come from elsewhere.
+/// Returns the store in which from_environment() would meet, for a rank and size that may come from elsewhere.
 AnyStore job_store(Rank rank, int size, nb::handle timeout) {
   const Duration limit = duration_argument(timeout).value_or(kDefaultTimeout);
   std::map<std::string, std::string> environment = process_environment();
@@ -117,33 +117,35 @@ int tcp_port(TcpStore& self) {
 
 void bind_stores(nb::module_& module) {
   nb::class_<AnyStore>(module, "Store",
-                       R"(A key-value store by which ranks that do not yet know each other meet.
+                       R"(A key-value store in which ranks that do not know each other yet meet.
 
-Values are bytes of at most 8 MiB, keys text of at most 4 KiB. Any thread may call any method.
-Wherever accord takes a Store, an object with the same methods set, get and add does as well:
-torch.distributed's stores, or your own.)")
+Values are at most 8 MiB of bytes, keys at most 4 KiB of text. Any thread may call any method. Wherever accord takes a
+Store, it also accepts an object with the same methods set, get and add, such as a store of torch.distributed or your
+own.)")
       .def("set", &set, nb::arg("key"), nb::arg("value"),
            nb::sig("def set(self, key: str, value: bytes | bytearray | str) -> None"),
-           "Sets `key` and wakes whoever waits for it. Overwrites.")
+           "Sets `key`, overwriting any earlier value, and wakes every rank that waits for the key.")
       .def("get", &get, nb::arg("key"), nb::arg("timeout") = nb::none(),
            nb::sig("def get(self, key: str, timeout: float | datetime.timedelta | None = None) -> bytes"),
-           R"(Waits until `key` is set, at most `timeout` seconds (5 minutes by default), and gives its value.
+           R"(Waits at most `timeout` seconds (5 minutes by default) until `key` is set, and returns its value.
 
 Raises Timeout, which names the key.)")
       .def("add", &add, nb::arg("key"), nb::arg("amount"),
-           "Adds `amount` to the decimal number at `key` (absent counts as 0), at once for all ranks; gives the sum.")
-      .def("erase", &erase, nb::arg("key"), "Removes `key` if it is there.")
+           "Atomically adds `amount` to the decimal number at `key` (an absent key counts as 0) and returns the sum.")
+      .def("erase", &erase, nb::arg("key"), "Removes `key` if it exists.")
       .def(
-          "describe", [](AnyStore& self) { return self.use()->describe(); }, "Where it is: \"tcp://10.0.0.1:29500\".")
+          "describe", [](AnyStore& self) { return self.use()->describe(); },
+          "The store's address: \"tcp://10.0.0.1:29500\".")
       .def("__repr__", [](AnyStore& self) { return "<accord.Store " + self.use()->describe() + ">"; });
 
   nb::class_<MemoryStore, AnyStore>(module, "MemoryStore", "A store for ranks that are threads of one process.")
       .def("__init__", [](MemoryStore* self) { new (self) MemoryStore(make_memory_store()); });
 
   nb::class_<FileStore, AnyStore>(module, "FileStore",
-                                  R"(A store in directory `path` (made if absent) of a file system that all ranks see.
+                                  R"(A store in the directory `path` of a file system that all ranks share.
 
-Removes nothing at the end; use a new directory for each job.)")
+The directory is created if absent. Nothing is removed when the store is destroyed; use a new directory for each
+job.)")
       .def(
           "__init__",
           [](FileStore* self, nb::handle path) {
@@ -154,17 +156,17 @@ Removes nothing at the end; use a new directory for each job.)")
   nb::class_<TcpStore, AnyStore>(module, "TcpStore",
                                  R"(A store over TCP at `host`:`port`.
 
-The one with is_host=True serves it from a thread while it lives, and is a client too; port 0
-takes a free one (see `port`). A client retries the connection for `timeout` seconds (5
-minutes by default), then raises Timeout; NotFound at once if `host` has no address.)")
+With is_host=True, it serves the store from a thread until it is destroyed, and also acts as a client; port 0 selects
+a free port (see `port`). A client retries the connection for `timeout` seconds (5 minutes by default), then raises
+Timeout. Raises NotFound at once if `host` has no address.)")
       .def("__init__", &make_tcp, nb::arg("host"), nb::arg("port"), nb::arg("is_host") = false,
            nb::arg("timeout") = nb::none(),
            nb::sig("def __init__(self, host: str, port: int, is_host: bool = False, "
                    "timeout: float | datetime.timedelta | None = None) -> None"))
-      .def_prop_ro("port", &tcp_port, "The port it is at.");
+      .def_prop_ro("port", &tcp_port, "The port of the store.");
 
   nb::class_<PrefixStore, AnyStore>(module, "PrefixStore",
-                                    "`store` seen through a prefix: key \"k\" is \"prefix/k\" there.")
+                                    "A view of `store` in which key \"k\" is key \"prefix/k\" of `store`.")
       .def(
           "__init__",
           [](PrefixStore* self, nb::handle store, std::string prefix) {
@@ -175,7 +177,8 @@ minutes by default), then raises Timeout; NotFound at once if `host` has no addr
 
   module.def("job_store", &job_store, nb::arg("rank"), nb::arg("size"), nb::arg("timeout") = nb::none(),
              nb::sig("def job_store(rank: int, size: int, timeout: float | None = None) -> Store"),
-             "The store of the job, in which Communicator.from_environment() meets; kept as long as the process.");
+             "Returns the store of the job, in which Communicator.from_environment() meets; kept as long as the "
+             "process lives.");
 }
 
 std::shared_ptr<Store> store_argument(nb::handle object) {

@@ -9,7 +9,7 @@ Stream stream_argument(nb::handle stream) {
   if (stream.is_none()) return {};
   nb::object handle = nb::borrow(stream);
   if (nb::hasattr(stream, "__cuda_stream__")) {
-    handle = stream.attr("__cuda_stream__")()[1];  // the first is the protocol's version
+    handle = stream.attr("__cuda_stream__")()[1];  // the first element is the protocol's version
   } else if (nb::hasattr(stream, "cuda_stream")) {
     handle = stream.attr("cuda_stream");
   } else if (nb::hasattr(stream, "ptr")) {

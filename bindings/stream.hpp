@@ -1,5 +1,5 @@
 #pragma once
-// Streams of GPUs as Python's libraries give them.
+// GPU streams in the forms that Python's libraries use.
 
 #include <nanobind/nanobind.h>
 
@@ -9,11 +9,11 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// The cudaStream_t of an integer, of torch's streams (`cuda_stream`), of CuPy's (`ptr`), or of an object with __cuda_stream__(); None is the
-/// default stream. TypeError for all others.
+/// Returns the cudaStream_t of an integer, of torch's streams (`cuda_stream`), of CuPy's (`ptr`), or of an object
+/// with __cuda_stream__(); None is the default stream. Raises TypeError for anything else.
 Stream stream_argument(nb::handle stream);
 
 }  // namespace accord::python
 
-// A piece of the methods' annotations, as the type stub gives them.
+// A piece of the methods' annotations, as in the type stub.
 #define ACCORD_STREAM_SIG "stream: accord._arrays.Stream | None = None"

@@ -7,13 +7,14 @@ namespace {
 
 void bind_text_event(nb::module_& module) {
   nb::class_<TextEvent>(module, "TextEvent", "More text of a sample, or its end, or both.")
-      .def_ro("sample", &TextEvent::sample, "Which of the request's samples.")
+      .def_ro("sample", &TextEvent::sample, "Index of the sample among those of the request.")
       .def_ro("text", &TextEvent::text, "Whole characters, without special tokens and what stopped the sample.")
       .def_prop_ro(
           "finish", [](const TextEvent& self) { return reason_of(self.finish); },
-          R"("" while the sample goes on; "stop_token", "stop_sequence", "length", "cancelled", "error".)")
+          R"("" until the sample ends; then "stop_token", "stop_sequence", "length", "cancelled" or "error".)")
       .def_prop_ro(
-          "error", [](const TextEvent& self) { return exception_for(self.status); }, "Why, at such an end; else None.");
+          "error", [](const TextEvent& self) { return exception_for(self.status); },
+          "The reason, after an error or if everything has ended; else None.");
 }
 
 }  // namespace
@@ -25,14 +26,15 @@ std::string reason_of(const std::optional<FinishReason>& finish) {
 void bind_text_stream(nb::module_& module) {
   bind_text_event(module);
   nb::class_<TextStreamHandle>(module, "TextStream",
-                               "The text of one request, as it comes. Its end cancels what has not ended.")
+                               "The text of one request, as it arrives. Its destruction cancels the request if it has "
+                               "not ended.")
       .def_prop_ro("id", [](TextStreamHandle& self) { return self.use().id(); })
       .def_prop_ro(
           "prompt_tokens", [](TextStreamHandle& self) { return self.use().usage().prompt_tokens; },
-          "How many tokens the prompt has.")
+          "The number of tokens in the prompt.")
       .def_prop_ro(
           "completion_tokens", [](TextStreamHandle& self) { return self.use().usage().completion_tokens; },
-          "How many were generated so far, in all samples.")
+          "The number of tokens generated so far, in all samples.")
       .def(
           "cancel", [](TextStreamHandle& self) { self.use().cancel(); }, "Ends the request soon.")
       .def("__iter__", [](nb::object self) { return self; })

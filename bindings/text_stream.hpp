@@ -1,5 +1,5 @@
 #pragma once
-// accord.TextStream and what belongs to it.
+// accord.TextStream and its related functions.
 
 #include <nanobind/nanobind.h>
 
@@ -21,10 +21,11 @@ struct TextStreamHandle {
   TextStream& use() { return stream.use("this stream"); }
 };
 
-/// How an answer ended: "" while it goes on.
+/// Returns how an answer ended; "" while it is in progress.
 std::string reason_of(const std::optional<FinishReason>& finish);
 
-/// The next of a stream, which is waited for in slices, so that Ctrl-C is seen; StopIteration at its end.
+/// Returns the next event of a stream. Waits in slices, so that Ctrl-C is noticed; raises StopIteration at the
+/// stream's end.
 template <typename Event, typename Stream>
 Event next_of(Stream& stream) {
   while (true) {

@@ -1,4 +1,5 @@
-// Encoding and decoding leave the GIL. Text crosses as str; what is no text (lone surrogates) is a TypeError.
+// Encoding and decoding release the GIL. Text is passed as str; a str that is not valid text (lone surrogates) raises
+// TypeError.
 #include "tokenizer.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -25,7 +26,7 @@ EncodeOptions encode_options(bool add_special_tokens, bool whole) {
 
 ShowSpecial show(bool skip_special_tokens) { return skip_special_tokens ? ShowSpecial::kSkip : ShowSpecial::kShow; }
 
-// `call` without the GIL, its value or its error with it.
+// Runs `call` without the GIL, and returns its value or raises its error with the GIL.
 template <typename Call>
 auto without_gil(Call call) {
   auto result = [&] {
@@ -60,18 +61,19 @@ std::string render(const ChatFormat& self, nb::handle messages, bool add_generat
 }
 
 void bind_decoding(nb::module_& module) {
-  nb::class_<Encoding>(module, "Encoding", "What an encoder model takes for a text: three lists of one length.")
+  nb::class_<Encoding>(module, "Encoding", "Input of an encoder model: three lists of the same length.")
       .def_ro("ids", &Encoding::ids, "The tokens.")
-      .def_ro("type_ids", &Encoding::type_ids, "0 for the first text and its frame, 1 for the second one's.")
-      .def_ro("attention_mask", &Encoding::attention_mask, "0 where a token only pads.");
+      .def_ro("type_ids", &Encoding::type_ids, "0 for the first text and its frame, 1 for those of the second.")
+      .def_ro("attention_mask", &Encoding::attention_mask, "0 for padding tokens.");
   nb::class_<StreamingDecoder>(module, "StreamingDecoder",
-                               "Tokens to text while they come: gives text as soon as its characters are whole.")
+                               "Decodes tokens as they arrive, and returns text as soon as its characters are "
+                               "complete.")
       .def(
           "push", [](StreamingDecoder& self, TokenId id) { return value_or_raise(self.push(id)); }, nb::arg("id"),
-          "The text that the token completes; often empty.")
+          "Returns the text that the token completes; often empty.")
       .def(
           "finish", [](StreamingDecoder& self) { return value_or_raise(self.finish()); },
-          "What is left: characters that are not whole become U+FFFD. The next push() begins a new text.");
+          "Returns the remaining text, with U+FFFD for incomplete characters. The next push() begins a new text.");
 }
 
 void bind_chat_format(nb::module_& module) {
@@ -79,22 +81,23 @@ void bind_chat_format(nb::module_& module) {
       .def_static(
           "load", [](nb::handle path) { return value_or_raise(ChatFormat::load(path_argument(path))); },
           nb::arg("path"), nb::sig("def load(path: str | os.PathLike[str]) -> ChatFormat"),
-          R"(Reads a chat_format.json, which `accord.chat_format.derive` makes of a model's template.
+          R"(Reads a chat_format.json, which accord.chat_format.derive creates from a model's template.
 
-Raises NotFound, Corrupt, and Unsupported with the reason where the template is not of this form.)")
+Raises NotFound, Corrupt, or Unsupported with the reason if the template does not have this form.)")
       .def_static(
           "parse",
           [](const std::string& json, const std::string& name) {
             return value_or_raise(ChatFormat::parse(json, name));
           },
           nb::arg("json"), nb::arg("name") = "chat_format.json",
-          "As load(), from the text; `name` stands for the file in errors.")
+          "Same as load(), from the file's text; `name` stands for the file in errors.")
       .def("render", &render, nb::arg("messages"), nb::kw_only(), nb::arg("add_generation_prompt") = true,
            nb::sig("def render(self, messages: collections.abc.Iterable[collections.abc.Mapping[str, str]], *, "
                    "add_generation_prompt: bool = True) -> str"),
-           R"(The text of a conversation of {"role": ..., "content": ...}, special tokens included.
+           R"(Returns the text of a conversation of {"role": ..., "content": ...}, special tokens included.
 
-Encode it with add_special_tokens=False. Raises InvalidArgument if the format has no such role or order of roles.)");
+Encode it with add_special_tokens=False. Raises InvalidArgument if the format does not have such a role or such an
+order of roles.)");
 }
 
 }  // namespace
@@ -102,7 +105,7 @@ Encode it with add_special_tokens=False. Raises InvalidArgument if the format ha
 std::string text_argument(nb::handle text, const std::string& what) {
   std::string value;
   if (nb::try_cast(text, value)) return value;
-  PyErr_Clear();  // of a str with lone surrogates
+  PyErr_Clear();  // set for a str with lone surrogates
   const bool is_text = nb::isinstance<nb::str>(text);
   throw nb::type_error((what + ": expected a str, got " +
                         (is_text ? "one with lone surrogates" : "a " + std::string(nb::type_name(text.type()).c_str())))
@@ -132,43 +135,46 @@ std::vector<ChatMessage> messages_argument(nb::handle messages) {
 void bind_tokenizer(nb::module_& module) {
   bind_decoding(module);
   nb::class_<Tokenizer>(module, "Tokenizer",
-                        R"(A tokenizer of Hugging Face's tokenizers, read from its tokenizer.json by accord itself.
+                        R"(A tokenizer of Hugging Face's `tokenizers`, read by accord itself from its tokenizer.json.
 
-Gives the same ids and the same text; docs/tokenizer.md lists what is read. Immutable; calls leave the GIL.)")
-      .def_static(
-          "load", &load_tokenizer, nb::arg("path"), nb::sig("def load(path: str | os.PathLike[str]) -> Tokenizer"),
-          R"(Reads a tokenizer.json. Raises NotFound, Corrupt and Unsupported, which name the file and the key.)")
+It gives the same ids and the same text; docs/tokenizer.md lists what is supported. Immutable. Calls release the
+GIL.)")
+      .def_static("load", &load_tokenizer, nb::arg("path"),
+                  nb::sig("def load(path: str | os.PathLike[str]) -> Tokenizer"),
+                  "Reads a tokenizer.json. Raises NotFound, Corrupt or Unsupported, which name the file and the key.")
       .def_static(
           "parse",
           [](const std::string& json, const std::string& name) { return value_or_raise(Tokenizer::parse(json, name)); },
           nb::arg("json"), nb::arg("name") = "tokenizer.json",
-          "As load(), from the text; `name` stands for the file in errors.")
+          "Same as load(), from the file's text; `name` stands for the file in errors.")
       .def("encode", &encode, nb::arg("text"), nb::kw_only(), nb::arg("add_special_tokens") = true,
            nb::arg("whole") = false,
-           R"(The ids of `text`.
+           R"(Returns the ids of `text`.
 
-add_special_tokens: what frames a text for the model (beginning of text, separators).
-whole: leaves out what the file prescribes about the length: truncation and padding.
+add_special_tokens: adds the tokens that frame a text for the model (beginning of text, separators).
+whole: ignores the length that the file prescribes (truncation and padding).
 
-Raises InvalidArgument for a character that the vocabulary lacks, where it has no token for unknown ones.)")
+Raises InvalidArgument for a character that is not in the vocabulary if there is no token for unknown ones.)")
       .def("encode_with_mask", &encode_with_mask, nb::arg("text"), nb::arg("pair") = nb::none(), nb::kw_only(),
            nb::arg("add_special_tokens") = true, nb::arg("whole") = false,
-           "All that an encoder model takes, for a text or a pair of texts. Arguments as of encode().")
+           "Returns the complete input of an encoder model, for a text or a pair of texts. Arguments are those of "
+           "encode().")
       .def("decode", &decode, nb::arg("ids"), nb::kw_only(), nb::arg("skip_special_tokens") = true,
-           "The text of `ids`; those of no token are passed over, bytes that are no UTF-8 become U+FFFD.")
+           "Returns the text of `ids`. Ids that are not tokens are skipped; bytes that are not UTF-8 become U+FFFD.")
       .def(
           "streaming_decoder",
           [](const Tokenizer& self, bool skip_special_tokens) {
             return self.streaming_decoder(show(skip_special_tokens));
           },
-          nb::kw_only(), nb::arg("skip_special_tokens") = true, "Decodes tokens while they come.")
-      .def_prop_ro("vocabulary_size", &Tokenizer::vocabulary_size, "How many tokens there are, added ones included.")
+          nb::kw_only(), nb::arg("skip_special_tokens") = true,
+          "Creates a decoder for tokens that arrive one at a time.")
+      .def_prop_ro("vocabulary_size", &Tokenizer::vocabulary_size, "The number of tokens, including added ones.")
       .def(
           "id_of", [](const Tokenizer& self, const std::string& token) { return self.id_of(token); }, nb::arg("token"),
-          "The id of a token as the file writes it; None if there is none.")
+          "Returns the id of a token as written in the file; None if there is none.")
       .def(
           "token_of", [](const Tokenizer& self, TokenId id) { return self.token_of(id); }, nb::arg("id"),
-          "The token of an id; None if there is none.");
+          "Returns the token of an id; None if there is none.");
   bind_chat_format(module);
 }
 

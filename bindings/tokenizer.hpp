@@ -10,9 +10,9 @@
 
 namespace accord::python {
 
-/// TypeError that says what `what` is instead of text.
+/// Reads a text; raises a TypeError that names `what` and describes what it is instead of a text.
 std::string text_argument(nanobind::handle text, const std::string& what);
-/// [{"role": ..., "content": ...}, ...]; KeyError and TypeError name the message that is none.
+/// Reads [{"role": ..., "content": ...}, ...]. KeyError and TypeError name the invalid message.
 std::vector<ChatMessage> messages_argument(nanobind::handle messages);
 
 void bind_tokenizer(nanobind::module_& module);

@@ -1,4 +1,5 @@
-// What waits here may be left at any time: a wait that is takes no signal, and of a put or get that is a part may have been done.
+// Every wait here may be interrupted at any time. An interrupted wait consumes no signal; an interrupted put or get
+// may have copied a part of the data.
 #include "window.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -93,14 +94,14 @@ void bind_window_array(nb::module_& module) {
   static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_window_buffer)}, {0, nullptr}};
   nb::class_<WindowArray> array(
       module, "WindowArray", nb::type_slots(slots),
-      R"(An array in a window: numpy.asarray(array) and torch.from_dlpack(array) look at the same memory.
+      R"(An array in a window: numpy.asarray(array) and torch.from_dlpack(array) share its memory.
 
-The memory stays where it is while this, or anything made of it, lives; a piece that Window.empty() gave is free again
-after that. Calls of the communicator take it like any array, and copy nothing on the way.)");
+The memory stays in place as long as this array, or anything created from it, lives; then a piece allocated by
+Window.empty() is free again. Calls of the communicator take it like any array, without an intermediate copy.)");
   def_array_protocols(
       array, "WindowArray", [](WindowArray& self) -> const ArrayMemory& { return self.memory; }, memory_of_window);
   array.def_prop_ro(
-      "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its bytes.");
+      "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its size in bytes.");
 }
 
 }  // namespace
@@ -110,58 +111,62 @@ after that. Calls of the communicator take it like any array, and copy nothing o
 void bind_window(nb::module_& module) {
   bind_window_array(module);
   nb::class_<WindowHandle>(module, "Window", nb::is_weak_referenceable(),
-                           R"(Memory that the ranks of a communicator lend each other. Made by Communicator.window().
+                           R"(Memory that the ranks of a communicator share. Created by Communicator.window().
 
-Every rank contributes some and reaches that of all others, by put() and get(), or by address: peer(). Collectives on arrays
-that lie in windows copy nothing on the way. It keeps the communicator's group open, and each rank lets go of it when it likes.
-Any thread may call any method; who writes what others read at the same time is for signal() and wait(), or a barrier, to order.)")
+Every rank contributes some, and every rank reaches the memory of all others, by put() and get(), or by address with
+peer(). Collectives on arrays in windows need no intermediate copy. The window keeps the communicator's group open,
+and each rank may release it at any time. Any thread may call any method, but the caller must order conflicting
+accesses to the same memory, by signal() and wait() or by a barrier.)")
       .def_prop_ro(
-          "rank", [](WindowHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+          "rank", [](WindowHandle& self) { return self.use().rank(); }, "This process's rank, counted from 0.")
       .def_prop_ro(
-          "size", [](WindowHandle& self) { return self.use().size(); }, "How many ranks there are.")
+          "size", [](WindowHandle& self) { return self.use().size(); }, "The number of ranks.")
       .def("nbytes", &nbytes, nb::arg("rank") = nb::none(), nb::sig("def nbytes(self, rank: int | None = None) -> int"),
-           "The bytes that `rank`, or this one, contributed.")
+           "Returns the number of bytes that `rank`, or this rank, contributed.")
       .def_prop_ro(
           "local", [](WindowHandle& self) { return all_of(self.use(), self.use().local()); },
           "This rank's memory, as bytes.")
       .def("peer", &peer, nb::arg("rank"), nb::sig("def peer(self, rank: int) -> WindowArray | None"),
-           R"(The memory of `rank`, as bytes, where it lies; None if the transport does not map it.
+           R"(Returns the memory of `rank`, as bytes, in place; None if the transport does not map it.
 
-It can be read as long as anything made of it lives, also after that rank has died.)")
+It stays readable as long as anything created from it lives, even after that rank has died.)")
       .def("empty", &empty, nb::arg("shape"), nb::arg("dtype") = "float32", nb::kw_only(), nb::arg("alignment") = 64,
            nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: accord._arrays.DTypeName = "
                    "'float32', *, alignment: int = 64) -> "
                    "WindowArray"),
-           R"(An array in a piece of this rank's memory that nobody else has, uninitialized. Not collective.
+           R"(Allocates an uninitialized array in a piece of this rank's memory. Not collective.
 
-Raises ResourceExhausted, telling what is free. Who uses it keeps his hands off the rest of `local`.)")
+No other array has this piece. Raises ResourceExhausted, which says how much is free. A program that allocates arrays
+must not use the rest of `local`.)")
       .def("put", &put, nb::arg("array"), nb::arg("to"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
            nb::sig("def put(self, " ACCORD_ELEMENTS_SIG
                    ", to: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
            R"(Copies `array` to `offset` bytes from the start of rank `to`'s memory.
 
-It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds. Between hosts it waits while too
-much is on its way there, and raises Timeout after the communicator's timeout, naming the rank: a part may have been put. Ctrl-C ends
-that wait at once.)")
+The data is visible to a rank that waits for a later signal from this rank. Raises InvalidArgument, which names the
+bounds. Between hosts it waits while too much data is in flight to that rank. It then raises Timeout after the
+communicator's timeout, which names the rank; a part of the data may have been put. Ctrl-C ends that wait at once.)")
       .def("get", &get_elements, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
            nb::sig("def get(self, " ACCORD_ELEMENTS_SIG
                    ", source: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
-           "Fills `array` from `offset` bytes from the start of rank `source`'s memory. Raises Timeout as put does.")
+           "Copies into `array` from `offset` bytes from the start of rank `source`'s memory. Raises Timeout as put() "
+           "does.")
       .def(
           "signal",
           [](WindowHandle& self, Rank to) {
             Window& window = self.use();
             wait_interruptibly([&] { return window.signal(to); });
           },
-          nb::arg("to"), "Counts one signal to rank `to`. Waits between hosts only, as put does.")
+          nb::arg("to"), "Sends one signal to rank `to`. Waits only between hosts, as put() does.")
       .def("wait", &wait, nb::arg("source"), nb::kw_only(), nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, source: int, *, timeout: float | datetime.timedelta | None = None) -> None"),
-           R"(Waits for one signal of rank `source` that no wait has taken yet, and takes it.
+           R"(Waits for one signal from rank `source` that no wait has consumed yet, and consumes it.
 
-Timeout (the communicator's if None) names the rank and harms nothing: it may be waited for again. A group that fails, and a rank
-that has let go of the window, end it with their error. Ctrl-C raises KeyboardInterrupt and takes no signal.)")
+Raises Timeout, which names the rank, after `timeout` (None: the communicator's); this has no other effect, and you
+may wait again. Raises the failure if the group fails, or an error if that rank has released the window. Ctrl-C raises
+KeyboardInterrupt and consumes no signal.)")
       .def("__repr__", [](WindowHandle& self) {
         Window* window = self.window.peek();
         if (window == nullptr) return std::string("<accord.Window of the parent process>");

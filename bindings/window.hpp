@@ -13,7 +13,7 @@ namespace accord::python {
 
 namespace nb = nanobind;
 
-/// What a Python Window holds.
+/// The contents of a Python Window.
 struct WindowHandle {
   explicit WindowHandle(Window made) : window(std::move(made)) {}
   ProcessBound<Window> window;
@@ -21,9 +21,9 @@ struct WindowHandle {
   Window& use() { return window.use("this window"); }
 };
 
-/// An array in a window's memory: a piece that was allocated, or all of what a rank contributed.
+/// An array in a window's memory: an allocated piece, or all of a rank's contribution.
 struct WindowArray {
-  /// `owner`: keeps the memory where it is.
+  /// `owner`: keeps the memory in place.
   WindowArray(std::shared_ptr<const void> owner_, ArrayMemory memory_)
       : owner(std::move(owner_)), memory(std::move(memory_)) {}
 

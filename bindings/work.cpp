@@ -1,5 +1,6 @@
-// The main thread waits in slices, with a look at Python's signals between two; other threads, which get no signals, in one
-// piece. An operation that has ended by the first look costs neither a slice nor the release of the GIL.
+// The main thread waits in slices and checks for Python's signals between two of them. Other threads, which get no
+// signals, wait in one piece. An operation that has ended by the first check costs neither a slice nor the release of
+// the GIL.
 #include "work.hpp"
 
 #include <algorithm>
@@ -64,7 +65,7 @@ void WorkHandle::block(Stream stream) {
   raise_if_error(status);
 }
 
-// Freeing an array may run Python code that comes back to this Work.
+// Freeing an array may run Python code that uses this Work again.
 void WorkHandle::let_go_of_arrays() { const HeldArguments ended = std::exchange(arguments_, {}); }
 
 nb::object WorkHandle::error() {
@@ -74,7 +75,8 @@ nb::object WorkHandle::error() {
 
 void WorkHandle::on_end(nb::object callback) {
   if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: it cannot be called");
-  // The thread that calls it, and lets it go, may be one of C++, and may come when the interpreter has ended.
+  // The thread that calls the callback, and releases it, may be a C++ thread, and the interpreter may have ended by
+  // then.
   const std::shared_ptr<nb::object> held(new nb::object(std::move(callback)), [](const nb::object* object) {
     const PythonCallScope scope;
     if (!scope.may_call()) return;
@@ -95,37 +97,38 @@ void WorkHandle::on_end(nb::object callback) {
 
 void bind_work(nb::module_& module) {
   nb::class_<WorkHandle>(module, "Work",
-                         R"(A collective or message that was started and goes on by itself: it progresses without calls.
+                         R"(A collective or message that was started and makes progress by itself.
 
-Holds its arrays in place until it has ended. It may outlive its communicator and may be dropped
-before it has ended; a failure is then seen by the communicator's next call.)")
+It needs no further calls to progress. It holds its arrays in place until it has ended. It may outlive its
+communicator and may be dropped before it has ended; the communicator's next call then reports a failure.)")
       .def("test", &WorkHandle::test,
-           "True once the operation has ended, well or badly. Never blocks, never raises for it.")
+           "Returns True once the operation has ended, successfully or not. Never blocks, and never raises the "
+           "operation's error.")
       .def(
           "block", [](WorkHandle& self, nb::handle stream) { self.block(stream_argument(stream)); },
           nb::arg("stream") = nb::none(), nb::sig("def block(self, " ACCORD_STREAM_SIG ") -> None"),
-          R"(For a call on a GPU: what comes later in `stream` begins once the operation has ended; the caller goes on at once.
+          R"(Makes later work in `stream` wait until the operation has ended; the caller continues immediately.
 
-For one on the CPU the same as wait().)")
+This is for a call on a GPU. For a call on the CPU, same as wait().)")
       .def_prop_ro("error", &WorkHandle::error, nb::sig("def error(self) -> Error | None"),
-                   "What wait() raises, once the operation has ended badly; else None. Never blocks.")
-      .def(
-          "on_end", &WorkHandle::on_end, nb::arg("callback"),
-          nb::sig("def on_end(self, callback: collections.abc.Callable[[Error | None], object]) -> None"),
-          R"(Calls `callback` once with the operation's error, or None: now if it has ended, else on the thread that ends it.
+                   "The error that wait() raises, once the operation has failed; else None. Never blocks.")
+      .def("on_end", &WorkHandle::on_end, nb::arg("callback"),
+           nb::sig("def on_end(self, callback: collections.abc.Callable[[Error | None], object]) -> None"),
+           R"(Calls `callback` once with the operation's error, or None if it succeeded.
 
-That is accord's own, or one that waits for a work of the group or starts one.
+Calls it immediately if the operation has ended, else on the thread that ends it: accord's own, or one that waits for
+a Work of the group or starts one.
 
-Other operations stand still meanwhile, so it must be short and wait for none of them. What it raises goes to
-sys.unraisablehook.)")
+Other operations stand still meanwhile, so the callback must be short and must not wait for any of them. An exception
+that it raises is passed to sys.unraisablehook.)")
       .def(
           "wait", [](WorkHandle& self, nb::handle timeout) { return self.wait(duration_argument(timeout)); },
           nb::arg("timeout") = nb::none(),
           nb::sig("def wait(self, timeout: float | datetime.timedelta | None = None) -> bool"),
-          R"(Waits until the operation has ended: True if it ended well; raises its error if it did not.
+          R"(Blocks until the operation has ended. Returns True if it succeeded; raises its error if it failed.
 
-With `timeout` (seconds) it waits no longer than that and gives False if the operation still goes on, which it
-then continues to do. Ctrl-C raises KeyboardInterrupt within 0.1 s and leaves the operation going on.)");
+With `timeout` (seconds), blocks no longer than that, and returns False if the operation is still in progress; it is
+not canceled. Ctrl-C raises KeyboardInterrupt within 0.1 s; the operation continues.)");
 }
 
 }  // namespace accord::python

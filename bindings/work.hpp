@@ -1,5 +1,5 @@
 #pragma once
-// accord.Work: an operation under way, with the arrays that it uses.
+// accord.Work: an operation in progress, with the arrays that it uses.
 
 #include <nanobind/nanobind.h>
 
@@ -11,21 +11,23 @@
 
 namespace accord::python {
 
-/// A Work and the arrays that it uses, which are held in place until it has ended, also if the Python object goes before that.
+/// A Work and the arrays that it uses, which are held in place until it has ended, even if the Python object is
+/// destroyed earlier.
 class WorkHandle {
  public:
   WorkHandle(Work work, HeldArguments arguments);
   WorkHandle(WorkHandle&&) noexcept = default;
   ~WorkHandle();
 
-  /// True once ended; lets the arrays go.
+  /// True once the operation has ended; releases the arrays then.
   bool test();
-  /// True once ended well, raises if it ended badly, false if it still goes on after `timeout`.
+  /// Returns true once the operation has ended successfully, raises its error if it failed, and returns false if it
+  /// is still in progress after `timeout`.
   bool wait(std::optional<Duration> timeout);
   void block(Stream stream);
-  /// None while it goes on or if it ended well, else what wait() raises. Never blocks.
+  /// None while the operation is in progress or if it succeeded, else the exception that wait() raises. Never blocks.
   nb::object error();
-  /// Calls `callback` with the same once it has ended: now, or on accord's own thread.
+  /// Calls `callback` with the same value once the operation has ended: immediately, or on accord's own thread.
   void on_end(nb::object callback);
 
  private:

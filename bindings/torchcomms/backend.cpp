@@ -1,6 +1,7 @@
-// accord.torchcomms._native: torchcomms' C++ interface, for what torchcomms does not hand to a backend in Python: the timeout of a call,
-// the factor of PREMUL_SUM, batches of messages, abort, the state of a work. Each call takes the GIL and goes on in
-// accord.torchcomms.backend.Backend, which does all the rest, so both ways mean the same.
+// accord.torchcomms._native: torchcomms' C++ interface, for the features that torchcomms does not pass to a backend
+// in Python: the timeout of a call, the factor of PREMUL_SUM, batches of messages, abort, the state of a work. Each
+// call takes the GIL and is forwarded to accord.torchcomms.backend.Backend, which does all the rest, so that both
+// ways have the same meaning.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -22,7 +23,7 @@ namespace py = pybind11;
 using namespace torch::comms;
 using std::chrono::milliseconds;
 
-/// An object of Python's that may be let go without the GIL, and after the interpreter.
+/// A Python object that may be released without the GIL, and after the interpreter has ended.
 class Held {
  public:
   explicit Held(py::object object) : object_(std::move(object)) {}
@@ -43,7 +44,7 @@ class Held {
   py::object object_;
 };
 
-/// A call that goes on by itself. Its status changes on the thread that waits: hooks are registered without a lock.
+/// A call in progress. Its status changes on the thread that waits, because hooks are registered without a lock.
 class AsyncWork final : public TorchWork {
  public:
   AsyncWork(py::object work, milliseconds timeout) : work_(std::move(work)), timeout_(timeout) {
@@ -217,7 +218,7 @@ class Backend final : public TorchCommBackend {
   }
 
  private:
-  /// Remembers what torchcomms asks for often, and without the GIL.
+  /// Caches the values that torchcomms queries often, and without the GIL.
   void made(at::Device device, const std::string& name, const CommOptions& options) {
     device_ = device;
     name_ = name;
@@ -228,7 +229,8 @@ class Backend final : public TorchCommBackend {
     version_ = py::module_::import("accord").attr("__version__").cast<std::string>();
   }
 
-  /// Its hints are left unread: none of a call means anything to accord, and torchcomms has them for whichever backend knows them.
+  /// The hints of a call are ignored: none of them has a meaning for accord, and torchcomms passes them for whichever
+  /// backend knows them.
   template <typename Options, typename... Arguments>
   c10::intrusive_ptr<TorchWork> call(const char* name, const Options& options, const Arguments&... arguments) {
     const py::gil_scoped_acquire gil;
@@ -252,7 +254,8 @@ class Backend final : public TorchCommBackend {
   int rank_ = -1, size_ = -1;
 };
 
-/// Makes the backend known to torchcomms; `calls` is the class in Python. It is never let go: torchcomms keeps it beyond the interpreter.
+/// Registers the backend with torchcomms; `calls` is the Python class. It is never released: torchcomms keeps it
+/// beyond the end of the interpreter.
 void register_backend(py::object calls) {
   auto* const kept = new py::object(std::move(calls));
   TorchCommFactory::get().register_backend("accord", [kept]() -> std::shared_ptr<TorchCommBackend> {

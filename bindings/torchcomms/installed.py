@@ -1,4 +1,4 @@
-"""Prints the folders and versions of torch and torchcomms, as a list of CMake's, for the Python that runs it."""
+"""Prints the folders and versions of torch and torchcomms as a CMake list, for the Python that runs this script."""
 
 import importlib.metadata
 import importlib.util

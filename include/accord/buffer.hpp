@@ -1,5 +1,5 @@
 #pragma once
-// Memory that a call works on: where it lies, what it holds, how much of it there is.
+// Memory that a call works on: its location, element type and size.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace accord {
 
-/// Element types, by the names of NumPy and PyTorch. A bool is a byte that holds 0 or 1.
+/// Element types, with the names used by NumPy and PyTorch. A bool is a byte that holds 0 or 1.
 enum class DType : std::uint8_t {
   kInt8,
   kInt16,
@@ -56,7 +56,7 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
-/// What arithmetic a dtype has.
+/// The kind of arithmetic that a dtype supports.
 enum class DTypeKind : std::uint8_t { kInteger, kFloat, kComplex, kBool };
 
 constexpr DTypeKind kind_of(DType dtype) {
@@ -67,10 +67,11 @@ constexpr DTypeKind kind_of(DType dtype) {
 
 /// "float32", "bfloat16", "int64", ...
 std::string_view to_string(DType dtype);
-/// The inverse of to_string; an unknown name is kInvalidArgument and names the nearest one.
+/// The inverse of to_string. An unknown name fails with kInvalidArgument, which names the nearest one.
 Result<DType> dtype_from_string(std::string_view name);
 
-/// How values of several ranks become one. docs/communicator.md has the table of what each does to each dtype.
+/// How a reduction combines the values of several ranks. docs/communicator.md lists the effect of each op on each
+/// dtype.
 enum class ReduceOp : std::uint8_t {
   kSum,
   kProduct,
@@ -79,12 +80,12 @@ enum class ReduceOp : std::uint8_t {
   kBand,  ///< bitwise and
   kBor,
   kBxor,
-  kAvg,        ///< the sum, divided by the number of ranks before it is rounded
-  kPremulSum,  ///< each rank multiplies its own input by a factor of its own, then the sum: Reduction::premul_sum
+  kAvg,        ///< the sum divided by the number of ranks, rounded once after the division
+  kPremulSum,  ///< the sum of the inputs, each multiplied by its rank's own factor: Reduction::premul_sum
 };
 inline constexpr int kReduceOpCount = 9;
 
-/// Whether `op` has a meaning for `dtype`; a call with another is refused before anything is sent.
+/// Whether `op` is defined for `dtype`. A call with an undefined combination is rejected before anything is sent.
 constexpr bool is_defined(ReduceOp op, DType dtype) {
   const DTypeKind kind = kind_of(dtype);
   switch (op) {
@@ -107,7 +108,7 @@ Result<ReduceOp> reduce_op_from_string(std::string_view name);
 enum class DeviceType : std::uint8_t { kCpu, kCuda };
 inline constexpr int kDeviceTypeCount = 2;
 
-/// Where memory lies.
+/// Where memory is located.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   std::int16_t index = 0;
@@ -117,12 +118,14 @@ struct Device {
 /// "cpu" or "cuda:1".
 std::string to_string(Device device);
 
-/// An order of execution on a device (a cudaStream_t); the null handle is the device's default. Ignored for CPU memory.
+/// An order of execution on a device (a cudaStream_t). The null handle is the device's default stream. Ignored for
+/// CPU memory.
 struct Stream {
   void* handle = nullptr;
 };
 
-/// `count` elements of `dtype` at `data`, contiguous; the caller keeps the memory alive until the call (or its Work) is done.
+/// `count` contiguous elements of `dtype` at `data`. The caller keeps the memory alive until the call (or its Work)
+/// is done.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;

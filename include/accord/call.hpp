@@ -27,34 +27,34 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectiveCount = 10;
 
-/// "all_reduce"
+/// Returns "all_reduce", for example.
 std::string_view to_string(Collective collective);
-/// The inverse of to_string; an unknown name is kInvalidArgument and names the nearest one.
+/// The inverse of to_string. An unknown name fails with kInvalidArgument, which names the nearest one.
 Result<Collective> collective_from_string(std::string_view name);
 
-/// Which side of a message a rank is; kNone for what all ranks do together.
+/// A rank's side of a message; kNone for operations of all ranks.
 enum class Direction : std::uint8_t { kNone, kSend, kReceive };
 
-/// How a buffer with a part for each rank is divided among them.
+/// How a buffer that has a part for each rank is divided among the ranks.
 enum class Division : std::uint8_t {
-  kEqual,     ///< parts of one count
-  kByCounts,  ///< each part has a count of its own: the forms with "_v"
+  kEqual,     ///< all parts have the same count
+  kByCounts,  ///< each part has its own count: the forms with "_v"
 };
 
-/// What a collective that reduces does to the values of several ranks. A ReduceOp is one.
+/// How a collective combines the values of several ranks. A ReduceOp converts to a Reduction.
 ///
-/// The op is equal on all ranks; the factor of premul_sum is each rank's own. It is applied in the precision that is added in
-/// (fp32, or fp64 for float64 and complex128), before the sum, which is rounded once.
+/// The op is equal on all ranks; the factor of premul_sum is each rank's own. The factor is applied in the precision
+/// of the addition (fp32, or fp64 for float64 and complex128), before the sum, which is rounded once.
 class Reduction {
  public:
   /// None, a number, or one element of the input's dtype.
   using Factor = std::variant<std::monostate, std::complex<double>, ConstBuffer>;
 
-  Reduction(ReduceOp op) : op_(op) {}  // implicit: an op is all that most reductions are
+  Reduction(ReduceOp op) : op_(op) {}  // implicit: most reductions are just an op
   static Reduction premul_sum(double factor) { return Reduction(std::complex<double>(factor)); }
   /// For complex64 and complex128.
   static Reduction premul_sum(std::complex<double> factor) { return Reduction(factor); }
-  /// `factor`: one element of the input's dtype, which is read before the call, or the start of it, returns.
+  /// `factor`: one element of the input's dtype, which is read before the call, or its start, returns.
   static Reduction premul_sum(ConstBuffer factor) { return Reduction(factor); }
 
   ReduceOp op() const { return op_; }
@@ -67,21 +67,21 @@ class Reduction {
   Factor factor_;
 };
 
-/// What Communicator::run() and start() do: one of these, as the method of the same name describes it. Nothing is checked
-/// before it runs.
+/// An operation for Communicator::run() and start(); the method of the same name describes it. Nothing is checked
+/// until it runs.
 struct Call {
   Collective collective = Collective::kBarrier;
   ConstBuffer input = {};
   Buffer output = {};
   Reduction op = ReduceOp::kSum;
-  Rank root = 0;                           ///< where the collective has one
+  Rank root = 0;                           ///< for collectives that have one
   Rank peer = -1;                          ///< send, recv
   Direction direction = Direction::kNone;  ///< send, recv
-  std::int32_t tag = 0;                    ///< send, recv: tells messages of one pair of ranks apart; not negative
-  /// kByCounts: what all ranks say alike, also those that have no divided buffer.
+  std::int32_t tag = 0;                    ///< send, recv: distinguishes messages of one pair of ranks; not negative
+  /// kByCounts must be set on all ranks alike, including those that have no divided buffer.
   Division division = Division::kEqual;
-  /// kByCounts: the elements of each rank's part, in rank order and without gaps, where this rank has the buffer and it is
-  /// divided. Read before the call, or the start of it, returns.
+  /// For kByCounts: the number of elements of each rank's part, in rank order and without gaps, if this rank has the
+  /// buffer and the buffer is divided. Read before the call, or its start, returns.
   std::span<const std::size_t> input_counts = {};
   std::span<const std::size_t> output_counts = {};
 

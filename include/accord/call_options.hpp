@@ -1,5 +1,5 @@
 #pragma once
-// What may differ from call to call.
+// Options that may differ from call to call.
 
 #include <optional>
 
@@ -8,10 +8,10 @@
 
 namespace accord {
 
-/// Absent is the communicator's.
+/// Absent options have the communicator's values.
 struct CallOptions {
-  std::optional<Duration> timeout = {};  ///< how long this call may take
-  Stream stream = {};                    ///< where device buffers are ordered; ignored for CPU memory
+  std::optional<Duration> timeout = {};  ///< limit for this call
+  Stream stream = {};                    ///< orders access to device buffers; ignored for CPU memory
 };
 
 }  // namespace accord

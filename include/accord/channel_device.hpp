@@ -1,5 +1,6 @@
 #pragma once
-// Put, signal and wait for kernels of a program's own: the way from this rank's GPU to that of one peer, over memory that both reach.
+// Put, signal and wait for a program's own kernels: a channel from this rank's GPU to that of one peer, over memory
+// that both can reach.
 //
 //   __global__ void exchange(accord::DeviceChannelHandle to, const float* values, std::size_t count) {
 //     to.put(0, values, count * sizeof(float), threadIdx.x, blockDim.x);
@@ -9,10 +10,10 @@
 //       to.wait();
 //     }
 //     __syncthreads();
-//     // What the peer has put lies in to.local now.
+//     // The peer's data is in to.local now.
 //   }
 //
-// Compiled for the host, which tests do, the same functions work on the host's memory.
+// When compiled for the host, as in the tests, the same functions work on host memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,19 +31,21 @@
 
 namespace accord {
 
-/// Plain values, to be passed to kernels; from DeviceWindow::channel(). One thread at a time signals by it, and one waits. Kernels that use it on the two ranks
-/// have to run at the same time, as those of any communication.
+/// Plain values that are passed to kernels; created by PeerWindow::channel(). At any time only one thread may signal
+/// through it and only one may wait. Kernels that use it on the two ranks must run at the same time, as with any
+/// communication.
 struct DeviceChannelHandle {
   unsigned char* local = nullptr;         ///< this rank's memory
-  unsigned char* remote = nullptr;        ///< the peer's
-  std::uint64_t* sent = nullptr;          ///< signals of this rank so far
-  std::uint64_t* taken = nullptr;         ///< signals of the peer that waits have taken
-  std::uint64_t* arrived = nullptr;       ///< signals of the peer so far
-  std::uint64_t* at_peer = nullptr;       ///< the same word of the peer
-  const std::uint64_t* ending = nullptr;  ///< of the host: not zero once the group has failed
+  unsigned char* remote = nullptr;        ///< the peer's memory
+  std::uint64_t* sent = nullptr;          ///< number of signals that this rank has sent
+  std::uint64_t* taken = nullptr;         ///< number of the peer's signals that waits have consumed
+  std::uint64_t* arrived = nullptr;       ///< number of the peer's signals that have arrived
+  std::uint64_t* at_peer = nullptr;       ///< the peer's `arrived`
+  const std::uint64_t* ending = nullptr;  ///< in host memory: nonzero once the group has failed
 
-  /// The part of `thread` of `threads` that copy `bytes` of `source` to `offset` bytes from the start of the peer's memory. Whoever waits for a later signal
-  /// finds it there.
+  /// Copies `bytes` of `source` to `offset` bytes from the start of the peer's memory, jointly with the other
+  /// threads: this thread is number `thread` of `threads`. The data is visible to a rank that waits for a later
+  /// signal.
   ACCORD_CHANNEL_FUNCTION void put(std::size_t offset, const void* source, std::size_t bytes, unsigned thread,
                                    unsigned threads) const {
     const auto* const from = static_cast<const unsigned char*>(source);
@@ -54,20 +57,21 @@ struct DeviceChannelHandle {
     for (std::size_t i = 8 * words + thread; i < bytes; i += threads) to[i] = from[i];
   }
 
-  /// Counts one signal to the peer. What this thread put before, and what others put that it has met since (__syncthreads), is there for who waits for it.
+  /// Sends one signal to the peer. A rank that waits for it sees the data that this thread put before, and the data
+  /// of other threads that this thread has synchronized with since (__syncthreads).
   ACCORD_CHANNEL_FUNCTION void signal() const {
     const std::uint64_t number = *sent + 1;
     *sent = number;
 #ifdef __CUDA_ARCH__
-    // Its order goes through barriers, so it passes on what the other threads put before them.
+    // A release is cumulative over barriers, so it also publishes what the other threads put before them.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at_peer), "l"(number) : "memory");
 #else
     std::atomic_ref(*at_peer).store(number, std::memory_order_release);
 #endif
   }
 
-  /// Waits for one signal of the peer that no wait has taken yet, and takes it. False if the group has failed meanwhile: then what the peer has put is
-  /// unknown.
+  /// Waits for one signal of the peer that no wait has consumed yet, and consumes it. Returns false if the group
+  /// fails meanwhile; the state of the peer's data is unknown then.
   ACCORD_CHANNEL_FUNCTION bool wait() const {
     const std::uint64_t number = *taken + 1;
     for (unsigned looks = 1; arrived_so_far() < number; ++looks) {
@@ -80,7 +84,7 @@ struct DeviceChannelHandle {
   }
 
  private:
-  /// On the host the peer's thread may need this processor.
+  /// On the host, the peer's thread may need this core.
   ACCORD_CHANNEL_FUNCTION static void yield() {
 #ifndef __CUDA_ARCH__
     std::this_thread::yield();

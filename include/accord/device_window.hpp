@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a GPU that a group's calls use where it lies.
+// GPU memory that a group's calls use in place.
 
 #include <cstddef>
 #include <memory>
@@ -13,25 +13,27 @@ namespace comm {
 struct DeviceWindowState;
 }  // namespace comm
 
-/// How calls on buffers in it go.
+/// How calls use the buffers of a window.
 enum class WindowUse {
-  kPlain,       ///< as on any other memory: the library that makes the calls is too old to know better
+  kPlain,       ///< like any other memory: the library that makes the calls is too old to register it
   kRegistered,  ///< each rank's library knows this rank's memory, and copies less of it
-  kSymmetric,   ///< the library knows the memory of all ranks: kernels read and write that of others
+  kSymmetric,   ///< the library knows the memory of all ranks: kernels read and write the memory of other ranks
 };
 std::string_view to_string(WindowUse use);
 
-/// One rank's memory of a GPU that is registered with all ranks of a group, equally large on each; made by Communicator::device_window(). Calls of the group on
-/// buffers in it copy less where use() says so; the results are the same.
+/// GPU memory of one rank that is registered with all ranks of a group; every rank registers the same size. Created
+/// by Communicator::device_window(). Calls of the group on buffers in it copy less, depending on use(); the results
+/// are the same.
 ///
-/// A handle: copies refer to the same window. It keeps its communicator's group open and may outlive the communicator. The memory is deregistered, and freed
-/// where the window allocated it, when the last handle goes: no call on it may be in a stream then. Each rank lets go of it when it likes. Thread-safe.
+/// A handle: copies refer to the same window. It keeps its communicator's group open and may outlive the
+/// communicator. When the last handle is destroyed, the memory is deregistered, and freed if the window allocated it;
+/// no call that uses it may still be in a stream then. Each rank may release it at any time. Thread-safe.
 class DeviceWindow {
  public:
   explicit DeviceWindow(std::shared_ptr<comm::DeviceWindowState> state);
 
   Device device() const;
-  /// Aligned to 4096 bytes where the window allocated it. Not zeroed.
+  /// Aligned to 4096 bytes if the window allocated it. Not zeroed.
   void* data() const;
   std::size_t bytes() const;
   /// Equal on all ranks.

@@ -1,5 +1,6 @@
 #pragma once
-// Expert parallelism: tokens go to the ranks that hold the experts they chose, and what the experts make of them comes back.
+// Expert parallelism: tokens are sent to the ranks that hold the experts they chose, and the experts' results are
+// sent back.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,57 +22,63 @@ class Group;
 class Handle;
 }  // namespace expert
 
-/// Which experts each rank holds, by global id, ascending. An expert that is listed several times has replicas, which are counted in
-/// the order of the ranks; the choices of token t of rank s go to replica (s + t) mod their number.
+/// The experts that each rank holds, by global id, ascending. An expert that is listed several times has replicas,
+/// which are counted in the order of the ranks; the choices of token t of rank s are sent to replica (s + t) mod the
+/// number of replicas.
 using ExpertPlacement = std::vector<std::vector<int>>;
 
-/// experts / ranks consecutive experts for each rank. kInvalidArgument: the ranks do not divide them.
+/// Gives each rank experts / ranks consecutive experts. Fails with kInvalidArgument if `experts` is not a multiple of
+/// `ranks`.
 Result<ExpertPlacement> uniform_expert_placement(int experts, int ranks);
 
-/// A placement of `per_rank` experts for each rank, replicas among them, that evens out the measured loads (rows, or anything in proportion,
-/// by expert): the expert whose replicas have most to do each gets one more until all places are taken, then the replicas go, the
-/// heaviest first, to the rank that has least to do, has room and lacks that expert if there is one. Pure: equal arguments give equal placements. Cost: O(places * experts).
+/// Computes a placement of `per_rank` experts for each rank, replicas included, that evens out the measured loads
+/// (rows, or anything proportional to them, by expert). It repeatedly adds a replica of the expert whose replicas
+/// have the highest load each, until all places are taken. Then it assigns the replicas, the heaviest first, to the
+/// rank with the lowest load that has room and, if there is one, does not hold that expert yet. Pure: equal arguments
+/// give equal placements. Cost: O(places * experts).
 Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks, int per_rank);
 
 /// What happens to a rank's rows when it is sent more than its capacity, `max_recv_rows`.
 enum class OverflowPolicy : std::uint8_t {
-  kFail,          ///< prepare fails on all ranks, before anything is moved
-  kDropByWeight,  ///< those of the lowest router weight are dropped, of equal ones the last by (rank, token, k)
-  kDropBySlot,    ///< those whose slot is beyond the capacity are dropped
+  kFail,          ///< prepare fails on all ranks before any data is moved
+  kDropByWeight,  ///< drops the rows with the lowest router weight; of equal weights, the last by (rank, token, k)
+  kDropBySlot,    ///< drops the rows whose slot is beyond the capacity
 };
 std::string_view to_string(OverflowPolicy policy);
 Result<OverflowPolicy> overflow_policy_from_string(std::string_view name);
 
-/// How rows travel. The bits of all results are the same.
+/// How rows are transferred. All results are bit-identical for all algorithms.
 enum class ExpertAlgorithm : std::uint8_t {
-  kAuto,          ///< kDirect where all ranks share memory, else kHierarchical
-  kDirect,        ///< ranks read and write each other's memory; kUnsupported where they do not share it
-  kAllToAll,      ///< by the communicator's all_to_all_v, each row once for each rank it goes to
-  kHierarchical,  ///< each row crosses once to a host it goes to, and is passed on there in shared memory
+  kAuto,          ///< kDirect if all ranks share memory, else kHierarchical
+  kDirect,        ///< ranks read and write each other's memory; kUnsupported if they do not share it
+  kAllToAll,      ///< uses the communicator's all_to_all_v; each row is sent once to each rank that needs it
+  kHierarchical,  ///< each row is sent once to each host that needs it and distributed there in shared memory
 };
 std::string_view to_string(ExpertAlgorithm algorithm);
 Result<ExpertAlgorithm> expert_algorithm_from_string(std::string_view name);
 
-/// Equal on all ranks, which compare it.
+/// Must be equal on all ranks, which compare it.
 struct ExpertGroupConfig {
-  int experts = 0;              ///< global ids are 0 to experts - 1
-  int top_k = 0;                ///< the most choices of a token
+  int experts = 0;              ///< number of experts; global ids are 0 to experts - 1
+  int top_k = 0;                ///< maximum number of choices of a token
   int hidden = 0;               ///< elements of a row
-  int max_tokens_per_rank = 0;  ///< the most that any rank has
-  std::int64_t max_recv_rows =
-      0;  ///< capacity of each rank in rows, padding included; 0: what is sent fits, see ExpertHandle::recv_rows()
+  int max_tokens_per_rank = 0;  ///< maximum over all ranks
+  /// Capacity of each rank in rows, padding included; 0: no limit, see ExpertHandle::recv_rows().
+  std::int64_t max_recv_rows = 0;
   int alignment = 1;               ///< each expert's rows are padded to a multiple of it
-  DType dtype = DType::kBFloat16;  ///< the widest one of rows
+  DType dtype = DType::kBFloat16;  ///< widest dtype of rows
   OverflowPolicy overflow = OverflowPolicy::kFail;
   ExpertPlacement placement = {};  ///< empty: uniform_expert_placement()
   ExpertAlgorithm algorithm = ExpertAlgorithm::kAuto;
-  int ranks_per_host = 0;  ///< 0: ranks that share memory are a host; n: n consecutive ones of those that do
-  std::size_t staging_bytes =
-      0;  ///< shared memory of each rank for rows on their way; 0: a twentieth of the rows that a rank may get, 256 KiB to 8 MiB
-  Device device = {};  ///< this rank's, of one type on all ranks: where the buffers of all calls lie, see ExpertGroup
+  int ranks_per_host = 0;  ///< 0: ranks that share memory form a host; n: n consecutive ones of those form one
+  /// Shared memory of each rank for rows in transit; 0: a twentieth of max_tokens_per_rank * top_k rows, 256 KiB to
+  /// 8 MiB.
+  std::size_t staging_bytes = 0;
+  /// This rank's device, where the buffers of all calls are; of one type on all ranks, see ExpertGroup.
+  Device device = {};
 };
 
-/// What may differ among the handles of a group. 0 is the group's.
+/// Settings that may differ between the handles of a group. 0 stands for the group's value.
 struct ExpertLayerConfig {
   int top_k = 0;
   int alignment = 0;
@@ -85,57 +92,60 @@ struct ExpertChoice {
   bool operator==(const ExpertChoice&) const = default;
 };
 
-/// What a rank put into prepare, as all ranks learnt it.
+/// One rank's input to prepare, as known to all ranks.
 struct ExpertRankCounts {
   std::int64_t tokens = 0;
   std::int64_t out_of_range = 0;  ///< ids below -1 or beyond the last expert; they count as no choice
-  std::int64_t duplicates = 0;    ///< ids that the same token has at a lower k; they count as no choice
-  std::int64_t dropped = 0;       ///< choices of its tokens that overflow took
+  std::int64_t duplicates = 0;    ///< ids that the token already has at a lower k; they count as no choice
+  std::int64_t dropped = 0;       ///< choices of its tokens dropped because of overflow
   std::int64_t recv_rows = 0;     ///< rows that it receives, padding included
-  std::int64_t total_rows = 0;    ///< the same before any was dropped
+  std::int64_t total_rows = 0;    ///< recv_rows without dropping
 };
 
-/// What a map on a GPU says of itself there, for kernels and graphs: valid in a stream behind prepare(), as long as the handle lives.
+/// The part of a map that is in GPU memory, for kernels and graphs: valid in a stream after prepare(), as long as the
+/// handle exists.
 struct ExpertDeviceMap {
   ConstBuffer counts;  ///< [local experts] int64: ExpertHandle::counts()
-  /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are
-  /// out of range or duplicates; rows for which the last call's buffer of slots had no room.
+  /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that reason;
+  /// ids of this rank that are out of range or duplicates; rows that did not fit into the last call's buffer of
+  /// slots.
   ConstBuffer numbers;
   ConstBuffer fingerprint;  ///< [1] int64: the bits of ExpertHandle::fingerprint()
 };
 
-/// A routing map: where each choice of each token goes. One for each layer and microbatch in flight; it may be prepared anew once its last
-/// backward is done.
+/// A routing map: the destination of each choice of each token. Use one for each layer and microbatch in flight. It
+/// may be prepared again once its last backward is done.
 ///
-/// A handle of its group: copies refer to the same map. May outlive the group, whose calls refuse it then.
+/// A handle of its group: copies refer to the same map. It may outlive the group, whose calls reject it then.
 class ExpertHandle {
  public:
   explicit ExpertHandle(std::shared_ptr<expert::Handle> state);
 
-  /// False until prepare() succeeds, and once it fails; on GPUs, once fetch() has found that.
+  /// False until prepare() succeeds, and after it fails (on GPUs, once fetch() has detected the failure).
   bool prepared() const;
   int top_k() const;
   int alignment() const;
-  /// Of its group.
+  /// Number of experts of the group.
   int experts() const;
-  /// Counts its maps: one more where prepare() made another map than the last one, so a map that is prepared again
-  /// for equal ids keeps its number. On GPUs, where the host does not know the ids, one more for each prepare().
-  /// Alike on all ranks.
+  /// Number of the current map: increased by one when prepare() creates a map that differs from the last one, so a
+  /// map that is prepared again for equal ids keeps its number. On GPUs, where the host does not know the ids,
+  /// increased by one for each prepare(). The same on all ranks.
   std::uint64_t generation() const;
 
-  // On GPUs.
-  /// Waits for what is in `stream`, and copies the map, also one that a graph has prepared. kResourceExhausted as prepare() has it
-  /// elsewhere; kAborted: the group has failed before the map was made. What is below calls it for the stream of the last prepare(),
-  /// once, and finds nothing but zeros if it fails. Elsewhere it does nothing.
+  // For GPUs.
+  /// Waits for the work in `stream`, then copies the map to the host, including a map that a graph has prepared.
+  /// Fails with kResourceExhausted in the cases in which prepare() does on the CPU, or with kAborted if the group
+  /// failed before the map was computed. The accessors below call it once, for the stream of the last prepare(), and
+  /// find only zeros if it fails. On the CPU it does nothing.
   [[nodiscard]] Status fetch(Stream stream) const;
-  /// Elsewhere: no buffers.
+  /// Has no buffers on the CPU.
   ExpertDeviceMap on_device() const;
 
-  // The rest REQUIRES: prepared().
+  // All that follows REQUIRES: prepared().
 
-  /// Equal for equal maps of a handle, whatever it was in between, and alike on all ranks; two different maps share
-  /// one with a chance of 2^-64. A backward finds by it that the map is that of its forward, also where activation
-  /// recompute has prepared it again.
+  /// Equal for equal maps of a handle, whatever the handle was prepared for in between, and the same on all ranks;
+  /// two different maps share a fingerprint with probability 2^-64. A backward uses it to check that the map is that
+  /// of its forward, even if activation recompute has prepared the map again.
   std::uint64_t fingerprint() const;
   /// Tokens of this rank.
   std::int64_t tokens() const;
@@ -143,21 +153,21 @@ class ExpertHandle {
   std::span<const std::int64_t> counts() const;
   /// The same without padding.
   std::span<const std::int64_t> rows() const;
-  /// What dispatch writes on this rank: the sum of counts(), at most the capacity.
+  /// Rows that dispatch writes on this rank: the sum of counts(), at most the capacity.
   std::int64_t recv_rows() const;
-  /// What it would be without dropping.
+  /// recv_rows() without dropping.
   std::int64_t total_rows() const;
-  /// By rank.
+  /// Indexed by rank.
   std::span<const ExpertRankCounts> ranks() const;
-  /// Every choice that overflow dropped, of all ranks, ascending.
+  /// Every choice of any rank that was dropped because of overflow, ascending.
   std::span<const ExpertChoice> dropped() const;
-  /// [tokens, top_k]: the rank and the slot there of each choice of this rank's tokens, -1 where there is none.
+  /// [tokens, top_k]: rank and slot of each choice of this rank's tokens, -1 where there is none.
   void slots(std::span<std::int32_t> ranks, std::span<std::int32_t> slots) const;
-  /// [recv_rows]: the choice whose row each of this rank's slots holds; rank -1 for padding.
+  /// [recv_rows]: the choice whose row is in each of this rank's slots; rank -1 for padding.
   void sources(std::span<ExpertChoice> sources) const;
-  /// [size, size]: rows that each rank (major) sends to each.
+  /// [size, size]: the number of rows that each rank (major) sends to each rank.
   void traffic(std::span<std::int64_t> rows) const;
-  /// [experts]: choices of each expert over all ranks, before any was dropped.
+  /// [experts]: the number of choices of each expert over all ranks, before any were dropped.
   void loads(std::span<std::int64_t> choices) const;
 
   const std::shared_ptr<expert::Handle>& state() const { return state_; }
@@ -168,18 +178,18 @@ class ExpertHandle {
 
 /// The choices of this rank's tokens.
 struct ExpertRouting {
-  ConstBuffer ids;           ///< [tokens, top_k] int32 or int64, on all ranks the same; -1 is no choice
-  ConstBuffer weights = {};  ///< [tokens, top_k] float32; asked for by OverflowPolicy::kDropByWeight, else not read
-  Stream stream = {};        ///< on GPUs, here and below: where the call's kernels go
+  ConstBuffer ids;           ///< [tokens, top_k] int32 or int64, the same dtype on all ranks; -1 is no choice
+  ConstBuffer weights = {};  ///< [tokens, top_k] float32; required by OverflowPolicy::kDropByWeight, otherwise not read
+  Stream stream = {};        ///< on GPUs, here and below: the stream of the call's kernels
 };
 
-/// Rows of dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. Weights are float32 or float64, also
-/// where float32 is said. A buffer without data is left out.
+/// Rows have dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. Weights
+/// are float32 or float64, even where the comment says float32. A buffer without data is omitted.
 struct ExpertDispatch {
   ConstBuffer tokens;        ///< [tokens, hidden]
-  ConstBuffer scales = {};   ///< [tokens, ceil(hidden / 128)] float32, of float8 rows
+  ConstBuffer scales = {};   ///< [tokens, ceil(hidden / 128)] float32, for float8 rows
   ConstBuffer weights = {};  ///< [tokens, top_k] float32
-  Buffer recv_tokens;        ///< [at least recv_rows, hidden], of the dtype of `tokens`
+  Buffer recv_tokens;        ///< [at least recv_rows, hidden], with the dtype of `tokens`
   Buffer recv_scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32
   Buffer recv_weights = {};  ///< [at least recv_rows] float32
   Stream stream = {};
@@ -187,10 +197,10 @@ struct ExpertDispatch {
 
 struct ExpertCombine {
   ConstBuffer expert_out;    ///< [at least recv_rows, hidden]
-  ConstBuffer scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32, of float8 rows
+  ConstBuffer scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32, for float8 rows
   ConstBuffer weights = {};  ///< [tokens, top_k] float32: rows are multiplied by them (rounded) before they are added
-  Buffer
-      result;  ///< [tokens, hidden], of the dtype of expert_out, or of float32, float16 or bfloat16 for narrower sums
+  /// [tokens, hidden], with the dtype of expert_out, or float32, float16 or bfloat16 for narrower sums.
+  Buffer result;
   Stream stream = {};
 };
 
@@ -208,7 +218,7 @@ struct ExpertCombineBackward {
   Stream stream = {};
 };
 
-/// What the calls of a group have moved on this rank so far, and whom they waited for.
+/// Totals of a group's calls on this rank so far, and how long they waited for other ranks.
 struct ExpertStatistics {
   std::int64_t calls = 0;          ///< dispatch, combine and their backwards
   std::int64_t rows_sent = 0;      ///< to other ranks
@@ -216,82 +226,94 @@ struct ExpertStatistics {
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
   std::int64_t dropped = 0;          ///< choices of this rank's tokens
-  std::vector<double> wait_seconds;  ///< by rank: how much later than this rank it came to calls
+  std::vector<double> wait_seconds;  ///< by rank: how much later than this rank it arrived at calls
 };
 
 /// Ranks that share a set of experts.
 ///
-/// Slots. Rank d holds local experts in ascending (global id, replica). The rows of expert e are the tokens that chose it, ascending by
-/// (rank, token), padded to the alignment if there are any; the experts' rows follow each other.
+/// Slots. Rank d holds its local experts in ascending order of (global id, replica). The rows of expert e are the
+/// tokens that chose it, in ascending order of (rank, token), padded to the alignment if there are any; the experts'
+/// rows follow each other.
 ///
 ///     dispatch           recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero
 ///     combine            result[t] = sum of expert_out[slot] over the choices of t; zero if there are none
-///     dispatch_backward  grad_tokens[t] = the same sum of grad; grad_weights[t, k] = grad_recv_weights[slot], zero without a choice
+///     dispatch_backward  grad_tokens[t] = sum of grad[slot] over the choices of t;
+///                        grad_weights[t, k] = grad_recv_weights[slot], zero without a choice
 ///     combine_backward   grad_expert_out[slot] = grad[t]; padding is zero
 ///
-/// Rows from recv_rows on are not touched. Sums are made in fp32 (float64 in float64) and rounded once, in the canonical order: the binary
-/// tree over the bits of the experts' global ids, so that they have the same bits whatever the ranks, the placement, the
-/// algorithm and the memory.
+/// Rows from recv_rows on are not touched. Sums are computed in fp32 (float64 rows in float64) and rounded once, in
+/// the canonical order: the binary tree over the bits of the experts' global ids. They are therefore bit-identical
+/// for any number of ranks, any placement, any algorithm and any kind of memory.
 ///
-/// All ranks make the same calls in the same order, one at a time on each rank. What one rank's arguments lack is an error on all, which
-/// names the rank, and harms nothing; a dead peer ends the group within a second with kPeerLost, as it does a Communicator. In shared memory per-step
-/// calls (prepare, dispatch, combine and backwards) allocate nothing once each was made, but for a prepare that drops rows; between
-/// hosts all_to_all_v lays out its exchange anew for other counts.
+/// All ranks make the same calls in the same order, one at a time on each rank. An invalid argument on one rank is an
+/// error on all ranks, which names that rank and leaves the group usable. A dead peer ends the group within a second
+/// with kPeerLost, as it does a Communicator. In shared memory, per-step calls (prepare, dispatch, combine and
+/// backwards) allocate nothing once each of them has been made, except for a prepare that drops rows; between hosts,
+/// all_to_all_v sets up its exchange again when counts change.
 ///
-/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host, nothing is allocated,
-/// and calls can be captured into a CUDA graph. The same order of slots and sums gives the same bits as on the CPU. The kernels of all
-/// ranks reach each other's memory, or the group is kUnsupported; each rank has a GPU to itself, and max_tokens_per_rank * top_k rows of
-/// its memory for rows on their way. What differs:
-/// - How many rows come is known on the device alone, until fetch(). Buffers of slots may have any number of rows; those that they have
-///   no room for are left out and counted (ExpertDeviceMap), in sums they are zero. max_recv_rows is a number that always fits.
-/// - Under OverflowPolicy::kFail a map that overflows moves nothing: the calls of its handle leave their results as they were.
-/// - What one rank's arguments lack is told to that rank alone, before anything is in the stream. It may make the call once more; if it
-///   makes another, that is kMismatch and ends the group, and so does a rank that does not come within the group's timeout (kTimeout).
-///   decline() ends it as well.
-/// - Calls of one rank in several streams are put in order by the caller, by events.
+/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host,
+/// nothing is allocated, and calls can be captured into a CUDA graph. The order of slots and sums is the same as on
+/// the CPU, and so are the bits. The kernels of all ranks must reach each other's memory, or the group is
+/// kUnsupported. Each rank has a GPU to itself, and uses max_tokens_per_rank * top_k rows of its memory for rows in
+/// transit. What differs:
+/// - The number of rows that arrive is known only on the device, until fetch(). Buffers of slots may have any number
+///   of rows. Rows that do not fit are left out and counted (ExpertDeviceMap), and are zero in sums. max_recv_rows
+///   always fits.
+/// - Under OverflowPolicy::kFail, a map that overflows moves nothing: the calls of its handle leave their results as
+///   they were.
+/// - An invalid argument on one rank is reported to that rank alone, before anything is in the stream. The rank may
+///   make the call once more. If it makes another call instead, the group ends with kMismatch. The group also ends if
+///   a rank does not arrive within the group's timeout (kTimeout), and after decline().
+/// - If one rank makes calls in several streams, the caller must order them with events.
 ///
-/// Buffers that lie in windows of add_window() are read and written where they are; others go through shared memory of the group. A handle:
-/// copies refer to the same group.
+/// Buffers in windows added by add_window() are read and written in place; other buffers are transferred through
+/// shared memory of the group. A handle: copies refer to the same group.
 class ExpertGroup {
  public:
-  /// Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used, and may go before the group. kInvalidArgument names
-  /// the field; kMismatch, the ranks and the field that differs.
+  /// Creates a group. Collective over `communicator`, which is borrowed: it is neither closed nor used for anything
+  /// else, and may be destroyed before the group. kInvalidArgument names the field; kMismatch names the ranks and the
+  /// field that differs.
   [[nodiscard]] static Result<ExpertGroup> create(Communicator& communicator, ExpertGroupConfig config);
-  /// The same on a rank that may have no configuration: why it has none is then an error on all ranks.
+  /// Does the same on a rank that may have no configuration: the status that says why is then an error on all ranks.
   [[nodiscard]] static Result<ExpertGroup> create(Communicator& communicator, Result<ExpertGroupConfig> config);
 
   Rank rank() const;
   int size() const;
-  /// The one that calls run over, the group's own: it tells of failures, and abort() ends calls.
+  /// The group's own communicator, over which its calls run: it reports failures, and abort() ends calls.
   const Communicator& communicator() const;
   const ExpertGroupConfig& config() const;  ///< with all defaults filled in
   /// Experts of this rank.
   std::span<const int> local_experts() const;
   ExpertStatistics statistics() const;
-  /// What all maps so far added up to (rows from rank to rank, choices of each expert, what was dropped) and this rank's statistics, as the JSON that
-  /// `accord moe report` draws.
+  /// Returns the totals of all maps so far (rows from rank to rank, choices of each expert, dropped choices) and this
+  /// rank's statistics, as the JSON that `accord moe report` draws.
   std::string report_json() const;
 
-  /// Collective. From now on buffers in `window`, of a communicator with the same ranks, are exchanged without a copy. The group keeps it.
+  /// Exchanges buffers in `window` without a copy from now on; its communicator has the same ranks. Collective. The
+  /// group keeps the window alive.
   [[nodiscard]] Status add_window(const Window& window);
 
-  /// A handle with memory for the largest map. Not collective, but to be made in the same order on all ranks.
+  /// Creates a handle with memory for the largest map. Not collective, but all ranks must create handles in the same
+  /// order.
   [[nodiscard]] Result<ExpertHandle> make_handle(ExpertLayerConfig config = {});
 
   // The calls of a step, all of them collective.
 
-  /// Makes `handle` the map of `routing`. kResourceExhausted: a rank would get more rows than its capacity and the policy is kFail; the
-  /// group goes on, the handle is not prepared. Cost: two all_gathers of the ids, O(all choices).
+  /// Makes `handle` the map of `routing`. Fails with kResourceExhausted if a rank would get more rows than its
+  /// capacity and the policy is kFail; the group stays usable and the handle is not prepared. Cost: two all_gathers
+  /// of the ids, O(all choices).
   [[nodiscard]] Status prepare(const ExpertHandle& handle, const ExpertRouting& routing);
   [[nodiscard]] Status dispatch(const ExpertHandle& handle, const ExpertDispatch& call);
   [[nodiscard]] Status combine(const ExpertHandle& handle, const ExpertCombine& call);
   [[nodiscard]] Status dispatch_backward(const ExpertHandle& handle, const ExpertDispatchBackward& call);
   [[nodiscard]] Status combine_backward(const ExpertHandle& handle, const ExpertCombineBackward& call);
-  /// This rank comes to a call of the others, but cannot make it: they get `why` as the error of a rank whose arguments lack something. A map that
-  /// was to be prepared (`prepares`) is not prepared then. Ok if they have been told.
+  /// Takes part in a call that this rank cannot make: the other ranks get `why`, as the error of a rank with an
+  /// invalid argument. A map that was to be prepared (`prepares`) is not prepared then. Returns ok if the other ranks
+  /// have been notified.
   [[nodiscard]] Status decline(const ExpertHandle& handle, bool prepares, const Status& why);
 
-  /// Ends it: later calls give kClosed, peers that wait for this rank get kPeerLost. Idempotent; the communicator it was made of goes on.
+  /// Closes the group: later calls return kClosed, and peers that wait for this rank get kPeerLost. Idempotent; the
+  /// communicator that the group was created from is unaffected.
   void close();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Generating tokens: what is asked for (a request, how to sample), and what comes of it (events).
+// Token generation: requests, sampling options and events.
 
 #include <cstdint>
 #include <memory>
@@ -13,16 +13,16 @@
 
 namespace accord {
 
-/// Names a request from its submission to its last event; never used again.
+/// Identifies a request from its submission to its last event; never reused.
 using RequestId = std::uint64_t;
 
-/// Says which tokens may come next: for grammars, choices and the like.
+/// Restricts which tokens may come next: for grammars, choices and the like.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
-  /// Clears in `allowed`, whose bit t % 64 of word t / 64 is token t and which comes with all bits set, what may not
-  /// follow `generated`. Called by the rank that samples, before each token; for different samples at once from several
-  /// threads. A failure ends the sample with it.
+  /// Clears in `allowed` every token that may not follow `generated`. Token t is bit t % 64 of word t / 64, and all
+  /// bits are set on entry. Called on the rank that samples, before each token; for different samples, from several
+  /// threads at once. A failure ends the sample with that Status.
   virtual Status restrict(std::span<const TokenId> generated, std::span<std::uint64_t> allowed) const = 0;
 };
 
@@ -31,38 +31,41 @@ struct LogitBias {
   float bias = 0;  ///< added to its logit; -inf forbids it
 };
 
-/// How the next token comes of the logits: mask, biases, penalties, then temperature, top_k, top_p, min_p, in this
-/// order and with the meaning that transformers gives them. Tokens that tie at the edge of top_k or top_p are all kept.
+/// How the next token is sampled from the logits: mask, biases, penalties, then temperature, top_k, top_p, min_p, in
+/// this order and with the same meaning as in transformers. Tokens that tie at the edge of top_k or top_p are all
+/// kept.
 struct SamplingOptions {
-  float temperature = 0;  ///< 0: the best token, of equal ones the lowest
+  float temperature = 0;  ///< 0: the best token; of equal ones, the one with the lowest id
   int top_k = 0;          ///< only the k best; 0: all
   float top_p = 1;        ///< only the best that together have this probability, [0, 1]; the best one is always kept
-  float min_p = 0;        ///< only those with this part of the best one's probability, [0, 1]
-  float repetition_penalty = 1;  ///< > 0; divides logits of tokens seen, also in the prompt (multiplies negative ones)
-  float presence_penalty = 0;    ///< taken off the logits of tokens that were generated before
-  float frequency_penalty = 0;   ///< the same, once for each time
+  float min_p = 0;        ///< only those with at least this fraction of the best one's probability, [0, 1]
+  /// Divides the logits of tokens already seen, including the prompt (multiplies negative ones); > 0.
+  float repetition_penalty = 1;
+  float presence_penalty = 0;          ///< subtracted from the logits of tokens that were generated before
+  float frequency_penalty = 0;         ///< the same, once for each occurrence
   std::vector<LogitBias> biases = {};  ///< each token at most once
   std::shared_ptr<const TokenMask> mask = {};
-  /// Equal seeds give equal tokens, whatever else is in the batch and on however many ranks, if the logits are equal.
-  /// The samples of one request differ.
+  /// Equal seeds give equal tokens, whatever else is in the batch and on any number of ranks, provided that the
+  /// logits are equal. The samples of one request differ.
   std::uint64_t seed = 0;
 };
 
-/// A prompt to be continued.
+/// A prompt to continue.
 struct GenerationRequest {
   std::vector<TokenId> prompt = {};
   SamplingOptions sampling = {};
-  std::optional<int> max_new_tokens = {};                 ///< without: as many as context and cache hold
-  std::vector<TokenId> stop_tokens = {};                  ///< the end of sequence, and others
-  std::vector<std::vector<TokenId>> stop_sequences = {};  ///< found in what is generated, not across the prompt's end
-  int priority = 0;                                       ///< [-100, 100]; higher ones first
-  int samples = 1;                                        ///< continuations of the same prompt
-  std::optional<int> logprobs = {};                       ///< also the probability of each token, and of the n best
+  std::optional<int> max_new_tokens = {};  ///< absent: as many as fit into the context and the cache
+  std::vector<TokenId> stop_tokens = {};   ///< the end of sequence, and others
+  /// Searched in the generated tokens only, not across the end of the prompt.
+  std::vector<std::vector<TokenId>> stop_sequences = {};
+  int priority = 0;                  ///< [-100, 100]; higher ones first
+  int samples = 1;                   ///< continuations of the same prompt
+  std::optional<int> logprobs = {};  ///< return the log probability of each token, and of the n best
 };
 
 enum class FinishReason : std::uint8_t { kStopToken, kStopSequence, kLength, kCancelled, kError };
 
-/// "stop_token", ...
+/// Returns "stop_token", for example.
 std::string_view to_string(FinishReason reason);
 
 struct TokenLogprob {
@@ -70,16 +73,16 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
-/// One more token of a sample, or its end, or both. After the event with a reason nothing more comes of the sample.
+/// One more token of a sample, or its end, or both. An event with a finish reason is the sample's last one.
 struct GenerationEvent {
   RequestId request = 0;
   int sample = 0;
-  int index = 0;                 ///< of the token among those generated; at an end without a token, how many there were
+  int index = 0;  ///< of the token among those generated; for an end without a token, how many there were
   std::optional<TokenId> token;  ///< also the one that stops the sample
-  float logprob = 0;             ///< if asked for: natural logarithm of its probability by the model, before any option
-  std::vector<TokenLogprob> top;  ///< if asked for: the n best, best first
+  float logprob = 0;             ///< if requested: natural logarithm of its probability by the model, before any option
+  std::vector<TokenLogprob> top;  ///< if requested: the n best, best first
   std::optional<FinishReason> finish;
-  Status status;  ///< why, after an error or the end of everything
+  Status status;  ///< the reason, after an error or if everything has ended
 };
 
 }  // namespace accord

@@ -1,5 +1,5 @@
 #pragma once
-// Engine packages on disk: what one holds, and whether it is whole. engine.hpp loads and runs them.
+// Engine packages on disk: their contents and their integrity. engine.hpp loads and runs them.
 
 #include <cstdint>
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace accord {
 
-/// One JSON object that tells what the package at `path` holds; docs/cli.md describes it. Reads manifest, graph and the headers
-/// of the weight files, no weights. kNotFound if there is no package, kCorrupt (names the file and what is wrong),
-/// kUnsupported (another format version, an unknown op).
+/// Returns a JSON object that describes the package at `path`; docs/cli.md describes the format. Reads the manifest,
+/// the graph and the headers of the weight files, but no weights. Fails with kNotFound if there is no package,
+/// kCorrupt (names the file and what is wrong), or kUnsupported (another format version, an unknown op).
 [[nodiscard]] Result<std::string> inspect_package(const std::string& path);
 
 /// One damaged place of a package.
 struct Damage {
-  std::string file;  ///< inside the package
+  std::string file;  ///< path inside the package
   std::string what;  ///< without the file's name
 };
 
-/// Reads every byte of every file of the package and lists all damage; empty if it is whole. An error Status if it
-/// cannot be read at all. `progress`, if set, is called with (bytes done, bytes in all).
+/// Reads every byte of every file of the package and lists all damage; the list is empty if the package is intact.
+/// Fails if the package cannot be read at all. `progress`, if set, is called with (bytes done, total bytes).
 [[nodiscard]] Result<std::vector<Damage>> verify_package(const std::string& path,
                                                          void (*progress)(std::uint64_t, std::uint64_t) = nullptr);
 

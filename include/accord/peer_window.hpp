@@ -1,5 +1,5 @@
 #pragma once
-// Memory of GPUs for kernels of a program's own.
+// GPU memory for a program's own kernels.
 
 #include <cstddef>
 #include <memory>
@@ -12,25 +12,28 @@
 
 namespace accord {
 
-/// Memory on the GPU of each rank that kernels of all ranks of a group read and write, and ways to tell a peer so from inside a kernel
-/// (channel_device.hpp). Zeroed.
+/// Memory on the GPU of each rank that the kernels of all ranks of a group can read and write, and channels to signal
+/// a peer from inside a kernel (channel_device.hpp). Zeroed.
 ///
-/// A handle: copies refer to the same memory, which goes with the last one. May outlive the communicator. All kernels that use it have to be over by then, on
-/// every rank: the caller sees to that, as by a barrier behind them.
+/// A handle: copies refer to the same memory, which is freed with the last one. It may outlive the communicator. All
+/// kernels that use it must have ended on every rank by then; the caller ensures that, for example with a barrier
+/// after them.
 class PeerWindow {
  public:
-  /// Collective: all ranks get it, or none does, and the error names who could not. kUnsupported: a rank's GPU does not reach that of another (another host,
-  /// no way between them).
+  /// Collective: all ranks get it, or none does, and the error names the rank that failed. Fails with kUnsupported if
+  /// a rank's GPU cannot reach another rank's (it is on another host, or there is no path between them).
   [[nodiscard]] static Result<PeerWindow> create(Communicator& communicator, std::size_t bytes, Device device,
                                                  const CallOptions& options = {});
 
   std::size_t bytes() const;
   Device device() const;
-  /// That of `rank`, where kernels of this one find it, aligned to 256 bytes. REQUIRES: a rank of the group.
+  /// The memory of `rank`, at the address that this rank's kernels use, aligned to 256 bytes. REQUIRES: a rank of the
+  /// group.
   void* memory(Rank rank) const;
-  /// The way to `peer`, an argument for kernels. REQUIRES: another rank of the group.
+  /// The channel to `peer`, an argument for kernels. REQUIRES: another rank of the group.
   DeviceChannelHandle channel(Rank peer) const;
-  /// Ends the waits of this rank's kernels, now and later: for when the group has failed, and a peer will not signal any more.
+  /// Ends the waits of this rank's kernels, current and future ones. Use it when the group has failed and a peer will
+  /// not signal anymore.
   void end_waits();
 
  private:

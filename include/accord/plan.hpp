@@ -1,7 +1,9 @@
 #pragma once
-// Plans of the user's own: checked, registered, and then chosen for the ordinary calls of communicators like built-in ones.
+// User-defined plans: checked, registered, and then selected for the ordinary calls of communicators like built-in
+// ones.
 //
-// A plan is JSON (docs/plan-format.md), written by hand, by accord.plan.Program, by `accord plan export` or `import`.
+// A plan is JSON (docs/plan-format.md), written by hand, by accord.plan.Program, or by `accord plan export` or
+// `import`.
 
 #include <cstdint>
 #include <string>
@@ -13,33 +15,34 @@ namespace accord {
 
 /// How a plan is registered.
 struct PlanOptions {
-  std::string name = {};  ///< what selection tables call it; absent: the plan's own name
-  std::string bytes =
-      {};  ///< "0-4k": it serves calls of these sizes without a table that says so; absent: by name only
+  std::string name = {};  ///< name in selection tables; absent: the plan's own name
+  /// "0-4k": serves calls of these sizes even if no table names it; absent: only by name.
+  std::string bytes = {};
 };
 
-/// Registers a plan for all communicators of this process, also those that exist.
+/// Registers a plan for all communicators of this process, including existing ones.
 ///
-/// From then on selection tables may name it, `ACCORD_SELECT="all_reduce:0-4k=my_plan"`; with `bytes` it comes before the default
-/// table, and after whatever ACCORD_SELECT and the select option say. Plans for several numbers of ranks (and roots) may have one
-/// name. A call that none of them fits is passed on to the next rule; an op that a plan cannot do is kUnsupported.
-/// All ranks need the same plans before any of them makes a call that they serve: if they differ, that call ends with kMismatch.
-/// Thread-safe; registering the same again does nothing.
-/// kCorrupt: no plan; kInvalidArgument: the verifier refuses it and names the step, or the name is taken, or the options have no
-/// meaning. Cost: the proof of the plan, milliseconds; seconds for many ranks and steps.
+/// Selection tables may then name it, as in `ACCORD_SELECT="all_reduce:0-4k=my_plan"`. With `bytes` it has precedence
+/// over the default table, but not over ACCORD_SELECT and the select option. Plans for different numbers of ranks
+/// (and roots) may share a name. A call that none of them fits is passed on to the next rule; an op that a plan does
+/// not support is kUnsupported. All ranks need the same plans before any of them makes a call that they serve: if
+/// they differ, that call ends with kMismatch. Thread-safe; registering the same plan again does nothing.
+/// Fails with kCorrupt if `json` is not a plan, and kInvalidArgument if the verifier rejects it (the error names the
+/// step), the name is taken, or the options are invalid. Cost: the verification of the plan, milliseconds; seconds
+/// for many ranks and steps.
 [[nodiscard]] Status register_plan(std::string_view json, const PlanOptions& options = {});
 
-/// What register_plan() would say of the plan alone.
+/// Returns what register_plan() would return for the plan alone.
 [[nodiscard]] Status verify_plan(std::string_view json);
 
-/// What becomes of ops of an execution plan that go through a switch between all ranks (multimem).
+/// How the import treats ops of an execution plan that use a switch between all ranks (multimem).
 enum class SwitchOps : std::uint8_t {
-  kMulticast,  ///< steps through multicast memory, which only GPUs behind a switch run
-  kOrdinary,   ///< copies, and sums over the memory of all, which run anywhere
+  kMulticast,  ///< as steps through multicast memory, which run only on GPUs behind a switch
+  kOrdinary,   ///< as copies, and sums over the memory of all ranks, which run anywhere
 };
 
-/// A plan of ours, as JSON, that does what an execution plan of MSCCL++ (its JSON) does, and is verified. kCorrupt and kUnsupported
-/// name the place; docs/plan-format.md says what is taken.
+/// Converts an execution plan of MSCCL++ (its JSON) to a verified plan of accord with the same effect, as JSON.
+/// kCorrupt and kUnsupported name the place; docs/plan-format.md lists what is supported.
 [[nodiscard]] Result<std::string> import_mscclpp_plan(std::string_view json, SwitchOps ops = SwitchOps::kMulticast);
 
 }  // namespace accord

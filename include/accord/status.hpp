@@ -1,5 +1,5 @@
 #pragma once
-// What a call that can fail returns: a Status, or a Result that holds a value or a Status.
+// The return types of calls that can fail: a Status, or a Result that holds a value or a Status.
 
 #include <cstdint>
 #include <memory>
@@ -15,28 +15,28 @@ namespace accord {
 /// A member of a group, counted from 0.
 using Rank = int;
 
-/// Why a call failed; one Python exception class for each, in `bindings/`.
+/// Why a call failed. `bindings/` has one Python exception class for each code.
 enum class StatusCode : std::uint8_t {
   kOk,
   kInvalidArgument,    ///< the caller passed something without meaning
   kUnsupported,        ///< meaningful, but this build, machine or version cannot do it
-  kNotFound,           ///< a key, file, name or device that is not there
-  kMismatch,           ///< ranks disagree: about a call, a package or a plan
+  kNotFound,           ///< a key, file, name or device does not exist
+  kMismatch,           ///< ranks disagree about a call, a package or a plan
   kPeerLost,           ///< a rank died or closed its communicator
-  kTimeout,            ///< a rank did not come in time
-  kAborted,            ///< somebody called abort()
+  kTimeout,            ///< a rank did not arrive in time
+  kAborted,            ///< abort() was called
   kClosed,             ///< used after close()
-  kCorrupt,            ///< bytes are not what they should be
+  kCorrupt,            ///< data is damaged or malformed
   kIo,                 ///< the operating system refused
-  kResourceExhausted,  ///< memory, descriptors or space ran out
-  kWrongState,         ///< the object is not in a state that allows the call
+  kResourceExhausted,  ///< out of memory, descriptors or space
+  kWrongState,         ///< the object's state does not allow the call
   kInternal,           ///< a defect of accord
 };
 
-/// The code's name in snake_case, e.g. "peer_lost".
+/// Returns the code's name in snake_case, e.g. "peer_lost".
 std::string_view to_string(StatusCode code);
 
-/// Success, or why not: a code, a message for the person who reads it, and the ranks at fault. Cheap to copy.
+/// Success, or a failure: a code, a message for the person who reads it, and the ranks at fault. Cheap to copy.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -46,7 +46,7 @@ class [[nodiscard]] Status {
   StatusCode code() const { return ok() ? StatusCode::kOk : detail_->code; }
   /// Empty when ok.
   const std::string& message() const;
-  /// The ranks at fault, as ranks of the communicator whose call failed; empty when none is known.
+  /// The ranks at fault, as ranks of the communicator whose call failed; empty if none is known.
   const std::vector<Rank>& ranks() const;
   /// "ok", or "peer_lost: all_reduce on group ...".
   std::string to_string() const;

@@ -1,5 +1,5 @@
 #pragma once
-// Texts continued by a language model: what is asked for in words, and the text that comes of it.
+// Text generation with a language model: requests in text, and the text that is generated.
 
 #include <chrono>
 #include <memory>
@@ -12,36 +12,36 @@
 
 namespace accord {
 
-/// A text to be continued, or a conversation to be answered.
+/// A text to continue, or a conversation to answer.
 struct TextRequest {
-  std::string prompt = {};                 ///< framed by special tokens as the tokenizer says
-  std::vector<ChatMessage> messages = {};  ///< instead of a prompt: written as the package's chat format says
-  std::vector<std::string> stop = {};      ///< texts that end an answer, of which they are no part
-  GenerationRequest options = {};  ///< its prompt and logprobs stay empty; the package's stop tokens end an answer, too
+  std::string prompt = {};                 ///< framed by special tokens according to the tokenizer
+  std::vector<ChatMessage> messages = {};  ///< instead of a prompt; rendered by the package's chat format
+  std::vector<std::string> stop = {};      ///< texts that end an answer and are not part of it
+  GenerationRequest options = {};  ///< its prompt and logprobs stay empty; the package's stop tokens also end an answer
 };
 
-/// More text of a sample, or its end, or both. After the event with a reason nothing more comes of the sample.
+/// More text of a sample, or its end, or both. An event with a finish reason is the sample's last one.
 struct TextEvent {
   int sample = 0;
-  std::string text;  ///< whole characters, without special tokens and what stopped the sample
+  std::string text;  ///< whole characters, without special tokens and without what stopped the sample
   std::optional<FinishReason> finish;
-  Status status;  ///< why, after an error or the end of everything
+  Status status;  ///< the reason, after an error or if everything has ended
 };
 
 struct TextUsage {
   std::int64_t prompt_tokens = 0;
-  std::int64_t completion_tokens = 0;  ///< of all samples so far, those that give no text included
+  std::int64_t completion_tokens = 0;  ///< of all samples so far, including tokens that produce no text
 };
 
-/// The text of one request as it comes. One thread at a time; its end cancels what has not ended. Until it
-/// has given its last event it keeps its model, also when no handle of that is left.
+/// The text of one request as it arrives. Used by one thread at a time; its destruction cancels the request if it has
+/// not ended. Until it has returned its last event, it keeps its model alive, even if no handle of the model is left.
 class TextStream {
  public:
   RequestId id() const;
-  /// Waits for more text; nullopt once all samples have ended; kTimeout after `timeout`, and it may be called again. What may be
-  /// the beginning of a text that stops is held back until it is none.
+  /// Waits for more text. Returns nullopt once all samples have ended, and kTimeout after `timeout`; it may then be
+  /// called again. Text that may be the beginning of a stop text is held back until that is decided.
   [[nodiscard]] Result<std::optional<TextEvent>> next(std::chrono::milliseconds timeout);
-  /// Ends the request soon: text that is there, or comes until then, is given first.
+  /// Ends the request soon. Text that is available, or arrives until then, is returned first.
   void cancel();
   TextUsage usage() const;
 

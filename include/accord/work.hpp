@@ -1,5 +1,5 @@
 #pragma once
-// An operation under way.
+// An operation in progress.
 
 #include <functional>
 #include <memory>
@@ -15,30 +15,31 @@ namespace comm {
 class PendingWork;
 }
 
-/// A collective or message that was started and goes on by itself: progress needs no call from the user.
+/// A collective or message that was started and makes progress by itself, without further calls by the user.
 ///
-/// A handle: copies refer to the same operation. It may outlive its communicator, and may be dropped before it is done;
-/// the buffers must live until it is done. Thread-safe.
+/// A handle: copies refer to the same operation. It may outlive its communicator, and may be destroyed before the
+/// operation is done; the buffers must live until it is done. Thread-safe.
 class Work {
  public:
-  /// A Work that is done with `status`.
+  /// Creates a Work that is done with `status`.
   explicit Work(Status status);
   explicit Work(std::shared_ptr<comm::PendingWork> pending);
 
-  /// True once the operation has ended, well or badly. Never blocks.
+  /// True once the operation has ended, successfully or not. Never blocks.
   bool test() const;
-  /// How it ended; nullopt while it goes on. Never blocks.
+  /// The operation's status; nullopt while it is in progress. Never blocks.
   std::optional<Status> status() const;
-  /// Calls `callback` once with how it ended: now if it has, else on the thread that ends it, which is often accord's own; whoever
-  /// waits may go on before. Callbacks of a Work are called in the order in which they were given. Other operations stand still
-  /// meanwhile, so a callback must be short, wait for none of them, and not throw.
+  /// Calls `callback` once with the operation's status: immediately if it has ended, else on the thread that ends it,
+  /// which is often accord's own; a thread that waits may continue before. Callbacks of a Work are called in the
+  /// order in which they were passed. Other operations stand still meanwhile, so a callback must be short, must not
+  /// wait for any of them, and must not throw.
   void on_end(std::function<void(const Status&)> callback);
-  /// Blocks until the operation has ended and gives how; the call's own timeout bounds it.
+  /// Blocks until the operation has ended and returns its status. The call's own timeout bounds the wait.
   Status wait();
-  /// For a call on a GPU: what comes later in `stream`, of that device, begins once the operation has ended; the caller goes on at once. For one on
-  /// the CPU the same as wait().
+  /// For a call on a GPU: makes later work in `stream`, of that device, wait until the operation has ended; the
+  /// caller continues immediately. For a call on the CPU: same as wait().
   Status block(Stream stream);
-  /// Blocks for at most `timeout`: nullopt if the operation still goes on then (it is not cancelled).
+  /// Blocks for at most `timeout`. Returns nullopt if the operation is still in progress then; it is not canceled.
   std::optional<Status> wait_for(Duration timeout);
 
  private:

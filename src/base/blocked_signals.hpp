@@ -1,5 +1,5 @@
 #pragma once
-// Keeping the program's signals away from accord's threads.
+// Keeps the program's signals away from accord's threads.
 
 #include <signal.h>
 
@@ -7,9 +7,9 @@
 
 namespace accord {
 
-/// While it lives, the calling thread takes no signals, and neither do the threads that it starts, for good: signals belong
-/// to the program's own threads, which may block them to take them with sigwait(). Faults of the thread itself still reach
-/// their handlers.
+/// Blocks all signals in the calling thread while the object lives, and permanently in the threads started meanwhile.
+/// Signals belong to the program's own threads, which may block them in order to receive them with sigwait(). A
+/// thread's own faults still reach their handlers.
 class BlockedSignals {
  public:
   BlockedSignals() {

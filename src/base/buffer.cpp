@@ -1,4 +1,5 @@
-// Names of dtypes, reductions and devices: one table each, indexed by the enum's value, read in both directions.
+// Names of dtypes, reductions and devices. Each kind has one table, indexed by the enum's value and read in both
+// directions.
 #include "accord/buffer.hpp"
 
 #include <array>

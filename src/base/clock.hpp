@@ -1,5 +1,5 @@
 #pragma once
-// Time: deadlines on the monotonic clock.
+// Deadlines on the monotonic clock.
 
 #include <algorithm>
 #include <chrono>
@@ -10,10 +10,10 @@ namespace accord {
 
 using Clock = std::chrono::steady_clock;
 
-/// A point in time by which something has to be done.
+/// A point in time by which an operation must finish.
 class Deadline {
  public:
-  /// `timeout` from now; a timeout too long to add never comes.
+  /// `timeout` from now. A timeout too long to add gives a deadline that never passes.
   static Deadline in(Duration timeout) {
     const auto now = Clock::now();
     return Deadline(timeout > Clock::time_point::max() - now ? Clock::time_point::max() : now + timeout);
@@ -21,9 +21,9 @@ class Deadline {
   static Deadline never() { return Deadline(Clock::time_point::max()); }
 
   bool passed() const { return Clock::now() >= at_; }
-  /// What is left, never negative.
+  /// Time left, never negative.
   Duration remaining() const { return std::max(Duration::zero(), Duration(at_ - Clock::now())); }
-  /// What is left in milliseconds for poll(), rounded up, at most an hour.
+  /// Time left in milliseconds for poll(), rounded up, at most an hour.
   int poll_milliseconds() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining());
     return static_cast<int>(std::min<std::chrono::milliseconds>(left, std::chrono::hours(1)).count());

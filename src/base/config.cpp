@@ -1,7 +1,7 @@
-// kVariables is the one place that knows the environment variables: name, default, meaning and the function that reads
-// the value into a Config. parse_config() looks up each variable with our prefix in it; an unknown one is refused, for
-// it is a typing error or meant for another version, and both would otherwise go unnoticed. kBuildVariables are those
-// that only the scripts which build accord read.
+// kVariables is the single table of environment variables: name, default, meaning and the function that reads the
+// value into a Config. parse_config() looks up every variable with our prefix in it. An unknown variable is rejected,
+// because it is either a typing error or meant for another version, and both would otherwise go unnoticed.
+// kBuildVariables lists the variables that only the build scripts read.
 #include "base/config.hpp"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ Status read_host_id(std::string_view text, Config& config) {
 }
 
 Status read_select(std::string_view text, Config& config) {
-  config.select = text;  // its grammar belongs to the selector, which refuses what it does not understand
+  config.select = text;  // the selector owns the grammar and rejects what it does not understand
   return Status();
 }
 
@@ -118,21 +118,21 @@ Status read_single_copy(std::string_view text, Config& config) {
 }
 
 Status read_dump_directory(std::string_view text, Config& config) {
-  config.dump_directory = text;  // looked at when there is something to write
+  config.dump_directory = text;  // checked when there is something to write
   return Status();
 }
 
 Status read_nccl(std::string_view text, Config& config) {
-  config.nccl = text;  // looked at when a call is on a GPU
+  config.nccl = text;  // checked at the first call on a GPU
   return Status();
 }
 
 Status read_cublaslt(std::string_view text, Config& config) {
-  config.cublaslt = text;  // looked at when an engine on a GPU is loaded
+  config.cublaslt = text;  // checked when an engine is loaded on a GPU
   return Status();
 }
 
-/// Nullopt: "auto".
+/// Returns nullopt for "auto".
 Result<std::optional<int>> number_or_auto(std::string_view text, int least, int most) {
   if (text == "auto") return std::optional<int>();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, "a number"));
@@ -160,25 +160,25 @@ Status read_max_ctas(std::string_view text, Config& config) {
 }
 Status read_net_name(std::string_view text, Config& config) {
   config.hints.net_name =
-      text == "auto" ? std::optional<std::string>() : std::string(text);  // NCCL says which there are
+      text == "auto" ? std::optional<std::string>() : std::string(text);  // NCCL reports which ones exist
   return Status();
 }
 
 Status read_route(std::string_view text, Config&) {
   constexpr std::array<std::string_view, 5> kModes = {"0", "1", "off", "on", "report"};
-  return one_of("mode", text, kModes);  // python/accord/torch/route.py does it
+  return one_of("mode", text, kModes);  // python/accord/torch/route.py acts on it
 }
 
 // comm/environment.cpp reads the value and compares it with the job's name.
 Status read_job_store(std::string_view, Config&) { return Status(); }
 
-// A shell that has built accord may start programs with it too; for them the variable says nothing.
+// A shell that has built accord may also start programs that use it; the variable has no effect on them.
 constexpr std::array<std::string_view, 1> kBuildVariables = {"ACCORD_CUDA"};
 
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
-  std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
+  std::string_view hint = {};  ///< name as a hint for one group; empty: set by the environment only
 };
 
 constexpr std::array<Variable, 21> kVariables = {{
@@ -248,7 +248,7 @@ constexpr auto kEntries = [] {
   return entries;
 }();
 
-// Names are compared without the prefix that all of them share, which would make any two look near.
+// Names are compared without their common prefix, which would make any two names look similar.
 Status unknown_variable(std::string_view name) {
   std::array<std::string_view, kEntries.size()> suffixes;
   std::transform(kEntries.begin(), kEntries.end(), suffixes.begin(),

@@ -1,9 +1,9 @@
 #pragma once
-// What NCCL takes of a GPU.
+// Limits of NCCL's kernels on a GPU.
 
 namespace accord {
 
-inline constexpr int kMostCtas = 64;       ///< thread blocks
+inline constexpr int kMostCtas = 64;       ///< thread blocks per call
 inline constexpr int kLargestCluster = 8;  ///< of thread blocks
 
 }  // namespace accord

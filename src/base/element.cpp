@@ -1,4 +1,5 @@
-// float32, float64 and pairs of them are read as they are; smaller floats are taken apart: sign, exponent, mantissa.
+// float32, float64 and complex pairs of them are read directly. Smaller floats are decoded from sign, exponent and
+// mantissa.
 #include "base/element.hpp"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ std::complex<double> read_complex(const void* from) {
   return {read<T>(from), read<T>(static_cast<const std::byte*>(from) + sizeof(T))};
 }
 
-/// A float of at most 16 bits. `has_infinity`: the largest exponent holds infinity and NaN, as IEEE has it; else only the largest
-/// magnitude is NaN.
+/// A float of at most 16 bits. With `has_infinity`, the largest exponent encodes infinity and NaN, as in IEEE 754;
+/// without, only the largest magnitude is NaN.
 struct SmallFloat {
   int exponent_bits;
   int mantissa_bits;
@@ -34,11 +35,11 @@ struct SmallFloat {
     const int sign = std::signbit(value) ? 1 << (exponent_bits + mantissa_bits) : 0;
     const int infinity = largest << mantissa_bits;
     if (std::isnan(value)) return has_infinity ? infinity | unit / 2 : infinity | (unit - 1);
-    // The largest magnitude that is no NaN and no infinity.
+    // The largest finite magnitude.
     const int last = has_infinity ? infinity - 1 : infinity | (unit - 2);
     const double magnitude = std::fabs(value);
     const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(std::min(magnitude, 1e300)), 1 - bias);
-    // Mantissas that round up to the next power of two carry into the exponent.
+    // A mantissa that rounds up to the next power of two carries into the exponent.
     const double rounded = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
     const double whole = rounded + std::ldexp(exponent + bias - 1, mantissa_bits);
     if (whole <= last) return sign | static_cast<int>(whole);

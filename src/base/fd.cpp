@@ -1,7 +1,7 @@
-// Deadlines hold on blocking descriptors too: sockets are read and written with MSG_DONTWAIT, everything else only
-// after poll() said that it is ready (and pipes in pieces of PIPE_BUF, the most that a ready pipe is sure to take).
-// Sends never raise SIGPIPE. write_file() writes a temporary file beside the target, flushes it, renames it over the
-// target and flushes the directory: after a crash the old or the new file is there, whole.
+// Deadlines hold on blocking descriptors too: sockets are read and written with MSG_DONTWAIT, all other descriptors
+// only after poll() reported them ready (and pipes in pieces of PIPE_BUF, the most that a ready pipe is guaranteed to
+// accept). Sends never raise SIGPIPE. write_file() writes a temporary file beside the target, flushes it, renames it
+// over the target and flushes the directory. After a crash either the old or the new file exists, complete.
 #include "base/fd.hpp"
 
 #include <fcntl.h>
@@ -42,16 +42,16 @@ Status peer_lost(std::string_view what) {
   return Status(StatusCode::kPeerLost, fmt::format("{}: the other side closed the connection", what));
 }
 
-// How to treat a descriptor; looked up once per call of read_all or write_all.
+// How to treat a descriptor. Determined once per call of read_all() or write_all().
 enum class Kind : std::uint8_t { kSocket, kPipe, kOther };
 
 Kind kind_of(int fd) {
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return Kind::kOther;  // the read or write that follows tells what is wrong
+  if (fstat(fd, &info) != 0) return Kind::kOther;  // the read or write that follows reports the error
   return S_ISSOCK(info.st_mode) ? Kind::kSocket : S_ISFIFO(info.st_mode) ? Kind::kPipe : Kind::kOther;
 }
 
-// The number of a temporary file: no other writer of this process has it.
+// A name that no other writer of this process uses.
 std::string temporary_path(const std::string& path) {
   static std::atomic<unsigned> counter{0};
   return fmt::format("{}.{}-{}.tmp", path, getpid(), counter.fetch_add(1, std::memory_order_relaxed));
@@ -73,7 +73,7 @@ Status write_and_flush(const std::string& path, std::string_view contents) {
 /// Where write_file() writes.
 struct Target {
   std::string path;
-  bool is_replaced = true;  ///< false: a device or a pipe, which stays what it is
+  bool is_replaced = true;  ///< false: a device or a pipe, which is written in place
 };
 
 Result<Target> target_of(const std::string& given) {
@@ -81,7 +81,7 @@ Result<Target> target_of(const std::string& given) {
   const bool exists = stat(given.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return errno_status(EISDIR, given);
   if (exists && !S_ISREG(info.st_mode)) return Target{given, false};
-  std::error_code broken;  // a link stays one, too
+  std::error_code broken;  // a link is followed and stays a link
   const std::filesystem::path target = std::filesystem::weakly_canonical(given, broken);
   return Target{broken ? given : target.string()};
 }
@@ -171,7 +171,7 @@ Result<std::string> read_file(const std::string& path, std::size_t limit) {
   if (!file.valid()) return errno_status(errno, path);
   struct stat info = {};
   if (fstat(file.get(), &info) != 0) return errno_status(errno, path);
-  // Files of /proc say that they have no bytes, so the size is a hint only; the read that gives none is the end.
+  // Files in /proc report a size of 0, so the size is only a hint; a read of 0 bytes marks the end.
   std::size_t room = std::min(limit, static_cast<std::size_t>(info.st_size)) + 1;
   std::string contents;
   std::size_t filled = 0;
@@ -205,14 +205,14 @@ Status write_file(const std::string& given, std::string_view contents) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems do not flush directories; the rename is done all the same.
+  // Some file systems cannot flush directories; the rename is done anyway.
   if (directory.valid()) (void)fsync(directory.get());
   return Status();
 }
 
 Status check_writable(const std::string& given) {
   ACCORD_ASSIGN_OR_RETURN(const Target target, target_of(given));
-  // A pipe that is opened and closed has ended for its reader.
+  // Opening and closing a pipe would signal end of file to its reader.
   if (!target.is_replaced) return access(given.c_str(), W_OK) == 0 ? Status() : errno_status(errno, given);
   const std::string temporary = temporary_path(target.path);
   const UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));

@@ -1,5 +1,5 @@
 #pragma once
-// File descriptors that close themselves, and reads and writes that finish.
+// File descriptors that close themselves, and complete reads and writes.
 
 #include <cstddef>
 #include <span>
@@ -33,23 +33,26 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// `what: No such file or directory`, with the code that fits errno (kNotFound, kResourceExhausted, else kIo).
+/// Returns `what: No such file or directory` with the code that fits errno (kNotFound, kResourceExhausted, else kIo).
 Status errno_status(int error, std::string_view what);
 
-/// Waits until `fd` is readable (or has ended); kTimeout at the deadline.
+/// Blocks until `fd` is readable (or at end of file). Fails with kTimeout at the deadline.
 Status wait_readable(int fd, Deadline deadline, std::string_view what);
 Status wait_writable(int fd, Deadline deadline, std::string_view what);
 
-/// Reads or writes all of it, also on non-blocking descriptors; kPeerLost if the other side ends first, kTimeout.
+/// Reads or writes all bytes, on non-blocking descriptors too. Fails with kPeerLost if the other side ends first,
+/// with kTimeout at the deadline.
 Status read_all(int fd, std::span<std::byte> bytes, Deadline deadline, std::string_view what);
 Status write_all(int fd, std::span<const std::byte> bytes, Deadline deadline, std::string_view what);
 
-/// The whole of a file, or an error that names it. `limit`: a larger file is kInvalidArgument.
+/// Returns the contents of a file, or an error that names the file. Fails with kInvalidArgument if it is larger than
+/// `limit` bytes.
 Result<std::string> read_file(const std::string& path, std::size_t limit = std::size_t{1} << 30);
-/// Writes `path` so that it is there as a whole or not at all: a temporary file, fsync, rename. What a link leads to is written, not
-/// the link; devices and pipes are written to.
+/// Writes `path` atomically: a temporary file, fsync, rename. Follows a link and replaces its target, not the link.
+/// Devices and pipes are written in place.
 Status write_file(const std::string& path, std::string_view contents);
-/// What write_file() would say now, where that shows before anything is written: the folder, permissions. Leaves all as it is.
+/// Returns the error that write_file() would return now, as far as it can be known before writing (folder,
+/// permissions). Changes nothing.
 Status check_writable(const std::string& path);
 
 }  // namespace accord

@@ -1,4 +1,4 @@
-// xxHash and OpenSSL do the work; both hash an empty span too, whose data() may be null.
+// xxHash and OpenSSL do the work. Both also hash an empty span, whose data() may be null.
 #include "base/hash.hpp"
 
 #include <openssl/sha.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Hashes: XXH3 to notice damage, SHA-256 to tell identity.
+// Hashes: XXH3 to detect damage, SHA-256 to establish identity.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace accord {
 std::uint64_t xxh3(std::span<const std::byte> bytes);
 /// SHA-256 of `bytes` as 64 hexadecimal digits.
 std::string sha256_hex(std::span<const std::byte> bytes);
-/// 16 hexadecimal digits.
+/// `value` as 16 hexadecimal digits.
 std::string hex64(std::uint64_t value);
 
 }  // namespace accord

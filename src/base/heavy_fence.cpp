@@ -23,7 +23,8 @@ bool has_heavy_fence() {
   return registered;
 }
 
-// Once the process has registered it fails for want of memory only, or because the process has forbidden itself the call since.
+// After the process has registered, the call fails only for lack of memory, or because the process has since
+// forbidden itself the call.
 void heavy_fence() {
   while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
     if (errno != ENOMEM) {

@@ -1,13 +1,14 @@
 #pragma once
-// A fence that one thread executes for all threads of the process, so that the others need none.
+// An asymmetric fence: one thread executes it on behalf of all threads of the process, so that the others need none.
 //
-// Of two threads that each write one place and then read the other's, one sees what the other wrote only if both put a fence
-// between. Where one of them does it all the time and the other hardly ever, the first keeps to the order of its instructions
-// (a compiler's fence, which costs nothing) and the second calls heavy_fence(): some microseconds.
+// If two threads each write one location and then read the other's, at least one sees the other's write only if both
+// put a fence between the write and the read. When one thread does this all the time and the other hardly ever, the
+// first only keeps its instructions in order (a compiler fence, which costs nothing) and the second calls
+// heavy_fence(), which takes some microseconds.
 
 namespace accord {
 
-/// False where the kernel cannot do it (before Linux 4.14, or forbidden); found out once.
+/// False if the kernel does not support it (before Linux 4.14, or forbidden). Determined once.
 bool has_heavy_fence();
 
 /// REQUIRES: has_heavy_fence().

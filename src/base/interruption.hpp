@@ -1,10 +1,11 @@
 #pragma once
-// Leaving a wait for a reason of the caller's own: a signal that the program wants to see.
+// Interrupts a wait for a reason of the caller's own, such as a signal that the program wants to handle.
 
 namespace accord {
 
-/// While it lives, slow waits of this thread that harm nothing when they are left look at `wanted` now and then, and end with
-/// kAborted once it gives true. Costs nothing where nothing waits. An inner one stands for the outer one while it lives.
+/// While the object lives, slow waits of this thread that can be abandoned safely call `wanted` now and then, and
+/// fail with kAborted once it returns true. Costs nothing unless the thread waits. A nested Interruption replaces the
+/// outer one while it lives.
 class Interruption {
  public:
   using Wanted = bool (*)();
@@ -14,7 +15,7 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  /// Whether this thread is to leave its wait.
+  /// Whether this thread should abandon its wait.
   static bool is_wanted();
 
  private:

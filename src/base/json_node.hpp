@@ -1,5 +1,5 @@
 #pragma once
-// A JSON text as a tree, read by a cursor that knows its own path, so that every error tells where.
+// A JSON text as a tree, read through a cursor that knows its own path, so that every error names the position.
 
 #include <fmt/format.h>
 
@@ -17,12 +17,13 @@
 
 namespace accord {
 
-/// A node of the tree and the way to it. The tree outlives it. All errors are kCorrupt: "plan JSON: programs[0].lanes: ...".
+/// A node of the tree and its path. The tree must outlive it. All errors are kCorrupt: "plan JSON: programs[0].lanes:
+/// ...".
 class JsonNode {
  public:
   using Json = nlohmann::json;
 
-  /// `format`: what the text is, for errors; outlives the node.
+  /// `format`: name of the text's format for errors; must outlive the node.
   JsonNode(const Json& json, std::string_view format, std::string path)
       : json_(&json), format_(format), path_(std::move(path)) {}
 
@@ -33,7 +34,7 @@ class JsonNode {
     return {code, fmt::format("{}: {}{}{}", format_, path_, path_.empty() ? "" : ": ", problem)};
   }
 
-  /// An object with exactly these keys.
+  /// Checks that the node is an object with exactly these keys.
   Status check_keys(std::span<const std::string_view> keys) const {
     if (!json_->is_object()) return error("expected an object");
     for (const auto& [key, value] : json_->items()) {
@@ -62,13 +63,13 @@ class JsonNode {
       nodes.emplace_back((*json_)[i], format_, fmt::format("{}[{}]", path_, i));
     return nodes;
   }
-  /// The items of the list at `key`; none if there is no such key.
+  /// The items of the list at `key`; empty if the key is absent.
   Result<std::vector<JsonNode>> items_at(std::string_view key) const {
     if (!has(key)) return std::vector<JsonNode>();
     return at(key).items();
   }
 
-  /// Text that messages show: without control characters, which a terminal would obey.
+  /// Text for use in messages. Control characters, which a terminal would interpret, are rejected.
   Result<std::string> name() const {
     ACCORD_ASSIGN_OR_RETURN(std::string name, text());
     for (std::size_t i = 0; i < name.size(); ++i) {
@@ -87,7 +88,7 @@ class JsonNode {
     if (!fits) return error("expected a whole number of 32 bits");
     return json_->get<int>();
   }
-  /// From `least` to `most`.
+  /// A whole number from `least` to `most`.
   Result<int> integer(int least, int most) const {
     ACCORD_ASSIGN_OR_RETURN(const int number, integer());
     if (number >= least && number <= most) return number;
@@ -124,7 +125,7 @@ class JsonNode {
 /// A parsed text.
 class JsonTree {
  public:
-  /// kCorrupt: no JSON. `format` outlives it.
+  /// Fails with kCorrupt if `text` is not JSON. `format` must outlive the tree.
   static Result<JsonTree> parse(std::string_view text, std::string_view format) {
     try {
       return JsonTree(std::make_unique<nlohmann::json>(nlohmann::json::parse(text)), format);

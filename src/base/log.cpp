@@ -1,5 +1,5 @@
-// The logger is made once and never destroyed, so that threads that outlive main() may still write to it. It stays out
-// of spdlog's registry: a program that uses spdlog itself keeps its own names and levels.
+// The logger is created once and never destroyed, so that threads that outlive main() may still write to it. It is
+// not in spdlog's registry, so a program that uses spdlog itself keeps its own names and levels.
 #include "base/log.hpp"
 
 #include <fmt/format.h>

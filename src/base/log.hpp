@@ -1,5 +1,5 @@
 #pragma once
-// One log, to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off), or info with
+// The log, written to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off), or info with
 // ACCORD_DEBUG=info.
 
 #include <fmt/core.h>
@@ -10,8 +10,8 @@ namespace accord {
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn, kCritical };
 
-/// `log().info("connected {} ranks", n)` writes one line, if that level is shown. What writes it (spdlog) is known to
-/// log.cpp alone: its templates would be compiled for each file that logs.
+/// `log().info("connected {} ranks", n)` writes one line if that level is enabled. Only log.cpp includes the
+/// implementation (spdlog), whose templates would otherwise be compiled for each file that logs.
 class Log {
  public:
   template <typename... Args>

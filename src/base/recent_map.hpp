@@ -1,5 +1,5 @@
 #pragma once
-// What was worked out for a key, kept for so many keys: the one that was not used for the longest makes room for another.
+// A cache of results by key with a fixed number of entries. A new key evicts the least recently used one.
 
 #include <cstddef>
 #include <list>
@@ -8,14 +8,15 @@
 
 namespace accord {
 
-/// Not thread-safe. A value stays where it is until its key is the least recently used of `most` and another comes.
+/// Not thread-safe. A value keeps its address until its key is the least recently used of `most` and another is
+/// added.
 template <typename Key, typename Value>
 class RecentMap {
  public:
-  /// most: at least 1.
+  /// `most`: at least 1.
   explicit RecentMap(std::size_t most) : most_(most) {}
 
-  /// Null: there is none. It is the most recently used then.
+  /// Returns null if the key is absent; otherwise the key becomes the most recently used.
   Value* find(const Key& key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;
@@ -45,7 +46,7 @@ class RecentMap {
   using Entries = std::list<std::pair<const Key, Value>>;
 
   std::size_t most_;
-  Entries entries_;  // the most recently used first
+  Entries entries_;  // most recently used first
   std::map<Key, typename Entries::iterator> places_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Sizes that are whole numbers of something, and counts as sizes.
+// Rounding of sizes, and conversion of counts to sizes.
 
 #include <concepts>
 #include <cstddef>
@@ -14,7 +14,7 @@ constexpr T quotient_up(T value, std::type_identity_t<T> step) {
   return (value + step - 1) / step;
 }
 
-/// The next multiple of `step` from `value` up.
+/// The smallest multiple of `step` that is not below `value`.
 template <std::integral T>
 constexpr T round_up(T value, std::type_identity_t<T> step) {
   return quotient_up(value, step) * step;

@@ -1,5 +1,5 @@
-// A Status that is ok holds nothing, so success costs one null pointer; a failure shares one immutable Detail among its
-// copies. with_context() makes a new Detail: failures are rare and copied seldom.
+// An ok Status holds nothing, so success costs one null pointer. The copies of a failure share one immutable Detail.
+// with_context() creates a new Detail, since failures are rare and seldom copied.
 #include "accord/status.hpp"
 
 #include <utility>

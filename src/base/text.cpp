@@ -1,6 +1,7 @@
-// The nearest name is the one with the smallest optimal string alignment distance (insert, delete, replace, swap of
-// neighbours; each costs 1; letters compare without case). It counts as meant if the distance is at most a third of the
-// longer word, at least 1. Numbers are read by from_chars, which knows no locale and accepts no surrounding space.
+// The nearest name is the one with the smallest optimal string alignment distance (insertion, deletion, replacement
+// and swap of neighbours cost 1 each; case is ignored). It counts as a match if the distance is at most a third of
+// the longer word, at least 1. Numbers are read by from_chars, which ignores the locale and accepts no surrounding
+// space.
 #include "base/text.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ std::string join_with_and(std::span<const std::string> parts) {
 }  // namespace
 
 std::optional<std::string_view> nearest_name(std::string_view word, std::span<const std::string_view> names) {
-  // A word far longer than any name is none of them; the distance would only cost time.
+  // A word far longer than any name matches none; computing the distance would only cost time.
   constexpr std::size_t kLongest = 256;
   std::optional<std::string_view> nearest;
   std::size_t smallest = std::numeric_limits<std::size_t>::max();

@@ -12,10 +12,10 @@
 
 namespace accord {
 
-/// The name with the smallest edit distance to `word`, nullopt if none is near enough to be meant.
+/// Returns the name with the smallest edit distance to `word`, or nullopt if none is similar enough.
 std::optional<std::string_view> nearest_name(std::string_view word, std::span<const std::string_view> names);
 
-/// `unknown <what> "word"; did you mean "name"?`, or the list of names if none is near. kInvalidArgument.
+/// Returns kInvalidArgument: `unknown <what> "word"; did you mean "name"?`, or the list of names if none is similar.
 Status unknown_name(std::string_view what, std::string_view word, std::span<const std::string_view> names);
 
 /// "rank 2", "ranks 0, 3 and 5", "ranks 0-3".
@@ -27,16 +27,16 @@ std::string bytes_text(std::size_t bytes);
 /// "250 ms", "1.5 s", "300 s".
 std::string duration_text(Duration duration);
 
-/// `text` in double quotes for a message: cut after `limit` bytes, bytes that do not print as \xNN.
+/// `text` in double quotes for a message, cut after `limit` bytes; non-printing bytes are written as \xNN.
 std::string quoted_text(std::string_view text, std::size_t limit = 80);
 
-/// Pieces between `separator`s; of an empty text none.
+/// The pieces between `separator`s; an empty text has none.
 std::vector<std::string_view> split_text(std::string_view text, char separator);
 
-/// A whole number in decimal, else kInvalidArgument with `what`.
+/// Reads a whole decimal number. Fails with kInvalidArgument and names `what`.
 Result<std::int64_t> parse_integer(std::string_view text, std::string_view what);
 
-/// Bytes as "4096", "4k", "2M", "1g" (powers of 1024), "inf".
+/// Reads a size in bytes: "4096", "4k", "2M", "1g" (powers of 1024), "inf".
 Result<std::size_t> parse_bytes(std::string_view text);
 
 }  // namespace accord

@@ -1,5 +1,6 @@
-// The kernel checks the counter of x86 for us (that it runs at one speed, does not stop, and is equal on all cores) before it
-// takes it as its own clock source; where it has taken another, calls are timed by that one.
+// Before the kernel uses x86's time stamp counter as its own clock source, it checks that the counter runs at a
+// constant rate, does not stop and is equal on all cores. If the kernel has chosen another source, calls are timed by
+// that one.
 #include "base/ticks.hpp"
 
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// A clock that is cheap enough for every call: ticks, which are turned into nanoseconds when somebody reads them.
+// A clock cheap enough for every call. It counts ticks, which are converted to nanoseconds when they are read.
 
 #include <cstdint>
 
@@ -11,16 +11,17 @@
 
 namespace accord {
 
-/// What a tick is.
+/// The unit of a tick.
 enum class TickSource : std::uint32_t {
-  kMonotonic,  ///< a nanosecond of Clock
-  kCounter,    ///< a step of the processor's counter, which runs at one speed on all cores of the host
+  kMonotonic,  ///< one nanosecond of Clock
+  kCounter,    ///< one step of the processor's counter, which runs at the same rate on all cores of the host
 };
 
-/// The counter where the kernel trusts it for its own clock, else kMonotonic.
+/// kCounter if the kernel trusts the counter for its own clock, else kMonotonic.
 TickSource tick_source();
 
-/// Ticks now: about 10 ns by the counter, 25 ns by the clock. Never 0. `source`: of tick_source(), kept by the caller.
+/// The current tick: about 10 ns with the counter, 25 ns with the clock. Never 0. `source`: the result of
+/// tick_source(), kept by the caller.
 inline std::uint64_t ticks_now(TickSource source) {
 #if defined(__x86_64__)
   if (source == TickSource::kCounter) [[likely]]
@@ -35,15 +36,15 @@ inline std::uint64_t ticks_now(TickSource source) {
   return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
 }
 
-/// The same moment on three clocks.
+/// One moment on three clocks.
 struct Moment {
   std::uint64_t ticks = 0;
-  std::int64_t monotonic_ns = 0;  ///< Clock: one for all processes of a host
-  std::int64_t unix_ns = 0;       ///< since 1970, as far as the host's clock is right
+  std::int64_t monotonic_ns = 0;  ///< Clock, shared by all processes of a host
+  std::int64_t unix_ns = 0;       ///< since 1970, as accurate as the host's clock
 };
 Moment moment_now(TickSource source);
 
-/// Nanoseconds of Clock for `ticks`, by the line through two moments. Exact to the time that a look at the clock takes.
+/// Converts `ticks` to nanoseconds of Clock by the line through two moments. Accurate to the time of one clock read.
 std::int64_t monotonic_of(std::uint64_t ticks, const Moment& first, const Moment& second);
 
 }  // namespace accord

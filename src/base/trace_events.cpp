@@ -42,7 +42,7 @@ void TraceEvents::add_flow(TracePlace from, std::int64_t from_ns, TracePlace to,
   ++flows_;
   events_.push_back(end("s", from, from_ns));
   ordered_json finish = end("f", to, to_ns);
-  finish["bp"] = "e";  // binds to the slice around it
+  finish["bp"] = "e";  // binds to the enclosing slice
   events_.push_back(std::move(finish));
 }
 

@@ -15,7 +15,7 @@ struct TracePlace {
   std::size_t track = 0;
 };
 
-/// What took time, in nanoseconds from the trace's beginning.
+/// An activity with its duration, in nanoseconds from the beginning of the trace.
 struct TraceSlice {
   TracePlace place;
   std::string name;
@@ -25,14 +25,14 @@ struct TraceSlice {
   nlohmann::ordered_json arguments = nlohmann::ordered_json::object();
 };
 
-/// A trace being written: processes, their tracks, slices on them, and arrows between slices.
+/// A trace under construction: processes, their tracks, slices on the tracks, and arrows between slices.
 class TraceEvents {
  public:
   /// Processes are shown in the order of `sort_index`.
   void name_process(std::size_t process, const std::string& name, int sort_index);
   void name_track(TracePlace place, const std::string& name);
   void add(TraceSlice slice);
-  /// An arrow from the slice that runs at `from_ns` in one place to the one that runs at `to_ns` in another.
+  /// Adds an arrow from the slice that runs at `from_ns` in one place to the slice that runs at `to_ns` in another.
   void add_flow(TracePlace from, std::int64_t from_ns, TracePlace to, std::int64_t to_ns, std::string_view name);
 
   std::string text() &&;

@@ -1,6 +1,6 @@
-// Spinning costs nothing while the peer runs on another core; yielding gives the core to a peer that has none; after
-// some thousand yields the wait is long and short sleeps leave the core to others (a futex wake costs 25 us across
-// cores, a sleep of 50 us no more, and needs no word from the peer).
+// Spinning costs nothing while the peer runs on another core. Yielding gives the core to a peer that has none. After
+// some thousand yields the wait is long, and short sleeps leave the core to others (a futex wake costs 25 us across
+// cores; a 50 us sleep costs no more and needs no notification from the peer).
 #include "base/wait.hpp"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
 #pragma once
-// The one way of waiting for another rank: spin, then yield, then sleep; and look after failures on the way.
+// The one way to wait for another rank: spin, then yield, then sleep, with checks for failures in between.
 
 #include <atomic>
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace accord {
 
-/// How eagerly to wait. With more ranks than cores a waiting rank must give its core away at once. Between hosts each look polls a fabric,
-/// which costs as much as a yield: spinning as often as in shared memory would keep the core for a third of a millisecond.
+/// How eagerly to wait. With more ranks than cores, a waiting rank must give up its core at once. Between hosts each
+/// poll queries a fabric, which costs as much as a yield: spinning as often as in shared memory would hold the core
+/// for a third of a millisecond.
 enum class WaitPolicy : std::uint8_t { kSpin, kSpinBriefly, kYield };
 
 /// Tells a core that it is in a spin loop.
@@ -21,13 +22,14 @@ inline void cpu_relax() {
 #endif
 }
 
-/// Paces one wait loop: call pause() after each look in vain. It gives true every so often (about each 50 us once the
-/// wait is long, on the first call of the slow half) when the caller should also look for failures and deadlines.
+/// Paces one wait loop: call pause() after each unsuccessful poll. It returns true every so often (on the first call
+/// of the slow half, then about every 50 us once the wait is long), when the caller should also check for failures
+/// and deadlines.
 ///
 ///   Waiter waiter(policy);
 ///   while (!ready()) if (waiter.pause() && failed()) return ...;
 ///
-/// `looks`: how many pauses a look takes by itself; the spins are that much fewer.
+/// `looks`: the cost of one poll in pauses; the number of spins is divided by it.
 class Waiter {
  public:
   explicit Waiter(WaitPolicy policy, std::uint32_t looks = 1)

@@ -1,6 +1,6 @@
 #pragma once
-// How every function of the C interface begins and ends: null arguments are refused by name, the Status becomes the answer and
-// this thread's last error, and no exception gets through.
+// The frame of every function of the C interface: it rejects null arguments by name, converts the Status to the
+// return value and to this thread's last error, and lets no exception escape.
 
 #include <exception>
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace accord::c {
 
-/// The status's code; a failure becomes this thread's accord_last_error(). Allocates nothing.
+/// Returns the status's code. A failure becomes this thread's accord_last_error(). Allocates nothing.
 accord_status_t give(const Status& status) noexcept;
 
 /// An argument that must not be null.
@@ -21,13 +21,14 @@ struct Needed {
   const void* value;
 };
 
-/// The answer when there is no memory left, made beforehand.
+/// Returns the status for an out-of-memory condition, which is created in advance.
 accord_status_t give_no_memory() noexcept;
 
-/// "accord_run: communicator is null". kInvalidArgument.
+/// Returns kInvalidArgument: "accord_run: communicator is null".
 Status null_argument(std::string_view function, std::string_view name);
 
-/// Gives what `body(function)` returns, unless an argument is null that is needed. The standard library's exceptions end here.
+/// Returns the result of `body(function)`, unless a required argument is null. Catches the standard library's
+/// exceptions.
 template <typename Body>
 accord_status_t answer(std::string_view function, std::initializer_list<Needed> needed, Body&& body) noexcept {
   try {

@@ -1,4 +1,4 @@
-// The caller learns the length from a first call and gives memory in a second one.
+// The caller gets the length from a first call and passes memory in a second one.
 #include "c/bytes_out.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Bytes of a length that the caller does not know before.
+// Returns bytes whose length the caller does not know in advance.
 
 #include <cstddef>
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace accord::c {
 
-/// Copies `bytes` to `buffer` of `size` bytes; `needed`, if not null, gets their number. kResourceExhausted, and nothing is
-/// written, if they are more; a null buffer with size 0 only asks for `needed`, which is ok.
+/// Copies `bytes` to `buffer` of `size` bytes; `needed`, if not null, receives their number. If they do not fit,
+/// writes nothing and fails with kResourceExhausted. A null buffer with size 0 only queries `needed`, which is ok.
 Status write_out(std::string_view bytes, void* buffer, std::size_t size, std::size_t* needed,
                  std::string_view function);
 

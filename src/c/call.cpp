@@ -1,5 +1,5 @@
-// Calls: accord_run and accord_start translate a struct to an accord::Call. The communicator checks it; here only what has no
-// meaning in C++ ends.
+// Calls: accord_run and accord_start translate a struct to an accord::Call. The communicator checks the call; this
+// file rejects only what cannot be expressed in C++.
 #include "c/call.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using accord::c::answer;
 
 namespace {
 
-/// A call as C++ has it, with its options.
+/// A call in its C++ form, with its options.
 struct ReadCall {
   Call call;
   CallOptions options;
@@ -38,11 +38,11 @@ struct ReadCall {
 Result<DType> dtype_of(const accord_call_t& call, std::string_view function) {
   const bool has_memory =
       call.input != nullptr || call.output != nullptr || call.input_count > 0 || call.output_count > 0;
-  if (call.dtype == 0 && !has_memory) return DType::kFloat32;  // nobody looks at it
+  if (call.dtype == 0 && !has_memory) return DType::kFloat32;  // the dtype is not used
   return accord::c::value_of(accord::c::kDTypes, call.dtype, function, "dtype");
 }
 
-/// `ranks`: of the communicator.
+/// `ranks`: number of ranks of the communicator.
 Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options_t* given_options, std::size_t ranks,
                            std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_call_t call, accord::c::read_struct(given, function));
@@ -76,7 +76,7 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
                   {.timeout = timeout, .stream = {options.stream}}};
 }
 
-/// Several calls, and the options that all of them have.
+/// Several calls, and the options that they share.
 struct ReadBatch {
   std::vector<Call> calls;
   CallOptions options;
@@ -105,7 +105,7 @@ std::size_t ranks_of(const accord_communicator_t* communicator) {
   return static_cast<std::size_t>(communicator->communicator.size());
 }
 
-/// What a function of several calls was given.
+/// The arguments of a function that takes several calls.
 struct GivenBatch {
   std::string_view function;
   accord_communicator_t* communicator;
@@ -114,7 +114,8 @@ struct GivenBatch {
   const accord_call_options_t* options;
 };
 
-/// Gives what `body` does with them once they are read. `filled`: the place of the function's result, which must not be null.
+/// Reads the calls and returns the result of `body`. `filled`: the pointer to the function's result, which must not
+/// be null.
 template <typename Body>
 accord_status_t answer_batch(const GivenBatch& given, accord::c::Needed filled, Body&& body) {
   const void* const calls = given.count == 0 ? &given : static_cast<const void*>(given.calls);

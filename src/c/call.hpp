@@ -1,5 +1,5 @@
 #pragma once
-// What accord_run and the calls by name have in common.
+// The part that accord_run and the calls by name have in common.
 
 #include <string_view>
 
@@ -7,7 +7,7 @@
 
 namespace accord::c {
 
-/// accord_run, with `function` in its own errors.
+/// Implements accord_run, with `function` in its own errors.
 accord_status_t run_call(std::string_view function, accord_communicator_t* communicator, const accord_call_t* call,
                          const accord_call_options_t* options);
 

@@ -1,5 +1,5 @@
-// The calls by name fill in the struct, and accord_run does the rest. A count is that of one part; a buffer with a part for each
-// rank has that many times the ranks.
+// The calls by name fill in the struct and pass it to accord_run. A count is the number of elements of one part; a
+// buffer with a part for each rank has that many times the number of ranks.
 #include <limits>
 
 #include "accord/accord.h"
@@ -10,15 +10,16 @@ using accord::c::run_call;
 
 namespace {
 
-/// Elements of a buffer with a part of `count` for each rank. What no buffer can have stays so, and is refused as such; a null
-/// communicator is refused later.
+/// Returns the number of elements of a buffer with a part of `count` for each rank. A count that overflows saturates,
+/// and is rejected as too large later; a null communicator is rejected later as well.
 size_t for_each_rank(const accord_communicator_t* communicator, size_t count) {
   if (communicator == nullptr) return count;
   const auto ranks = static_cast<size_t>(communicator->communicator.size());
   return count > std::numeric_limits<size_t>::max() / ranks ? std::numeric_limits<size_t>::max() : ranks * count;
 }
 
-/// Elements of all parts together. What no buffer can have stays so; without counts there are none, which is refused later.
+/// Returns the number of elements of all parts together. A sum that overflows saturates; missing counts give 0, and
+/// are rejected later.
 size_t sum_of(const accord_communicator_t* communicator, const size_t* counts) {
   if (communicator == nullptr || counts == nullptr) return 0;
   size_t sum = 0;
@@ -31,7 +32,7 @@ size_t own_count(const accord_communicator_t* communicator, const size_t* counts
   return communicator == nullptr || counts == nullptr ? 0 : counts[communicator->communicator.rank()];
 }
 
-/// A call with `input` and `output` of the same elements.
+/// Creates a call whose `input` and `output` have the same dtype.
 accord_call_t call_of(accord_call_kind_t kind, const void* input, size_t input_count, void* output, size_t output_count,
                       accord_dtype_t dtype) {
   accord_call_t call = ACCORD_CALL_INIT;

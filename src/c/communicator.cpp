@@ -22,7 +22,7 @@ using accord::c::answer;
 
 namespace {
 
-/// What the caller left open stays as C++ has it.
+/// Options that the caller left at their defaults keep their C++ defaults.
 Result<CommunicatorOptions> options_of(const accord_communicator_options_t* given, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_communicator_options_t read, accord::c::read_struct(given, function));
   CommunicatorOptions options;

@@ -1,4 +1,4 @@
-// Memory and communicators of GPUs for C callers.
+// GPU memory and NCCL communicators for C callers.
 #include "accord/device_window.hpp"
 
 #include "accord/accord.h"

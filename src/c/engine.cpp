@@ -1,4 +1,4 @@
-// Engines for C callers. An engine's runs share one context.
+// Engines for C callers. All runs of an engine use one context.
 #include "accord/engine.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ Status wrong(std::string_view function, std::string_view why) {
   return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
 }
 
-// A list of none may be null.
+// An empty list may be null.
 const void* list_of(const void* list, std::size_t count) { return count == 0 ? "" : list; }
 
 Result<LoadOptions> load_options(const accord_engine_options_t& read, std::string_view function) {

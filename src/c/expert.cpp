@@ -1,4 +1,5 @@
-// Expert parallelism for C callers. How long arrays are is what the group and the map say; the rest is checked behind the C++ interface.
+// Expert parallelism for C callers. The lengths of arrays follow from the group and the map; everything else is
+// checked behind the C++ interface.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ Status refuse(std::string_view function, std::string_view why) {
   return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
 }
 
-/// A dtype of which 0 means another.
+/// Returns the dtype of `number`, or `otherwise` for 0.
 Result<DType> dtype_or(accord_dtype_t number, DType otherwise, std::string_view function, std::string_view what) {
   if (number == 0) return otherwise;
   return c::value_of(c::kDTypes, number, function, what);
@@ -62,7 +63,7 @@ Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ran
   return config;
 }
 
-/// The array that a call fills, once it is as long as it has to be.
+/// Checks that the array that a call fills has the required length.
 Status check_count(std::string_view function, std::size_t given, std::int64_t needed) {
   if (given == static_cast<std::size_t>(needed)) return {};
   return refuse(function, fmt::format("count is {}, it has to be {}", given, needed));
@@ -79,7 +80,7 @@ void copy_choices(std::span<const accord::ExpertChoice> from, accord_expert_choi
   });
 }
 
-/// The arrays of a call as buffers. Those that are left out are empty.
+/// The arrays of a call as buffers. Omitted arrays are empty.
 struct Rows {
   accord::Buffer tokens, slots, weights, recv_weights, scales, recv_scales;
   accord::Stream stream;
@@ -89,13 +90,14 @@ bool is_on_device(const accord_expert_group_t* group) {
   return group->group.config().device.type != accord::DeviceType::kCpu;
 }
 
-/// `reads_slots`: whether the call adds up slots, else it writes them.
+/// `reads_slots`: whether the call adds up slots; otherwise it writes them.
 Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t* handle,
                      const accord_expert_rows_t* given, bool reads_slots, std::string_view function) {
   if (given == nullptr) return c::null_argument(function, "rows");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_rows_t read, c::read_struct(given, function));
   Rows rows;
-  // What is not prepared has no lengths; the call itself refuses it, on all ranks. On devices a map that overflows is refused by nobody.
+  // Lengths are unknown if the handle is not prepared; the call itself is rejected then, on all ranks. On devices, a
+  // map that overflows does not cause a rejection.
   if (!handle->handle.prepared() && !is_on_device(group)) return rows;
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, c::value_of(c::kDTypes, read.dtype, function, "dtype"));
   ACCORD_ASSIGN_OR_RETURN(const DType result, dtype_or(read.result_dtype, dtype, function, "result_dtype"));
@@ -132,7 +134,8 @@ Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, con
   return call;
 }
 
-/// Tells the ranks that come to the call that this one cannot make it, and gives why. On devices nobody has come yet.
+/// Notifies the ranks that arrive at the call that this one cannot make it, and returns the reason. On devices no
+/// rank is waiting at this point.
 Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, bool prepares, const Status& why) {
   if (is_on_device(group)) return why;
   const Status told = group->group.decline(handle->handle, prepares, why);

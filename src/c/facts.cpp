@@ -1,4 +1,4 @@
-// The C interface to what include/accord/info.hpp tells.
+// The C interface of include/accord/info.hpp.
 #include <string>
 
 #include "accord/accord.h"
@@ -6,7 +6,7 @@
 #include "c/answer.hpp"
 #include "c/bytes_out.hpp"
 
-extern "C" const char* accord_version(void) { return accord::version().data(); }  // a literal, so it ends with a zero
+extern "C" const char* accord_version(void) { return accord::version().data(); }  // a literal, so it is null-terminated
 
 extern "C" accord_status_t accord_check_feature(const char* name) {
   return accord::c::answer(__func__, {{"name", name}}, [&](std::string_view) { return accord::check_feature(name); });

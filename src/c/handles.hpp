@@ -1,6 +1,6 @@
 #pragma once
-// What the handles of accord.h point to: the C++ handle, which keeps its object alive by itself. So handles can be freed in any
-// order.
+// The objects behind the handles of accord.h: each holds the C++ handle, which keeps its object alive by itself. That
+// is why handles can be freed in any order.
 
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ struct accord_communicator {
 struct accord_window {
   accord::Window window;
   std::mutex mutex = {};
-  std::map<const void*, accord::WindowBlock> blocks = {};  ///< by address; under the mutex
+  std::map<const void*, accord::WindowBlock> blocks = {};  ///< by address; guarded by the mutex
 };
 
 struct accord_device_window {
@@ -58,8 +58,8 @@ struct accord_expert_handle {
 
 struct accord_engine {
   accord::Engine engine;
-  std::optional<accord::EngineContext> context = {};  ///< of its runs, made at the first one
-  std::vector<accord::TensorView> outputs = {};       ///< of the last run, whose shapes the caller sees
+  std::optional<accord::EngineContext> context = {};  ///< of its runs, created by the first one
+  std::vector<accord::TensorView> outputs = {};       ///< of the last run; the caller has pointers to their shapes
 };
 
 struct accord_language_model {

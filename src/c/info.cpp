@@ -1,6 +1,6 @@
-// Collects the facts from whoever knows them: the compiler's definitions (set for this layer by src/CMakeLists.txt), the
-// kernels, the topology, the transports, the configuration table, and the libraries that are loaded at run time. A caller may ask
-// for every name in every build: what a build lacks is off, with its reason.
+// Collects the facts from their sources: the compiler's definitions (set for this layer by src/CMakeLists.txt), the
+// kernels, the topology, the transports, the configuration table, and the libraries that are loaded at run time. A
+// caller may query any name in any build: a part that the build lacks is unavailable, with its reason.
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
@@ -84,7 +84,7 @@ PartInfo onednn_part() {
   return {"onednn", true, fmt::format("{}.{}.{}", version->major, version->minor, version->patch)};
 }
 
-/// By name, so that who asks for one does not load the libraries of the others.
+/// By name, so that a query for one part does not load the libraries of the others.
 struct Part {
   std::string_view name;
   PartInfo (*find)();
@@ -179,7 +179,7 @@ std::string to_json(const Info& info) {
                                        {"parts", parts_json(info.parts)},
                                        {"variables", std::move(variables)},
                                        {"configuration_error", info.configuration.message()}};
-  // Text from the environment may be no UTF-8; it is shown with replacement characters.
+  // Text from the environment may not be valid UTF-8; it is shown with replacement characters.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -111,7 +111,7 @@ extern "C" accord_status_t accord_text_stream_next(accord_text_stream_t* stream,
                                                    accord_text_event_t* event) {
   return answer(__func__, {{"stream", stream}, {"event", event}}, [&](std::string_view function) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const accord::Duration timeout, accord::c::wait_of(timeout_ns, function));
-    // Before the text is taken from the stream, which gives it once.
+    // Check before taking the text from the stream, which returns it only once.
     ACCORD_RETURN_IF_ERROR(accord::c::check_result(event, function));
     ACCORD_ASSIGN_OR_RETURN(std::optional<accord::TextEvent> next,
                             stream->stream.next(std::chrono::ceil<std::chrono::milliseconds>(timeout)));

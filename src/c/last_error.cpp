@@ -1,5 +1,6 @@
-// The last failure lies in thread-local storage, so that a caller can read it after the call without a lock and without
-// owning it. It is kept as a Status, which shares its text: keeping it takes no memory, also when there is none left.
+// The last failure is in thread-local storage, so that a caller can read it after the call without a lock and without
+// owning it. It is stored as a Status, which shares its text: storing it allocates nothing, so it works even when
+// memory has run out.
 #include <fmt/format.h>
 
 #include <cstdint>

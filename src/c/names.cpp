@@ -1,4 +1,4 @@
-// What the numbers of accord.h are called. Every name is a literal, so it ends with a zero.
+// The names of accord.h's numbers. Every name is a literal, so it is null-terminated.
 #include "c/numbers.hpp"
 
 namespace c = accord::c;

@@ -1,6 +1,7 @@
 #pragma once
-// The numbers of accord.h and the C++ values that they stand for: one table for each enum, a row for each value. A value that
-// is added to a C++ enum gets the next number in accord.h and a row here; without them this file does not compile.
+// The numbers of accord.h and the C++ values that they stand for: one table for each enum, one row for each value. A
+// value that is added to a C++ enum gets the next number in accord.h and a row here; without them this file does not
+// compile.
 
 #include <fmt/format.h>
 
@@ -119,7 +120,7 @@ inline constexpr auto kFinishReasons = std::to_array<NumberRow<FinishReason>>({
     {ACCORD_FINISH_ERROR, FinishReason::kError},
 });
 
-/// A kind of call: the two directions of a message are kinds of their own, and so are the forms with counts.
+/// A kind of call. The two directions of a message are separate kinds, and so are the forms with counts.
 struct CallKind {
   Collective collective;
   Direction direction = Direction::kNone;
@@ -146,7 +147,7 @@ inline constexpr auto kCallKinds = std::to_array<NumberRow<CallKind>>({
     {ACCORD_CALL_ALL_TO_ALL_V, {Collective::kAllToAll, Direction::kNone, Division::kByCounts}},
 });
 
-/// True if the rows are numbered one after the other from `first`, and each has a value of its own.
+/// True if the rows are numbered consecutively from `first` and their values are distinct.
 template <typename Value, std::size_t kRows>
 constexpr bool is_numbered(const std::array<NumberRow<Value>, kRows>& rows, std::int32_t first) {
   for (std::size_t i = 0; i < kRows; ++i) {
@@ -163,10 +164,11 @@ static_assert(is_numbered(kCallKinds, 1) && is_numbered(kFinishReasons, 1));
 static_assert(kStatusCodes.size() == static_cast<std::size_t>(StatusCode::kInternal) + 1, "a StatusCode has no number");
 static_assert(kDTypes.size() == kDTypeCount, "a DType has no number in accord.h, or no row here");
 static_assert(kOps.size() == kReduceOpCount, "a ReduceOp has no number in accord.h, or no row here");
-// Send and recv are one Collective; five have parts, and so a second form.
+// Send and recv are one Collective with two kinds; five collectives have parts, and therefore a second form.
 static_assert(kCallKinds.size() == kCollectiveCount + 1 + 5, "a Collective has no number in accord.h, or no row here");
 
-/// The value of `number`; nullopt if it is none of the table. Numbers follow one another, so this is one comparison.
+/// Returns the value of `number`; nullopt if it is not in the table. Numbers are consecutive, so this takes one
+/// comparison.
 template <typename Value, std::size_t kRows>
 constexpr std::optional<Value> find_value(const std::array<NumberRow<Value>, kRows>& rows, std::int32_t number) {
   const std::int64_t index = std::int64_t{number} - rows.front().number;
@@ -174,7 +176,7 @@ constexpr std::optional<Value> find_value(const std::array<NumberRow<Value>, kRo
   return rows[static_cast<std::size_t>(index)].value;
 }
 
-/// The same with an error: "accord_run: dtype 42 is none of accord.h, which has 1 to 7". kInvalidArgument.
+/// Does the same, but fails with kInvalidArgument: "accord_run: dtype 42 is none of accord.h, which has 1 to 7".
 template <typename Value, std::size_t kRows>
 Result<Value> value_of(const std::array<NumberRow<Value>, kRows>& rows, std::int32_t number, std::string_view function,
                        std::string_view what) {
@@ -183,7 +185,8 @@ Result<Value> value_of(const std::array<NumberRow<Value>, kRows>& rows, std::int
                                                           what, number, rows.front().number, rows.back().number));
 }
 
-/// Device number `index` of `type`, or an error as above: "accord_run: device_index -1 is no device".
+/// Returns device number `index` of `type`, or an error like that of value_of(): "accord_run: device_index -1 is no
+/// device".
 inline Result<Device> device_of(accord_device_t type, std::int32_t index, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const DeviceType known, value_of(kDevices, type, function, "device"));
   if (index < 0 || index > std::numeric_limits<std::int16_t>::max())
@@ -191,7 +194,7 @@ inline Result<Device> device_of(accord_device_t type, std::int32_t index, std::s
   return Device{known, static_cast<std::int16_t>(index)};
 }
 
-/// The number of a value that has one.
+/// Returns the number of `value`, which must have one.
 template <typename Value, std::size_t kRows>
 constexpr std::int32_t number_of(const std::array<NumberRow<Value>, kRows>& rows, Value value) {
   for (const NumberRow<Value>& row : rows)

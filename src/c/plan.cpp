@@ -1,4 +1,4 @@
-// Plans of the program's own for C callers.
+// User-defined plans for C callers.
 #include "accord/plan.hpp"
 
 #include <fmt/format.h>

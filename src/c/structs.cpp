@@ -1,5 +1,5 @@
-// As Linux reads the structs of its extensible system calls (copy_struct_from_user): a smaller struct is filled up with
-// defaults, a larger one is taken if what this library does not know is zero.
+// Structs are handled as Linux does for its extensible system calls (copy_struct_from_user): a smaller struct is
+// completed with defaults, and a larger one is accepted if the part that this library does not know is zero.
 #include "c/structs.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ Status refuse(std::string_view function, std::string_view why) {
   return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
 }
 
-/// The struct_size that every struct begins with.
+/// Reads the struct_size that every struct begins with.
 Result<std::size_t> size_of_struct(const void* given, std::size_t known, const StructRule& rule,
                                    std::string_view function) {
   std::size_t size = 0;

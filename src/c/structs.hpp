@@ -1,5 +1,5 @@
 #pragma once
-// The structs of accord.h, read as whatever version the caller was compiled with.
+// Reads the structs of accord.h in whichever version the caller was compiled with.
 
 #include <string_view>
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace accord::c {
 
-/// What messages say of a struct, and the size of its first version, which never changes.
+/// The names of a struct in messages, and the size of its first version, which never changes.
 struct StructRule {
   std::string_view name;
   std::string_view initializer;
@@ -68,24 +68,26 @@ inline constexpr StructRule kStructRule<accord_text_request_t> = {"accord_text_r
 template <>
 inline constexpr StructRule kStructRule<accord_text_event_t> = {"accord_text_event_t", "ACCORD_TEXT_EVENT_INIT", 24};
 
-/// Whether a struct has no padding, in which a later field could hide. Of one with floats the compiler does not say.
+/// Whether a struct has no padding, in which a later field could hide. For a struct with floats the type trait is
+/// false, so its size is added up by hand.
 template <typename Struct>
 inline constexpr bool kIsWithoutPadding = std::has_unique_object_representations_v<Struct>;
 template <>
 inline constexpr bool kIsWithoutPadding<accord_text_request_t> = sizeof(accord_text_request_t) ==
                                                                  7 * 8 + 4 * sizeof(int32_t) + 4 * sizeof(double);
 
-/// Larger structs than this are taken for uninitialized ones, and not read.
+/// A struct that claims to be larger than this is considered uninitialized, and is not read.
 inline constexpr std::size_t kLargestStruct = 4096;
 
-/// Copies the `known` bytes of a struct to `to`: fields that the caller's version lacks keep what `to` holds. kInvalidArgument,
-/// with `function` and the struct's name, if its size makes no sense or fields beyond the known ones are not zero.
+/// Copies the `known` bytes of a struct to `to`. Fields that the caller's version lacks keep the values in `to`.
+/// Fails with kInvalidArgument, with `function` and the struct's name, if its size is invalid or if fields beyond the
+/// known ones are not zero.
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
 
-/// kInvalidArgument unless the field that fills a struct up, for a later one, is 0.
+/// Fails with kInvalidArgument unless the field that reserves space for a later one is 0.
 Status check_reserved(std::int32_t reserved, const StructRule& rule, std::string_view function);
 
-/// `given` in this library's version; the default if it is null.
+/// Returns `given` in this library's version; the default if it is null.
 template <typename Struct>
 Result<Struct> read_struct(const Struct* given, std::string_view function) {
   static_assert(kIsWithoutPadding<Struct>);
@@ -98,14 +100,16 @@ Result<Struct> read_struct(const Struct* given, std::string_view function) {
   return known;
 }
 
-/// Fills in the `known` bytes of a struct that the caller gave for results: fields that the caller's version lacks are left out,
-/// those that this library does not know get zero. kInvalidArgument as copy_struct() says.
+/// Fills in the `known` bytes of a result struct that the caller passed. Fields that the caller's version lacks are
+/// omitted, and fields that this library does not know are set to zero. Fails with kInvalidArgument as copy_struct()
+/// does.
 Status fill_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
 
-/// kInvalidArgument if its size makes no sense.
+/// Fails with kInvalidArgument if the struct's size is invalid.
 Status check_struct(const void* given, std::size_t known, const StructRule& rule, std::string_view function);
 
-/// Whether write_struct() will take it: for a caller that must not lose what it is about to write.
+/// Checks that write_struct() will accept `given`, for a caller that must not lose the result that it is about to
+/// write.
 template <typename Struct>
 Status check_result(const Struct* given, std::string_view function) {
   return check_struct(given, sizeof(Struct), kStructRule<Struct>, function);

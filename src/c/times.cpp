@@ -1,4 +1,4 @@
-// A negative time is no way to say "for ever": what was meant is asked for.
+// A negative time does not mean "forever": it is rejected, and the error names the value to use instead.
 #include "c/times.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Nanoseconds of accord.h as Durations.
+// Converts the nanoseconds of accord.h to Durations.
 
 #include <optional>
 #include <string_view>
@@ -9,10 +9,12 @@
 
 namespace accord::c {
 
-/// A timeout that a caller may have set: 0 is the default, nullopt. kInvalidArgument, with `function`, if it is negative.
+/// Converts an optional timeout: 0 is the default, nullopt. A negative value fails with kInvalidArgument, with
+/// `function`.
 Result<std::optional<Duration>> timeout_of(std::int64_t nanoseconds, std::string_view function);
 
-/// How long a caller waits; 0 is not at all. kInvalidArgument, with `function`, if it is negative.
+/// Converts the time that a caller waits; 0 does not wait. A negative value fails with kInvalidArgument, with
+/// `function`.
 Result<Duration> wait_of(std::int64_t nanoseconds, std::string_view function);
 
 }  // namespace accord::c

@@ -1,4 +1,4 @@
-// Windows for C callers. Pieces are known by their addresses and kept with the handle.
+// Windows for C callers. Allocated pieces are identified by their addresses and stored with the handle.
 #include "accord/window.hpp"
 
 #include <fmt/format.h>

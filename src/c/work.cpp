@@ -46,7 +46,7 @@ extern "C" accord_status_t accord_work_on_end(accord_work_t* work,
                                               void (*callback)(accord_status_t status, void* context), void* context) {
   const void* const given = reinterpret_cast<const void*>(callback);
   return answer(__func__, {{"work", work}, {"callback", given}}, [&](std::string_view) -> Status {
-    // The last error is that of the thread in which the callback looks.
+    // The error must be set on the thread on which the callback reads it.
     work->work.on_end([callback, context](const Status& status) { callback(accord::c::give(status), context); });
     return {};
   });

@@ -1,5 +1,6 @@
-// `accord bench`: a sweep over sizes, for each of the operations that were asked for. All ranks run this; rank 0 prints. Each contender is
-// a communicator with a selection table of its own, and all of them are measured at one size before the next, in turns.
+// `accord bench`: a sweep over sizes for each requested operation. All ranks run this; rank 0 prints. Each contender
+// is a communicator with a selection table of its own. All contenders are measured at one size, in turns, before the
+// next size.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -33,14 +34,14 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 struct BenchOptions {
   std::vector<std::string> operations;
   bool all = false;
-  int ranks = 0;  // 0: not said
+  int ranks = 0;  // 0: not given
   std::string least = "8";
   std::string most = "64M";
   int factor = 2;
   std::string dtype = "float32";
   std::string op = "sum";
   double seconds = Effort().seconds;
-  int calls = 0;  // 0: by time
+  int calls = 0;  // 0: limited by time
   std::vector<std::string> algorithms;
   std::string select;
   bool in_place = false;
@@ -48,7 +49,7 @@ struct BenchOptions {
   std::string plot;
 };
 
-// The same, understood.
+// The same options, parsed and checked.
 struct Sweep {
   std::vector<const BenchOperation*> operations;
   std::vector<std::size_t> sizes;
@@ -90,7 +91,7 @@ Result<std::vector<std::size_t>> sizes_of(const BenchOptions& options, DType dty
   return sizes;
 }
 
-// What names no files that can both be written.
+// Fails if --json and --plot name outputs that cannot both be written.
 Status check_outputs(const BenchOptions& options) {
   if (options.plot == "-")
     return {StatusCode::kInvalidArgument, "--plot writes a file; standard output is for --json alone"};
@@ -127,7 +128,7 @@ Result<Sweep> sweep_of(const BenchOptions& options) {
   return sweep;
 }
 
-// Each algorithm that was named, or the selection as it is.
+// One contender for each algorithm that was named, or the default selection alone.
 Result<std::vector<Contender>> contenders_for(const CommandRanks& ranks, const Sweep& sweep,
                                               const BenchOperation& operation) {
   std::vector<Contender> contenders;
@@ -144,7 +145,7 @@ Result<std::vector<Contender>> contenders_for(const CommandRanks& ranks, const S
   return contenders;
 }
 
-// REQUIRES: this process is not bound to a share of the cores yet.
+// REQUIRES: this process is not yet bound to a share of the cores.
 BenchReport empty_report(const Sweep& sweep) {
   BenchReport report;
   const Result<topology::Place> place = topology::this_place();
@@ -156,13 +157,13 @@ BenchReport empty_report(const Sweep& sweep) {
   return report;
 }
 
-// What was measured so far. A thread that ends the command looks at it too.
+// The results so far. The thread that ends the command after an interrupt reads them too.
 struct Results {
   std::mutex mutex;
   BenchReport report;
 };
 
-// Where rank 0 tells how far it is, and what it found.
+// Prints progress and results on rank 0.
 class Screen {
  public:
   Screen(bool prints, bool prints_table)
@@ -229,7 +230,7 @@ Status write_results(const BenchOptions& options, const BenchReport& report) {
   return options.plot.empty() ? Status() : write_file(options.plot, to_svg(report));
 }
 
-// ok, or the first wrong result.
+// Returns ok, or an error for the first wrong result.
 Status all_right(const BenchReport& report) {
   for (const BenchRow& row : report.rows) {
     if (row.measured.wrong == 0) continue;
@@ -240,7 +241,7 @@ Status all_right(const BenchReport& report) {
   return {};
 }
 
-// One line, and where to find what was measured.
+// Prints one line that says how much was measured and where the results are.
 void tell_interrupted(const BenchOptions& options, const BenchReport& report) {
   std::string kept = report.rows.empty()       ? "nothing was measured before"
                      : report.rows.size() == 1 ? "1 result was measured before"
@@ -251,7 +252,7 @@ void tell_interrupted(const BenchOptions& options, const BenchReport& report) {
 }
 
 Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) {
-  // Now, as what was measured for an hour is not to be lost at its end.
+  // Check now, so that an hour of measurements is not lost at the end.
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
   for (const std::string& file : {options.json, options.plot})
     if (place.rank == 0 && !file.empty() && file != "-") ACCORD_RETURN_IF_ERROR(check_writable(file));
@@ -277,12 +278,12 @@ Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) 
     measured = measure_all(ranks, sweep, watch, screen, results);
   }
   screen.clear();
-  // The other ranks may have ended first.
+  // After an interrupt the other ranks may have ended first, which fails the calls of this one.
   if (!measured.ok() && watch.interrupted()) {
     report.interrupted = true;
     measured = Status();
   }
-  // What was measured before a failure is worth as much as before.
+  // Results measured before a failure are still valid.
   if (tells && (measured.ok() || !report.rows.empty())) ACCORD_RETURN_IF_ERROR(write_results(options, report));
   ACCORD_RETURN_IF_ERROR(measured);
   if (tells && report.interrupted) tell_interrupted(options, report);

@@ -1,6 +1,6 @@
-// Ranks that are started here are forks of the command, taken before it has any thread, so that they have read the same arguments.
-// They meet in a TCP store of rank 0, which tells them its port through a pipe. They die with rank 0; their standard output is
-// silent by agreement: only rank 0 prints.
+// Ranks that are started here are forks of the command, made before it has any thread, so they have read the same
+// arguments. They meet in a TCP store of rank 0, which sends them its port through a pipe. They die with rank 0. By
+// agreement only rank 0 prints to standard output.
 #include "cli/command_ranks.hpp"
 
 #include <fcntl.h>
@@ -42,13 +42,13 @@ Status bind_to(const std::vector<int>& processors) {
   return sched_setaffinity(0, sizeof set, &set) == 0 ? Status() : errno_status(errno, "binding a rank to its cores");
 }
 
-// "tcp://127.0.0.1:29500"
+// Returns the port in "tcp://127.0.0.1:29500".
 Result<std::int64_t> port_in(const std::string& url) { return parse_integer(url.substr(url.rfind(':') + 1), "port"); }
 
 }  // namespace
 
-// A rank that dies is seen by the communicators that it is in, but not while one is being made. So a thread of rank 0 waits for the
-// children: if one ends early and the command has not ended of that, it ends the command.
+// Communicators detect the death of a rank, but not while one is being created. Therefore a thread of rank 0 waits
+// for the children. If one ends early and the command has not ended because of that, the thread ends the command.
 class CommandRanks::Watcher {
  public:
   explicit Watcher(std::vector<pid_t> children) : children_(std::move(children)), thread_([this] { watch(); }) {}
@@ -122,7 +122,7 @@ Status CommandRanks::fork_others() {
       continue;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(kFailure);  // it died before the line above
+    if (getppid() != parent) _exit(kFailure);  // the parent died before the line above
     children.clear();
     in.reset();
     rank_ = rank;

@@ -9,24 +9,25 @@
 
 namespace accord::cli {
 
-/// Ranks that a command starts which measures what ranks do together, unless it is told.
+/// Default number of ranks started by a command that measures what ranks do together.
 inline constexpr int kDefaultRanks = 2;
 
 /// Not thread-safe. Move-only.
 class CommandRanks {
  public:
-  /// Those of a launcher if one started this process (accord run, torchrun, mpirun); `wanted` has to agree with it. Else this process
-  /// becomes rank 0 of `wanted` (absent: `otherwise`), and the others are forked here, each with a share of the cores: from then on all
-  /// of them run the same code. REQUIRES: no thread was started yet.
+  /// Uses the ranks of a launcher if one started this process (accord run, torchrun, mpirun); `wanted` must then
+  /// match their number. Otherwise this process becomes rank 0 of `wanted` ranks (of `otherwise` ranks if absent) and
+  /// forks the others, each with a share of the cores. From then on all of them run the same code. REQUIRES: no
+  /// thread has been started yet.
   static Result<CommandRanks> create(std::optional<int> wanted, int otherwise);
   CommandRanks(CommandRanks&& other) noexcept;
   CommandRanks& operator=(CommandRanks&&) = delete;
-  /// Ends the processes that were started here, if they have not ended by themselves.
+  /// Ends the processes started here that have not ended by themselves.
   ~CommandRanks();
 
   Rank rank() const { return rank_; }
   int size() const { return size_; }
-  /// A communicator of all ranks; all of them call it in the same order.
+  /// Creates a communicator of all ranks. All ranks must call it in the same order.
   Result<Communicator> communicator(const std::string& name, const std::string& select = "") const;
 
  private:
@@ -38,7 +39,7 @@ class CommandRanks {
   int size_ = 1;
   std::shared_ptr<Store> store_;
   class Watcher;
-  std::unique_ptr<Watcher> watcher_;  ///< of rank 0, if it started the others
+  std::unique_ptr<Watcher> watcher_;  ///< on rank 0, if it started the others
 };
 
 }  // namespace accord::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The subcommands of `accord`: each adds its options to the parser and gives what to run once they are parsed.
+// The subcommands of `accord`. Each adds its options to the parser, and provides the action to run after parsing.
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -10,15 +10,15 @@ namespace accord::cli {
 
 /// Exit codes of every subcommand.
 inline constexpr int kSuccess = 0;
-inline constexpr int kFailure = 1;   ///< it could not be done; standard error says why
-inline constexpr int kWrongUse = 2;  ///< the arguments have no meaning
+inline constexpr int kFailure = 1;   ///< the command failed; standard error says why
+inline constexpr int kWrongUse = 2;  ///< the arguments are invalid
 
-/// What a parsed subcommand does; gives the exit code.
+/// The action of a parsed subcommand; returns the exit code.
 using Action = std::function<int()>;
 
-/// Each adds its subcommand to `app`; `chosen` becomes its action if the user asks for it.
+/// Each function adds its subcommand to `app`. If the user asks for that subcommand, `chosen` becomes its action.
 void add_info(CLI::App& app, Action& chosen);
-/// `after_dashes`: the arguments from the first "--" on, which the parser does not see; it outlives the action.
+/// `after_dashes`: the arguments from the first "--" on, which the parser does not see. It must outlive the action.
 void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& after_dashes);
 void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);

@@ -1,4 +1,4 @@
-// `accord diagnose`: reads dumps, or looks into the processes of a job that runs, and says who waits for whom.
+// `accord diagnose`: reads dumps, or inspects the processes of a running job, and reports which rank waits for which.
 #include <fmt/format.h>
 
 #include <cstdio>

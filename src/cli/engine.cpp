@@ -1,4 +1,4 @@
-// `accord engine`: only gathers its subcommands.
+// `accord engine`: only collects its subcommands.
 #include "cli/engine.hpp"
 
 #include <fmt/format.h>

@@ -16,7 +16,7 @@ void add_engine_compare(CLI::App& engine, Action& chosen);
 void add_engine_cache(CLI::App& engine, Action& chosen);
 void add_engine_generate(CLI::App& engine, Action& chosen);
 
-/// Prints why `accord engine COMMAND` failed and gives the exit code.
+/// Prints why `accord engine COMMAND` failed and returns the exit code.
 int engine_failure(const char* command, const Status& status);
 
 }  // namespace accord::cli

@@ -1,4 +1,4 @@
-// `accord engine cache`: Python keeps the cache, so Python lists and clears it.
+// `accord engine cache`: Python manages the cache, so Python lists and clears it.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Three parts below each other, the upper two on one axis: an op of rank 0 is a column. What does not run as steps has no column. Words are the
-// titles of boxes, which viewers show as tooltips.
+// Three parts, one below the other. The upper two share one axis, on which each op of rank 0 is a column; ops that do
+// not run as steps have no column. Descriptions are the titles of boxes, which viewers show as tooltips.
 #include "cli/engine_chart.hpp"
 
 #include <fmt/format.h>
@@ -154,7 +154,7 @@ class Chart {
 
   const Json& report_;
   const Json& first_;
-  std::vector<double> starts_;  // by op: columns before it
+  std::vector<double> starts_;  // indexed by op: number of columns before it
   double column_ = 1;
 };
 

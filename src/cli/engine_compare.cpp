@@ -1,4 +1,5 @@
-// `accord engine compare`: PyTorch is known to Python alone, so the command becomes Python's accord.comparison with the same options.
+// `accord engine compare`: only Python knows PyTorch, so the command becomes Python's accord.comparison with the same
+// options.
 #include <memory>
 #include <string>
 #include <vector>

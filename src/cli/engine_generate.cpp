@@ -1,6 +1,7 @@
-// `accord engine generate`: rank 0 asks the model and shows what it says, the other ranks follow it. The ranks are those of a launcher, or
-// processes that the command starts itself. A line typed in a conversation that cannot be answered is told and forgotten; the
-// interrupt key cancels the answer under way and ends the command.
+// `accord engine generate`: rank 0 sends requests to the model and shows the answers; the other ranks follow it. The
+// ranks are those of a launcher, or processes that the command starts itself. In a conversation, a line that cannot
+// be answered is reported and left out of the conversation. The interrupt key cancels the current answer and ends the
+// command.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -88,7 +89,7 @@ class Session {
   }
 
  private:
-  // Of what was asked for, after which the model answers other requests.
+  // Whether an error concerns one request only, after which the model answers others.
   static bool is_of_request(StatusCode code) {
     return code == StatusCode::kInvalidArgument || code == StatusCode::kResourceExhausted;
   }
@@ -153,7 +154,7 @@ int run(const GenerateOptions& options) {
     return kInterrupted;
   }
   if (status.ok()) return kSuccess;
-  return ranks->rank() == 0 ? engine_failure("generate", status) : kFailure;  // rank 0 has heard of it
+  return ranks->rank() == 0 ? engine_failure("generate", status) : kFailure;  // rank 0 prints the error
 }
 
 void add_model_options(CLI::App& command, GenerateOptions& options) {

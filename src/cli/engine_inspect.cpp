@@ -1,4 +1,4 @@
-// `accord engine inspect`: the JSON of accord/package.hpp, as it is or as a table.
+// `accord engine inspect`: prints the JSON of accord/package.hpp, as it is or as a table.
 #include <fmt/format.h>
 
 #include <memory>

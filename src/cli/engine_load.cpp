@@ -16,7 +16,7 @@ namespace accord::cli {
 
 namespace {
 
-// Of a program that each rank has a part of its own of; none of other packages.
+// Groups of a program, in which each rank has a part of its own; none for other packages.
 std::vector<std::string> program_groups(const std::string& package) {
   const auto folder = engine::PackageFolder::open(package);
   if (!folder.ok()) return {};
@@ -27,7 +27,7 @@ std::vector<std::string> program_groups(const std::string& package) {
   return names;
 }
 
-// The number of a rank among those of its host, as launchers tell it.
+// Number of a rank among the ranks of its host, as launchers set it (LOCAL_RANK).
 std::int16_t place_on_host(Rank rank) {
   const auto environment = process_environment();
   const auto found = environment.find("LOCAL_RANK");

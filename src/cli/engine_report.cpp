@@ -1,5 +1,6 @@
-// `accord engine report`: loads the package for each rank in turn and joins their reports. With --run the ranks are threads of this
-// process, all loaded at once, and run on inputs made up here: zeros where ids are wanted, small numbers elsewhere.
+// `accord engine report`: loads the package for each rank in turn and joins their reports. With --run the ranks are
+// threads of this process, all loaded at once, and run on generated inputs: zeros where ids are expected, small
+// numbers elsewhere.
 #include "engine/report/engine_report.hpp"
 
 #include <fmt/format.h>
@@ -91,7 +92,7 @@ Result<MadeInputs> make_inputs(const engine::Graph& graph, const SymbolValues& s
   return inputs;
 }
 
-// The seconds of each op, on average over the runs.
+// Average seconds of each op over the runs.
 std::vector<double> seconds_of(const engine::RunContext& context, int runs) {
   const std::vector<engine::Node>& nodes = context.engine().graph().nodes;
   std::vector<double> seconds(nodes.size(), 0);
@@ -173,7 +174,7 @@ std::string count_text(std::uint64_t count) {
   return fmt::format("{:.3g}{}", scaled, unit);
 }
 
-// "aten.mul, aten.mean (2)": what was fused.
+// Lists the ops that were fused, such as " = aten.mul, aten.mean (2)".
 std::string parts_text(const Json& op, const Json& model) {
   std::vector<std::pair<std::string, int>> counts;
   for (const Json& index : op["of"]) {

@@ -1,6 +1,6 @@
-// `accord engine run`: joins the group that the launcher made, loads this rank's shard, runs the inputs a few times, and
-// tells what that cost. Each rank reads the inputs itself; rank 0 writes the outputs and prints, from figures that the ranks
-// gather by one collective.
+// `accord engine run`: joins the group that the launcher created, loads this rank's shard, runs the inputs several
+// times, and reports the cost. Each rank reads the inputs itself. Rank 0 writes the outputs and prints, using figures
+// that the ranks gather in one collective.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct EngineRunOptions {
   bool as_json = false;
 };
 
-// What one rank tells the others; all fields are 8 bytes wide, so that it travels as a row of int64.
+// Figures that one rank sends to the others. All fields are 8 bytes wide, so that they are sent as a row of int64.
 struct RankFigures {
   std::int64_t weight_bytes_read = 0;
   std::int64_t shard_bytes = 0;
@@ -55,7 +55,7 @@ struct RankFigures {
 };
 constexpr std::size_t kFigures = sizeof(RankFigures) / sizeof(std::int64_t);
 
-// The largest resident set that this process had; getrusage() would count that of the program before exec, too.
+// The largest resident set of this process. getrusage() would also count the program before exec.
 std::int64_t peak_resident_bytes() {
   const Result<std::string> status = read_file("/proc/self/status");
   if (!status.ok()) return 0;
@@ -63,7 +63,7 @@ std::int64_t peak_resident_bytes() {
   return line == std::string::npos ? 0 : std::strtoll(status->c_str() + line + 6, nullptr, 10) * 1024;
 }
 
-// The tensors of the file in the engine's order, by name.
+// Reads the tensors of the file, by name, in the order of the engine's inputs.
 Result<std::vector<NamedTensor>> read_inputs(const std::string& path, const std::vector<TensorInfo>& wanted) {
   ACCORD_ASSIGN_OR_RETURN(std::vector<NamedTensor> found, read_safetensors(path));
   std::vector<std::string_view> names;
@@ -112,8 +112,8 @@ std::int64_t hash_of(const std::vector<NamedTensor>& tensors) {
 struct RunResult {
   std::vector<NamedTensor> outputs;
   RankFigures figures;
-  std::vector<OpTime> profile;  ///< of the timed runs; empty unless asked for
-  std::string trace;            ///< as well
+  std::vector<OpTime> profile;  ///< of the timed runs; empty unless requested
+  std::string trace;            ///< likewise
 };
 
 Result<RunResult> run_engine(const EngineRunOptions& options, Engine& engine, const GroupChoice& group) {

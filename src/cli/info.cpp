@@ -1,5 +1,5 @@
-// `accord info`: the library's own facts (accord/info.hpp) and what only the command looks for: PyTorch, by asking
-// python_program() for its packages. Nothing of torch is imported, so that the answer takes tens of milliseconds.
+// `accord info`: the library's own facts (accord/info.hpp), and PyTorch, which only the command looks for, by asking
+// python_program() for its packages. Nothing of torch is imported, so the answer takes tens of milliseconds.
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace accord::cli {
 namespace {
 
-// Runs `command` in a shell and gives what it prints and whether it succeeded.
+// The output of a shell command, and whether it succeeded.
 struct Answer {
   std::string text;
   bool ok = false;
@@ -35,7 +35,7 @@ Answer answer_of(const char* command) {
 }
 
 PartInfo torch_part() {
-  // The shell looks up what python_program() gives.
+  // The shell finds the same program as python_program().
   const Answer python = answer_of("command -v \"${PYTHON_EXEC:-python3}\" 2>/dev/null");
   if (!python.ok || python.text.empty()) return {"torch", false, fmt::format("there is no {}", python_program())};
   const Answer torch = answer_of(

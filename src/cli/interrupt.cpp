@@ -1,4 +1,4 @@
-// The handler sets a flag, for who looks now and then, and makes a descriptor readable, for who waits.
+// The handler sets a flag, for code that checks now and then, and makes a descriptor readable, for code that waits.
 #include "cli/interrupt.hpp"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 #pragma once
-// How a command ends by the interrupt key: at the next place where it looks, or a little later by force.
+// How the interrupt key ends a command: at the next point where the command checks, or by force a little later.
 
 #include <functional>
 #include <thread>
@@ -9,25 +9,27 @@
 
 namespace accord::cli {
 
-/// Notices the interrupt key (SIGINT) while it lives; the second one ends the process as ever. One at a time.
+/// Detects the interrupt key (SIGINT) while it exists. The second interrupt ends the process as usual. One instance
+/// at a time.
 class InterruptWatch {
  public:
   InterruptWatch();
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   bool interrupted() const;
-  /// Readable once it was interrupted.
+  /// Becomes readable after an interrupt.
   int descriptor() const;
 };
 
 /// Exit code of a command that SIGINT ended.
 inline constexpr int kInterrupted = 130;
 
-/// Ends the process with kInterrupted if an interrupt has not ended the command about a second later: a call of gigabytes, or one
-/// whose peer has stopped, takes longer. REQUIRES: an InterruptWatch lives, from before it until after it.
+/// Ends the process with kInterrupted if an interrupt has not ended the command about a second later (0.7 s on rank
+/// 0, 2.5 s on the others). That happens in a call of gigabytes, or if a peer has stopped. REQUIRES: an
+/// InterruptWatch that is created before this object and destroyed after it.
 class InterruptDeadline {
  public:
-  /// `last_words` run before that, on a thread of its own, and on rank 0 alone, which comes first.
+  /// `last_words` runs before the process ends, on a thread of its own, and only on rank 0, which ends first.
   InterruptDeadline(Rank rank, std::function<void()> last_words);
   ~InterruptDeadline();
   InterruptDeadline(const InterruptDeadline&) = delete;
@@ -37,7 +39,7 @@ class InterruptDeadline {
 
   const Rank rank_;
   const std::function<void()> last_words_;
-  const UniqueFd over_;  ///< readable once this is destroyed
+  const UniqueFd over_;  ///< readable once the destructor runs
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// `accord`: parses the arguments, then runs the subcommand that they name. A word that is no option or subcommand is answered
-// with the nearest one that is.
+// `accord`: parses the arguments, then runs the subcommand that they name. The answer to an unknown option or
+// subcommand is the nearest one that exists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace accord::cli {
 namespace {
 
-// The innermost subcommand that the arguments reached.
+// Returns the innermost subcommand that the arguments reached.
 const CLI::App* innermost(const CLI::App& app) {
   const std::vector<CLI::App*> inner = app.get_subcommands();
   return inner.empty() ? &app : innermost(*inner.back());
@@ -27,7 +27,7 @@ std::string full_name(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
 }
 
-// Why `word` has no place in `app`.
+// Explains why `word` is invalid in `app`.
 std::string unknown_word(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   const bool is_option = word.starts_with("-");
@@ -59,7 +59,8 @@ int explain(const CLI::App& app, const CLI::ParseError& error) {
   return kWrongUse;
 }
 
-// Takes the arguments from the first "--" on away: they are a program's, and the parser would not keep them in order.
+// Removes the arguments from the first "--" on. They belong to a program, and the parser would not keep them in
+// order.
 std::vector<std::string> take_after_dashes(int& argc, char** argv) {
   char** const end = argv + argc;
   char** const dashes = std::find(argv, end, std::string_view("--"));
@@ -67,7 +68,7 @@ std::vector<std::string> take_after_dashes(int& argc, char** argv) {
   return {dashes, end};
 }
 
-// Prints the folder that lies at `path` from where this program does; in a build's folder it is not there.
+// Prints the folder at `path` relative to this program. It does not exist in a build folder.
 int print_folder(const char* path) {
   std::error_code unread;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unread);
@@ -120,7 +121,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return accord::cli::run(argc, argv);
-  } catch (const std::exception& error) {  // out of memory, or a defect of ours
+  } catch (const std::exception& error) {  // out of memory, or a bug in accord
     std::fprintf(stderr, "accord: %s\n", error.what());
     return accord::cli::kFailure;
   }

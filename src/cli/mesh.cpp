@@ -1,4 +1,4 @@
-// `accord mesh`: gathers its subcommands, and writes lists of ranks.
+// `accord mesh`: collects its subcommands, and formats lists of ranks.
 #include "cli/mesh.hpp"
 
 #include <fmt/format.h>

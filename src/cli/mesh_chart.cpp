@@ -1,5 +1,5 @@
-// Stages of the pipeline stand below each other; in each, tensor-parallel ranks go across and all others down. What a square is its title says,
-// which viewers show as a tooltip.
+// Stages of the pipeline are placed one below the other; in each, tensor-parallel ranks go across and all others
+// down. The title of a square describes its rank; viewers show it as a tooltip.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMeshLeft = 30, kMeshTop = 60, kMeshGap = 34;
 
-/// Colors that neighbours tell apart.
+/// Returns colors that can be told apart in neighbouring groups.
 std::string color_of(std::size_t group) {
   return fmt::format("hsl({}, 50%, {}%)", group * 47 % 360, 45 + group % 3 * 12);
 }

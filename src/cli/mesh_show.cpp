@@ -1,4 +1,4 @@
-// `accord mesh show`: the grids, the families and what is in them; two configurations side by side.
+// `accord mesh show`: prints the grids, the families and their groups, or compares two configurations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,14 +40,14 @@ std::string grid_text(std::span<const MeshAxis> axes) {
   return text.empty() ? "1 rank" : text;
 }
 
-/// What creating and keeping the groups takes.
+/// The cost of creating and keeping the groups.
 struct Costs {
   std::int64_t new_group_calls = 0;  ///< that torch.distributed would make on every rank
-  std::int64_t exchanged_bytes = 0;  ///< in the one step of Mesh::create()
-  std::size_t window_bytes = 0;      ///< address space of a rank's groups
-  int groups = 0;                    ///< of the rank, by families
+  std::int64_t exchanged_bytes = 0;  ///< in the single step of Mesh::create()
+  std::size_t window_bytes = 0;      ///< address space for the groups of a rank
+  int groups = 0;                    ///< of the rank, counted by family
   int distinct = 0;                  ///< with different ranks or options
-  int connected = 0;                 ///< of these with more than one rank
+  int connected = 0;                 ///< those of them with more than one rank
 };
 
 Costs costs_of(const MeshPlan& plan, Rank rank) {
@@ -139,7 +139,7 @@ Json json_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
   return json;
 }
 
-/// What is different in one family of two plans.
+/// How one family differs between two plans.
 struct Difference {
   std::string family;
   std::string text;

@@ -1,4 +1,4 @@
-// `accord moe`: gathers its subcommands, and reads the reports that they are about.
+// `accord moe`: collects its subcommands, and reads the reports that they are about.
 #include "cli/moe.hpp"
 
 #include <fmt/format.h>

@@ -14,25 +14,25 @@ namespace accord::cli {
 void add_moe_report(CLI::App& moe, Action& chosen);
 void add_moe_balance(CLI::App& moe, Action& chosen);
 
-/// Prints why `accord moe COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.
+/// Prints why `accord moe COMMAND` failed and returns the exit code: kWrongUse for kInvalidArgument.
 int moe_failure(const char* command, const Status& status);
 
-/// The report in a file; errors name it.
+/// Reads the report in a file; errors name the file.
 Result<expert::Report> read_report(const std::string& path);
 
 /// Reports of several ranks of one group.
 struct JoinedReport {
-  expert::Report all;  ///< what is the same on all ranks
-  std::vector<std::vector<double>>
-      waits;  ///< by rank, and by whom it waited for; empty where there is no report of a rank
+  expert::Report all;                      ///< the part that is equal on all ranks
+  std::vector<std::vector<double>> waits;  ///< [rank][rank waited for]; empty for a rank without a report
 };
-/// kInvalidArgument: the files are not of one group at one moment, or two of one rank.
+/// Fails with kInvalidArgument if the files are not of one group at one moment, or if two are of one rank.
 Result<JoinedReport> read_reports(const std::vector<std::string>& paths);
 
-/// How much more than the mean the largest is: 1 is even.
+/// Ratio of the largest value to the mean: 1 is even.
 double imbalance(const std::vector<double>& values);
 
-/// An SVG document: the rows from rank to rank, the choices of each expert, and what each rank waited for each.
+/// Returns an SVG document: the rows from rank to rank, the choices of each expert, and how long each rank waited for
+/// each.
 std::string moe_chart(const JoinedReport& report);
 
 }  // namespace accord::cli

@@ -1,4 +1,4 @@
-// `accord moe balance`: a placement from the loads of a report, and what it would have been worth.
+// `accord moe balance`: computes a placement from the loads of a report, and what it would have improved.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct MoeBalanceOptions {
   int per_rank = 0;
 };
 
-/// What each rank has to do where replicas share evenly.
+/// The work of each rank if replicas share evenly.
 Result<std::vector<double>> work_of(const ExpertPlacement& lists, const expert::Report& report) {
   ACCORD_ASSIGN_OR_RETURN(const expert::Placement placement,
                           expert::make_placement(lists, report.experts, static_cast<int>(lists.size())));

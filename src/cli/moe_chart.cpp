@@ -1,5 +1,6 @@
-// Three drawings below each other: squares of ranks by ranks, as dark as their rows; bars of experts, in the colors of the ranks that hold them;
-// squares for waits. The numbers are the titles of shapes, which viewers show as tooltips.
+// Three drawings, one below the other: squares of ranks by ranks, darker for more rows; bars of experts, in the
+// colors of the ranks that hold them; squares for waits. The numbers are the titles of shapes, which viewers show as
+// tooltips.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ std::string text_at(double x, double y, std::string_view text, std::string_view 
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, svg_escaped(text));
 }
 
-/// From white to blue.
+/// A color from white (0) to blue (1).
 std::string shade(double part) {
   const auto channel = [&](double least) { return static_cast<int>(std::lround(255 - part * (255 - least))); };
   return fmt::format("#{:02x}{:02x}{:02x}", channel(31), channel(95), channel(168));
@@ -25,7 +26,7 @@ std::string shade(double part) {
 
 std::string color_of_rank(int rank) { return fmt::format("hsl({}, 45%, 52%)", rank * 47 % 360); }
 
-/// What one square of a matrix is, and its words.
+/// The value and the title of one square of a matrix.
 struct Cell {
   double value = 0;
   std::string title;

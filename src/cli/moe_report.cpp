@@ -1,4 +1,5 @@
-// `accord moe report`: the matrices as text, then who had most to do, what was lost, and who was waited for.
+// `accord moe report`: prints the matrices as text, then which ranks and experts had most to do, what was lost, and
+// which ranks were waited for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ std::size_t largest(const Counts& counts) {
   return static_cast<std::size_t>(std::max_element(counts.begin(), counts.end()) - counts.begin());
 }
 
-/// Four digits at most, and a letter.
+/// Formats a number with at most four digits and a letter.
 std::string short_number(double number) {
   for (const char* const unit : {"", "k", "M", "G", "T"}) {
     if (number < 9999.5)

@@ -1,5 +1,6 @@
 #pragma once
-// Limits of numbers among a command's options, with messages that say no more than the limit. CLI11's own name the largest double.
+// Limits of numbers among a command's options, with messages that name only the limit. Messages of CLI11's own checks
+// name the largest double.
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -7,7 +8,7 @@
 
 namespace accord::cli {
 
-// Text that is no number is left to the conversion, which says so.
+// Text that is not a number is left to the conversion, which reports it.
 inline CLI::Validator least_number(double least, bool includes_least, const char* says, const char* type_name) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {

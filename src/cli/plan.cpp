@@ -1,4 +1,4 @@
-// `accord plan`: gathers its subcommands, and finds the plan that a user means.
+// `accord plan`: collects its subcommands, and finds the plan that a user refers to.
 #include "cli/plan.hpp"
 
 #include <fmt/format.h>

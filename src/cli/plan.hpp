@@ -1,5 +1,6 @@
 #pragma once
-// The subcommands of `accord plan`, one file for each, and what they share: which plan is meant, and what it costs here.
+// The subcommands of `accord plan`, one file for each, and what they share: which plan is meant, and what it costs
+// here.
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -25,52 +26,55 @@ void add_plan_import(CLI::App& plan, Action& chosen);
 void add_plan_run(CLI::App& plan, Action& chosen);
 void add_plan_why(CLI::App& plan, Action& chosen);
 
-/// Prints why `accord plan COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.
+/// Prints why `accord plan COMMAND` failed and returns the exit code: kWrongUse for kInvalidArgument.
 int plan_failure(const char* command, const Status& status);
 
-/// Writes the plan's JSON to `path`, or to standard output if that is empty; gives the exit code.
+/// Writes the plan's JSON to `path`, or to standard output if `path` is empty; returns the exit code.
 int write_plan(const char* command, const plan::Plan& plan, const std::string& path);
 
-/// The same for a plan that the verifier refuses: kFailure.
+/// Prints why the verifier rejected a plan, and returns kFailure.
 int plan_refused(const char* command, const Status& status);
 
-/// Where a plan comes from, as the user says it.
+/// The source of a plan, as the user gives it.
 struct PlanSource {
   std::string name;  ///< ALGORITHM ("two_shot", "all_reduce:two_shot") or FILE (ends in .json or has a slash)
-  int ranks = 4;     ///< of an algorithm; a file has its own
+  int ranks = 4;     ///< for an algorithm; a file has its own number
   Rank root = 0;
 };
 
 /// Adds the argument ALGORITHM|FILE and its options.
 void add_plan_source(CLI::App& command, PlanSource& source);
 
-/// True if the name is that of a file.
+/// True if the source names a file.
 bool is_plan_file(const PlanSource& source);
 
-/// The algorithm of that name. kInvalidArgument names the nearest one, or the collectives that have one of that name.
+/// Returns the algorithm of that name. Fails with kInvalidArgument, which names the nearest algorithm, or the
+/// collectives that have one of that name.
 Result<const plan::AlgorithmEntry*> algorithm_of(std::string_view name);
 
-/// The plan, with the programs of all ranks, not verified. kNotFound: no such file; kCorrupt: no plan; else as algorithm_of().
+/// Returns the plan with the programs of all ranks, not verified. Fails with kNotFound if there is no such file, with
+/// kCorrupt if it is not a plan, and otherwise like algorithm_of().
 Result<plan::Plan> read_plan_source(const PlanSource& source);
 
-/// A call that a plan is looked at for.
+/// The call that a plan is evaluated for.
 struct PlanCall {
-  std::size_t bytes = std::size_t{64} << 10;  ///< of the caller's buffer, of one part where it is divided
+  std::size_t bytes = std::size_t{64} << 10;  ///< of the caller's buffer, or of one part if it is divided
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
 };
 
-/// PlanCall as it is written on the command line.
+/// PlanCall as written on the command line.
 struct PlanCallText {
   std::string bytes = "64k";
   std::string dtype = "float32";
   std::string op = "sum";
 };
 void add_plan_call(CLI::App& command, PlanCallText& text);
-/// kInvalidArgument: no size, dtype or op, or one that has no meaning for the other; bytes that are no whole elements.
+/// Fails with kInvalidArgument if the size, dtype or op is invalid, if the op is not defined for the dtype, or if the
+/// bytes are not a whole number of elements.
 Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective);
 
-/// What a plan costs for a call, at the rank that has most of each.
+/// The costs of a plan for a call, each on the rank that has most of it.
 struct PlanFigures {
   plan::Cost cost;
   std::uint64_t rounds = 1;
@@ -79,10 +83,10 @@ struct PlanFigures {
 };
 PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t slot_bytes = 0);
 
-/// The size of the call and its figures, as every `--json` gives them.
+/// The size of the call and its figures, as in every `--json`.
 nlohmann::ordered_json figures_json(const PlanCall& call, const PlanFigures& figures);
 
-/// "820 ns", "3.2 us", "1.5 ms".
+/// Formats a time: "820 ns", "3.2 us", "1.5 ms".
 std::string time_text(double seconds);
 
 }  // namespace accord::cli

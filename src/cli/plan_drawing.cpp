@@ -1,6 +1,7 @@
-// One walk through the plan. A step stands one column behind the later of the step before it in its lane and what it waits for:
-// a signal, packets, the other lanes at a barrier. Data that crosses ranks is followed from the step that wrote it to the one
-// that reads it; who writes into a peer's scratch is an arrow to whoever reads it there.
+// One walk through the plan. The column of a step is one behind the later of two: the previous step in its lane, and
+// what the step waits for (a signal, packets, the other lanes at a barrier). Data that crosses ranks is followed from
+// the step that wrote it to the step that reads it. A step that writes into a peer's scratch has an arrow to the step
+// that reads it there.
 #include "cli/plan_drawing.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ char letter_of(Space space) {
   return '?';
 }
 
-// "s2", of another rank "1.s2".
+// Short name of a chunk: "s2", or "1.s2" for a chunk of another rank.
 std::string short_text(const Chunk& chunk, Rank rank) {
   const std::string own = fmt::format("{}{}", letter_of(chunk.space), chunk.index);
   if (chunk.rank == plan::kEveryRank) return "*." + own;
@@ -110,7 +111,7 @@ class Layout : public plan::StepVisitor {
   }
 
   int size_;
-  std::vector<int> next_;  // free column, by lane
+  std::vector<int> next_;  // next free column, by lane
   std::map<std::tuple<Rank, Rank, int>, std::size_t> signals_;
   std::map<std::tuple<Rank, int>, int> barriers_;
   std::map<Key, std::size_t> writers_;

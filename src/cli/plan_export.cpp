@@ -1,4 +1,4 @@
-// `accord plan export`: an algorithm's plan, or a plan of a file, as the JSON of docs/plan-format.md.
+// `accord plan export`: writes the plan of an algorithm or of a file as the JSON of docs/plan-format.md.
 #include <memory>
 #include <string>
 

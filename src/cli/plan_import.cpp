@@ -1,4 +1,4 @@
-// `accord plan import`: an execution plan of MSCCL++ becomes a plan of ours, proved right on the way.
+// `accord plan import`: converts an execution plan of MSCCL++ to a plan of accord, and verifies it.
 #include <fmt/format.h>
 
 #include <memory>

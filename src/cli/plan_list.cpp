@@ -1,4 +1,4 @@
-// `accord plan list`: the catalog, with what each algorithm costs for a number of ranks and a size.
+// `accord plan list`: prints the catalog, with the cost of each algorithm for a number of ranks and a size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct PlanListOptions {
   bool as_json = false;
 };
 
-// What callers and communicators have to bring.
+// What a plan requires of callers and communicators.
 std::vector<std::string> needs_of(const plan::Plan& plan) {
   std::vector<std::string> needs;
   if (plan::needs_mapped_peers(plan)) needs.push_back("mapped peers");

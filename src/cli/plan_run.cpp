@@ -1,5 +1,6 @@
-// `accord plan run`: a plan on ranks that are threads of this process, over a real transport. It is registered and
-// selected by a table, as a user's would be. The result is compared with what the collective is meant to do.
+// `accord plan run`: runs a plan on ranks that are threads of this process, over a real transport. The plan is
+// registered and selected by a table, as a user's plan would be. The result is compared with the definition of the
+// collective.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,14 +36,14 @@ struct PlanRunOptions {
 
 struct Run {
   plan::Plan plan;
-  std::string name;  ///< that it is registered by
+  std::string name;  ///< name under which it is registered
   PlanCall call;
   std::shared_ptr<const Reference> reference;
   CommunicatorOptions options;
   int repeat = 1;
 };
 
-/// Memory for a rank's buffers, zeroed: its own, or of a window if the plan is for such.
+/// Zeroed memory for a rank's buffers: its own, or a window's if the plan is for buffers in windows.
 class RankMemory {
  public:
   static Result<RankMemory> create(const Run& run, Communicator& comm, std::size_t input_bytes,
@@ -82,7 +83,7 @@ Call call_of(const Run& run, Rank rank, const Buffer& input, const Buffer& outpu
           .root = run.plan.root};
 }
 
-// Runs the rank's part; gives the seconds of each run.
+// Runs the rank's part; returns the seconds of each run.
 Result<std::vector<double>> run_rank(const Run& run, Rank rank, const std::shared_ptr<Store>& store) {
   ACCORD_ASSIGN_OR_RETURN(Communicator comm, Communicator::create(store, rank, run.plan.size, run.options));
   const bool one_buffer = plan::traits_of(run.plan.collective).one_buffer;
@@ -111,7 +112,7 @@ Result<std::vector<double>> run_rank(const Run& run, Rank rank, const std::share
   return seconds;
 }
 
-// The seconds of each run at the rank that took longest.
+// Returns the seconds of each run on the slowest rank, in ascending order.
 Result<std::vector<double>> run_ranks(const Run& run) {
   const std::shared_ptr<Store> store = make_memory_store();
   std::vector<double> slowest(static_cast<std::size_t>(run.repeat), 0);
@@ -155,7 +156,7 @@ Result<Run> prepare(plan::Plan plan, std::string name, const PlanRunOptions& opt
   return run;
 }
 
-// The plan's own name, as near as tables can have it: those of built-in algorithms are taken.
+// Returns the plan's own name, as far as tables accept it. The names of built-in algorithms are taken.
 std::string name_in_tables(const plan::Plan& plan) {
   constexpr std::size_t kLongest = 56;
   std::string name = plan.name.substr(0, kLongest);

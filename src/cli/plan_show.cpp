@@ -1,4 +1,4 @@
-// `accord plan show`: the drawing of a plan in the terminal and as SVG, with its figures.
+// `accord plan show`: draws a plan in the terminal and as SVG, with its figures.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Rows of ranks, columns of steps, lines between them; the words of each step are its box's title.
+// Rows of ranks, columns of steps, lines between them. The title of each box describes its step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,7 +100,7 @@ class PlanPage {
   }
 
   const Drawing& drawing_;
-  std::vector<Box> boxes_;  // by step
+  std::vector<Box> boxes_;  // indexed by step
   int margin_ = 0;
   int width_ = 0;
   int height_ = 0;

@@ -1,4 +1,4 @@
-// `accord plan verify`: the proof of plan/verifier.hpp, with the caller's buffers apart and in place.
+// `accord plan verify`: runs the proof of plan/verifier.hpp, with the caller's buffers apart and in place.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,5 +1,6 @@
-// `accord plan why`: what the selector does with a call, row by row from the last one on, as it looks for a match; then what the
-// other algorithms of the collective are predicted to cost. The ranks are taken to share this machine.
+// `accord plan why`: shows what the selector does with a call, row by row from the last one on, in the order in which
+// it looks for a match; then the predicted costs of the other algorithms of the collective. The ranks are assumed to
+// be on this machine, or with --hosts on several like it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +78,7 @@ struct Tables {
     comm::SelectText text;
     plan::SelectorTable table;
 
-    // Where its row of that number comes from: its name, or the tuner's file and the line in it.
+    // Returns where row `row` comes from: the table's name, or the tuner's file and the line in it.
     std::string of_row(std::size_t row) const {
       if (table.places[row] >= text.file_bytes) return name;
       return fmt::format("{}:{}", text.file, plan::line_of(text.table, table.places[row]));
@@ -118,7 +119,8 @@ struct Question {
   plan::SelectorCall selected;
 };
 
-/// Of `ranks` on this machine, or on `hosts` like it: the first of them have one rank more where it does not come out even.
+/// The topology of `ranks` on this machine, or on `hosts` machines like it. If they do not divide evenly, the first
+/// hosts have one rank more.
 Result<topology::Topology> topology_of(int ranks, int hosts) {
   if (hosts > ranks)
     return Status(StatusCode::kInvalidArgument, fmt::format("--hosts {}: there are {} ranks", hosts, ranks));
@@ -163,7 +165,8 @@ Result<Question> question_of(const PlanWhyOptions& options) {
                    .has_multicast = options.cuda && one_host}};
 }
 
-// Rows of the collective, the last first, without the defaults for the other memory: those passed over, the one that matches, those that it overrides.
+// Rows of the collective, the last first, without the defaults for the other kind of memory: the rows passed over,
+// the row that matches, and the rows that it overrides.
 Json considered(const Question& question) {
   const std::vector<plan::SelectorRow> rows = question.selector.rows();
   const std::size_t defaults = plan::parse_table(plan::default_table())->rows.size();

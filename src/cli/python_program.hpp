@@ -1,5 +1,5 @@
 #pragma once
-// Commands that need PyTorch, or what else Python alone knows.
+// Commands that need PyTorch, or something else that only Python knows.
 
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace accord::cli {
 
-/// The Python of programs that are started and asked about: PYTHON_EXEC (torchrun's too, and set by the script `accord`
-/// of a Python package to the Python that it belongs to), or the python3 in PATH.
+/// The Python that runs programs and is asked about packages: PYTHON_EXEC, otherwise the python3 in PATH. torchrun
+/// reads PYTHON_EXEC too, and the script `accord` of a Python package sets it to the Python that it belongs to.
 std::string python_program();
 
-/// Becomes `python -m MODULE WORDS...`, with python_program(); returns only if that cannot be.
+/// Replaces this process by `python -m MODULE WORDS...`, with python_program(). Returns only if that fails.
 Status become_python(const std::string& module, const std::vector<std::string>& words);
 
 }  // namespace accord::cli

@@ -1,5 +1,6 @@
-// `accord run`: torchrun's options, spelt with hyphens or underscores, into a Job. Options end at the program; everything
-// after it belongs to the program. Options of torchrun that have no meaning here are unknown, never ignored.
+// `accord run`: turns torchrun's options, spelled with hyphens or underscores, into a Job. Options end at the
+// program; everything after it belongs to the program. Options of torchrun that have no meaning here are rejected as
+// unknown, never ignored.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -18,9 +19,9 @@
 namespace accord::cli {
 namespace {
 
-constexpr int kDefaultEndpointPort = 29400;  // torchrun's
+constexpr int kDefaultEndpointPort = 29400;  // as in torchrun
 
-// The options as they are written.
+// The options as written.
 struct LaunchOptions {
   std::string ranks_here = "1";
   std::string nodes = "1";
@@ -59,7 +60,7 @@ Result<int> ranks_of(const std::string& text) {
   return place.cores;
 }
 
-// "2", or torchrun's "2:2"; a true range asks for elasticity.
+// "2", or torchrun's "2:2". A real range would require elasticity.
 Result<int> nodes_of(const std::string& text) {
   const std::size_t colon = text.find(':');
   ACCORD_ASSIGN_OR_RETURN(const int least, positive(text.substr(0, colon), "--nnodes"));
@@ -77,7 +78,7 @@ Status read_endpoint(const LaunchOptions& options, Job& job) {
     ACCORD_ASSIGN_OR_RETURN(job.endpoint_port, positive(host.substr(colon + 1), "the port of --rdzv-endpoint"));
     host.resize(colon);
   }
-  if (host.empty()) {  // as with torchrun's static rendezvous, the master's address serves
+  if (host.empty()) {  // as in torchrun's static rendezvous, use the master's address
     host = options.master_host;
     if (options.master_port != 0) job.endpoint_port = options.master_port;
     job.master_port = 0;
@@ -133,7 +134,7 @@ Result<Job> job_of(const LaunchOptions& options, const std::vector<std::string>&
   return job;
 }
 
-// What follows the options: the program and its arguments. A "--" before the program ends the options.
+// Returns what follows the options: the program and its arguments. A "--" before the program ends the options.
 Result<std::vector<std::string>> program_of(const CLI::App& run, const std::vector<std::string>& after_dashes) {
   std::vector<std::string> program = run.remaining();
   if (!program.empty() && program.front().starts_with("-")) {
@@ -161,7 +162,7 @@ int run_job(const CLI::App& run, const LaunchOptions& options, const std::vector
   return launch(*job);
 }
 
-// "--nproc-per-node" also as "--nproc_per_node".
+// Adds the spelling "--nproc_per_node" to "--nproc-per-node".
 std::string spellings(const std::string& names) {
   std::string all = names;
   for (const std::string_view name : split_text(names, ',')) {

@@ -1,5 +1,6 @@
-// The format: the header's length in 8 bytes, little-endian; the header, a JSON object of name to dtype, shape and the range
-// of its data (`data_offsets`, counted from the header's end), padded with spaces; the data.
+// The format: 8 bytes with the length of the header, little-endian; the header, a JSON object that maps names to
+// dtype, shape and the range of the data (`data_offsets`, counted from the end of the header), padded with spaces;
+// the data.
 #include "cli/safetensors.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kLongestHeader = 100'000'000;  // as in the safetensors library
 constexpr std::int64_t kLargestDimension = std::int64_t{1} << 40;
 
-// Those that engines take and give, and the format's names for them.
+// The dtypes that engines take and return, and their names in the format.
 constexpr std::array kDTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt32,
                                 DType::kInt64,   DType::kBool,    DType::kUInt8};
 constexpr std::array<std::string_view, kDTypes.size()> kNames = {"F32", "F16", "BF16", "I32", "I64", "BOOL", "U8"};

@@ -1,5 +1,5 @@
 #pragma once
-// Tensors in a safetensors file: what `accord engine run` reads its inputs from and writes its outputs to.
+// Tensors in a safetensors file. `accord engine run` reads its inputs from one and writes its outputs to one.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,9 @@ struct NamedTensor {
   std::vector<std::byte> bytes;
 };
 
-/// All tensors of the file at `path`, at most 1 GiB, in the order of their data. kCorrupt names file and tensor and what is
-/// wrong: tensors fill the file without gap or overlap, and each has exactly the bytes of its shape.
+/// Reads all tensors of the file at `path`, at most 1 GiB, in the order of their data. Fails with kCorrupt, which
+/// names the file, the tensor and the problem: tensors must fill the file without gap or overlap, and each must have
+/// exactly the bytes of its shape.
 Result<std::vector<NamedTensor>> read_safetensors(const std::string& path);
 
 /// Writes `tensors`, in their order, to `path`: as a whole or not at all.

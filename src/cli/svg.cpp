@@ -1,4 +1,4 @@
-// The beginning of every document, and the escaping of whatever text goes into one.
+// The beginning of every document, and the escaping of all text in it.
 #include "cli/svg.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-// `accord tune`: all candidates of a collective are measured at one size after the other. A short look at all of them first; those within
-// half as much again of the best then go through the rounds that count, in turns with the default. What wins by more than noise
-// becomes a rule. Rank 0 keeps the results and decides which sizes are still to be measured; the others are told.
+// `accord tune`: measures all candidates of a collective, one size after the other. A short look at all of them comes
+// first. Candidates that take at most 1.5 times as long as the best then go through the rounds that count, in turns
+// with the default. A candidate that wins by more than noise becomes a rule. Rank 0 keeps the results and decides
+// which sizes are still to be measured; the others are notified.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,12 +32,12 @@
 namespace accord::cli {
 namespace {
 
-constexpr double kStillInTheRace = 1.5;  // of the best, after the first look
+constexpr double kStillInTheRace = 1.5;  // times the best, after the first look
 constexpr std::size_t kMostInTheRace = 4;
 
 struct TuneOptions {
   std::vector<std::string> collectives;
-  int ranks = 0;  // 0: not said
+  int ranks = 0;  // 0: not given
   std::string output = "accord.table";
   std::string least = "8";
   std::string most = "64M";
@@ -45,7 +46,7 @@ struct TuneOptions {
   bool fresh = false;
 };
 
-// The same, understood.
+// The same options, parsed and checked.
 struct Task {
   std::vector<const BenchOperation*> operations;
   std::vector<std::size_t> sizes;
@@ -53,7 +54,7 @@ struct Task {
   Effort race{.seconds = 0.1, .rounds = 7};
   plan::TuningFacts facts;
   std::string output;
-  std::string effort;  // in words, for what is kept
+  std::string effort;  // in words, stored with the results
   bool fresh = false;
 };
 
@@ -78,7 +79,7 @@ Result<std::vector<const BenchOperation*>> operations_of(const TuneOptions& opti
   return operations;
 }
 
-// REQUIRES: this process is not bound to a share of the cores yet.
+// REQUIRES: this process is not yet bound to a share of the cores.
 Result<Task> task_of(const TuneOptions& options) {
   Task task;
   ACCORD_RETURN_IF_ERROR(config().status());
@@ -108,7 +109,7 @@ Result<Task> task_of(const TuneOptions& options) {
   return task;
 }
 
-// One collective at one size after the other.
+// Tunes one collective after the other, each at one size after the other.
 class Tuner {
  public:
   Tuner(const CommandRanks& ranks, const Task& task, Communicator control, const InterruptWatch& watch)
@@ -121,7 +122,7 @@ class Tuner {
     if (task.fresh) kept_.drop();
   }
 
-  // False if a rank was interrupted.
+  // Returns false if a rank was interrupted.
   Result<bool> run() {
     for (const BenchOperation* operation : task_.operations) {
       ACCORD_ASSIGN_OR_RETURN(const bool done, tune(*operation));
@@ -156,7 +157,7 @@ class Tuner {
     return true;
   }
 
-  // Whether rank 0 has this point; only there it gets its timings.
+  // Returns whether rank 0 has this point. Only rank 0 gets its timings.
   Result<bool> take_kept(const BenchOperation& operation, TunedPoint& point) {
     std::uint8_t known = 0;
     if (tells_ && !task_.fresh) {
@@ -182,7 +183,7 @@ class Tuner {
     return {};
   }
 
-  // False if a rank was interrupted. All ranks have the same timings, so all decide alike.
+  // Returns false if a rank was interrupted. All ranks have the same timings, so all decide alike.
   Result<bool> measure(const BenchOperation& operation, const std::vector<Candidate>& candidates,
                        std::vector<Contender>& contenders, TunedPoint& point) {
     std::vector<Contender> racing;
@@ -210,7 +211,8 @@ class Tuner {
     return meter_.measure({.operation = operation, .bytes = bytes, .ranks = ranks_.size()}, effort, contenders);
   }
 
-  // The default, then the best of those that are near the best; none that is what the default is anyway.
+  // Returns the default, then the best of the candidates that are near the best. The algorithm that the default uses
+  // is left out.
   static std::vector<Contender> still_racing(const std::vector<Contender>& all, const std::vector<Measured>& looked) {
     std::vector<std::size_t> order;
     for (std::size_t i = 1; i < all.size(); ++i)
@@ -250,7 +252,7 @@ class Tuner {
   std::string rules_;
 };
 
-// The exit code.
+// Returns the exit code.
 Result<int> tune(const TuneOptions& options, Task task) {
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
   for (const std::string& file : {task.output, task.output + ".partial"})

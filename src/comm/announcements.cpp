@@ -1,7 +1,8 @@
-// A mailbox is a ring of bytes in the receiver's window, one for each peer: a header of fixed size, the text, padding to a
-// line. `posted` beside it counts the bytes that were ever written, stored after them; `taken`, in the sender's window, counts
-// those that were read, so that the sender knows what room there is. Both only grow. A rank reads its mailboxes whenever it
-// makes a group itself, whatever group the words are about, and keeps the last word of each rank on each.
+// A mailbox is a ring of bytes in the receiver's window, one for each peer. An entry is a header of fixed size, the
+// text and padding to a line. `posted`, next to the ring, counts the bytes ever written and is stored after them.
+// `taken`, in the sender's window, counts the bytes read, so that the sender knows how much room there is. Both only
+// grow. A rank reads its mailboxes whenever it creates a group itself, whichever group the entries are about, and
+// keeps the last announcement of each rank on each topic.
 #include "comm/announcements.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ constexpr std::size_t kTaken = kLine;
 constexpr std::size_t kRing = 2 * kLine;
 constexpr std::size_t kRingBytes = WindowLayout::kMailboxBytes - kRing;
 
-/// What comes before the text.
+/// Precedes the text.
 struct Header {
   std::uint64_t topic = 0;
   std::uint64_t attempt = 0;
@@ -37,10 +38,11 @@ struct Header {
 static_assert(sizeof(Header) == kLine);
 constexpr std::size_t kMostLetter = exec::kPage;
 static_assert(kMostLetter <= kRingBytes && kMostText + 1024 <= kMostLetter);
-/// Kept free for each attempt that may be given up: else a peer would take the last attempt that there was room for as one to answer.
+/// Bytes kept free for each attempt that may still be given up. Without them the withdrawal might not fit, and the
+/// peer would answer an attempt that is over.
 constexpr std::size_t kLastWord = 2 * kLine;
 
-/// What who comes later has to know, too.
+/// Returns whether ranks that arrive later must see it too.
 bool is_kept(const Announcement& last) {
   return last.kind == Announcement::Kind::kRefused ||
          (last.kind == Announcement::Kind::kGaveUp && last.reason.code() == StatusCode::kMismatch);
@@ -106,7 +108,7 @@ bool Announcements::post(Rank to, const Announcement& announcement) {
   const std::size_t box_there = members_.layout.mailbox(members_.rank);
   const std::size_t at = box.posted % kRingBytes;
   const std::size_t first = std::min<std::size_t>(bytes, kRingBytes - at);
-  // Whether the peer can still be reached shows in its state, not here.
+  // Errors are ignored: a peer that cannot be reached shows in its state.
   (void)link.put(std::span(letter).first(first), box_there + kRing + at);
   (void)link.put(std::span(letter).subspan(first), box_there + kRing);
   box.posted += bytes;
@@ -165,7 +167,7 @@ void Announcements::take(Rank from, Announcement announcement) {
   const std::pair key(from, announcement.topic);
   const auto found = heard_.find(key);
   const bool known = found != heard_.end();
-  // Of an attempt that is settled here there is nothing left to give up.
+  // An attempt that is already settled here cannot be given up.
   if (announcement.kind == Announcement::Kind::kGaveUp &&
       !(known && found->second.last.attempt == announcement.attempt))
     return;

@@ -1,5 +1,6 @@
 #pragma once
-// What the members of a group tell each other, beside its operations, of the groups that they make among themselves.
+// Messages that the members of a group exchange, outside its operations, about the groups that they create among
+// themselves.
 
 #include <array>
 #include <cstdint>
@@ -17,51 +18,54 @@
 
 namespace accord::comm {
 
-/// One rank's word about one group in the making.
+/// One rank's message about one group that is being created.
 struct Announcement {
   enum class Kind : std::uint32_t {
-    kCame = 1,    ///< it is making the group; `text` is what the others need to connect
-    kGaveUp = 2,  ///< it no longer is; `reason`
-    kRefused = 3  ///< it never will be: its request makes no sense; `reason`
+    kCame = 1,    ///< the sender is creating the group; `text` is what the others need to connect
+    kGaveUp = 2,  ///< the sender has stopped; `reason`
+    kRefused = 3  ///< the sender never will, because its request is invalid; `reason`
   };
   Kind kind = Kind::kCame;
   std::uint64_t topic = 0;    ///< which group: a hash of its name
   std::uint64_t attempt = 0;  ///< the sender's number of this attempt
-  std::uint64_t list = 0;     ///< a hash of the ranks that it is to have
-  std::string text = {};      ///< of kCame
-  Status reason = {};         ///< of the others, with the ranks at fault as ranks of this group
+  std::uint64_t list = 0;     ///< a hash of the ranks that the group is to have
+  std::string text = {};      ///< for kCame
+  Status reason = {};         ///< for the other kinds, with the ranks at fault as ranks of this group
 };
 
-/// The mailboxes of one rank: a ring of bytes in each window for each peer, written by put and signal, and what has come through
-/// them. Only what is used of it costs memory. Thread-safe; several groups may be in the making at once.
+/// The mailboxes of one rank: for each peer a ring of bytes in each window, written by put and signal, and the
+/// announcements received through them. Only the used part costs memory. Thread-safe; several groups may be created
+/// at the same time.
 class Announcements {
  public:
   explicit Announcements(const Membership& members);
 
-  /// That a thread of this rank makes the group of that topic and list; false if another one does so already.
+  /// Registers that a thread of this rank is creating the group of that topic and list. Returns false if another
+  /// thread already is.
   bool begin(std::uint64_t topic, std::uint64_t list);
   void end(std::uint64_t topic, std::uint64_t list);
-  /// The number of an attempt of this rank's: larger than all before.
+  /// Returns a number for an attempt of this rank, larger than all earlier ones.
   std::uint64_t next_attempt();
-  /// False if there is no room until `to` has collected what came before. There is always room to give up what was posted, if need be
-  /// in few words.
+  /// Returns false if there is no room until `to` has collected earlier announcements. A kGaveUp for a posted
+  /// announcement always has room; its text is shortened if necessary.
   bool post(Rank to, const Announcement& announcement);
-  /// Of what was posted to `to` nothing is left to give up.
+  /// Marks one attempt that was posted to `to` as settled: it can no longer be given up.
   void settle(Rank to);
 
-  /// The last word of `from` on `topic`; nullopt if it has none, or gave up before `since`, a time of now(), unless that was for a
-  /// mismatch or a refusal, which who comes later has to know too.
+  /// Returns the last announcement of `from` on `topic`. Returns nullopt if there is none, or if `from` gave up
+  /// before `since`, a time of now(). A mismatch or a refusal is returned in any case, since ranks that arrive later
+  /// must see it.
   std::optional<Announcement> heard(Rank from, std::uint64_t topic, std::uint64_t since);
-  /// Counts what has come, from `ranks` until now.
+  /// Collects from `ranks` and returns how many announcements have arrived so far.
   std::uint64_t now(std::span<const Rank> ranks);
-  /// What `from` said in its attempt is settled: later words of the same one are ignored.
+  /// Settles what `from` announced in its attempt: later announcements of that attempt are ignored.
   void forget(Rank from, std::uint64_t topic, std::uint64_t attempt);
 
  private:
   struct Mailbox {
     std::uint64_t posted = 0;  ///< bytes that this rank has ever sent to the peer
-    std::uint64_t open = 0;    ///< attempts that it was told of and that may still be given up
-    std::uint64_t taken = 0;   ///< bytes that it has ever taken of what the peer sent
+    std::uint64_t open = 0;    ///< attempts that were announced to the peer and may still be given up
+    std::uint64_t taken = 0;   ///< bytes that this rank has ever taken from the peer
   };
   struct Heard {
     Announcement last;

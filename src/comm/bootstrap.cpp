@@ -1,7 +1,8 @@
-// Two exchanges: "hello" (the terms: version, size, options; and the place) tells who is where and that all mean the same group;
-// "address" (the terms again, as splits begin with it, and the endpoint's descriptor, or why there is none) lets them connect. A
-// rank that cannot open its endpoint says so in the second one, so that all ranks give its error instead of waiting for it; so does
-// one whose own request is refused, in the first one that it has.
+// Two exchanges. "hello" carries the terms (version, size, options) and the place: it shows where each rank runs and
+// that all mean the same group. "address" carries the terms again, because splits start with it, and the endpoint's
+// descriptor or the reason why there is none: it lets the ranks connect. A rank that cannot open its endpoint says so
+// in the second exchange, so that all ranks return its error instead of waiting for it. A rank whose own request is
+// refused says so in its first exchange.
 #include "comm/bootstrap.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ using nlohmann::json;
 constexpr int kProtocol = 2;
 constexpr Duration kDeclineTakes = std::chrono::seconds(1);
 
-/// A table as it is told to other ranks: what the tuner wrote is too long for that.
+/// A table as it is shown to other ranks. Tables that the tuner wrote are too long to be sent whole.
 std::string select_text(const std::string& select) {
   constexpr std::size_t kShort = 200;
   if (select.size() <= kShort) return fmt::format("\"{}\"", select);
@@ -32,7 +33,7 @@ std::string select_text(const std::string& select) {
   return fmt::format("of {} bytes with the hash {}", select.size(), digest);
 }
 
-/// Bytes that are no UTF-8 (of a host's name, of the system's message) are replaced, not a reason to fail.
+/// Replaces bytes that are not UTF-8 (in a host name, in a message of the system) instead of failing.
 std::string to_text(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 /// A field of another rank's text, which may be anything.
@@ -41,7 +42,7 @@ std::optional<std::string> text_field(const json& object, const char* name) {
   return object[name].get<std::string>();
 }
 
-/// What rank `from` said, as far as it is on the same terms and has a `field`, which is given.
+/// Returns `field` of the text of rank `from`; fails unless that rank has the same terms and sent the field.
 Result<std::string> read_text(const GroupOptions& options, const std::string& my_terms, Rank from,
                               const std::string& text, const char* field) {
   const json theirs = json::parse(text, nullptr, false);
@@ -75,12 +76,13 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, const std:
 }
 
 struct Opened {
-  std::string descriptors;  ///< of all ranks, in their order
+  std::string descriptors;  ///< of all ranks, in rank order
   std::unique_ptr<transport::Endpoint> endpoint;
   std::vector<transport::PeerDescriptor> peers;
 };
 
-// Takes part in the exchange in any case: the ranks of other groups that a split makes wait for it as well.
+// Takes part in the exchange even if the endpoint did not open: the ranks of the other groups that a split creates
+// wait for it as well.
 Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::EndpointRequest& endpoint,
                              const JoinRequest& request, const std::string& my_terms, const Exchange& exchange) {
   Result<std::unique_ptr<transport::Endpoint>> mine = fabric.ok() ? fabric->transport->open(endpoint) : fabric.status();
@@ -100,7 +102,8 @@ Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::Endp
   return opened;
 }
 
-// No transport makes the same descriptor twice in a process, and no host has two processes of one number in one space of them.
+// The id is unique: a transport never creates the same descriptor twice in a process, and process numbers are unique
+// within one process space of a host.
 std::uint64_t id_of(const topology::Topology& topology, std::string descriptors) {
   for (const Rank r : topology.ranks())
     descriptors +=
@@ -136,7 +139,7 @@ std::string refusal(const Status& why) { return to_text({{"error", why.message()
 void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why) {
   if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
   request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
-  // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
+  // Ends with the first text, that of rank 0: nothing is needed from the others.
   (void)store_exchange(std::move(store), request)(kHello, refusal(why), [&](Rank, const std::string&) { return why; });
 }
 

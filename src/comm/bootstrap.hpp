@@ -1,5 +1,5 @@
 #pragma once
-// How ranks that know only their number become a connected group.
+// Turns ranks that know only their number into a connected group.
 
 #include "comm/exchange.hpp"
 #include "comm/group.hpp"
@@ -9,23 +9,26 @@ namespace accord::comm {
 /// The first step, in which ranks say who they are, or why they do not take part.
 inline constexpr std::string_view kHello = "hello";
 
-/// Agrees on size and options, looks at where all ranks run, chooses the transport that reaches all, and connects.
+/// Agrees on size and options, learns where all ranks run, chooses the transport that reaches all of them, and
+/// connects.
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange);
 
-/// The last half of join(), for ranks whose places are known: splits begin here. kMismatch too if the options differ. REQUIRES: check(request) is ok.
+/// The second half of join(), for ranks whose places are known; splits start here. Also fails with kMismatch if the
+/// options differ. REQUIRES: check(request) is ok.
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange);
 
-/// What is wrong with a request by itself, whatever the others want.
+/// Checks a request by itself, independent of the other ranks.
 Status check(const JoinRequest& request);
 
-/// What has to be equal on all ranks, in words.
+/// Returns the settings that must be equal on all ranks, as text.
 std::string terms(const JoinRequest& request);
 
-/// What a rank says in its first exchange instead of taking part.
+/// Returns the text that a rank sends in its first exchange if it does not take part.
 std::string refusal(const Status& why);
 
-/// Tells the ranks that wait in `store` for this one that it does not come, and why. Waits a second for them at most.
+/// Notifies the ranks that wait in `store` for this one that it will not join, and why. Waits for them for at most
+/// one second.
 void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why);
 
 }  // namespace accord::comm

@@ -1,4 +1,5 @@
-// Only mistakes that this rank can see by itself end here; what ranks disagree on is found by the round words.
+// Finds only the mistakes that this rank can see by itself. Disagreement between ranks is found through the round
+// words.
 #include "comm/call.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 
 Status invalid(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
 
-/// That a value of an enum has a name: memory that nobody wrote has not.
+/// Checks that a value of an enum has a name, which uninitialized memory may not.
 template <typename Enum>
 Status check_number(std::string_view name, Enum value, int count) {
   if (static_cast<unsigned>(value) < static_cast<unsigned>(count)) [[likely]]
@@ -24,7 +25,7 @@ Status check_number(std::string_view name, Enum value, int count) {
   return invalid(fmt::format("{} {} is none", name, static_cast<int>(value)));
 }
 
-// Reads the caller's buffer where it lies: see Channel::slot_of().
+// Reads the fields of the caller's buffer in place; Channel::slot_of() says why.
 template <typename AnyBuffer>
 Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_number("dtype", buffer.dtype, kDTypeCount));
@@ -32,7 +33,7 @@ Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
     ACCORD_RETURN_IF_ERROR(check_number("device type", buffer.device.type, kDeviceTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
-  constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // whatever the dtype: spares a division
+  constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // valid for every dtype; saves a division
   if (buffer.count > kSurelyPossible && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
     return invalid(fmt::format("{} has an impossible count, {}", name, buffer.count));
   return {};
@@ -43,7 +44,7 @@ Status check_rank(std::string_view name, Rank rank, int size) {
   return invalid(fmt::format("{} {} is not a rank of the group, which has ranks 0 to {}", name, rank, size - 1));
 }
 
-/// Elements of one part, by what this rank has of the two buffers.
+/// Elements of one part, according to the buffers that this rank has.
 std::size_t count_of(const Call& call, Rank rank, int size) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
@@ -60,7 +61,7 @@ Status check_count(std::string_view name, std::size_t count, const plan::BufferR
                      : fmt::format("{} has {} elements, expected {}", name, count, part));
 }
 
-/// The counts of a buffer that is divided fit it and the group.
+/// Checks that the counts of a divided buffer fit the buffer and the group.
 Status check_parts(std::string_view name, std::size_t count, std::span<const std::size_t> parts, int size) {
   if (parts.size() != static_cast<std::size_t>(size))
     return invalid(
@@ -72,8 +73,8 @@ Status check_parts(std::string_view name, std::size_t count, std::span<const std
   return invalid(fmt::format("{} has {} elements, but its counts add up to {}", name, count, sum));
 }
 
-/// What is true of a call whose parts have counts of their own: those are there for each divided buffer that this rank has, and
-/// fit what it has besides.
+/// Checks a call whose parts have counts of their own: the counts are given for each divided buffer that this rank
+/// has, and fit its other buffers.
 Status check_counts_of_parts(const Call& call, Rank rank, int size, bool has_input, bool has_output) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   if (!traits.input.divided && !traits.output.divided) return invalid("it has no parts to give counts of");
@@ -97,14 +98,14 @@ Status check_counts_of_parts(const Call& call, Rank rank, int size, bool has_inp
   return {};
 }
 
-/// The elements before part `rank` of a buffer that is divided.
+/// Returns the number of elements before part `rank` of a divided buffer.
 std::size_t offset_of_part(Rank rank, std::size_t part, std::span<const std::size_t> counts) {
   if (counts.empty()) return static_cast<std::size_t>(rank) * part;
   return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
 }
 
-/// Input and output of a rank that has both lie apart, or where the same element of both is the same memory: what the plans are
-/// proved for.
+/// Checks that input and output do not overlap, or overlap so that the same element of both is the same memory. The
+/// plans are proved for these two cases. For a rank that has both buffers.
 Status check_overlap(const Call& call, Rank rank) {
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
@@ -130,15 +131,15 @@ std::string names_of_ops(DType dtype) {
   return names;
 }
 
-/// The counts of the buffer that is divided, where all ranks have it and no other is; else none: then no rank knows the longest
-/// part.
+/// Returns the counts of the divided buffer if every rank has that buffer and the other one is not divided. Otherwise
+/// returns none: then no rank knows the longest part.
 std::span<const std::size_t> counts_known_to_all(const Call& call) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   if (traits.rooted || traits.input.divided == traits.output.divided) return {};
   return traits.input.divided ? call.input_counts : call.output_counts;
 }
 
-/// The op has a meaning for the input's dtype, and a factor where it needs one.
+/// Checks that the op is defined for the input's dtype, and has a factor if it needs one.
 Status check_reduction(const Call& call) {
   const ReduceOp op = call.op.op();
   const DType dtype = call.input.dtype;

@@ -1,5 +1,5 @@
 #pragma once
-// Whether a call makes sense, and what it says to peers.
+// Checks calls, and converts them to the records that peers compare.
 
 #include <complex>
 #include <cstdint>
@@ -12,31 +12,34 @@
 
 namespace accord::comm {
 
-/// "all_gather_v"
+/// For example "all_gather_v".
 std::string name_of(const Call& call);
 
-/// Checks that a buffer is memory of this machine's: its pointer, count, dtype and device. `name` is what errors call it.
+/// Checks that a buffer is memory of this machine: its pointer, count, dtype and device. `name` is its name in
+/// errors.
 Status check_memory(std::string_view name, const ConstBuffer& buffer);
 
-/// The same but for where it lies: its pointer, count, dtype and kind of device.
+/// The same except for the location: checks the pointer, count, dtype and kind of device.
 Status check_elements(std::string_view name, const ConstBuffer& buffer);
 
-/// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
+/// Checks everything that one rank can see by itself: pointers, overlaps, counts that fit each other, dtypes, ops,
+/// devices, ranks. The caller is `rank` of `size`.
 Status check_call(const Call& call, Rank rank, int size);
 
-/// Whether memory of `a_bytes` at `a` and of `b_bytes` at `b` has no bytes in common.
+/// Returns whether `a_bytes` at `a` and `b_bytes` at `b` have no bytes in common.
 inline bool lie_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
   return first >= second + b_bytes || second >= first + a_bytes;
 }
 
-/// Whether input and output have none, by their counts.
+/// The same for the input and output of a call, by their counts.
 inline bool lies_apart(const Call& call) {
   return lie_apart(call.input.data, call.input.bytes(), call.output.data, call.output.bytes());
 }
 
-/// True if what check_call() and record_of() say of one of the two holds for the other: they differ in where their memory lies at
-/// most, and input and output of both lie alike to each other. Not for calls with counts of parts or a factor.
+/// Returns true if the results of check_call() and record_of() for one of the calls hold for the other: at most the
+/// addresses of their memory differ, and input and output have the same relative position in both. Never true for
+/// calls with counts of parts or with a factor.
 inline bool is_alike(const Call& a, const Call& b) {
   const auto same = [](const auto& x, const auto& y) {
     return x.count == y.count && x.dtype == y.dtype && x.device == y.device &&
@@ -51,13 +54,14 @@ inline bool is_alike(const Call& a, const Call& b) {
          b.division == Division::kEqual && a.op.op() != ReduceOp::kPremulSum;
 }
 
-/// What this rank's input is multiplied by; 1 unless the op is premul_sum. REQUIRES: check_call is ok.
+/// The factor of this rank's input; 1 unless the op is premul_sum. REQUIRES: check_call is ok.
 std::complex<double> factor_of(const Call& call);
 
-/// What peers have to agree on, as `rank` of `size` says it. REQUIRES: check_call is ok.
+/// The request as `rank` of `size` reports it; peers must agree on it. REQUIRES: check_call is ok.
 exec::RequestRecord record_of(const Call& call, Rank rank, int size);
 
-/// This rank's parts; `longest_part` is 0 where the ranks have to tell each other first. REQUIRES: check_call is ok, and division is kByCounts.
+/// This rank's parts. `longest_part` is 0 if the ranks have to exchange their counts first. REQUIRES: check_call is
+/// ok, and division is kByCounts.
 plan::Extent extent_of(const Call& call, Rank rank);
 
 }  // namespace accord::comm

@@ -1,6 +1,6 @@
-// Who finds nobody before it takes the turn and runs; whoever else comes queues up and the progress thread takes over when
-// the turn is given back. So a call that meets an idle channel costs no lock and no allocation once its plan is prepared, and
-// calls run in the order in which they were made.
+// An operation that finds the channel idle takes the turn and runs on the caller's thread. Later ones are queued, and
+// the progress thread takes over when the turn is given back. So a call on an idle channel costs no lock and no
+// allocation once its plan is prepared, and calls run in the order in which they were made.
 #include "comm/channel.hpp"
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 namespace accord::comm {
 namespace {
 
-/// The progress thread polls a stuck operation this often between two looks for failures.
+/// Polls of a stuck operation by the progress thread between two looks for failures.
 constexpr std::uint32_t kStuckPolls = 256;
-/// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
-/// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
-/// core takes to go to another and come back.
+/// A rank that has a core to itself looks for about 0.5 us in one place before it does anything else. Where ranks
+/// share cores, only as many ranks run as there are cores. If no more signals are missing than ranks run beside this
+/// one, they may arrive in less time than the core takes to switch to another rank and back.
 exec::Patience patience_of(const Group& group) {
   if (group.wait_policy() == WaitPolicy::kSpin) return {.looks = 50};
   if (group.options().hints.wait || group.topology().host_count() > 1) return {};
@@ -108,13 +108,13 @@ Channel::Queued Channel::enqueue_locked(const Operation& operation) {
 Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
   const exec::RequestRecord& record = operation.record;
   ACCORD_RETURN_IF_ERROR(begin(operation, number));
-  // What is quick is recorded once its own part is done, while the peers' is on its way.
+  // A quick operation is recorded once this rank's part is done, while the peers' parts are on their way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
   if (recorded) recorder_.begin(number_, told(operation), bytes, algorithm_);
   Waiter waiter(policy_, patience_.looks);
   std::uint64_t position = cursor_.position();
-  std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
+  std::optional<Deadline> deadline;  // set once the wait is slow, so that quick calls do not read the clock
   while (true) {
     const exec::Progress progress = poll(patience_);
     tell_early();
@@ -167,7 +167,7 @@ Status Channel::begin(const Operation& operation, std::uint64_t number) {
                     &operation == &last_call_.operation ? last_call_.prepared : nullptr);
 }
 
-// Whether all ranks' buffers lie in windows is part of what they agree on, whichever plan serves them.
+// Ranks agree on whether the buffers of all ranks are in windows, whichever plan serves them.
 Status Channel::begin_in_windows(const Operation& operation) {
   WindowRegistry& windows = group_.windows();
   if (windows_ == nullptr || windows_->version != windows.version()) windows_ = windows.table();
@@ -195,7 +195,8 @@ Status Channel::begin_counts() {
 void Channel::start_cursor(const Prepared& prepared, const void* input, void* output) {
   if (!prepared.plan.reads) [[likely]]
     return cursor_.start(domain_, prepared.plan, input, output, operation_->factor, placement_);
-  // What peers still read must not be written before they have: where a plan wants input and output apart they read a copy.
+  // This rank must not write to memory that peers still read. For a plan that needs input and output apart, they read
+  // a copy.
   if (prepared.apart && input == output) {  // no other overlap passes check_call()
     const auto* const first = static_cast<const std::byte*>(input);
     copied_.assign(first, first + bytes_of(*operation_) * static_cast<std::size_t>(domain_.members()));
@@ -235,7 +236,7 @@ exec::Progress Channel::poll(exec::Patience patience) {
   const exec::Progress progress = cursor_.poll(patience);
   if (progress != exec::Progress::kDone) return receives_ ? look_for_others(progress) : progress;
   if (stage_ == Stage::kCounts) return go_on_with_data();
-  // Who has given up waits no longer until its memory has been read.
+  // A peer that has given up does not wait until its memory has been read.
   if (cursor_.plan().reads && !group_.healthy()) {
     stage_ = Stage::kRefused;
     return exec::Progress::kMismatch;
@@ -313,7 +314,7 @@ void Channel::Ended::tell() {
   callbacks.reserve(early.size());
   for (const auto& one : early) callbacks.push_back(one->end({}));
   const PendingWork::Callbacks last = work == nullptr ? PendingWork::Callbacks() : work->end(std::move(status));
-  // Callbacks may call what begins on this channel.
+  // Callbacks may make calls that begin on this channel.
   std::exchange(untold, nullptr)->fetch_sub(1, std::memory_order_release);
   for (std::size_t i = 0; i < callbacks.size(); ++i) early[i]->call_back(callbacks[i]);
   if (work != nullptr) work->call_back(last);
@@ -326,7 +327,7 @@ Channel::Advance Channel::end_front(Status status, Ended& ended) {
   ended.status = std::move(status);
   ended.early.insert(ended.early.end(), early_.begin(), early_.end());
   early_.clear();
-  note_untold(ended);  // before somebody else may have the turn
+  note_untold(ended);  // before another thread may have the turn
   {
     const std::lock_guard lock(mutex_);
     ended.work = std::move(queue_.front().work);

@@ -1,5 +1,5 @@
-// Who drives a channel whose queue is not empty: the caller who found it idle, then the progress thread, or a thread that waits for one of
-// its works in the progress thread's place.
+// Which thread drives a channel with a non-empty queue: the caller that found it idle, then the progress thread, or
+// in its place a thread that waits for one of the channel's works.
 #include "base/wait.hpp"
 #include "comm/channel.hpp"
 #include "comm/group.hpp"
@@ -8,7 +8,8 @@
 namespace accord::comm {
 namespace {
 
-/// What is started and no larger than that is driven by its caller as far as it goes: its own part takes a microsecond or two.
+/// A started operation of at most this many bytes is driven by its caller as far as it gets at once: its own part
+/// takes a microsecond or two.
 constexpr std::size_t kDrivenAtOnce = 8 << 10;
 
 }  // namespace

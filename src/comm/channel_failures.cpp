@@ -1,4 +1,4 @@
-// Why an operation has to end, if it must: asked once its wait is slow, or once it has met what it did not expect.
+// Finds out why an operation has to end, if it does. Called once a wait is slow, or after an unexpected word.
 #include <fmt/format.h>
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace accord::comm {
 
 std::optional<Status> Channel::conclude(const Status& failure) {
-  // A peer that left or died may have done its part before: what has arrived counts.
+  // A peer that left or died may have done its part before: data that has arrived counts.
   const std::uint64_t position = cursor_.position();
   const int waited_for = cursor_.waiting_for();
   if (poll() == exec::Progress::kDone) return Status();
@@ -33,7 +33,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
     return unreadable(where(record), waited_for, cursor_.read_error());
   if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
-  // A peer that waits for it at a gate finds out there what it called instead.
+  // A peer that waits at a gate for this rank sees there which call this rank made instead.
   const bool between_rounds = waits_for_message() || cursor_.at_gate() || domain_.round() == 0;
   domain_.tell_completed(domain_.round() - (between_rounds ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
@@ -63,7 +63,7 @@ Status Channel::timed_out(std::string_view what) const {
                 missing);
 }
 
-// A receiver's record of a round is no more than what it hopes for, until it has seen that of the sender; and it is the receiver who then
+// A receiver's record of a round is only a guess until it has seen the sender's, so the receiver is the one that
 // finds out whether they differ.
 Status Channel::find_mismatch() const {
   if (sends_) return {};
@@ -77,7 +77,7 @@ Status Channel::find_mismatch() const {
 std::vector<Rank> Channel::ranks_late() const {
   const int waited_for = cursor_.waiting_for();
   if (cursor_.at_gate()) return waited_for < 0 ? std::vector<Rank>() : std::vector<Rank>{members_[waited_for]};
-  // One that waits for another itself, in this round or in the one before, is not who is late.
+  // A rank that waits for another one itself, in this round or the one before, is not late.
   const Clock::time_point since = Clock::now() - operation_->timeout / 2;
   std::set<Rank> late;
   for (int m = 0; m < domain_.members(); ++m) {

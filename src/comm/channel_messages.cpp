@@ -1,8 +1,9 @@
-// The messages of a pair of ranks come in the order in which they were sent; by tags, receives may ask for them in another one. A
-// receive without a tag begins at once, as if its message came next, so that programs without tags pay nothing: the word of the
-// round tells if it is another one, and if nothing comes for a while the sender's record of that round does. Then, or if it has a
-// tag, it waits for that record before it begins. A message of another tag goes aside: into the buffer of the first receive of its
-// tag in the queue, which ends early, or into memory of its own, where receives look first.
+// The messages of a pair of ranks arrive in the order in which they were sent. With tags, receives may ask for them
+// in another order. A receive without a tag begins at once, as if its message were next, so that programs without
+// tags pay nothing: the round's word shows if the next message is another one, and if nothing arrives for a while,
+// the sender's record of that round does. In that case, or if the receive has a tag, it waits for that record before
+// it begins. A message with another tag is set aside: into the buffer of the first queued receive with its tag, which
+// ends early, or into memory of its own, where receives look first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 namespace accord::comm {
 namespace {
 
-/// A receive that hopes looks for another message at each power of two of its polls, and this often once they are many.
+/// A receive that began as if its message were next looks for another message at each power of two of its polls, and
+/// at every multiple of this many.
 constexpr std::uint32_t kHopefulPolls = 64;
 
 std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
@@ -61,7 +63,7 @@ exec::Progress Channel::look_for_others(exec::Progress progress) {
   std::uint64_t its_word = 0;
   exec::RequestRecord next;
   if (!domain_.record_of(0, round_before_ + 1, &its_word, &next)) {
-    domain_.tell_completed(round_before_);  // a long message waits for that, where a short one is hoped for
+    domain_.tell_completed(round_before_);  // a long message waits for this where a short one was expected
     return cursor_.at_gate() ? progress : exec::Progress::kPending;
   }
   hopes_ = false;
@@ -92,7 +94,7 @@ exec::Progress Channel::receive(exec::Patience patience) {
   }
   if (next.root != tag) {
     if (const Status begun = begin_aside(next, find_receive(next.root)); !begun.ok()) return refuse(begun);
-    // Who polls sees that this one has moved, and comes back at once.
+    // The caller sees that the position has moved, and polls again at once.
     const exec::Progress progress = go_on_aside(patience);
     return progress == exec::Progress::kDone ? exec::Progress::kPending : progress;
   }
@@ -105,7 +107,7 @@ exec::Progress Channel::receive(exec::Patience patience) {
   return poll(patience);
 }
 
-// The sender may be at a gate, and may be one whose words have to be fetched.
+// The sender may be at a gate, or be remote, so that its words have to be fetched.
 void Channel::wait_for_record() {
   domain_.tell_completed(domain_.round());
   if (!domain_.has_remotes()) return;
@@ -115,7 +117,7 @@ void Channel::wait_for_record() {
 
 Channel::Queuer Channel::find_receive(Rank tag) {
   const std::lock_guard lock(mutex_);
-  if (kept_.has(tag)) return {};  // one that has just come to the queue is to have that first
+  if (kept_.has(tag)) return {};  // a receive that has just been queued must get the kept message first
   const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queuer& queuer) {
     const Operation& operation = queuer.work->operation();
     return &operation != operation_ && operation.record.root == tag;
@@ -164,7 +166,7 @@ std::optional<KeptMessage> Channel::take_kept(Rank tag) {
   return kept_.take(tag);
 }
 
-// The running operation, which is before them, has looked by now.
+// The running operation comes before those in the queue, and has already looked.
 Status Channel::give_kept() {
   if (kept_.empty()) return {};
   const std::uint64_t queued = queued_.load(std::memory_order_acquire);
@@ -203,8 +205,8 @@ Status Channel::deliver(const KeptMessage& message, const Operation& receive) co
   return {};
 }
 
-// Whoever has the turn keeps what is of this tag and nobody else's: a receive joins the queue once there is a message for it, which
-// no other receive is to have.
+// If another thread has the turn, it keeps messages of this tag that no other receive takes. This receive is queued
+// only once there is a message for it that belongs to no earlier receive.
 Channel::Tried Channel::try_receive(const Operation& operation) {
   if (!turns_.take(Turns::kNoCall)) {
     Queued queued;
@@ -228,8 +230,8 @@ Channel::Tried Channel::try_receive(const Operation& operation) {
   return tried;
 }
 
-// What comes is kept, not given to a receive that has joined the queue meanwhile, since that one may have the turn before all of it
-// is here.
+// A message that arrives is kept. It is not given to a receive that has been queued meanwhile, since that receive may
+// get the turn before the whole message has arrived.
 Channel::Come Channel::look_for_message(const Operation& operation) {
   const Rank tag = operation.record.root;
   operation_ = &operation;
@@ -261,7 +263,7 @@ void Channel::end_early(const Queuer& receive) {
     const std::lock_guard lock(mutex_);
     std::erase_if(queue_, [&](const Queuer& queuer) { return queuer.work == receive.work; });
   }
-  (void)turns_.next();  // the running operation is another one
+  (void)turns_.next();  // this does not end the turn of the running operation
   early_.push_back(receive.work);
 }
 

@@ -1,5 +1,6 @@
-// A call's plan is looked for by what the call says, and kept: building and lowering it costs microseconds, finding it again a few
-// nanoseconds. What is kept serves calls of the same request only, with the same parts, on buffers that lie alike.
+// A call's plan is looked up by its request, and kept: building and lowering a plan costs microseconds, finding it
+// again a few nanoseconds. A kept plan serves only calls with the same request, the same parts and buffers that are
+// placed alike.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -13,7 +14,7 @@
 namespace accord::comm {
 namespace {
 
-/// All that lowering makes of an extent but the longest part, which the record has.
+/// Everything in an extent that lowering depends on, except the longest part, which is in the record.
 std::vector<std::size_t> words_of(const plan::Extent& extent) {
   std::vector<std::size_t> words = {extent.input_count, extent.output_count};
   words.insert(words.end(), extent.input_parts.begin(), extent.input_parts.end());
@@ -39,8 +40,8 @@ std::uint64_t hash_of(const plan::Extent& extent) {
 }  // namespace
 
 std::unique_ptr<Channel::Prepared>& Channel::slot_of(const exec::RequestRecord& record, const plan::Extent* extent) {
-  // Field by field, as the caller has just stored them: a wider load would have to wait until those stores, and whatever the
-  // last call stored for its peers, have left the core.
+  // Reads field by field, as the caller has just stored them: a wider load would have to wait until those stores, and
+  // whatever the last call stored for its peers, have left the core.
   std::uint64_t hash = static_cast<std::uint64_t>(record.collective);
   for (const std::uint64_t field : {static_cast<std::uint64_t>(record.dtype), static_cast<std::uint64_t>(record.op),
                                     static_cast<std::uint64_t>(record.phase), static_cast<std::uint64_t>(record.root)})

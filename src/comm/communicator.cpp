@@ -1,4 +1,4 @@
-// The public face of a Group: how one is joined and split.
+// The public interface of a Group, and how groups are joined and split.
 #include "accord/communicator.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ Result<Communicator> meet(std::shared_ptr<Store> store, const comm::JoinRequest&
   return Communicator(std::move(group));
 }
 
-/// nullopt where a split made no group for this rank.
+/// Returns nullopt if a split created no group for this rank.
 Result<std::optional<Communicator>> part(Result<std::shared_ptr<comm::Group>> made) {
   if (!made.ok()) return made.status();
   return *made == nullptr ? std::optional<Communicator>() : Communicator(std::move(*made));

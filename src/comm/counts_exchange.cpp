@@ -1,5 +1,5 @@
-// Every rank gets everything that was told, and so the same maximum. Each part has two ends; the rank at one of them compares:
-// the receiver of an all_to_all, the root of a gather or scatter.
+// Every rank gets all counts, and so the same maximum. Each part has a sender and a receiver; one of them compares
+// its two counts: the receiver in an all_to_all, the root in a gather or scatter.
 #include "comm/counts_exchange.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
-// Launchers differ in names only. What they do not give is a place to meet: with MASTER_ADDR it is a TCP store that rank 0
-// hosts; jobs of mpirun within one host meet at a port made of the job's name. MASTER_PORT itself belongs to PyTorch, whose
-// store rank 0 or its launcher serves there, so accord's begins at the port after it. Other programs may listen there
-// too, so the store carries the job's name and a client goes on looking until it finds it. Jobs that were started by
-// hand have no name, and two of them may be given one MASTER_PORT: each process leaves its place in the store, so
-// that a second one of its rank is refused.
+// Launchers differ only in the names of their variables. They do not provide a meeting point. With MASTER_ADDR it is
+// a TCP store that rank 0 hosts; jobs of mpirun within one host meet at a port derived from the job's name.
+// MASTER_PORT itself belongs to PyTorch, whose store rank 0 or its launcher serves there, so accord's ports begin
+// after it. Other programs may listen on these ports too, so the store carries the job's name and a client keeps
+// looking until it finds that name. Jobs that were started by hand have no name, and two of them may be given the
+// same MASTER_PORT. So each process leaves its place in the store, and a second process with its rank is refused.
 #include "comm/environment.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ using Environment = std::map<std::string, std::string>;
 constexpr std::string_view kJobKey = "accord/job";
 constexpr std::string_view kHostVariable = "ACCORD_JOB_STORE";
 constexpr int kDefaultPort = 29500;
-constexpr int kFirstJobPort = 20000;  // below the ephemeral ports that connections of others take
+constexpr int kFirstJobPort = 20000;  // below the ephemeral ports that other connections use
 constexpr int kJobPorts = 12000;
 
 std::optional<std::string> find(const Environment& environment, const std::string& name) {
@@ -42,8 +42,8 @@ std::optional<std::string> find(const Environment& environment, const std::strin
 struct Launcher {
   std::string_view name;
   std::string rank, size;
-  std::string local_size;        ///< equal to size when the job has one host
-  std::vector<std::string> job;  ///< variables that name the job together; without the first it has no name
+  std::string local_size;        ///< equal to size if the job has one host
+  std::vector<std::string> job;  ///< variables that together name the job; it has no name if the first is missing
 };
 
 const Launcher kLaunchers[] = {
@@ -63,7 +63,7 @@ Result<int> number(const Environment& environment, const std::string& name, std:
   return static_cast<int>(value);
 }
 
-/// What the launcher calls the job; empty if it has no name.
+/// The launcher's name for the job; empty if it has none.
 std::string job_name(const Launcher& launcher, const Environment& environment) {
   if (!find(environment, launcher.job.front())) return "";
   std::vector<std::string> parts;
@@ -71,7 +71,7 @@ std::string job_name(const Launcher& launcher, const Environment& environment) {
   return fmt::format("{}", fmt::join(parts, "."));
 }
 
-/// Where the ranks meet that have no MASTER_ADDR.
+/// Sets the meeting point of ranks that have no MASTER_ADDR.
 Status meet_without_address(const Launcher& launcher, const Environment& environment, JobPlace& place) {
   const std::optional<std::string> local = find(environment, launcher.local_size);
   const std::string job = job_name(launcher, environment);
@@ -122,17 +122,17 @@ namespace {
 constexpr Duration kTry = std::chrono::milliseconds(200);
 constexpr auto kEnvironmentPause = std::chrono::milliseconds(20);
 
-/// The store of a job at one port.
+/// The store found at one port.
 struct Seen {
-  std::shared_ptr<Store> store;  ///< null if there is none, or nobody listens
-  std::string job;               ///< whose it is
+  std::shared_ptr<Store> store;  ///< null if there is none, or nothing listens
+  std::string job;               ///< the job that it belongs to
 };
 
 Seen store_at(const JobPlace& job, int port, Deadline deadline) {
   const auto patience = [&] { return std::min(kTry, deadline.remaining()); };
   const std::string url = store::tcp_url(job.address, port);
   const Result<std::vector<store::Address>> addresses = store::resolve(job.address, port);
-  // One look first: a client goes on trying, and most ports have nobody.
+  // Connects once first: a client keeps trying, and most ports have no listener.
   const auto answers = [&](const store::Address& address) {
     return store::connect_to(address, Deadline::in(patience()), url).ok();
   };
@@ -144,13 +144,13 @@ Seen store_at(const JobPlace& job, int port, Deadline deadline) {
   return {*std::move(found), *std::move(name)};
 }
 
-/// True if the process that published `theirs` as its place has certainly ended.
+/// Returns true if the process that published `theirs` as its place has certainly ended.
 bool is_gone(const topology::Place& theirs, const topology::Place& mine) {
   return theirs.host == mine.host && theirs.process_space == mine.process_space && kill(theirs.process, 0) != 0 &&
          errno == ESRCH;
 }
 
-/// Leaves this process's place in a store that rank 0 hosts, so one that ends with this start of the job.
+/// Records this process's place in a store that rank 0 hosts, which therefore ends with this start of the job.
 Status take_place(const JobPlace& job, Store& store, Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
   const std::string taken = fmt::format("accord/taken/{}", job.rank);
@@ -159,7 +159,7 @@ Status take_place(const JobPlace& job, Store& store, Deadline deadline) {
   if (count == 1) return store.set(place, topology::to_json(mine));
   ACCORD_ASSIGN_OR_RETURN(const std::string text, store.get(place, deadline.remaining()));
   ACCORD_ASSIGN_OR_RETURN(const topology::Place theirs, topology::place_from_json(text));
-  if (is_gone(theirs, mine)) return store.set(place, topology::to_json(mine));  // it was started again
+  if (is_gone(theirs, mine)) return store.set(place, topology::to_json(mine));  // it was restarted
   return Status(
       StatusCode::kWrongState,
       fmt::format("rank {} of {} is there already, in the store of the job at {}: process {} of {}; if two jobs have "
@@ -179,7 +179,7 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
       ACCORD_RETURN_IF_ERROR((*store)->set(kJobKey, job.job));
       return store;
     }
-    // The other ranks could not tell that store from this job's.
+    // The other ranks could not distinguish that store from this job's.
     if (store_at(job, port, deadline).job == job.job)
       return Status(
           StatusCode::kWrongState,
@@ -188,7 +188,7 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
               "there already, has its own at {}; give one of them another MASTER_PORT",
               job.port - 1, job.size, store::tcp_url(job.address, port)));
     last = store.status();
-    if (last.code() != StatusCode::kIo) break;  // no other port can mend that
+    if (last.code() != StatusCode::kIo) break;  // another port would not help
   }
   return last.with_context(
       fmt::format("rank 0 cannot host the store of the job at ports {} to {}", job.port, job.port + kPortsTried - 1));
@@ -196,7 +196,7 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
 
 namespace {
 
-/// The part of an error that describes the other job whose store this is.
+/// The part of an error that describes the other job that owns this store.
 std::string stranger_text(const std::string& url, const std::string& job) {
   std::vector<std::string_view> parts = split_text(job, '/');
   const std::string_view size = parts.size() >= 3 ? parts[2] : "?";
@@ -210,7 +210,7 @@ Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline
     strangers.clear();
     resolved = store::resolve(job.address, job.port).status();
     if (resolved.code() == StatusCode::kNotFound) return resolved.with_context("MASTER_ADDR");
-    // All of them: a port that rank 0 found taken may be free by now.
+    // Tries all ports: one that rank 0 found taken may have become free.
     for (int port = job.port; port < job.port + kPortsTried; ++port) {
       const Seen seen = store_at(job, port, deadline);
       if (seen.job == job.job) {

@@ -1,5 +1,5 @@
 #pragma once
-// Where a launcher put this process: rank, size and meeting point, from the variables of the launchers in use.
+// Finds this process's rank, size and meeting point in the environment variables of the common launchers.
 
 #include <map>
 #include <memory>
@@ -17,26 +17,28 @@ struct JobPlace {
   Rank rank = 0;
   int size = 1;
   std::string address = "127.0.0.1";  ///< host of rank 0
-  int port = 0;                       ///< the first port to try; MASTER_PORT + 1
-  std::string job = {};               ///< tells this job's store from those of others: name/restart/ranks/MASTER_PORT
-  bool has_host = false;              ///< its launcher hosts the store: no rank does
+  int port = 0;                       ///< the first port to try: MASTER_PORT + 1
+  std::string job = {};               ///< distinguishes the stores of jobs: name/restart/ranks/MASTER_PORT
+  bool has_host = false;              ///< the launcher hosts the store, so no rank does
 };
 
-/// Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (accord run, torchrun, by hand), else Open MPI's, PMI's or Slurm's variables;
-/// without any of them one rank. Pure. kInvalidArgument names the variable that is missing or wrong.
+/// Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else the variables of Open
+/// MPI, PMI or Slurm; without any of them returns a job of one rank. Pure. kInvalidArgument names the variable that
+/// is missing or wrong.
 Result<JobPlace> job_place(const std::map<std::string, std::string>& environment);
 
-/// The store of the job, made on first use and kept as long as the process: rank 0, or its launcher, hosts it at the
-/// first free port of kPortsTried from `port`, the others find it there. kWrongState if another job of the same name
-/// is there already, or another process of this rank; kNotFound at once if `address` has no address.
+/// Returns the store of the job, created on first use and kept as long as the process lives. Rank 0 or its launcher
+/// hosts it at the first free port of kPortsTried from `port`; the others look for it there. kWrongState if another
+/// job of the same name, or another process of this rank, is there already. kNotFound at once if `address` does not
+/// resolve.
 Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline);
 inline constexpr int kPortsTried = 16;
 
-/// The store of `job`, hosted by this process, which is rank 0 or the job's launcher.
+/// Creates the store of `job`, hosted by this process, which is rank 0 or the job's launcher.
 Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline);
 
-/// This rank cannot take part in the group of that name, because of `why`: tells the other ranks of the job, as far as they come within
-/// a few seconds; rank 0, whose store goes with it, waits for them that long.
+/// Notifies the other ranks of the job that this rank cannot take part in the group `name`, because of `why`, as far
+/// as they arrive within a few seconds. Rank 0, whose store ends with it, waits that long for them.
 void decline_job(const JobPlace& job, const std::string& name, const Status& why);
 
 }  // namespace accord::comm

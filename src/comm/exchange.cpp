@@ -1,12 +1,12 @@
-// The ranks of a group may meet in one store many times under one name, and not every time do all of them come. So rank 0
-// gives each attempt a number, its generation, that was never used before: it counts "generations" up and shows the
-// number at "open" until all have come or its time is over. The others wait for an open generation and go into it, once
-// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. "entered/RANK" is
-// counted up there: a second process of one rank that comes at the same time is refused. When ranks disagree rank 0
-// leaves its generation open, and those who are still to come find the disagreement too and need not wait for a
-// timeout.
+// The ranks of a group may meet in one store many times under one name, and sometimes not all of them arrive. So rank
+// 0 gives each attempt a number that was never used before, its generation: it increments "generations" and publishes
+// the number at "open" until all ranks have arrived or its time is over. The others wait for an open generation and
+// enter it, once each: "joined/RANK" holds the last one, so that no rank returns to one that failed. "entered/RANK"
+// is incremented there, so that a second process of one rank that arrives at the same time is refused. When ranks
+// disagree, rank 0 leaves its generation open: ranks that arrive later then find the disagreement too and need not
+// wait for a timeout.
 //
-// Within a generation a step is one key for each rank, which each sets for itself and reads of all others; the last one to
+// Within a generation a step is one key for each rank. Each rank sets its own and reads all others; the last rank to
 // have read removes them.
 #include "comm/exchange.hpp"
 
@@ -21,7 +21,7 @@
 namespace accord::comm {
 namespace {
 
-/// Between two looks at a generation that this rank has been in before; there is one only after a failure.
+/// Pause between two looks at a generation that this rank has been in before. Happens only after a failure.
 constexpr auto kExchangePause = std::chrono::milliseconds(10);
 
 std::string key_in_group(std::string_view group, std::string_view what) {
@@ -48,7 +48,7 @@ class StoreExchange {
           store_->get(key_of(r), missing.empty() ? deadline_.remaining() : Duration::zero());
       if (theirs.ok()) {
         if (Status taken = take(r, *theirs); !taken.ok()) {
-          (void)store_->add(key_of(size_), 1);  // it has read what it wanted
+          (void)store_->add(key_of(size_), 1);  // this rank has read all that it needs
           return taken;
         }
       } else if (theirs.status().code() == StatusCode::kTimeout) {
@@ -73,7 +73,7 @@ class StoreExchange {
   std::string entered(Rank rank) const { return key(fmt::format("{}/entered/{}", generation_, rank)); }
   std::string where() const { return fmt::format("creating group \"{}\" in {}", name_, store_->describe()); }
 
-  /// A failure of the store, with what it was asked for.
+  /// Adds context to a failure of the store.
   Status here(const Status& status) const { return status.ok() ? status : status.with_context(where()); }
 
   Status did_not_come(std::vector<Rank> missing) const {
@@ -81,8 +81,8 @@ class StoreExchange {
                   fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
   }
 
-  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected. `before`: the last
-  /// generation that a process of this rank went into.
+  /// Rank 0 is late also if it hosts a store that does not let it go until all ranks have connected. `before`: the
+  /// last generation that a process of this rank entered.
   Status was_not_opened(std::int64_t before) const {
     const Result<std::int64_t> generations = store_->add(key("generations"), 0);
     const std::string who = before > 0 ? fmt::format("a process came as rank {} before", rank_)

@@ -1,5 +1,5 @@
 #pragma once
-// How ranks that know only their number tell each other what the others need to know.
+// Lets ranks that know only their number tell each other what the others need to know.
 
 #include <functional>
 #include <memory>
@@ -13,32 +13,34 @@
 
 namespace accord::comm {
 
-/// Looks at the text of one rank.
+/// Receives the text of one rank.
 using Take = std::function<Status(Rank from, const std::string& text)>;
 
-/// Bytes that a text may have.
+/// Largest size of a text, in bytes.
 inline constexpr std::size_t kMostText = 2560;
 
-/// Gives every rank the texts of all ranks: `take` gets them in rank order, each as soon as it is there, and its first failure
-/// ends the exchange. Called by all of them in the same order. `step` names it in errors.
+/// Gives every rank the texts of all ranks. `take` gets them in rank order, each as soon as it is available, and its
+/// first failure ends the exchange. All ranks call it in the same order. `step` names the exchange in errors.
 using Exchange = std::function<Status(std::string_view step, const std::string& mine, const Take& take)>;
 
-/// Of a group: what is beyond is a slip, and would take its time and memory before anyone could say so.
+/// Largest number of ranks of a group. A larger number is a mistake, and would use time and memory before it could be
+/// reported.
 inline constexpr int kMostRanks = 1 << 20;
 
-/// One rank's wish to be in a group.
+/// One rank's request to be in a group.
 struct JoinRequest {
   Rank rank = 0;
   int size = 1;
   GroupOptions options;
-  Deadline deadline = Deadline::never();  ///< for the whole way, from the first exchange to the last connection
+  Deadline deadline = Deadline::never();  ///< for everything, from the first exchange to the last connection
 };
 
-/// An Exchange through `store` under the name of the group. Removes what it set once all have read it. kTimeout names the
-/// ranks that did not come. After a failure the same ranks may try again, in any order.
+/// Returns an Exchange through `store` under the name of the group. It removes its keys once all ranks have read
+/// them. kTimeout names the ranks that did not arrive. After a failure the same ranks may try again, in any order.
 Exchange store_exchange(std::shared_ptr<Store> store, const JoinRequest& request);
 
-/// Of rank 0, after a first step that it ended itself: waits, until the request's deadline, for the other ranks to read why.
+/// For rank 0 after a first step that it ended itself: waits, until the request's deadline, for the other ranks to
+/// read the reason.
 void await_readers(Store& store, const JoinRequest& request, std::string_view step);
 
 }  // namespace accord::comm

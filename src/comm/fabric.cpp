@@ -14,7 +14,7 @@ transport::PlaceView view(const topology::Place& place) {
   return {.host = place.host, .process = place.process, .process_space = place.process_space};
 }
 
-/// The first of `ranks` that it does not reach from the first one of them.
+/// The first of `ranks` that the transport does not reach from `ranks[0]`.
 std::optional<Rank> unreached(const transport::Transport& transport, const topology::Topology& topology,
                               const std::vector<Rank>& ranks) {
   for (const Rank rank : ranks)
@@ -31,7 +31,8 @@ Fabric alone(transport::Transport* transport) {
   return {{transport, [](auto*) {}}, transport->maps()};
 }
 
-/// Several hosts: one transport inside them, where one has several ranks, and the first one that connects all between them.
+/// For several hosts: one transport inside them, if one of them has several ranks, and the first one that connects
+/// all ranks between them.
 std::optional<Fabric> mixed(const topology::Topology& topology) {
   const auto first = [&](auto fits) -> transport::Transport* {
     for (transport::Transport* candidate : transport::transports())

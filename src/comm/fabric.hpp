@@ -1,5 +1,5 @@
 #pragma once
-// Which transport connects the ranks of a group.
+// Chooses the transport that connects the ranks of a group.
 
 #include <memory>
 #include <string>
@@ -16,7 +16,8 @@ struct Fabric {
   bool maps = true;  ///< false: no two ranks share memory
 };
 
-/// Pure and equal on all ranks: the first transport that connects every pair, but two of them where hosts have several ranks.
+/// Chooses the first transport that connects every pair of ranks, or one inside hosts and one between them if hosts
+/// have several ranks. Pure, with the same result on all ranks.
 Result<Fabric> choose_transport(const topology::Topology& topology, const GroupOptions& options);
 
 /// `creating group "tp"`.

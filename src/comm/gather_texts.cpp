@@ -1,4 +1,4 @@
-// Each text ends with a zero, in a part of equal size for each rank.
+// Each text ends with a zero; each rank has a part of equal size.
 #include "comm/gather_texts.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace accord::comm {
 Result<std::vector<std::string>> gather_texts(Group& group, const std::string& mine, Duration timeout) {
   constexpr std::size_t kBytes = kMostText + 1;
   std::string text = mine;
-  text.resize(kBytes);  // with zeros behind it
+  text.resize(kBytes);  // pads with zeros
   text.back() = '\0';
   std::vector<char> all(kBytes * static_cast<std::size_t>(group.size()));
   ACCORD_RETURN_IF_ERROR(group.run(

@@ -1,5 +1,5 @@
 #pragma once
-// What all ranks of a group say, by a collective of it.
+// Collects a text from every rank of a group with one of its collectives.
 
 #include <string>
 #include <vector>
@@ -10,10 +10,11 @@
 
 namespace accord::comm {
 
-/// The texts of all ranks, each without zeros and of at most kMostText bytes. A collective of `group`.
+/// Returns the texts of all ranks, each without zeros and of at most kMostText bytes. A collective of `group`.
 Result<std::vector<std::string>> gather_texts(Group& group, const std::string& mine, Duration timeout);
 
-/// Ok if all ranks are; else the error of this rank, or as kUnsupported that of the first one that has one. A collective of `group`.
+/// Returns ok if all ranks are ok. Otherwise returns this rank's error, or if it has none that of the first rank with
+/// one, as kUnsupported. A collective of `group`.
 Status all_ok(Group& group, const Status& mine, Deadline deadline);
 
 }  // namespace accord::comm

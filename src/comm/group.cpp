@@ -1,6 +1,7 @@
-// Failure spreads by two ways: every rank sees a dead peer by itself (progress.hpp), and whoever fails writes a notice into each
-// peer's window and rings its alarm word, which every call and every slow wait looks at. Who learns of a failure by a notice passes it
-// on, and does so before its caller hears of it: peers that read its buffers must know by then that they may have changed.
+// Failures spread in two ways. Every rank sees a dead peer by itself (progress.hpp), and a rank that fails writes a
+// notice into each peer's window and rings its alarm word, which every call and every slow wait checks. A rank that
+// learns of a failure from a notice passes it on before its own call returns: peers that read its buffers must know
+// by then that the buffers may have changed.
 #include "comm/group.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ namespace {
 using exec::Domain;
 using exec::WindowLayout;
 
-/// What a failed rank leaves in its peers' windows; `source` is stored last.
+/// Left by a failed rank in its peers' windows; `source` is stored last.
 struct Notice {
   enum Source : std::uint64_t { kNone, kOwn, kPassedOn };
   std::uint64_t source = kNone;
@@ -41,7 +42,7 @@ struct Notice {
 };
 static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
 
-constexpr std::int32_t kAsideTag = -1;  // users' are not negative
+constexpr std::int32_t kAsideTag = -1;  // users' tags are not negative
 
 exec::RequestRecord aside(std::size_t bytes) {
   return {.collective = Collective::kSendRecv, .dtype = DType::kUInt8, .root = kAsideTag, .count = bytes};
@@ -77,11 +78,11 @@ Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions
                           flight::Recorder::create(identity, options.hints.recorder_size));
   std::shared_ptr<Group> group(new Group(std::move(membership), std::move(options), std::move(recorder)));
   ACCORD_RETURN_IF_ERROR(progress->watch(group));
-  // A group of its own, so that the last one of them closes the group on the thread that lets it go: the progress thread
-  // may hold the group itself for a moment longer, and a process that ends then would seem to have died.
+  // A separate reference count, so that the last handle closes the group on the thread that releases it: the progress
+  // thread may hold the group itself for a moment longer, and a process that ends then would seem to have died.
   std::shared_ptr<Group> handle(group.get(), [own = group](Group*) mutable {
     own->close();
-    own.reset();  // not left to the end of this function object, which handle_ puts off
+    own.reset();  // not at the destruction of this function object, which handle_ delays
   });
   group->handle_ = handle;
   return handle;
@@ -235,7 +236,7 @@ Status Group::examine_alarm(std::string_view context) {
     first = first_failure_;
   }
   dump_.wait();
-  // A call like the one that failed would tell twice what and where that was.
+  // For a call like the one that failed, the context would appear twice.
   return first.message().find(context) == std::string::npos ? first.with_context(context) : first;
 }
 
@@ -290,7 +291,7 @@ void Group::tell_peers(const Status& failure, std::uint64_t source) {
   for (const auto& link : members_.links) {
     if (link == nullptr || link->peer_state() != transport::PeerState::kAlive) continue;
     const std::size_t offset = WindowLayout::notice(rank());
-    // A peer that can no longer be reached learns of the failure by this rank's leaving.
+    // A peer that cannot be reached learns of the failure when this rank leaves.
     if (!link->put(body, offset + sizeof notice.source).ok() || !link->signal(offset, source).ok()) continue;
     (void)link->signal(WindowLayout::alarm(), 1);
   }
@@ -341,7 +342,7 @@ void Group::note_gone(Rank rank) {
 }
 
 void Group::abort(std::string_view reason) {
-  if (is_inherited()) return;  // the peers would take it for the parent's
+  if (is_inherited()) return;  // the peers would attribute it to the parent
   (void)fail(Status(StatusCode::kAborted,
                     fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
@@ -361,7 +362,7 @@ Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
 }
 
 void Group::close() {
-  if (is_inherited()) return;  // the parent goes on; its threads and locks are not here
+  if (is_inherited()) return;  // the parent continues; its threads and locks do not exist here
   if (state() == CommunicatorState::kReady) device_channel_->settle();
   {
     const std::lock_guard lock(mutex_);
@@ -372,13 +373,13 @@ void Group::close() {
     recorder_->set_state(CommunicatorState::kClosed);
   }
   Turns::settle();
-  // Operations under way end by themselves now, and one that begins sees the state before it touches the window; then nobody
-  // here does, and peers may be told.
+  // Running operations end by themselves now, and an operation that begins sees the state before it touches the
+  // window. After that this rank does not use the window, and peers may be notified.
   const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };
   while (busy(group_channel_) || std::any_of(pair_channels_.begin(), pair_channels_.end(), busy))
     std::this_thread::yield();
   device_channel_->close();
-  const std::lock_guard last(windows_in_use_);  // who shrinks or splits it sees the state, too
+  const std::lock_guard last(windows_in_use_);  // shrink, split and grow see the state, too
   ProgressThread::instance().forget(*this);
   members_.endpoint.reset();
 }

@@ -1,4 +1,5 @@
-// Each option is the caller's, else its parent's, else the environment's; a table of plans adds to the one before it.
+// Each option is the caller's, else its parent's, else the environment's. A selection table is appended to the one
+// before it.
 #include "comm/group_options.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// CommunicatorOptions with nothing left open.
+// CommunicatorOptions with every option resolved.
 
 #include <string>
 
@@ -11,21 +11,21 @@ namespace accord::comm {
 
 struct GroupOptions {
   std::string name = {};
-  Duration timeout = {};  ///< of calls that bring none of their own
+  Duration timeout = {};  ///< for calls without one of their own
   std::string transport = "auto";
   std::string select = {};
   GroupHints hints = {};
 };
 
-/// ", max_ctas=8" of those hints of calls on GPUs that are given and have to be equal on all ranks.
+/// For example ", max_ctas=8": the hints for calls on GPUs that were given and must be equal on all ranks.
 std::string device_terms(const GroupHints& hints);
 
-/// Fills from the environment what the caller left open, and reads the tuner's table where one is named.
+/// Takes options that the caller left out from the environment, and reads the tuner's table if one is named.
 Result<GroupOptions> resolve(CommunicatorOptions options);
 
-/// What a group that is made from one with the options `parent` has: the name, what is given, and the parent's for the rest.
-/// Rules of `select` come after the parent's, hints are one by one the given or the parent's. Fails as read_select() does
-/// (select_text.hpp) and parse_hints().
+/// Returns the options of a group that is created from one with the options `parent`: the name, the options that were
+/// given, and the parent's for the rest. Rules of `select` are appended to the parent's; each hint is the given one
+/// or else the parent's. Fails as read_select() (select_text.hpp) and parse_hints() do.
 Result<GroupOptions> inherit(const GroupOptions& parent, CommunicatorOptions given);
 
 }  // namespace accord::comm

@@ -1,10 +1,12 @@
-// Rank 0 numbers the growth in the store, writes down how many ranks there are and how many more may come, and tells the other
-// members the number, who compare what they want (listed_exchange.hpp). Joiners read the same, and each takes
-// a ticket, which is its rank. Then all of them meet as the ranks of a new group do (bootstrap.hpp), under a prefix of this growth's
-// number, so that whoever still has a ticket of one that failed meets nobody. The growth is shown until its members have
-// come or given up. While members wait in the store they watch each other, so that a death among them, or one that gives up, ends the
-// wait; who gives up writes that down for the joiners, who look for it while they wait. They watch the joiners' processes as well
-// (joiners.hpp).
+// Rank 0 gives the growth a number in the store, records there how many ranks exist and how many more may come, and
+// sends the number to the other members, which compare their requests (listed_exchange.hpp). Joiners read the same
+// record, and each takes a ticket, which determines its rank. Then all of them meet like the ranks of a new group
+// (bootstrap.hpp), under a prefix with the number of this growth, so that a rank with a ticket of a failed growth
+// meets nobody. The growth is visible until its members have met or given up.
+//
+// While members wait in the store they watch each other, so that the wait ends if one of them dies or gives up. A
+// member that gives up records that for the joiners, which check for it while they wait. The members watch the
+// joiners' processes as well (joiners.hpp).
 #include "comm/grow.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +27,7 @@ namespace {
 constexpr Duration kStoreWait = std::chrono::milliseconds(100);
 constexpr auto kGrowPause = std::chrono::milliseconds(10);
 
-/// A store whose waits end when `look` gives a failure.
+/// A store whose waits end when `look` returns a failure.
 class WatchedStore final : public Store {
  public:
   WatchedStore(std::shared_ptr<Store> store, std::function<Status()> look)
@@ -58,14 +60,14 @@ std::string abandoned_key(const std::string& name, std::int64_t number) {
   return prefix_of(name, number) + "/abandoned";
 }
 
-/// Rank 0: opens a growth; its number.
+/// Called by rank 0: opens a growth and returns its number.
 Result<std::int64_t> show(Store& store, const std::string& name, int size, int added) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, store.add(fmt::format("accord/{}/growths", name), 1));
   ACCORD_RETURN_IF_ERROR(store.set(growing_key(name), fmt::format("{} {} {}", number, size, added)));
   return number;
 }
 
-/// Rank 0 tells the members `number`, of this growth.
+/// Rank 0 sends the members `number`, that of this growth.
 Status agree(const std::string& where, ListedExchange& exchange, std::int64_t& number) {
   return exchange(std::to_string(number), [&](Rank from, const std::string& text) -> Status {
     if (from != 0) return {};
@@ -83,7 +85,7 @@ Result<std::shared_ptr<Group>> meet(std::shared_ptr<Store> store, std::int64_t n
   return join(request, store_exchange(store_of(std::move(store), request.options.name, number), request));
 }
 
-/// A store whose waits end when the members have abandoned the growth.
+/// A store whose waits end once the members have abandoned the growth.
 std::shared_ptr<Store> watched_by_joiner(const std::shared_ptr<Store>& store, const std::string& name,
                                          std::int64_t number, const std::string& where) {
   return std::make_shared<WatchedStore>(store, [store, key = abandoned_key(name, number), where]() -> Status {
@@ -93,7 +95,7 @@ std::shared_ptr<Store> watched_by_joiner(const std::shared_ptr<Store>& store, co
   });
 }
 
-/// What show() wrote down.
+/// The record that show() wrote.
 struct Growth {
   std::int64_t number = 0;
   int size = 0;
@@ -113,7 +115,7 @@ Result<Growth> read_growth(const std::string& text, const std::string& key) {
   return Growth{.number = numbers[0], .size = static_cast<int>(numbers[1]), .added = static_cast<int>(numbers[2])};
 }
 
-/// What is wrong with growing by itself, whatever the others want.
+/// Checks a growth by itself, independent of the other ranks.
 Status check_growth(const std::shared_ptr<Store>& store, int added, const std::string& where,
                     const Result<GroupOptions>& options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, fmt::format("{}: the store is null", where));
@@ -162,7 +164,7 @@ Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& 
       return joiners.look(where);
     };
     grown = meet(std::make_shared<WatchedStore>(store, look), number, request);
-    // A wait in the store that was ended so, because the time of another member was over, seems to be a timeout of its own.
+    // A wait in the store that ended because another member's time was over looks like a timeout of its own.
     if (const Status seen = exchange.look(); grown.status().code() == StatusCode::kTimeout && !seen.ok()) grown = seen;
   }
   exchange.end(grown.status());
@@ -182,7 +184,8 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
   const Status refused = options.ok() ? check({.options = *options}) : options.status();
   const Deadline deadline = Deadline::in(refused.ok() ? options->timeout : Duration::zero());
   const std::string key = growing_key(name);
-  const std::string table = process_table();  // takes long: from its ticket on this rank is to be seen at once
+  // Called early because it is slow: once this rank has a ticket it must be visible at once.
+  const std::string table = process_table();
   std::int64_t full = 0;
   while (true) {
     const Result<std::string> shown = store->get(key, deadline.remaining());

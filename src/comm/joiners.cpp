@@ -1,5 +1,6 @@
-// A joiner writes its process number into the store, and which table numbers it: that of a host, a network namespace and a process
-// namespace. Who waits for it and has the same table watches the process by a pidfd.
+// A joiner writes its process number into the store, together with the table that the number belongs to: that of a
+// host, a network namespace and a process namespace. A waiting rank with the same table watches the process through a
+// pidfd.
 #include "comm/joiners.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// The processes of ranks that are on their way into a group, for those that wait for them.
+// Watches the processes of ranks that are joining a group, for the ranks that wait for them.
 
 #include <memory>
 #include <string>
@@ -12,13 +12,14 @@
 
 namespace accord::comm {
 
-/// Where process numbers mean the same as here: equal for two processes that share them.
+/// Identifies the space in which process numbers are valid: equal for two processes that share it.
 std::string process_table();
 
-/// A joiner's word of its process, for as long as it is on its way.
+/// Publishes a joiner's process number for as long as it is joining.
 class ShownJoiner {
  public:
-  /// `prefix`: of the growth's keys. `table`: process_table(), which takes too long to be asked for between a ticket and this.
+  /// `prefix`: of the growth's keys. `table`: from process_table(), which is too slow to be called between taking the
+  /// ticket and this.
   ShownJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank, std::string_view table);
   ~ShownJoiner();
   ShownJoiner(const ShownJoiner&) = delete;
@@ -29,17 +30,18 @@ class ShownJoiner {
   const std::string key_;
 };
 
-/// The joiners as a rank sees them that waits for them: it watches the processes that share its table.
+/// The joiners, for a rank that waits for them. Watches the processes that share this rank's table.
 class JoinerWatch {
  public:
-  /// `added` ranks are to come, from `first` on.
+  /// `added` ranks are expected, starting with `first`.
   JoinerWatch(std::shared_ptr<Store> store, std::string prefix, Rank first, int added);
 
-  /// kPeerLost if one has died. Cost: one look into the store for each that came since, and one more.
+  /// kPeerLost if a joiner has died. Cost: one look into the store for each joiner that arrived since the last call,
+  /// and one more.
   Status look(std::string_view where);
 
  private:
-  /// False if the next one has not come. They come in the order of their ranks.
+  /// Returns false if the next joiner has not arrived. They are watched in the order of their ranks.
   bool watch_next();
 
   const std::shared_ptr<Store> store_;
@@ -47,7 +49,7 @@ class JoinerWatch {
   const Rank first_;
   const int added_;
   const std::string table_;
-  std::vector<transport::ProcessWatch> watches_;  ///< by order of coming
+  std::vector<transport::ProcessWatch> watches_;  ///< in the order of their ranks
 };
 
 }  // namespace accord::comm

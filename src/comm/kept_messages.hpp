@@ -1,5 +1,5 @@
 #pragma once
-// Messages that came before their receive.
+// Messages that arrived before their receive was called.
 
 #include <fmt/format.h>
 
@@ -16,14 +16,14 @@
 
 namespace accord::comm {
 
-/// One in memory of its own.
+/// A message in memory of its own.
 struct KeptMessage {
-  exec::RequestRecord record;  ///< what its sender said
+  exec::RequestRecord record;  ///< as its sender described it
   std::unique_ptr<std::byte[]> memory = {};
-  std::uint64_t algorithm = 0;  ///< the recorder's number of it
+  std::uint64_t algorithm = 0;  ///< its number in the recorder
 };
 
-/// Those of one pair of ranks and direction: by tag, and in the order in which they came.
+/// The kept messages of one pair of ranks and direction: by tag, in the order in which they arrived.
 class KeptMessages {
  public:
   bool empty() const { return by_tag_.empty(); }
@@ -33,7 +33,7 @@ class KeptMessages {
     return found == by_tag_.end() ? 0 : found->second.size();
   }
   void keep(KeptMessage message) { by_tag_[message.record.root].push_back(std::move(message)); }
-  /// The first of that tag.
+  /// Removes and returns the first message of that tag.
   std::optional<KeptMessage> take(Rank tag) {
     const auto found = by_tag_.find(tag);
     if (found == by_tag_.end()) return std::nullopt;
@@ -42,7 +42,7 @@ class KeptMessages {
     if (found->second.empty()) by_tag_.erase(found);
     return message;
   }
-  /// "3, 7, 12, ...": the tags that there are, the lowest ones.
+  /// "3, 7, 12, ...": the lowest tags of kept messages.
   std::string tags_text() const {
     constexpr std::size_t kMost = 8;
     std::string text;

@@ -1,7 +1,8 @@
-// The members cannot use the parent's operations, whose order the other ranks would have to follow. Each announces to each that it
-// has come, with a hash of its list and what the others need to know; who has heard all goes on. Announcements go by the call and the
-// name of the new group, so several can be in the making at once. Who fails says why, and the others end at once with that reason;
-// they may try again.
+// The members cannot use the parent's operations, whose order the other ranks would have to follow. Each member
+// announces to each other one that it has arrived, with a hash of its list and what the others need to know. A member
+// that has heard from all continues. Announcements are identified by the call and the name of the new group, so
+// several groups can be created at the same time. A member that fails announces why, and the others end at once with
+// that reason; they may try again.
 #include "comm/listed_exchange.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ using transport::PeerState;
 constexpr int kMostListText = 256;
 constexpr int kMostTermsText = 512;
 
-/// What this rank has to say of it.
+/// This rank's announcement of the group.
 Announcement announcement_of(Group& parent, const Making& making) {
   const std::string topic = fmt::format("{} {}", making.call, making.name);
   const std::string list = fmt::format("{} {}", making.members, making.terms);
@@ -78,7 +79,7 @@ Status ListedExchange::look() {
   if (!parent_.healthy()) return parent_.examine_alarm(where());
   for (std::size_t i = 0; i < heard_.size(); ++i) {
     if (!heard_[i]) continue;
-    // What a rank tries after it gave up is another matter.
+    // A new attempt by a rank that gave up is a separate matter.
     const std::optional<Announcement> last = parent_.announcements().heard(making_.members[i], mine_.topic, began_);
     if (last && last->attempt == heard_[i]->attempt) ACCORD_RETURN_IF_ERROR(judge(making_.members[i], *last));
   }
@@ -105,19 +106,20 @@ Status ListedExchange::meet() {
   while (true) {
     if (!parent_.healthy()) return parent_.examine_alarm(where());
     std::vector<Rank> missing, gone;
-    // All are told before any is listened to: who fails for what it hears can tell why to those alone whom it has told.
+    // Posts to all before it listens to any: a rank that fails because of what it hears can give its reason only to
+    // those that it has posted to.
     for (std::size_t i = 0; i < members.size(); ++i)
       if (members[i] != me() && !told_[i]) told_[i] = parent_.announcements().post(members[i], mine_);
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (members[i] == me()) continue;
-      // In this order, as one that has left may have said why before.
+      // In this order, since a rank that has left may have announced why before.
       const bool left = parent_.peer_state(members[i]) == PeerState::kLeft;
       ACCORD_RETURN_IF_ERROR(listen_to(i));
       if (left && !heard_[i]) gone.push_back(members[i]);
       if (!told_[i] || !heard_[i]) missing.push_back(members[i]);
     }
     if (missing.empty()) return {};
-    // Looked at again, as one that aborts the group says so before it leaves.
+    // Checked again, since a rank that aborts the group reports that before it leaves.
     if (!gone.empty() && parent_.healthy())
       return Status(StatusCode::kPeerLost,
                     fmt::format("{}: {} closed group \"{}\" before", where(), ranks_text(gone), parent_.options().name),
@@ -154,7 +156,7 @@ Status ListedExchange::judge(Rank rank, const Announcement& theirs) {
     return reported_.with_context(where());
   }
   reported_ = theirs.reason;
-  // The rank that it found fault with may be this one.
+  // The rank at fault may be this one.
   const std::vector<Rank>& at_fault = reported_.ranks();
   const bool known = !at_fault.empty() && at_fault != std::vector{me()} && theirs.list == mine_.list;
   return Status(reported_.code(), fmt::format("{}: {}", where(), told), known ? at_fault : std::vector<Rank>{rank});

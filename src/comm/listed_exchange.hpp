@@ -1,5 +1,5 @@
 #pragma once
-// How some ranks of a group, without the others, tell each other what they need to make a group.
+// Lets some ranks of a group, without the others, tell each other what they need to create a group.
 
 #include <cstdint>
 #include <optional>
@@ -14,17 +14,17 @@
 
 namespace accord::comm {
 
-/// A group that some ranks of another make.
+/// A group that some ranks of another group create.
 struct Making {
-  std::string_view call;      ///< by which they do: "split_ranks"; calls that differ never meet
+  std::string_view call;      ///< name of the call: "split_ranks"; different calls never meet
   std::string name;           ///< of the new group
-  std::vector<Rank> members;  ///< the ranks of the old one that call it, in an order that is equal on all of them
-  std::string terms = {};     ///< what else has to be equal on all of them, in words
+  std::vector<Rank> members;  ///< ranks of the old group that call it, in an order that is equal on all of them
+  std::string terms = {};     ///< everything else that must be equal on all of them, as text
   Deadline deadline = Deadline::never();
 };
 
-/// One step between the members alone, beside the operations of `parent`, which stays as it is. All ranks in errors are those of
-/// `parent`. REQUIRES: `parent` is kept open while it lives.
+/// One step between the members alone, separate from the operations of `parent`, which is left as it is. All ranks in
+/// errors are those of `parent`. REQUIRES: `parent` is kept open while this object lives.
 class ListedExchange {
  public:
   ListedExchange(Group& parent, Making making);
@@ -32,39 +32,41 @@ class ListedExchange {
   ListedExchange(const ListedExchange&) = delete;
   ListedExchange& operator=(const ListedExchange&) = delete;
 
-  /// First: kWrongState if another thread of this rank is at the same group.
+  /// Must be called first. kWrongState if another thread of this rank is creating the same group.
   Status begin() const;
-  /// Tells all members `mine`, at most kMostText bytes; `take` gets the texts of all, with their places in the list. Once.
+  /// Sends `mine`, at most kMostText bytes, to all members. `take` gets the texts of all, with their positions in the
+  /// list. Called once.
   Status operator()(const std::string& mine, const Take& take);
-  /// After it: ok unless the parent has failed, or a member has given up since.
+  /// For the time after that: ok unless the parent has failed, or a member has given up since.
   Status look();
-  /// All has been said: `failure` is why the group could not be made, if it could not. Those who wait for this rank are told.
+  /// Ends the exchange. `failure` is why the group could not be created, or ok. Notifies the members that wait for
+  /// this rank.
   void end(const Status& failure);
 
  private:
   Rank me() const { return parent_.rank(); }
   std::string where() const;
-  /// Its list and terms, as others are told.
+  /// Its list and terms, as shown to others.
   std::string wish() const;
-  /// Until all members have been told and heard.
+  /// Returns once this rank has posted to and heard from all members.
   Status meet();
   Status listen_to(std::size_t i);
-  /// What the last word of `rank` means for this one.
+  /// Interprets the last announcement of `rank` for this rank.
   Status judge(Rank rank, const Announcement& theirs);
   void give_up(Rank to, const Status& reason);
 
   Group& parent_;
   Making making_;
   Announcement mine_;
-  bool alone_;  ///< no other thread of this rank is at it
+  bool alone_;  ///< no other thread of this rank is creating it
   std::uint64_t began_;
   std::vector<std::optional<Announcement>> heard_;  ///< by member
   std::vector<bool> told_;                          ///< by member
-  Status reported_;                                 ///< what another member gave up for
+  Status reported_;                                 ///< the reason for which another member gave up
 };
 
-/// Tells the other members, now or when they come, that this rank does not take part, and why. Ranks that there are not, or that are
-/// named twice, may be among them.
+/// Notifies the other members, at once or when they arrive, that this rank does not take part, and why. The members
+/// may include ranks that do not exist or are listed twice.
 void refuse(Group& parent, const Making& making, const Status& why);
 
 }  // namespace accord::comm

@@ -1,5 +1,5 @@
 #pragma once
-// Who a group is, and how its ranks reach each other.
+// The members of a group, and how its ranks reach each other.
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace accord::comm {
 
-/// What a group is made of, once its ranks are connected (bootstrap.hpp).
+/// Everything that a group consists of, once its ranks are connected (bootstrap.hpp).
 struct Membership {
   std::uint64_t id = 0;  ///< equal on all ranks, different from that of every other group
   Rank rank = 0;

@@ -1,5 +1,5 @@
-// The word of a round tells all calls up to it, so the last round that both ranks have begun shows whether they differ. From
-// there it goes back, as far as there are records, to the first round that differs.
+// The word of a round covers all calls up to it, so the last round that both ranks have begun shows whether they
+// differ. From there the search goes back, as far as there are records, to the first round that differs.
 #include "comm/mismatch.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   if (with_my_parts == mine)
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} gave other counts of the parts than rank {}", where, it, me), {it});
-  // Of a message it is the receiver who finds out.
+  // For a message the receiver finds the difference.
   const bool message = mine.collective == Collective::kSendRecv;
   return Status(StatusCode::kMismatch,
                 fmt::format("{}: rank {} called {}, rank {} called {}", where, it,

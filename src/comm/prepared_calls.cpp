@@ -1,5 +1,6 @@
-// A caller that runs several drives the channels that it finds idle, all of them in turns, so that no message waits for the one
-// before it in the list; what has other works in front is driven by whoever drives those.
+// A caller that runs several operations drives the channels that it finds idle, all of them in turns, so that no
+// message waits for the one before it in the list. A channel with earlier works is driven by the thread that drives
+// those.
 #include "comm/prepared_calls.hpp"
 
 #include <fmt/format.h>

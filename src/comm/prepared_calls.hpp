@@ -1,5 +1,5 @@
 #pragma once
-// Operations that were checked, on the channels that run them.
+// Operations that have been checked, with the channels that run them.
 
 #include <memory>
 #include <optional>
@@ -12,16 +12,16 @@
 
 namespace accord::comm {
 
-/// Immutable once made. Thread-safe.
+/// Immutable once created. Thread-safe.
 class PreparedCalls {
  public:
-  /// kInvalidArgument of the first call that is wrong; if there are several it says which.
+  /// Fails with kInvalidArgument for the first invalid call, and says which one if there are several.
   static Result<PreparedCalls> make(std::shared_ptr<Group> group, std::span<const Call> calls,
                                     const CallOptions& options);
 
-  /// Runs all to their end; the status is that of the first in the list that failed.
+  /// Runs all of them to their end. The status is that of the first in the list that failed.
   Status run() const;
-  /// Starts them; the work ends when all have.
+  /// Starts all of them. The work ends when all have.
   std::shared_ptr<PendingWork> start() const;
 
  private:
@@ -33,7 +33,7 @@ class PreparedCalls {
   /// Queues each on its channel, in order.
   std::vector<Channel::Queued> enqueue() const;
 
-  std::shared_ptr<Group> group_;  ///< a handle: the channels are its
+  std::shared_ptr<Group> group_;  ///< a handle; the group owns the channels
   std::vector<Entry> entries_;
   std::optional<OwnedCalls> on_device_;  ///< all of them; then there are no entries
 };

@@ -1,6 +1,7 @@
-// While works are pending the thread polls their cursors round robin, pacing itself with a Waiter, and looks at the peers'
-// descriptors now and then, of which several groups may share one; otherwise it sleeps in epoll. Groups are held weakly by the watch list, and strongly
-// only while a channel of theirs has works, so a group may die on any thread, this one included.
+// While works are pending the thread polls their cursors round-robin, paced by a Waiter, and looks now and then at
+// the peers' descriptors, which several groups may share. Otherwise it sleeps in epoll. The watch list refers to
+// groups weakly; the thread holds a group strongly only while one of its channels has works, so a group may be
+// destroyed on any thread, including this one.
 #include "comm/progress.hpp"
 
 #include <fmt/format.h>
@@ -24,9 +25,9 @@
 namespace accord::comm {
 namespace {
 
-constexpr int kWakeupKey = -1;  // no descriptor
+constexpr int kWakeupKey = -1;  // not a descriptor
 constexpr int kPollsBetweenLooks = 1024;
-/// While others drive all channels it looks this often, should they leave one without a word.
+/// Interval of looks while other threads drive all channels, in case one of them stops without notice.
 constexpr int kAttendedMilliseconds = 5;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
@@ -50,7 +51,7 @@ Result<ProgressThread*> ProgressThread::start() {
   return thread.release();  // never deleted: it must outlive every static that holds a communicator
 }
 
-// The child has none of the parent's threads; what the parent's thread held stays as it is, unused.
+// The child has none of the parent's threads. Everything that the parent's thread held stays as it is, unused.
 void ProgressThread::after_fork_in_child() {
   the_thread.store(nullptr);
   forks_.fetch_add(1);
@@ -103,7 +104,7 @@ void ProgressThread::look_again() {
 
 Status ProgressThread::watch(const std::shared_ptr<Group>& group) {
   const std::lock_guard lock(mutex_);
-  if (watched_.empty() && asleep_) wake();  // it looks for ends from now on
+  if (watched_.empty() && asleep_) wake();  // from now on it checks for ended processes
   for (const auto& link : group->links()) {
     if (link == nullptr || link->liveness_fd() < 0) continue;
     std::vector<Watcher>& watchers = watched_[link->liveness_fd()];
@@ -157,7 +158,7 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
 }
 
 void ProgressThread::tell_of_news(int fd) {
-  // Let go of without the lock: the last handle of a group closes it, and it is forgotten here.
+  // Released without the lock: the last handle of a group closes it, and closing calls forget().
   std::vector<std::pair<std::shared_ptr<Group>, Rank>> concerned;
   {
     const std::lock_guard lock(mutex_);
@@ -174,7 +175,8 @@ void ProgressThread::tell_of_news(int fd) {
   for (const auto& [group, peer] : concerned) group->on_peer_news(peer);
 }
 
-// As patient as the least patient of their groups; and where it has no core to itself the caller's own threads go first.
+// As patient as the least patient of the groups. Where the thread has no core to itself, the callers' threads go
+// first.
 WaitPolicy ProgressThread::policy_of(const std::vector<Active>& active) {
   WaitPolicy policy = WaitPolicy::kSpin;
   for (const Active& entry : active) policy = std::max(policy, entry.group->wait_policy_of_progress());
@@ -190,7 +192,7 @@ void ProgressThread::loop() {
   std::vector<Active> active;
   Waiter waiter(WaitPolicy::kSpin);
   int polls = 0;
-  bool attended = false;  // others drive all that there is
+  bool attended = false;  // other threads drive all channels
   while (true) {
     bool arrivals = false, watches = false;
     {

@@ -1,5 +1,5 @@
 #pragma once
-// The process's progress thread: it drives started works and hears of peers that die.
+// The process's progress thread: it drives started works and notices peers that die.
 
 #include <atomic>
 #include <map>
@@ -13,20 +13,20 @@
 
 namespace accord::comm {
 
-/// Lives as long as the process; asleep while nothing is pending and no peer has news, but for a look four times a
-/// second for peers that have ended. A forked child begins without one and makes its own.
+/// Lives as long as the process. Sleeps while nothing is pending and no peer has news, except to check four times a
+/// second for peers that have ended. A forked child starts without one and creates its own.
 class ProgressThread {
  public:
-  /// Made on first use; a call after one that failed tries again.
+  /// Creates the thread on first use. A call after one that failed tries again.
   static Result<ProgressThread*> start();
-  /// REQUIRES: start() gave one in this process, as for every group that was made here.
+  /// REQUIRES: start() has succeeded in this process, as it has for every group that was created here.
   static ProgressThread& instance();
-  /// How often this process has been forked off since the first group; a group of an older generation is the parent's.
+  /// Counts the forks of this process since the first group. A group of an older generation belongs to the parent.
   static int fork_generation() { return forks_.load(std::memory_order_relaxed); }
 
-  /// Hands over a channel whose queue is not empty; `handover`: the number that Channel::drive() is given.
+  /// Hands over a channel with a non-empty queue. `handover`: the number for Channel::drive().
   void activate(std::shared_ptr<Group> group, Channel& channel, std::uint64_t handover);
-  /// A channel that another thread drove is left to this one.
+  /// Wakes the thread after another one has stopped driving a channel.
   void look_again();
   /// Watches the liveness of `group`'s peers until forget().
   Status watch(const std::shared_ptr<Group>& group);
@@ -49,13 +49,13 @@ class ProgressThread {
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
   void look_at_peers(int timeout_milliseconds);
-  /// Tells the groups that watch liveness descriptor `fd`.
+  /// Notifies the groups that watch liveness descriptor `fd`.
   void tell_of_news(int fd);
-  /// look_at_peers() of a thread that has told that it is asleep.
+  /// look_at_peers(), after asleep_ has been set.
   void sleep(int timeout_milliseconds);
   static WaitPolicy policy_of(const std::vector<Active>& active);
   void wake();
-  /// Ends the watch of those watchers of `fd`. REQUIRES: mutex_ is held.
+  /// Ends the watch for these watchers of `fd`. REQUIRES: mutex_ is held.
   template <typename Which>
   void drop(int fd, Which which);
 

@@ -1,5 +1,6 @@
-// Looks at the channels from all ranks in turns, and takes in what comes with other tags on the way. It holds a channel only while it
-// looks at it, so receives from one rank go on beside it; and it is counted as a receive only once it has found its message.
+// Polls the channels from all ranks in turns, and takes in messages with other tags on the way. It owns a channel
+// only while it looks at it, so receives from one rank continue meanwhile. It counts as a receive only once it has
+// found its message.
 #include "comm/receive_any.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ class AnySource {
     bool long_wait = false;
     while (true) {
       if (!group_.healthy()) return group_.examine_alarm(where());
-      const bool all_left = long_wait && have_all_left();  // asked before the last look at what they have sent
+      const bool all_left = long_wait && have_all_left();  // read before the last look at their messages
       if (const std::optional<Result<Rank>> received = look_at_all()) return *received;
       if (all_left && nothing_more_)
         return fail(StatusCode::kPeerLost, "closed the communicator, and nobody is left to send one");
@@ -68,9 +69,9 @@ class AnySource {
 
   Group& group_;
   const std::vector<Rank> sources_;
-  const std::vector<Channel*> channels_;  ///< by place in sources_
+  const std::vector<Channel*> channels_;  ///< by index in sources_
   Operation operation_;
-  bool nothing_more_ = false;  ///< at the last look none of them had sent what has not been taken in
+  bool nothing_more_ = false;  ///< at the last look every message that they had sent was taken in
 };
 
 }  // namespace

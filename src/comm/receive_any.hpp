@@ -1,5 +1,5 @@
 #pragma once
-// Receiving from whichever rank sends.
+// Receives from any rank that sends.
 
 #include "accord/buffer.hpp"
 #include "accord/call_options.hpp"
@@ -7,7 +7,7 @@
 
 namespace accord::comm {
 
-/// As Communicator::recv_any() says.
+/// Implements Communicator::recv_any().
 Result<Rank> receive_any(Group& group, Buffer buffer, std::int32_t tag, const CallOptions& options);
 
 }  // namespace accord::comm

@@ -1,5 +1,5 @@
-// A table that was tuned on another processor would be used without anybody noticing, so it is refused; how many cores and ranks it was
-// measured with is said by its rules' conditions.
+// A table that was tuned on another processor is refused, since its use would go unnoticed. The numbers of cores and
+// ranks that it was measured with are conditions of its rules.
 #include "comm/select_text.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// The text of a selection table as a user gives it, which may name the tuner's file.
+// Reads the text of a selection table as a user gives it, which may name a file of the tuner.
 
 #include <string>
 #include <string_view>
@@ -8,15 +8,16 @@
 
 namespace accord::comm {
 
-/// A table with nothing left to read.
+/// A table with the contents of its file.
 struct SelectText {
   std::string table;           ///< in the grammar of plan/selector.hpp
-  std::string file = {};       ///< that it begins with; empty if none was named
-  std::size_t file_bytes = 0;  ///< of `table` that come from it
+  std::string file = {};       ///< the file that it begins with; empty if none was named
+  std::size_t file_bytes = 0;  ///< bytes of `table` that come from the file
 };
 
-/// "RULES" is that table; "@FILE" or "@FILE;RULES" that of a file of `accord tune`, and then the rules. kNotFound, kCorrupt, kInvalidArgument
-/// name the file, and the line in it: it is absent, no such file, cut off, or was measured on another processor.
+/// "RULES" is that table; "@FILE" or "@FILE;RULES" is the table in a file of `accord tune`, followed by the rules.
+/// kNotFound, kCorrupt and kInvalidArgument name the file, and the line in it: it does not exist, is not such a file,
+/// is truncated, or was measured on another processor.
 Result<SelectText> read_select(std::string_view select);
 
 }  // namespace accord::comm

@@ -1,5 +1,5 @@
-// One all_gather of texts: the terms, and how to reach the rank's one endpoint. A group is a part of that endpoint's window on each of its
-// ranks (transport/view_endpoint.hpp), so that who makes it needs nobody else.
+// Connects with one all_gather of texts: the terms, and how to reach each rank's one endpoint. A group is a part of
+// that endpoint's window on each of its ranks (transport/view_endpoint.hpp), so a rank creates it without the others.
 #include "comm/shared_groups.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ constexpr std::size_t kMostTerms = 900;
 
 std::uint64_t hash_of(std::string_view text) { return xxh3(std::as_bytes(std::span(text))); }
 
-/// The words of one text that another one lacks.
+/// The words of one text that the other lacks.
 std::string words_of_one(const std::string& text, const std::string& other) {
   const auto words = [](const std::string& from) {
     const std::vector<std::string_view> found = split_text(from, ' ');

@@ -1,5 +1,5 @@
 #pragma once
-// Many groups of ranks of one group, connected in one step and made one by one, each when it is needed.
+// Many groups of ranks of one group, connected in one step and created one by one, each when it is needed.
 
 #include <cstdint>
 #include <memory>
@@ -13,35 +13,36 @@
 
 namespace accord::comm {
 
-/// Where a group lies in the window that all of them share, equal on all of its ranks.
+/// A group's place in the window that all of them share, equal on all of its ranks.
 struct SharedPlace {
   std::size_t offset = 0;
-  std::vector<Rank> ranks;  ///< ascending, among the connected ones
+  std::vector<Rank> ranks;  ///< ascending, among the connected ranks
 };
 
-/// Connected ranks. Thread-safe.
+/// A set of connected ranks. Thread-safe.
 class SharedGroups {
  public:
-  /// Collective of `parent`: connects its ranks [first, first + size), the others only learn how that went. `terms`: has to be equal on all ranks,
-  /// else kMismatch shows what differs. `refused`: why this rank cannot take part, if so: then all ranks fail. Null on ranks that are not
-  /// among them.
+  /// A collective of `parent`: connects its ranks [first, first + size). The other ranks only learn whether that
+  /// succeeded, and get null. `terms` must be equal on all ranks, else kMismatch shows what differs. `refused`: why
+  /// this rank cannot take part, or ok; if it is not ok, all ranks fail.
   struct Request {
     Rank first = 0;
     int size = 0;
     std::size_t window_bytes = 0;
     std::string terms;
     Status refused;
-    GroupOptions options;  ///< of the groups, but for their names
+    GroupOptions options;  ///< of the groups, except for their names
   };
   static Result<std::shared_ptr<SharedGroups>> connect(Group& parent, const Request& request);
   /// Takes part in connect() for a rank that has no request, so that it fails on all ranks with `why`.
   static Status decline(Group& parent, const GroupOptions& options, std::string_view why);
 
-  /// What a group takes of the window.
+  /// Bytes of the window that a group uses.
   static std::size_t bytes(int ranks, std::size_t slot_bytes);
-  /// Makes this rank's part of a group; needs no other rank. Once for each place. A group of one rank has a window of its own.
+  /// Creates this rank's part of a group, without the other ranks. Once for each place. A group of one rank has a
+  /// window of its own.
   Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
-  /// Instead of make(): tells the group's other ranks that this one has left it.
+  /// Instead of make(): notifies the group's other ranks that this one has left it.
   void leave(const SharedPlace& place) const;
 
   Rank rank() const { return rank_; }

@@ -1,15 +1,15 @@
-// The collectives of a failed group cannot be used, nor perhaps its store, whose host may be the rank that died; what is left
-// are the windows and the news of who is alive. Each rank has a board in each peer's window, where it writes
+// The collectives of a failed group cannot be used, and perhaps not its store either, whose host may be the rank that
+// died. The windows and the peers' states remain usable. Each rank has a board in each peer's window, where it writes
 //
-//   its view   who it thinks is left, one bit for each rank; bits are only ever cleared
+//   its view   the ranks that it considers alive, one bit for each rank; bits are only ever cleared
 //   notes      one for each attempt: the text that the others need to connect, and later that it has connected
 //
-// A rank clears the bits of those who have gone and of those whom others have cleared, so all views shrink towards the same
-// one. When all its members show it, they connect. A note is written once and carries the hash of the view that it is
-// meant for, so none can be taken for one of another attempt. Whoever finds a member missing before it has
-// connected clears it, and all begin again. A rank that has connected waits until all others have, or are dead, or begin
-// again, in which case it follows: so no two ranks end with different groups. (A member that dies after it has connected is in
-// the new group, which then fails and can be shrunk in its turn.)
+// A rank clears the bits of ranks that have gone and of those that others have cleared, so all views shrink towards
+// the same one. When all members of a view show it, they connect. A note is written once and carries the hash of the
+// view that it is meant for, so none can be mistaken for one of another attempt. A rank that finds a member missing
+// before it has connected clears that member, and all begin again. A rank that has connected waits until all others
+// have connected, are dead, or begin again, in which case it follows. So no two ranks end with different groups. (A
+// member that dies after it has connected is in the new group, which then fails and can be shrunk in turn.)
 #include "comm/shrink.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ constexpr int kMostShrunk = 4096;
 constexpr Duration kShrinkNewsTake = std::chrono::seconds(5);
 
 // Offsets on a board, and within a note.
-constexpr std::size_t kCame = 0;  ///< kHere once the view is there, and what else holds
+constexpr std::size_t kCame = 0;  ///< kHere once the view is written, and further flags
 constexpr std::size_t kViewWords = kLine;
 constexpr std::size_t kNotes = kViewWords + kMostShrunk / 8;
 constexpr std::size_t kTag = 0;  ///< which view the text is for; 0: none yet
@@ -106,7 +106,7 @@ class Survivors {
   Rank me() const { return group_.rank(); }
   std::size_t note(int attempt) const { return kNotes + static_cast<std::size_t>(attempt) * kNoteBytes; }
 
-  /// What `from` has written at `offset` of its board here.
+  /// What `from` has written at `offset` of its board in this rank's window.
   std::byte* written(Rank from, std::size_t offset) const {
     const Membership& membership = group_.membership();
     return membership.endpoint->window().data() + membership.layout.board(from) + offset;
@@ -115,7 +115,7 @@ class Survivors {
     return Domain::word(written(from, offset)).load(std::memory_order_acquire);
   }
 
-  // Whether a peer can still be reached shows in its state, not here.
+  // Errors are ignored: a peer that cannot be reached shows in its state.
   void write(Rank to, std::size_t offset, std::uint64_t value) const {
     (void)group_.links()[to]->signal(group_.membership().layout.board(me()) + offset, value);
   }
@@ -131,7 +131,7 @@ class Survivors {
     return theirs;
   }
 
-  // Also to those who are no longer in it: they shall know.
+  // Also writes to ranks that are not in the view, so that they learn of it.
   void publish() {
     for (const Rank r : group_.topology().ranks()) {
       if (r == me()) continue;
@@ -140,7 +140,7 @@ class Survivors {
     }
   }
 
-  /// Leaves out those who have gone, and whom others have left out.
+  /// Leaves out ranks that have gone, and those that others have left out.
   void narrow() {
     const View before = view_;
     for (const Rank r : group_.topology().ranks()) {
@@ -151,7 +151,7 @@ class Survivors {
     if (view_ != before) publish();
   }
 
-  /// Until all that are left have the same view.
+  /// Returns once all remaining ranks have the same view.
   Status agree() {
     Waiter waiter(WaitPolicy::kYield);
     while (true) {
@@ -186,7 +186,7 @@ class Survivors {
     } while (view_ == attempted && !soon.passed());
   }
 
-  /// Ok while this rank may go on.
+  /// Ok while this rank may continue.
   Status check() const {
     if (group_.state() == CommunicatorState::kClosed) return group_.status();
     if (view_.has(me())) return {};
@@ -229,7 +229,7 @@ class Survivors {
     return {};
   }
 
-  /// What `rank` needs this one to know for the view that this attempt is for.
+  /// Waits for the text of `rank` that this rank needs, for the view of this attempt.
   Result<std::string> text_of(Rank rank) {
     Waiter waiter(WaitPolicy::kYield);
     while (true) {
@@ -254,7 +254,7 @@ class Survivors {
     return false;
   }
 
-  /// True once all members have connected or are dead, false if they begin again without some of them.
+  /// Returns true once all members have connected or are dead, false if they begin again without some of them.
   Result<bool> confirm() {
     for (const Rank r : members_)
       if (r != me()) write(r, note(attempts_ - 1) + kConnected, tag_);
@@ -277,7 +277,7 @@ class Survivors {
     }
   }
 
-  /// Where all members are connected on GPUs, so is their group.
+  /// Connects the new group on GPUs if all its members are connected there.
   void shrink_devices(Group& made) {
     const auto can = [this](Rank rank) { return ((rank == me() ? here_ : word(rank, kCame)) & kDevicesShrink) != 0; };
     std::vector<Rank> lost;
@@ -287,7 +287,7 @@ class Survivors {
       group_.device_channel().shrink(lost, made, Deadline::in(made.options().timeout));
   }
 
-  /// The others need not wait for this rank.
+  /// Removes this rank from its view, so that the others need not wait for it.
   Status give_up(const Status& why) {
     view_.remove(me());
     publish();

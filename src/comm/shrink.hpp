@@ -1,5 +1,5 @@
 #pragma once
-// What is left of a group after a failure becomes a group again.
+// Creates a group from the ranks that survive a failure.
 
 #include <memory>
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace accord::comm {
 
-/// The ranks of `group` that call this make a group of their own, `name`, in the order of their ranks, with the options of the
-/// old one. Whoever has died or closed is left out at once; whoever is alive and has not called after `patience`, then.
-/// All of them get groups of the same members. One that the others have left out gets kAborted; a group is shrunk once.
+/// The ranks of `group` that call this form a group, `name`, in the order of their ranks, with the options of the old
+/// one. Ranks that have died or closed are left out at once; ranks that are alive and have not called within
+/// `patience` are left out then. All callers get groups with the same members. A rank that the others have left out
+/// gets kAborted. A group can be shrunk once.
 Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration patience);
 
 }  // namespace accord::comm

@@ -1,10 +1,10 @@
-// A split by color is collective: two all_gathers of the parent, the first of colors and keys, the second of what the ranks need
-// to know of each other to connect (bootstrap.hpp).
+// A split by color is collective: two all_gathers of the parent, the first of colors and keys, the second of what the
+// ranks need to know about each other to connect (bootstrap.hpp).
 //
 // A split by ranks is between the listed ranks alone (listed_exchange.hpp).
 //
-// A rank that leaves because another one died is often seen before the death is: so who cannot connect waits a moment for what is known of
-// it, by the parent or by the others, before it names those that it could not connect to.
+// A rank that leaves because another one died is often noticed before the death is. So a rank that cannot connect
+// waits a moment for what the parent or the other ranks know, before it names the ranks that it could not connect to.
 #include "comm/split.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ JoinRequest request_for(const Group& parent, std::span<const Rank> members, Grou
           .deadline = deadline};
 }
 
-/// `failure` names ranks of the new group; the caller knows those of `parent`.
+/// Translates ranks of the new group in `failure` to those of `parent`, which the caller knows.
 Status in_parent(const Group& parent, std::span<const Rank> members, const Status& failure) {
   std::vector<Rank> ranks;
   std::string numbers;
@@ -46,8 +46,8 @@ Status in_parent(const Group& parent, std::span<const Rank> members, const Statu
   return failure.ok() ? failure : Status(failure.code(), failure.message() + numbers, std::move(ranks));
 }
 
-/// Connects `members`; `tell` gives them each other's texts, and `look` tells why it has failed, as soon as somebody knows. All ranks
-/// in errors are those of `parent`.
+/// Connects `members`. `tell` exchanges their texts; `look` returns why the creation has failed as soon as any member
+/// knows. All ranks in errors are those of `parent`.
 Result<std::shared_ptr<Group>> connect_members(
     const Group& parent, std::span<const Rank> members, const JoinRequest& request,
     const std::function<Status(const std::string& mine, const Take& take)>& tell, const std::function<Status()>& look) {
@@ -89,7 +89,8 @@ Status check_list(const Group& parent, std::span<const Rank> ranks, const std::s
   return {};
 }
 
-/// Where all ranks of `parent` are connected on GPUs, their parts are, too. Collective over the parent. `made`: this rank's part.
+/// If all ranks of `parent` are connected on GPUs, connects their parts too. A collective of the parent. `made`: this
+/// rank's part.
 Status part_devices(Group& parent, int color, int key, const Result<std::shared_ptr<Group>>& made, Deadline deadline) {
   std::int64_t is_made = made.ok() ? 1 : 0;
   ACCORD_RETURN_IF_ERROR(parent.run(
@@ -101,7 +102,7 @@ Status part_devices(Group& parent, int color, int key, const Result<std::shared_
 
 }  // namespace
 
-// A rank whose own options are refused takes part all the same, so that the others hear of it and all stay in step.
+// A rank whose own options are refused still takes part, so that the others are notified and all stay in step.
 Result<std::shared_ptr<Group>> split_by_color(Group& parent, int color, int key, CommunicatorOptions given) {
   const int size = parent.size();
   const Deadline deadline = Deadline::in(given.timeout.value_or(parent.options().timeout));

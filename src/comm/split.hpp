@@ -1,5 +1,5 @@
 #pragma once
-// Some ranks of a group make a group of their own.
+// Some ranks of a group form a group of their own.
 
 #include <memory>
 #include <span>
@@ -8,10 +8,12 @@
 
 namespace accord::comm {
 
-/// All ranks of `parent` call it; those of one color get a group of theirs, ordered by (`key`, rank), null where the color is negative.
+/// All ranks of `parent` call it. Ranks of one color get a group, ordered by (`key`, rank); null if the color is
+/// negative.
 Result<std::shared_ptr<Group>> split_by_color(Group& parent, int color, int key, CommunicatorOptions given);
 
-/// The listed ranks call it, in any order with other calls on `parent`, which stays out of it; null for an empty list.
+/// The listed ranks call it, in any order with other calls on `parent`, which does not take part. Null for an empty
+/// list.
 Result<std::shared_ptr<Group>> split_by_ranks(Group& parent, std::span<const Rank> ranks, CommunicatorOptions given);
 
 }  // namespace accord::comm

@@ -1,5 +1,5 @@
 #pragma once
-// Whose turn it is on a channel, and how many wait for theirs.
+// The turn to use a channel, and the number of operations that wait for it.
 
 #include <atomic>
 #include <cstdint>
@@ -9,25 +9,26 @@
 
 namespace accord::comm {
 
-/// One at a time has the turn: who finds nobody before it takes it, others queue up, and the turn goes through the queue.
+/// One thread at a time has the turn. A thread that finds no other before it takes the turn; others queue up, and the
+/// turn passes along the queue.
 ///
-/// Thread-safe. The first thread that comes has the fast half (take and give back) to itself until another one comes, and does it by
-/// plain loads and stores; from then on all use atomic operations. A locked instruction is cheap by itself, but waits until the
-/// stores before it have left the core, and those that go to another core take longer than all the rest of a small call. What one
-/// thread wrote before it gave the turn back, the next one to have it reads. Cost: some ns; once, when the second thread comes,
-/// microseconds.
+/// Thread-safe. The first thread has the fast half (take and give back) to itself until a second one arrives, and
+/// uses plain loads and stores; from then on all threads use atomic operations. A locked instruction is cheap by
+/// itself, but waits until the stores before it have left the core, and stores to lines of another core take longer
+/// than all the rest of a small call. Writes of a thread before it gives the turn back are visible to the next thread
+/// that has it. Cost: a few ns; microseconds once, when the second thread arrives.
 class Turns {
  public:
   Turns() : owner_(has_heavy_fence() ? kNobody : kEverybody) {}
 
-  /// Takes the turn, unless somebody has it or waits for it. `more`: kCall, or kNoCall.
+  /// Takes the turn, unless another has it or waits for it. `more`: kCall or kNoCall.
   bool take(std::uint64_t more) {
     if (alone()) [[likely]] {
       const std::uint64_t works = works_.load(std::memory_order_acquire);
       const bool free = waiting(works) == 0;
       if (free) works_.store(works + more, std::memory_order_release);
       changing_.store(false, std::memory_order_release);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // what settle() orders is looked at after this
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // loads that settle() orders come after this
       return free;
     }
     std::uint64_t works = works_.load(std::memory_order_relaxed);
@@ -36,11 +37,11 @@ class Turns {
     } while (!works_.compare_exchange_weak(works, works + more, std::memory_order_seq_cst));
     return true;
   }
-  /// Who took the turn by kNoCall makes a call after all: its number.
+  /// Returns the number of a call that is made after all, after the turn was taken with kNoCall.
   std::uint64_t count_call() {
     return (works_.fetch_add(std::uint64_t{1} << kWaitingBits, std::memory_order_acq_rel) >> kWaitingBits) + 1;
   }
-  /// The thread that took it gives it back; true if somebody waits for it.
+  /// Called by the thread that took the turn: gives it back. Returns true if another waits for it.
   bool give_back() {
     if (alone()) [[likely]] {
       const std::uint64_t works = works_.load(std::memory_order_acquire);
@@ -53,19 +54,19 @@ class Turns {
 
   struct Place {
     std::uint64_t number = 0;  ///< of the call, counted from 1
-    std::uint64_t before = 0;  ///< who has the turn or waits for it; 0: the caller has it now
+    std::uint64_t before = 0;  ///< operations that have the turn or wait for it; 0: the caller has it now
   };
-  /// Queues a call up.
+  /// Queues a call.
   Place queue() {
     if (const std::uintptr_t me = this_thread(); owner_.load(std::memory_order_relaxed) != me) becomes_owner(me);
     const std::uint64_t works = works_.fetch_add(kCall, std::memory_order_seq_cst);
     return {.number = (works >> kWaitingBits) + 1, .before = waiting(works)};
   }
-  /// One that was queued up has had its turn; false if none waits.
+  /// Ends the turn of a queued operation. Returns false if none waits.
   bool next() { return waiting(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1; }
 
-  /// True while nobody has the turn. REQUIRES, for one that has told its wish by a store and waits until nobody is left who has not
-  /// seen that: settle() between the store and this.
+  /// True while nobody has the turn. REQUIRES, for a thread that has published a request by a store and waits until
+  /// no thread is left that has not seen it: settle() between the store and this.
   bool idle() const { return waiting(works_.load(std::memory_order_seq_cst)) == 0; }
   static void settle() {
     if (has_heavy_fence()) heavy_fence();
@@ -81,15 +82,15 @@ class Turns {
   static constexpr std::uintptr_t kEverybody = 2;
 
   static std::uint64_t waiting(std::uint64_t works) { return works & ((std::uint64_t{1} << kWaitingBits) - 1); }
-  /// Another one for each thread that lives.
+  /// Different for each living thread.
   static std::uintptr_t this_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
-  /// True if this thread alone may take and give back, for as long as changing_ is set, which it is then.
+  /// Returns true, with changing_ set, if this thread alone may take and give back as long as changing_ is set.
   bool alone() {
     const std::uintptr_t me = this_thread();
     if (owner_.load(std::memory_order_relaxed) != me && !becomes_owner(me)) return false;
     changing_.store(true, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // a heavy one is in share()
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the matching heavy fence is in share()
     if (owner_.load(std::memory_order_relaxed) == me) [[likely]]
       return true;
     changing_.store(false, std::memory_order_release);
@@ -102,7 +103,7 @@ class Turns {
     share();
     return false;
   }
-  /// From its end on nobody is alone.
+  /// Once it returns, no thread is alone.
   void share() {
     if (owner_.load(std::memory_order_acquire) == kEverybody) return;
     owner_.store(kEverybodySoon, std::memory_order_seq_cst);
@@ -111,7 +112,8 @@ class Turns {
     owner_.store(kEverybody, std::memory_order_release);
   }
 
-  /// Two numbers: how many have the turn or wait for it in its low bits, how many calls there ever were above.
+  /// Two numbers: the low bits count the operations that have the turn or wait for it, the high bits all calls so
+  /// far.
   std::atomic<std::uint64_t> works_ = 0;
   std::atomic<std::uintptr_t> owner_;
   std::atomic<bool> changing_ = false;

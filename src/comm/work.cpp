@@ -1,5 +1,6 @@
-// A waiting thread drives the channel itself where the progress thread would do it: that one need not be woken and needs no core
-// then. Where another thread drives it, it looks for a moment, since most works end soon, and then sleeps.
+// A waiting thread drives the channel itself, in place of the progress thread, which then need not be woken and needs
+// no core. If another thread drives the channel, the waiting thread polls for a moment, since most works end soon,
+// and then sleeps.
 #include "accord/work.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace accord {
 namespace comm {
 namespace {
 constexpr int kLooks = 200;
-/// While it sleeps it looks this often whether it may drive.
+/// A sleeping thread checks at this interval whether it may drive.
 constexpr std::chrono::milliseconds kSleep(2);
 thread_local bool calls_callbacks = false;
 }  // namespace
@@ -41,7 +42,8 @@ OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operatio
 }
 
 PendingWork::Callbacks PendingWork::end(Status status) {
-  // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
+  // Releases the group before anyone is notified: a thread that releases its communicator after that holds the last
+  // handle, and closes the group at once.
   {
     std::shared_ptr<Group> group;
     const std::lock_guard lock(mutex_);
@@ -83,7 +85,7 @@ std::shared_ptr<PendingWork> PendingWork::ended(Status status) {
 std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<PendingWork>> works) {
   auto whole = std::make_shared<PendingWork>(nullptr, nullptr, Operation{});
   whole->parts_ = std::move(works);
-  // One for this function, so that it ends after the last callback was set.
+  // One more for this function, so that the work ends after the last callback has been set.
   auto left = std::make_shared<std::atomic<std::size_t>>(whole->parts_.size() + 1);
   const auto one_ended = [whole, left](const Status&) {
     if (left->fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -105,10 +107,10 @@ std::shared_ptr<Group> PendingWork::group() {
 bool PendingWork::test() {
   if (done()) return true;
   for (const auto& part : parts_) (void)part->test();
-  if (mark_ == nullptr) return done();                // those of the CPU end by themselves
-  if (const std::shared_ptr<Group> kept = group()) {  // which the driver is part of
+  if (mark_ == nullptr) return done();                // works on the CPU end by themselves
+  if (const std::shared_ptr<Group> kept = group()) {  // the driver is part of it
     driver_->end_what_is_over();
-  } else {  // another thread ends it, and is between the two halves of end()
+  } else {  // another thread is between the two halves of end()
     while (!done()) std::this_thread::yield();
   }
   return done();

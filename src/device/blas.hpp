@@ -1,5 +1,6 @@
 #pragma once
-// Matrix products on one type of device, behind one interface: device/cuda has that of NVIDIA's cuBLASLt, tests have one over host memory.
+// Matrix products on one type of device. device/cuda implements the interface with NVIDIA's cuBLASLt; the tests have
+// an implementation over host memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,11 @@
 
 namespace accord::device {
 
-/// What becomes of each element of a product, after its bias.
+/// The function applied to each element of a product, after its bias.
 enum class Epilogue : std::uint8_t { kNone, kRelu, kGeluTanh };
 
-/// Matrices of a batch, row-major: element (row, column) of matrix i lies i * batch_stride + row * row_stride + column elements from `data`.
+/// Row-major matrices of a batch: element (row, column) of matrix i is at offset i * batch_stride + row * row_stride
+/// + column from `data`, in elements.
 struct Matrices {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -26,23 +28,26 @@ enum class SecondIs : std::uint8_t {
   kColumns,  ///< b [k, n]
 };
 
-/// c[i] = epilogue(alpha * a[i] * b[i] + beta * c[i] + bias), a [m, k], c [m, n], added up in float32 and rounded once.
-/// a and b are float32, bfloat16, float16 or float8_e4m3fn, c of the same dtype or float32. float32 is multiplied as it is, not as TF32.
-/// float8 goes with kRows, n and k that are multiples of 16, c of bfloat16, float16 or float32, and no bias for float32.
+/// c[i] = epilogue(alpha * a[i] * b[i] + beta * c[i] + bias), with a [m, k] and c [m, n], accumulated in float32 and
+/// rounded once.
+/// a and b are float32, bfloat16, float16 or float8_e4m3fn; c has the same dtype or is float32. float32 is multiplied
+/// in full precision, not as TF32. float8 requires kRows, n and k that are multiples of 16, c of bfloat16, float16 or
+/// float32, and no bias if c is float32.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   Matrices a, b, c;  ///< c is written
   SecondIs second_is = SecondIs::kRows;
-  const void* bias = nullptr;  ///< [n] of c's dtype, added to each row; null: none
-  /// Of float8, both or none: float32 [m] and [n]. Element (i, j) of a * b is multiplied with a_scales[i] * b_scales[j]. Where
-  /// Blas::takes_scales() only, in a batch of 1, without epilogue.
+  const void* bias = nullptr;  ///< [n] of c's dtype, added to each row; may be null
+  /// For float8, both or neither: float32 [m] and [n]. Element (i, j) of a * b is multiplied by a_scales[i] *
+  /// b_scales[j]. Only if Blas::takes_scales(), in a batch of 1, and without epilogue.
   const float* a_scales = nullptr;
   const float* b_scales = nullptr;
   Epilogue epilogue = Epilogue::kNone;
   float alpha = 1.0F;
   float beta = 0.0F;
-  /// Blas::workspace_bytes() of the device, used while the product runs; null: kernels that need none.
+  /// Blas::workspace_bytes() of memory on the device, used while the product runs; if null, only kernels that need
+  /// none are used.
   void* workspace = nullptr;
 };
 
@@ -50,23 +55,25 @@ struct Product {
 class Blas {
  public:
   virtual ~Blas() = default;
-  /// Puts the product into `stream`. kUnsupported for what the library has no kernel for; REQUIRES: m, n, k and batch are above 0.
+  /// Puts the product into `stream`. Fails with kUnsupported if the library has no kernel for it. REQUIRES: m, n, k
+  /// and batch are above 0.
   virtual Status multiply(const Product& product, Device device, Stream stream) = 0;
-  /// Whether multiply() has a kernel for such a product, wherever its matrices begin at multiples of 16 bytes; of addresses it looks alone at which
-  /// are null. Cost: that of the library's choice, which it keeps.
+  /// True if multiply() has a kernel for such a product, whatever the addresses of its matrices, if they are
+  /// multiples of 16 bytes. Of the pointers in `product`, only whether they are null matters. Cost: the library's
+  /// choice of a kernel, which is cached.
   virtual Result<bool> has(const Product& product, Device device) = 0;
-  /// Whether products of float8 may have scales on `device`.
+  /// True if products of float8 may have scales on `device`.
   virtual Result<bool> takes_scales(Device device) = 0;
-  /// The size of Product::workspace.
+  /// Bytes of Product::workspace.
   virtual std::size_t workspace_bytes() const = 0;
-  /// "cuBLASLt 13.1.1, .../libcublasLt.so.13".
+  /// For example "cuBLASLt 13.1.1, .../libcublasLt.so.13".
   virtual std::string describe() const = 0;
 };
 
-/// That of `type`; kUnsupported or kNotFound say why there is none.
+/// Returns the Blas of `type`. Fails with kUnsupported or kNotFound, with the reason, if there is none.
 Result<Blas*> blas_of(DeviceType type);
 
-/// In the place of this build's own, for tests; null gives that back.
+/// Replaces this build's own Blas, for tests; null restores it.
 void replace_blas(DeviceType type, Blas* blas);
 
 }  // namespace accord::device

@@ -1,7 +1,9 @@
 #pragma once
-// Functions that a device runs on many threads at once: written once, for GPUs and for the tests' devices of host memory.
+// Functions that a device runs on many threads at once. They are written once, for GPUs and for the tests' devices of
+// host memory.
 //
-// A kernel is a struct of plain values, its arguments, with a name, the most threads of a block, and what one thread does:
+// A kernel is a struct of plain values (its arguments) with a name, the maximum number of threads per block, and the
+// work of one thread:
 //
 //   struct Scale {
 //     static constexpr const char* kName = "scale";
@@ -15,36 +17,53 @@
 //     }
 //   };
 //
-// A file cuda/NAME.cu of its layer says ACCORD_CUDA_KERNEL(Scale) (device/cuda/kernel.cuh), which compiles it for GPUs. The devices of
-// the tests have it once tests/device/host_kernels.cpp names it. It has to be right for any number of threads, and of lanes unless it says
-// `static constexpr int kLanes`: its blocks are then of whole warps of so many, and of no others.
+// To compile it for GPUs, a file cuda/NAME.cu of its layer contains ACCORD_CUDA_KERNEL(Scale)
+// (device/cuda/kernel.cuh). To make it available to the tests' devices, name it in tests/device/host_kernels.cpp. A
+// kernel must be correct for any number of threads and lanes. If it declares `static constexpr int kLanes`, its
+// blocks consist of whole warps of exactly that many lanes.
 //
-// Block is what a thread knows of its place, and how threads meet:
-//   thread(), threads()     its number in the block, and how many there are
-//   block(), blocks()       the same of the blocks
-//   first(), stride()       where this thread begins in a loop over all there is to do, and how far apart its turns are
-//   lane(), lanes()         its place among the threads of its warp, which are neighbours; lanes() divides threads()
-//   sync(), sync_warp()     all threads of the block, or warp, meet: what they wrote before is seen by the others
-//   any(x)                  sync(), and whether x holds for one of the block's threads
-//   shared()                Grid::shared_bytes that the block's threads share, aligned to 16
-//   warp_sum(x), warp_max(x), block_sum(x), block_max(x)    of the values of all its threads, the same for each; x: float, double or an
-//                           integer of 32 or 64 bits. All threads have to call them
-//   from_lane(x, lane)      the value of another lane of the warp
-//   multiply<dtype>(a, b, c)    c += a b of the warp's matrices (device/fragments.hpp): a of Tiles [16][16], b a TilePair [16][8], both of
-//                           bfloat16 or float16, c of Sums [16][8]; products are exact, the order of their sum is the device's. All lanes call it
-//   load_tiles(row)         Tiles of which `row` is this lane's row of 8 elements, in shared memory and aligned to 16: of tile lane / 8 row lane % 8.
-//   load_transposed(row)    All lanes call it; load_transposed gives the same tiles transposed, each by itself
-//   copy_later(to, from, is_there)    Words from the device's memory into shared memory, or zeros; they are there for this thread after
-//   await_copies()          which waits for all that this thread began, and for others after a sync() that follows it
-//   pause()                 in a loop that waits for others; of several blocks only if they run together (Grid): others could not run else
-//   add(word, n)            adds to a word of this device, gives what was there; no order of other memory
-//   load(word), store(word, x)    a word of 64 bits that other devices or the host write or read, without order of other memory
-//   load_acquire(word), store_release(word, x)    the same, in order with other memory: what was written before the store, by all threads that
-//                           met in sync() before it, is seen after the load that finds it
-//   load(packet), store(packet, x)    a Packet, of which each half is whole
-//   store_multicast(at, words)    `at`: an address of Multicast::all (device/multicast.hpp), aligned to 16: writes to the same place of every device's part
-//   sum_multicast<kSum>(at)       the sum of what is there on every device, in an order of the switch's own; 16-bit floats are added in float32 and rounded once
-//   fence_multicast()             between accesses of a part by its own address and by that of all, of this thread
+// Block gives a thread its position and lets threads synchronize and exchange values:
+//   thread(), threads()     its index in the block, and the number of threads in the block
+//   block(), blocks()       the index of the block, and the number of blocks
+//   first(), stride()       the start and the step of this thread's loop over all work
+//   lane(), lanes()         its index in its warp of neighboring threads, and the warp's size, which divides threads()
+//   sync(), sync_warp()     barrier of the block, or warp: writes before it are visible to the others after it
+//   any(x)                  sync(), and whether x is true for any thread of the block
+//   shared()                Grid::shared_bytes of memory that the block's threads share, aligned to 16
+//   warp_sum(x), warp_max(x), block_sum(x), block_max(x)
+//                           the result over all threads of the warp or block, the same for each of them. x is a float,
+//                           a double or an integer of 32 or 64 bits. All threads must call them
+//   from_lane(x, lane)      the value of x in another lane of the warp
+//   multiply<dtype>(a, b, c)
+//                           c += a b for matrices of the warp (device/fragments.hpp): a is Tiles [16][16] and b a
+//                           TilePair [16][8], both of bfloat16 or float16; c is Sums [16][8]. Products are exact; the
+//                           device chooses the order of their sum. All lanes must call it
+//   load_tiles(row), load_transposed(row)
+//                           Tiles from shared memory. `row` is this lane's row of 8 elements, aligned to 16: row
+//                           lane % 8 of tile lane / 8. load_transposed returns the same tiles, each transposed. All
+//                           lanes must call them
+//   copy_later(to, from, is_there)
+//                           starts to copy Words from the device's memory to shared memory, or zeros if not is_there.
+//                           This thread sees them after await_copies(), other threads after a sync() that follows it
+//   await_copies()          waits for all copies that this thread started
+//   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
+//                           together (Grid); otherwise those might never run
+//   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
+//   load(word), store(word, x)
+//                           access a 64-bit word that other devices or the host read or write, without
+//                           ordering other memory
+//   load_acquire(word), store_release(word, x)
+//                           the same, ordered with other memory: writes made before the store, by all threads that met
+//                           in a sync() before it, are visible after the load that reads the stored value
+//   load(packet), store(packet, x)
+//                           access a Packet, each half of which is read and written atomically
+//   store_multicast(at, words)
+//                           writes to the same place in every device's part. `at` is an address in Multicast::all
+//                           (device/runtime.hpp), aligned to 16
+//   sum_multicast<kSum>(at)
+//                           the sum over all devices, in an order that the switch chooses. 16-bit floats are added in
+//                           float32 and rounded once
+//   fence_multicast()       separates this thread's accesses to a part by its own address from those by Multicast::all
 
 #include <cstddef>
 #include <cstdint>
@@ -63,15 +82,16 @@ namespace accord::device {
 
 class Runtime;
 
-/// What a thread reads or writes at once at most.
+/// The most that a thread reads or writes at once.
 struct alignas(16) Words {
   std::uint32_t of[4];
 };
 
-/// How a switch between devices takes 16 bytes that it adds up; integers wrap.
+/// The type as which a switch between devices adds up 16 bytes. Integers wrap.
 enum class SwitchSum : std::uint8_t { kNone, kUInt32, kUInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 
-/// 8 bytes of data with a flag beside each half: who reads both flags has both halves. NCCL's LL protocol.
+/// 8 bytes of data with a flag beside each half: a reader that sees both flags has both halves. This is NCCL's LL
+/// protocol.
 struct alignas(16) Packet {
   struct Half {
     std::uint32_t data, flag;
@@ -84,24 +104,25 @@ struct Grid {
   int blocks = 1;
   int threads = 256;
   std::size_t shared_bytes = 0;
-  /// The blocks wait for each other, so all of them run at the same time: no more than there are multiprocessors.
+  /// True if the blocks wait for each other, so all of them must run at the same time. The device's number of
+  /// multiprocessors then limits the number of blocks.
   bool together = false;
 };
 
-/// A kernel without its arguments.
+/// A kernel without its argument values.
 struct Kernel {
   const char* name = "";
-  std::size_t bytes = 0;       ///< of its arguments
-  int threads = 0;             ///< the most that a block may have
-  int lanes = 1;               ///< threads are a multiple of it
+  std::size_t bytes = 0;       ///< size of its arguments
+  int threads = 0;             ///< maximum per block
+  int lanes = 1;               ///< the number of threads must be a multiple of this
   const void* cuda = nullptr;  ///< null in builds without CUDA
 };
 
-/// The code of `K` for GPUs; ACCORD_CUDA_KERNEL(K) makes it.
+/// The GPU code of `K`, defined by ACCORD_CUDA_KERNEL(K).
 template <typename K>
 const void* cuda_code();
 
-/// Those that each of a kernel's warps has; 1 if it takes any.
+/// Number of lanes that the kernel requires per warp; 1 if it accepts any.
 template <typename K>
 constexpr int lanes_of() {
   if constexpr (requires { K::kLanes; }) {
@@ -121,7 +142,7 @@ Kernel kernel_of() {
 #endif
 }
 
-/// Puts a kernel into `stream` of `device`. Its arguments are copied.
+/// Launches a kernel in `stream` of `device`. Its arguments are copied.
 Status launch(Runtime& runtime, const Kernel& kernel, const void* arguments, const Grid& grid, Device device,
               Stream stream);
 

@@ -1,5 +1,6 @@
 #pragma once
-// A kernel for norms of rows, which engines launch, and which runs at the end of the kernel that added the rows up over the ranks (exec/device/run_plan.hpp).
+// A kernel for norms of rows. Engines launch it, and it runs at the end of the kernel that adds the rows up over the
+// ranks (exec/device/run_plan.hpp).
 
 #include <cmath>
 #include <cstdint>
@@ -10,18 +11,19 @@
 
 namespace accord::device {
 
-/// Rows of `dtype` so many elements apart.
+/// Rows of `dtype`, `stride` elements apart.
 struct Rows {
   void* data = nullptr;
   std::int64_t stride = 0;
 };
 
-/// y = norm(s) * weight + bias of each row s = x + addend + residual, whose sums are rounded to the dtype as PyTorch's are; s is also written as
-/// `sum`. Null: there is none. A row is kept as `sum` or y between its passes, which may be x or residual.
+/// y = norm(s) * weight + bias for each row s = x + addend + residual. The sums are rounded to the dtype, as in
+/// PyTorch. s is also written to `sum`. A null pointer means that an operand is absent. Between its passes the kernel
+/// stores a row in `sum`, or else in y; both may be the memory of x or residual.
 struct NormRows {
   static constexpr const char* kName = "norm_rows";
   static constexpr int kThreads = 512;
-  bool of_mean = false;  ///< layer_norm: the mean is taken off first; else rms_norm
+  bool of_mean = false;  ///< true: layer_norm, which first subtracts the mean; false: rms_norm
   DType dtype = DType::kFloat32;
   std::int64_t rows = 0, width = 0;
   Rows x, residual, y, sum;
@@ -65,7 +67,7 @@ struct NormRows {
   }
 };
 
-/// A block for each row, up to a number that keeps every GPU busy.
+/// Launches one block per row, up to a number that keeps every GPU busy.
 Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream);
 
 }  // namespace accord::device

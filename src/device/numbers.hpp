@@ -1,6 +1,7 @@
 #pragma once
-// Numbers of 8 and 16 bits to and from float32, one at a time, with the bits of the host's vector kernels (kernels/half_simd.hpp,
-// kernels/minifloat_simd.hpp): rounded to nearest even; every NaN becomes one.
+// Conversions of 8-bit and 16-bit floats to and from float32, one number at a time. They are bit-identical to the
+// host's vector kernels (kernels/half_simd.hpp, kernels/minifloat_simd.hpp): they round to nearest even, and every
+// NaN becomes the same NaN.
 
 #include <bit>
 #include <cstdint>
@@ -10,11 +11,11 @@
 
 namespace accord::device {
 
-/// A format's sign, exponent with the bias `kBias` and `kMantissa` bits.
+/// A format: a sign, an exponent with bias `kBias`, and `kMantissa` bits of mantissa.
 struct Half {
   static constexpr int kBits = 16, kMantissa = 10, kBias = 15;
   static constexpr std::uint32_t kLargest = 0x7BFF;        // finite
-  static constexpr std::uint32_t kBeyondLargest = 0x7C00;  // what larger values become: infinity
+  static constexpr std::uint32_t kBeyondLargest = 0x7C00;  // larger values become this: infinity
   static constexpr std::uint32_t kNaN = 0x7E00;
 };
 struct E5M2 {
@@ -23,7 +24,7 @@ struct E5M2 {
   static constexpr std::uint32_t kBeyondLargest = 0x7C;
   static constexpr std::uint32_t kNaN = 0x7F;
 };
-/// Without infinities: what is beyond the largest becomes that.
+/// Has no infinities: values beyond the largest number become that number.
 struct E4M3FN {
   static constexpr int kBits = 8, kMantissa = 3, kBias = 7;
   static constexpr std::uint32_t kLargest = 0x7E;
@@ -34,7 +35,7 @@ struct E4M3FN {
 ACCORD_ON_DEVICE inline float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 ACCORD_ON_DEVICE inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-/// The positive quiet NaN for every NaN.
+/// Replaces every NaN by the positive quiet NaN.
 ACCORD_ON_DEVICE inline float canonical(float x) { return x != x ? float_of(0x7FC00000U) : x; }
 ACCORD_ON_DEVICE inline double canonical(double x) {
   return x != x ? std::bit_cast<double>(std::uint64_t{0x7FF8000000000000U}) : x;
@@ -50,7 +51,7 @@ ACCORD_ON_DEVICE inline float from_minifloat(std::uint32_t bits) {
     if (Format::kBeyondLargest == Format::kLargest) return float_of(sign | 0x7FC00000U);
     return float_of(sign | ((magnitude << kShift) + (static_cast<std::uint32_t>(254 - 2 * Format::kBias) << 23)));
   }
-  if (magnitude < (1U << Format::kMantissa))  // a denormal is a whole number of the smallest
+  if (magnitude < (1U << Format::kMantissa))  // a denormal is an integer multiple of the smallest one
     return float_of(sign | bits_of(static_cast<float>(magnitude) * kSmallest));
   return float_of(sign | ((magnitude << kShift) + (static_cast<std::uint32_t>(127 - Format::kBias) << 23)));
 }
@@ -58,7 +59,7 @@ ACCORD_ON_DEVICE inline float from_minifloat(std::uint32_t bits) {
 template <typename Format>
 ACCORD_ON_DEVICE inline std::uint32_t to_minifloat(float x) {
   constexpr int kShift = 23 - Format::kMantissa;
-  // A float whose last bit is worth as much as the format's smallest denormal: the adder itself rounds to units of that.
+  // A float whose last bit has the value of the format's smallest denormal: the adder rounds to multiples of it.
   constexpr int kExponent = 24 - Format::kBias - Format::kMantissa;
   constexpr float kRounder = kExponent < 0 ? 1.0F / static_cast<float>(1 << (kExponent < 0 ? -kExponent : 0))
                                            : static_cast<float>(1 << (kExponent < 0 ? 0 : kExponent));
@@ -114,7 +115,7 @@ ACCORD_ON_DEVICE inline std::uint8_t to_float8_e5m2(float x) {
   return static_cast<std::uint8_t>(to_minifloat<E5M2>(x));
 }
 
-/// Element `index` of `dtype` as a float; whole numbers are rounded to the nearest one.
+/// Returns element `index` of `dtype` as a float. Integers are rounded to the nearest float.
 ACCORD_ON_DEVICE inline float load_float(const void* data, DType dtype, std::int64_t index) {
   switch (dtype) {
     case DType::kFloat32: return static_cast<const float*>(data)[index];
@@ -127,7 +128,7 @@ ACCORD_ON_DEVICE inline float load_float(const void* data, DType dtype, std::int
     default: return static_cast<float>(static_cast<const std::uint8_t*>(data)[index]);  // uint8 and bool
   }
 }
-/// REQUIRES: a dtype of floats.
+/// REQUIRES: a float dtype.
 ACCORD_ON_DEVICE inline void store_float(void* data, DType dtype, std::int64_t index, float x) {
   switch (dtype) {
     case DType::kBFloat16: static_cast<std::uint16_t*>(data)[index] = to_bfloat16(x); break;
@@ -137,7 +138,7 @@ ACCORD_ON_DEVICE inline void store_float(void* data, DType dtype, std::int64_t i
     default: static_cast<float*>(data)[index] = x;
   }
 }
-/// What is read of `x` once it has been written as `dtype`.
+/// Returns the value that is read back after `x` has been written as `dtype`.
 ACCORD_ON_DEVICE inline float rounded_to(DType dtype, float x) {
   switch (dtype) {
     case DType::kBFloat16: return from_bfloat16(to_bfloat16(x));
@@ -155,7 +156,7 @@ ACCORD_ON_DEVICE inline std::int64_t load_integer(const void* data, DType dtype,
     default: return static_cast<const std::uint8_t*>(data)[index];
   }
 }
-/// What does not fit wraps; of a bool, what is not 0 is 1.
+/// Values out of range wrap; for bool, any nonzero value becomes 1.
 ACCORD_ON_DEVICE inline void store_integer(void* data, DType dtype, std::int64_t index, std::int64_t x) {
   switch (dtype) {
     case DType::kInt64: static_cast<std::int64_t*>(data)[index] = x; break;

@@ -1,6 +1,6 @@
 #pragma once
-// Division of floats that rounds to whole numbers, as PyTorch does it. Beside operands of 16 bits each step is
-// rounded to their dtype: so 2048 // 3 is 684 in bfloat16, whose neighbours of 682 are 680 and 684. With `dtype`
+// Float division that rounds to integers, as PyTorch does it. For 16-bit operands each step is rounded to their
+// dtype. For example, 2048 // 3 is 684 in bfloat16, because the neighbors of 682 there are 680 and 684. With `dtype`
 // float32 nothing more is rounded.
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace accord::device {
 
-/// Down, by fmod, which is exact: a / b may round up to the next whole number.
+/// Rounds down. Uses fmod, which is exact, because a / b may round up to the next integer.
 ACCORD_ON_DEVICE inline float floor_quotient(float a, float b, DType dtype) {
   if (b == 0.0F) return a / b;
   const float rest = fmodf(a, b);
@@ -20,7 +20,7 @@ ACCORD_ON_DEVICE inline float floor_quotient(float a, float b, DType dtype) {
   return rounded_to(dtype, quotient - whole) > 0.5F ? whole + 1.0F : whole;
 }
 
-/// Toward zero.
+/// Rounds toward zero.
 ACCORD_ON_DEVICE inline float trunc_quotient(float a, float b, DType dtype) { return truncf(rounded_to(dtype, a / b)); }
 
 }  // namespace accord::device

@@ -1,6 +1,7 @@
 #pragma once
-// Memory, streams and events of one type of device. What is above knows devices by this alone, so that a build without them is the same
-// program; device/cuda has the one of NVIDIA's, tests have one over host memory.
+// Memory, streams and events of one type of device. The layers above access devices only through this interface, so a
+// build without devices is the same program. device/cuda implements it for NVIDIA GPUs; the tests have an
+// implementation over host memory.
 
 #include <array>
 #include <cstddef>
@@ -20,110 +21,120 @@ struct Event {
   void* handle = nullptr;
 };
 
-/// What was captured of a stream, to be put into one again and again (a cudaGraphExec_t).
+/// A captured part of a stream that can be launched repeatedly (a cudaGraphExec_t).
 struct Graph {
   void* handle = nullptr;
 };
 
-/// What another process of this host needs to use memory of allocate() (a cudaIpcMemHandle_t).
+/// A handle with which another process of this host can use memory of allocate() (a cudaIpcMemHandle_t).
 struct MemoryHandle {
   std::array<unsigned char, 64> bytes = {};
 };
 
-/// A device's part of memory that a switch between devices reaches on all of them at once (NVSwitch's multicast).
+/// A device's part of memory that a switch between devices accesses on all of them at once (NVSwitch multicast).
 struct Multicast {
   void* handle = nullptr;
-  std::byte* own = nullptr;  ///< the part on this device, for copies and ordinary loads and stores; not zeroed
-  std::byte* all =
-      nullptr;  ///< stands for the parts of all devices: kernels write to them and add them up (Block::store_multicast, sum_multicast)
+  std::byte* own = nullptr;  ///< this device's part, for copies and ordinary loads and stores; not zeroed
+  /// Addresses the parts of all devices: kernels write to all of them or add them up (Block::store_multicast,
+  /// sum_multicast).
+  std::byte* all = nullptr;
 };
 
-/// Thread-safe. No call but push_current() changes the calling thread's current device, and none begins a device that it does not name.
-/// Errors name the call and what the device said of it; those of memory that is not there are kResourceExhausted, all others kInternal.
+/// Thread-safe. Only push_current() changes the calling thread's current device. No call initializes a device that it
+/// does not name. Errors name the call and the device's error message. Failed allocations are kResourceExhausted; all
+/// other errors are kInternal.
 class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  /// Ok if there is a device to use; else kUnsupported says why not.
+  /// Returns ok if there is a usable device; otherwise kUnsupported with the reason.
   virtual Status viable() = 0;
-  /// Devices 0 to count() - 1; 0 where not viable().
+  /// Devices are numbered 0 to count() - 1. Returns 0 if not viable().
   virtual int count() = 0;
   /// "NVIDIA H100, 80 GiB, 132 multiprocessors, compute capability 9.0".
   virtual Result<std::string> describe(Device device) = 0;
-  /// What no other device of this host has, whichever process asks.
+  /// Returns an id that no other device of this host has. It is the same in every process.
   virtual Result<std::string> identity(Device device) = 0;
-  /// Where `memory` lies: nullopt for memory that no device knows.
+  /// Returns the device on which `memory` is; nullopt for memory that no device knows.
   virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
-  /// How many blocks of a kernel run at the same time, one on each.
+  /// The number of blocks of a kernel that run at the same time, one per multiprocessor.
   virtual Result<int> multiprocessors(Device device) = 0;
 
-  /// Aligned to 256 bytes. Not zeroed.
+  /// Memory aligned to 256 bytes. Not zeroed.
   virtual Result<void*> allocate(Device device, std::size_t bytes) = 0;
   virtual Status release(Device device, void* memory) = 0;
-  /// Of the host, where kernels reach it at the same address, and copies to and from it do not block the caller.
-  /// `device`: one of those that it is for; release_host() takes the same.
+  /// Allocates pinned host memory. Kernels access it at the same address, and copies to and from it do not block the
+  /// caller. `device`: any of the devices that use it; pass the same one to release_host().
   virtual Result<void*> allocate_host(Device device, std::size_t bytes) = 0;
   virtual Status release_host(Device device, void* memory) = 0;
 
   // Memory of other devices and processes.
-  /// Kernels on `from` reach memory of `to` from now on; kUnsupported if they cannot.
+  /// Gives kernels on `from` access to memory of `to`. Fails with kUnsupported if that is impossible.
   virtual Status reach(Device from, Device to) = 0;
-  /// `memory`: what allocate() gave.
+  /// `memory`: a pointer that allocate() returned.
   virtual Result<MemoryHandle> share(Device device, void* memory) = 0;
-  /// That of another process, for kernels on `device`; kUnsupported if they cannot reach it. Not to be used once its owner has released it.
+  /// Opens another process's memory for kernels on `device`. Fails with kUnsupported if they cannot access it. It
+  /// must not be used after its owner has released it.
   virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
   virtual Status close_shared(Device device, void* memory) = 0;
 
-  // Multicast: one device creates it and all others join, each once; when all have, each binds its part; when all have, kernels may use it.
-  /// `bytes`, made as many as such memory of `devices` devices has to have; kUnsupported says why a device has none.
+  // Multicast: one device creates it and each other device joins once. When all have joined, each binds its part.
+  // When all are bound, kernels may use it.
+  /// Rounds `bytes` up to a valid size of multicast memory for `devices` devices. Fails with kUnsupported, with the
+  /// reason, if a device does not support multicast.
   virtual Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) = 0;
-  /// `descriptor`: what the others join with, in this process or another one of this host.
+  /// `descriptor`: receives the file descriptor with which the others join, in this process or another one of this
+  /// host.
   virtual Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes, UniqueFd& descriptor) = 0;
   virtual Result<Multicast> join_multicast(Device device, int descriptor, std::size_t bytes) = 0;
-  /// Gives the addresses.
+  /// Fills in the addresses of `joined`.
   virtual Status bind_multicast(Device device, Multicast& joined) = 0;
   /// REQUIRES: no kernel of any device uses it.
   virtual Status leave_multicast(Device device, const Multicast& joined) = 0;
 
-  /// Makes it the calling thread's current one, for libraries that look at that, until pop_current() (CurrentDevice calls it).
+  /// Makes `device` the calling thread's current device until pop_current(), for libraries that depend on it. Use
+  /// CurrentDevice to call it.
   virtual Status push_current(Device device) = 0;
-  /// The thread's current device is what it was before push_current(): a thread that had used none has none again.
+  /// Restores the thread's current device from before push_current(): a thread that had used none has none again.
   virtual void pop_current() = 0;
 
-  // What follows is put into a stream of `device` and happens in its order; the null stream is the device's default.
-  /// In any direction.
+  // The following operations are queued in a stream of `device` and run in its order. The null stream is the device's
+  // default stream.
+  /// Copies in any direction between host and devices.
   virtual Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) = 0;
   virtual Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) = 0;
-  /// `arguments`: kernel.bytes of them, which are copied. launch() of kernel.hpp checks the grid and calls this.
+  /// `arguments`: kernel.bytes bytes, which are copied. launch() of kernel.hpp checks the grid and calls this.
   virtual Status launch(const Kernel& kernel, const void* arguments, const Grid& grid, Device device,
                         Stream stream) = 0;
   virtual Status record(Event event, Device device, Stream stream) = 0;
-  /// What comes later in `stream` begins after what was last recorded as `event`, of any device.
+  /// Makes later operations in `stream` wait for the latest record of `event`, which may be of any device.
   virtual Status wait(Event event, Device device, Stream stream) = 0;
-  /// Blocks until all that is in the stream has happened.
+  /// Blocks until all operations in the stream have completed.
   virtual Status synchronize(Device device, Stream stream) = 0;
-  /// Whether the stream is being captured into a graph: then what is put into it happens when that is launched, and no event of it may be
-  /// asked for.
+  /// True if the stream is being captured into a graph. Operations put into it then run when the graph is launched,
+  /// and its events must not be queried.
   virtual Result<bool> is_capturing(Device device, Stream stream) = 0;
 
-  /// What `body` puts into `stream`, not a default one, as a graph: none of it happens now. If body fails, its error.
+  /// Captures what `body` puts into `stream`, which must not be a default stream, as a graph. Nothing runs yet. If
+  /// `body` fails, returns its error.
   virtual Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) = 0;
-  /// Launches of one graph do not overlap.
+  /// Launches of the same graph do not overlap.
   virtual Status launch_graph(Graph graph, Device device, Stream stream) = 0;
-  /// REQUIRES: no launch of it is under way.
+  /// REQUIRES: no launch of the graph is running.
   virtual Status destroy_graph(Graph graph) = 0;
 
-  /// One that does not wait for the default stream. `high_priority`: before others, where the device knows such an order.
+  /// Creates a stream that does not wait for the default stream. `high_priority`: its work runs before other work, if
+  /// the device supports priorities.
   virtual Result<Stream> create_stream(Device device, bool high_priority) = 0;
   virtual Status destroy_stream(Device device, Stream stream) = 0;
-  /// For order, not for times.
+  /// Creates an event for ordering; it does not record times.
   virtual Result<Event> create_event(Device device) = 0;
   virtual Status destroy_event(Event event) = 0;
-  /// True once what was last recorded as `event` has happened, or if nothing was. Never blocks.
+  /// True if the latest record of `event` has completed, or if it was never recorded. Never blocks.
   virtual Result<bool> has_happened(Event event) = 0;
 };
 
-/// `device` is the thread's current one while this lives.
+/// Makes `device` the thread's current device for the lifetime of this object.
 class CurrentDevice {
  public:
   CurrentDevice(Runtime& runtime, Device device) : runtime_(runtime), status_(runtime.push_current(device)) {}
@@ -132,7 +143,7 @@ class CurrentDevice {
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
-  /// Not ok: nothing was changed.
+  /// If this is not ok, nothing was changed.
   const Status& status() const { return status_; }
 
  private:
@@ -140,10 +151,11 @@ class CurrentDevice {
   const Status status_;
 };
 
-/// That of `type`, whose viable() is ok; kUnsupported says why there is none: this build has none, or the machine.
+/// Returns the runtime of `type`, whose viable() is ok. Fails with kUnsupported, with the reason, if this build or
+/// this machine has none.
 Result<Runtime*> runtime_of(DeviceType type);
 
-/// In the place of this build's own, for tests; null gives that back.
+/// Replaces this build's own runtime, for tests; null restores it.
 void replace_runtime(DeviceType type, Runtime* runtime);
 
 }  // namespace accord::device

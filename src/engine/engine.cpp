@@ -1,4 +1,4 @@
-// The public handles: each call goes to what they hold.
+// The public handles: every method forwards to the object that the handle holds.
 #include "accord/engine.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// The public handles over the serving core. Ranks agree on how making the cache went before rank 0 begins to send them anything.
+// The public handles over the serving core. Before rank 0 sends its first plan, the ranks agree that each of them
+// could create its cache.
 #include "accord/language_model.hpp"
 
 #include <fmt/format.h>
@@ -22,16 +23,16 @@ struct LanguageModel::State {
   std::shared_ptr<engine::LoadedEngine> engine;
   std::shared_ptr<EngineModel> model;
   std::shared_ptr<engine::PlanChannel> channel;
-  std::unique_ptr<Generation> generation;  // of rank 0
+  std::unique_ptr<Generation> generation;  // on rank 0 only
 
-  std::mutex texts_mutex;  // of what follows, which is read when it is first wanted
+  std::mutex texts_mutex;  // guards the members below, which are parsed on first use
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatFormat> chat_format;
 };
 
 namespace {
 
-// Over which the ranks hear of each other; nullopt if there is one rank.
+// Returns the communicator that connects all ranks; nullopt if there is only one rank.
 Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loaded,
                                                std::optional<Communicator> all_ranks) {
   if (all_ranks) return all_ranks->size() > 1 ? std::move(all_ranks) : std::nullopt;
@@ -45,7 +46,7 @@ Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loade
 
 Status not_leading() { return {StatusCode::kWrongState, "rank 0 takes requests; the other ranks call follow()"}; }
 
-// What `json` says, kept for the next time.
+// Parses `json` on first use and keeps the result in `kept`.
 template <typename T>
 Result<T> parsed(std::mutex& mutex, std::optional<T>& kept, const std::optional<std::string>& json,
                  std::string_view file) {
@@ -78,7 +79,7 @@ std::string digest_of(const LanguageModelOptions& options) {
 }  // namespace
 
 struct GenerationStream::State {
-  std::shared_ptr<const void> model;  // outlives `tokens`, whose end cancels
+  std::shared_ptr<const void> model;  // must outlive `tokens`, whose destructor cancels the request
   engine::TokenStream tokens;
 };
 

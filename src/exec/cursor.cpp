@@ -1,9 +1,9 @@
-// A round: wait at the domain's gate, publish the request, run every lane's steps until each has ended, mark the round
-// completed. A step that cannot go on leaves the lane where it is; the next poll takes it up there. Signals are stores and
-// waits are loads of the round word; a word of this round with another history of requests is a mismatch.
+// A round: wait at the domain's gate, publish the request, run every lane's steps until each has ended, mark the
+// round completed. A step that cannot proceed leaves its lane in place, and the next poll resumes there. Signals are
+// stores and waits are loads of the round word; a word of this round with a different request history is a mismatch.
 //
-// The inputs of a premul_sum travel as they are, and their factors in the record lines: whoever adds multiplies, in the
-// precision it adds in. So 16-bit values are rounded once, nothing is copied for it, and the bytes moved stay the same.
+// The inputs of a premul_sum travel unchanged, with their factors in the record lines. The adding rank multiplies, in
+// the precision of the sum: 16-bit values are rounded once, and no extra bytes are copied or moved.
 #include "exec/cursor.hpp"
 
 #include <algorithm>
@@ -211,7 +211,7 @@ Progress Cursor::poll_lane(std::size_t index) {
   return Progress::kDone;
 }
 
-// A flag has a line of its own: the words behind it travel with it.
+// A flag has its own line, and the words after it travel with it.
 void Cursor::tell_places(std::byte* flag_line) const {
   const std::uint64_t done = elements_done_ * plan_->element_bytes;
   const auto now = [done](PlaceWord place) { return place == kNoPlace ? place : place + done; };
@@ -238,7 +238,7 @@ bool Cursor::learn_places(std::byte* flag_line, int from) {
          learn(16, Operand::output_of(from, domain_->members()));
 }
 
-// One that has died cannot be read any more; the news of that is on its way.
+// A dead process cannot be read any more; its death will be reported.
 Progress Cursor::copy_from_peer(const LoweredStep& step) {
   const std::span<std::byte> to(address(step.destination), elements(step) * plan_->element_bytes);
   const int process = (*placement_->processes)[static_cast<std::size_t>(step.peer)];
@@ -261,7 +261,7 @@ void Cursor::copy(const Operand& destination, const std::byte* source, std::size
   stores_.run(bytes, [&](kernels::Store store) { kernels::copy(to, source, bytes, store); });
 }
 
-// A mirror that peers read is written in one go with the sum, or, past the cache, after it.
+// A mirror that peers read is written together with the sum, or, past the cache, after it.
 void Cursor::reduce(const LoweredStep& step, std::uint64_t count) {
   std::byte* to = address(step.destination);
   if (!step.has_mirror || !step.mirror.is_shared() || step.destination.is_shared()) {
@@ -293,14 +293,14 @@ void Cursor::reduce_partials(const LoweredStep& step, std::uint64_t count) {
                        std::span(destinations).first(step.has_mirror ? 2 : 1), count);
 }
 
-// Over sources_. Source i of a scaled reduction is rank i's input: lower() takes no other.
+// Reduces sources_. Source i of a scaled reduction is rank i's input: lower() accepts nothing else.
 void Cursor::run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count) {
   if (plan_->scales) [[unlikely]]
     for (std::uint16_t i = 0; i < sources; ++i) factors_[i] = domain_->factor_of(i);
   plan_->reduce(destination, mirror, sources_.data(), factors_.data(), sources, count);
 }
 
-// Packets go line by line, so that the first can be used while the last is still under way.
+// Packets are sent line by line, so that the first can be used while the last is still in flight.
 Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
   const std::uint64_t count = elements(step);
   const std::size_t lines = lines_of(count, *plan_);
@@ -342,7 +342,7 @@ Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
   return Progress::kDone;
 }
 
-// What was written to remote members goes out before this rank waits or ends, and what they sent is let in.
+// Writes to remote members are sent before this rank waits or ends, and incoming messages are processed.
 Progress Cursor::wait_for_remotes(Progress progress) {
   if (!domain_->has_remotes()) [[likely]]
     return progress;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a lowered plan: a place in it that can be polled and resumed. Nothing in here blocks.
+// Runs a lowered plan: a position in it that can be polled and resumed. Nothing here blocks.
 
 #include <complex>
 #include <cstdint>
@@ -18,49 +18,50 @@ namespace accord::exec {
 enum class Progress : std::uint8_t {
   kDone,
   kPending,   ///< waits for waiting_for()
-  kMismatch,  ///< waiting_for() runs this round, or ran one before, for another request
+  kMismatch,  ///< waiting_for() runs this round, or ran an earlier one, for another request
 };
 
-/// How often a lane that is alone looks for what it waits for before that counts as not here, which takes a tenth of what as many polls
-/// do, and while it waits for at most `missing` signals and packets.
+/// How many times a single lane checks for an event before poll() reports it as pending, as long as the lane waits
+/// for at most `missing` signals and packets. A check costs a tenth of a poll.
 struct Patience {
   std::uint32_t looks = 1;
   int missing = std::numeric_limits<int>::max();
 };
 
-/// One execution of one plan on one domain. Reusable: start() again after kDone. Allocates only when a plan is larger
-/// than any it met before.
+/// One execution of one plan on one domain. Reusable: start() again after kDone. Allocates only if a plan is larger
+/// than all previous ones.
 class Cursor {
  public:
-  /// Begins `plan` on `domain`; both outlive the execution, as do the buffers. No other execution of the domain is under way.
-  /// `factor`: what this rank's input is multiplied by if the op is premul_sum. `placement`: for plans whose buffers lie in
-  /// windows; outlives the execution. `tag`: of a message.
+  /// Begins `plan` on `domain`; both must outlive the execution, as must the buffers. No other execution may be in
+  /// progress on the domain. `factor`: multiplies this rank's input if the op is premul_sum. `placement`: for plans
+  /// whose buffers are in windows; must outlive the execution. `tag`: the tag of a message.
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
              std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement, Rank tag = 0);
-  /// Goes on as far as it can.
+  /// Proceeds as far as possible.
   Progress poll(Patience patience = {});
 
-  /// The member that keeps it from going on; -1 if unknown.
+  /// The member that it waits for; -1 if unknown.
   int waiting_for() const { return waiting_for_; }
-  /// Grows whenever poll() got further: tells a long operation from a stuck one.
+  /// Grows whenever poll() makes progress: distinguishes a long operation from a stuck one.
   std::uint64_t position() const { return position_; }
-  /// True while it waits to begin a round: the domain's last one was of another request, or of an earlier slice.
+  /// True while it waits to begin a round: the domain's last round belonged to another request, or to an earlier
+  /// slice.
   bool at_gate() const { return !in_round_; }
-  /// After kMismatch: waiting_for() has its buffers in the window of that number, which this rank does not have; -1 if it is not
-  /// that.
+  /// After kMismatch: the number of the window that contains the buffers of waiting_for() and that this rank does not
+  /// have; -1 for any other cause.
   int unknown_window() const { return unknown_window_; }
-  /// After kMismatch: why the memory of waiting_for() cannot be read, an errno; 0 if it is not that.
+  /// After kMismatch: the errno with which reading the memory of waiting_for() failed; 0 for any other cause.
   int read_error() const { return read_error_; }
   const LoweredPlan& plan() const { return *plan_; }
   Domain& domain() const { return *domain_; }
 
  private:
   struct LaneState {
-    std::uint32_t next = 0;  ///< step
-    std::uint64_t line = 0;  ///< packet line within it, or byte of what goes to a remote member
+    std::uint32_t next = 0;  ///< index of the next step
+    std::uint64_t line = 0;  ///< packet line within it, or byte of data for a remote member
     bool at_barrier = false;
   };
-  /// For `plan` on `domain`, which is not what it had room for.
+  /// For `plan` on `domain`, if the current room was made for another pair.
   void make_room(Domain& domain, const LoweredPlan& plan);
   void begin_round();
   Progress poll_lane(std::size_t index);
@@ -76,7 +77,8 @@ class Cursor {
   void run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count);
   bool barrier_passed(const LoweredStep& step, LaneState& state);
   bool word_arrived(std::byte* address, int from);
-  /// Looks once only from here on if more is missing than there is patience for, of all that the lane waits for from step `next` on.
+  /// Reduces the number of checks to one if the lane, from step `next` on, waits for more missing signals and packets
+  /// than patience_ permits.
   void lose_patience(const std::vector<LoweredStep>& steps, std::size_t next);
   int missing_in(const LoweredStep& step) const;
   void tell_places(std::byte* flag_line) const;
@@ -95,7 +97,7 @@ class Cursor {
   std::vector<LaneState> lanes_;
   std::vector<std::uint32_t> barrier_arrivals_;
   StoreChooser stores_;
-  std::unique_ptr<StoreChooser> sum_stores_;  ///< for sums that go to a peer's buffer
+  std::unique_ptr<StoreChooser> sum_stores_;  ///< for sums stored in a peer's buffer
   const Placement* placement_ = nullptr;
   int unknown_window_ = -1;
   int read_error_ = 0;
@@ -103,7 +105,7 @@ class Cursor {
   std::vector<PartialOperand> partial_sources_;
   std::uint64_t rounds_done_ = 0;
   std::uint64_t elements_done_ = 0;  ///< of each chunk, in earlier rounds
-  std::uint64_t word_ = 0;           ///< what flags and packets of this round carry
+  std::uint64_t word_ = 0;           ///< carried by flags and packets of this round
   std::uint64_t position_ = 0;
   Patience patience_;
   int waiting_for_ = -1;

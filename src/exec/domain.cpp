@@ -1,7 +1,7 @@
-// The gate keeps fast ranks from overwriting what slow ones still read. A rank knows without asking that its peers have
-// completed round k - 1 once it has heard from all of them in round k; only after plans in which it did not (a broadcast's
-// root) does it look at their completed words. Those carry the history of requests, too: ranks that differ and never wait for each
-// other, as roots of two broadcasts, meet here.
+// The gate keeps fast ranks from overwriting data that slow ones still read. Once a rank has heard from all peers in
+// round k, it knows without asking that they have completed round k - 1. Only after plans in which it did not (a
+// broadcast's root) does it check their completed words. Those also carry the history of requests: ranks that differ
+// and never wait for each other, such as the roots of two broadcasts, are detected here.
 #include "exec/domain.hpp"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regio
   for (std::uint32_t round = 0; round < plan::kRoundDepth; ++round) slots_[round] = layout.slot(round);
 }
 
-// Goes out with the first data of the round, so that whoever meets its word can read what it is for.
+// Sent with the first data of the round, so that a peer that finds its word can read what it is for.
 void Domain::tell_begin(const std::byte* line) {
   const std::span<const std::byte> said(line + sizeof(std::uint64_t), kRecordBytes - sizeof(std::uint64_t));
   for (const RemoteMember& remote : remotes_) {
@@ -73,7 +73,8 @@ void Domain::tell_begin(const std::byte* line) {
   }
 }
 
-// Rounds in which all heard from all need no telling: nobody asks for them but through a later one that is told.
+// Rounds in which all have heard from all need no report: peers only ask for them through a later round that is
+// reported.
 void Domain::tell_end() {
   for (const RemoteMember& remote : remotes_)
     if (remote.writer != nullptr) remote.writer->write_word(current_word(), remote.mirror + DomainLayout::completed());
@@ -102,7 +103,7 @@ bool Domain::look_at_completed(std::uint32_t depth) {
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
     const std::uint64_t its_word = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
-    // The difference of the rounds is right beyond 2^40 of them, too.
+    // The difference of the rounds is also correct beyond 2^40 rounds.
     const auto behind = static_cast<std::int64_t>(round_word(round_, 0) - (its_word & ~kHistoryBits)) >> 24;
     if (behind > most_behind) {
       most_behind = behind;

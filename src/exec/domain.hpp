@@ -1,5 +1,5 @@
 #pragma once
-// The members of a round and how far each has come: the state that all plans of one domain share.
+// The members of a round and the progress of each: the state shared by all plans of one domain.
 
 #include <algorithm>
 #include <array>
@@ -18,25 +18,25 @@
 
 namespace accord::exec {
 
-/// What a round is for.
+/// The purpose of a round.
 enum class Phase : std::uint8_t {
-  kEqualParts,    ///< a call whose parts have one count, or that has no parts
-  kCountsFirst,   ///< the ranks tell each other the counts of the parts
+  kEqualParts,    ///< a call whose parts have equal counts, or that has no parts
+  kCountsFirst,   ///< the ranks exchange the counts of the parts
   kUnequalParts,  ///< the call itself, once all ranks know the longest part
-  kRegistered,    ///< as kEqualParts, and all buffers that the rank has lie in windows of the group
+  kRegistered,    ///< like kEqualParts, and all buffers of the rank are in windows of the group
 };
 
 constexpr bool has_equal_parts(Phase phase) { return phase == Phase::kEqualParts || phase == Phase::kRegistered; }
 
-/// What a rank was asked to do, as peers can read it when they wonder.
+/// A rank's current request, which peers can read for diagnosis.
 struct RequestRecord {
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Phase phase = Phase::kEqualParts;
-  Rank root = 0;            ///< of a message: its tag
+  Rank root = 0;            ///< for a message: its tag
   std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
-  std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, where every rank was given all of them
+  std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, if every rank was given all of them
   bool operator==(const RequestRecord&) const = default;
 };
 static_assert(sizeof(RequestRecord) == 24, "travels as three words");
@@ -46,42 +46,43 @@ using RequestWords = std::array<std::uint64_t, 3>;
 std::string name_of(const RequestRecord& record);
 /// "all_reduce of 4096 x float32 (sum)", "all_to_all_v of up to 4096 x float32".
 std::string to_string(const RequestRecord& record);
-/// The same of a call that is known by another name: "send of 4096 x float32".
+/// The same for a call that is known by another name: "send of 4096 x float32".
 std::string to_string(const RequestRecord& record, std::string_view name);
 
-/// Round number and history in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the requests of this round and all before
-/// it, which are never zero. It is what flags, packets and completed words carry, so a mismatch between ranks is seen by the
-/// very load that ends a wait, also if neither waited in the round in which they differed.
+/// Round number and history in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the requests of this round
+/// and all earlier ones, which is never zero. Flags, packets and completed words carry it, so the load that ends a
+/// wait also detects a mismatch between ranks, even if neither rank waited in the round in which they differed.
 inline std::uint64_t round_word(std::uint64_t round, std::uint32_t history) { return (round << 24) | history; }
-/// The history once a request has followed it. Histories that differ stay different while the same requests follow.
+/// The history after another request. Different histories remain different while the same requests follow.
 constexpr std::uint32_t kNoHistory = 1;
 constexpr std::uint32_t history_after(std::uint32_t history, std::uint32_t signature) {
   return (history * 0x5bd1e995 + 2 * signature) & 0xffffff;  // odd times odd plus even: odd
 }
 inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
-/// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
-/// Of a message it is even: that of one with a tag is odd, so who waits for a message without one never takes another for it.
+/// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or different ones of that name,
+/// also disagree. For a message the signature is even; that of a message with a tag is odd, so that a receive without
+/// a tag never matches one.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
-/// That of the same message with a tag, which is not 0.
+/// The signature of the same message with a tag, which is not 0.
 constexpr std::uint32_t signature_with_tag(std::uint32_t signature, Rank tag) {
   return (signature ^ ((static_cast<std::uint32_t>(tag) * 0x9e3779b1) >> 8)) | 1;
 }
 
-/// Where the packets of a plan go.
+/// Where the packets of a plan are stored.
 enum class Packets : std::uint8_t { kLines, kCells };
 
 /// A member whose window is not mapped here.
 struct RemoteMember {
   transport::RemoteWriter* writer = nullptr;  ///< null: it is mapped
   std::size_t region = 0;                     ///< the domain's region in its window
-  std::size_t mirror = 0;                     ///< where its window keeps the head of this member's region
+  std::size_t mirror = 0;                     ///< where its window stores the head of this member's region
 };
 
 /// One domain as one member sees it. Used by one thread at a time.
 class Domain {
  public:
-  /// `regions[m]`: the domain's region in the window of member m, mapped here; of a remote one the mirror of its head, in
-  /// which it tells its rounds. `remotes`: by member; empty if there is none.
+  /// `regions[m]`: the domain's region in the window of member m, mapped here; for a remote member the mirror of its
+  /// head, in which it reports its rounds. `remotes`: by member; empty if there are none.
   Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions, std::vector<RemoteMember> remotes = {});
 
   bool has_remotes() const { return !remotes_.empty(); }
@@ -90,23 +91,23 @@ class Domain {
   /// lines() and slot() of remote member m as offsets in its window.
   std::size_t remote_lines(int m) const { return remotes_[m].region + lines_now_; }
   std::size_t remote_slot(int m) const { return remotes_[m].region + slots_[round_ % plan::kRoundDepth]; }
-  /// Sends what was written to remote members; what only tells of the round goes with it, or by the second.
+  /// Sends what was written to remote members. Notes about the round are sent with it, or by flush_notes().
   void flush_remotes();
   void flush_notes();
-  /// Lets messages come and go.
+  /// Advances incoming and outgoing messages.
   void progress_remotes();
 
   int me() const { return me_; }
   int members() const { return layout_.members; }
   const DomainLayout& layout() const { return layout_; }
-  /// The round that runs or ran last; the first one is 1.
+  /// The round that is running or ran last; the first one is 1.
   std::uint64_t round() const { return round_; }
-  /// The requests of the rounds up to that.
+  /// Hash of the requests of all rounds up to that one.
   std::uint32_t history() const { return history_; }
-  /// What flags and packets of that round carry.
+  /// The word carried by that round's flags and packets.
   std::uint64_t current_word() const { return round_word(round_, history_); }
 
-  /// Begins the next round: tells peers what this member does in it, and for premul_sum its factor.
+  /// Begins the next round: publishes this member's request, and for premul_sum its factor.
   void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0,
                    Packets packets = Packets::kLines) {
     ++round_;
@@ -119,20 +120,22 @@ class Domain {
     if (has_remotes()) [[unlikely]]
       tell_begin(line);
   }
-  /// The same of a message with a tag; `signature`: without it.
+  /// The same for a message with a tag. `signature`: the signature without the tag.
   void begin_tagged_round(RequestRecord record, std::uint32_t signature, Rank tag, Packets packets) {
     record.root = tag;
     begin_round(record, signature_with_tag(signature, tag), 1.0, packets);
   }
-  /// Takes back the round that runs, in which this member has sent nothing: the next one begins in its place. `history`: as it was before.
+  /// Cancels the running round, in which this member has sent nothing; the next round takes its place. `history`: the
+  /// value before it.
   void take_back_round(std::uint32_t history) {
     word(regions_[me_] + DomainLayout::record(round_)).store(0, std::memory_order_relaxed);
     --round_;
     history_ = history;
   }
-  /// Ends it: its scratch, packets and flags may be used again. `depth`: how many rounds of its kind may be under way. Where these
-  /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the
-  /// plan waited for every peer, so each had begun this round and completed the one before.
+  /// Ends the round: its scratch, packets and flags may be reused. `depth`: number of rounds of its kind that may be
+  /// in flight. If it is large, peers are notified only once in a while, since each notification moves the word's
+  /// cache line back and forth. `heard_all`: the plan waited for every peer, so each had begun this round and
+  /// completed the previous one.
   void end_round(bool heard_all, std::uint32_t depth) {
     const std::uint64_t told_every = std::min(depth / 2, kLineDepth);  // a power of two
     if ((round_ & (told_every - 1)) == 0) tell_completed(round_);
@@ -140,28 +143,31 @@ class Domain {
     if (has_remotes() && !heard_all) [[unlikely]]
       tell_end();
   }
-  /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
-  /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
+  /// True if the next round may begin: every member has completed the one `depth` rounds before it. Otherwise
+  /// `laggard()` is the member that has not, or one that completed another request than this member; `differs()` is
+  /// then true.
   bool gate_open(std::uint32_t depth) {
     if (depth < kLineDepth) tell_completed(round_);  // the others need it for the same gate
     return round_ + 1 <= all_completed_ + depth || look_at_completed(depth);
   }
-  /// Peers may know that this member has completed `round`, its last one or the one before.
+  /// Publishes that this member has completed `round`, its last one or the one before.
   void tell_completed(std::uint64_t round) {
     if (told_ == round) return;
     const std::uint64_t its_word = word(regions_[me_] + DomainLayout::record(round)).load(std::memory_order_relaxed);
     word(regions_[me_] + DomainLayout::completed()).store(its_word, std::memory_order_release);
     told_ = round;
   }
-  /// At `now`, this member waits long in the current round for member m; -1: no longer. Peers that wait for it see who is behind that.
+  /// Reports that at `now` this member has long been waiting in the current round for member m; -1: no longer. Peers
+  /// that wait for it can then see which member is the cause.
   void tell_waiting(int m, Clock::time_point now) {
     const std::uint64_t told = round_word(round_, static_cast<std::uint32_t>(m + 1));
     const auto ticks = static_cast<std::uint64_t>(now.time_since_epoch().count());
     word(regions_[me_] + DomainLayout::looked()).store(ticks, std::memory_order_relaxed);
     word(regions_[me_] + DomainLayout::waiting()).store(told, std::memory_order_relaxed);
   }
-  /// Whom member m, or whom that waits for, and so on, waits for in the current round, or in the one before it that it is still in:
-  /// m itself if it has not said so since `since`, as one that stands still has not, or is remote, as its clock is another.
+  /// Follows the chain of waits from member m in the current round, or in the previous one if a member is still in
+  /// it, and returns the last member reached. A member that has reported no wait since `since` ends the chain: one
+  /// that is stuck has not, and a remote one has another clock.
   int last_waited_for(int m, Clock::time_point since) const;
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
@@ -170,11 +176,11 @@ class Domain {
   std::byte* lines(int m) const { return regions_[m] + lines_now_; }
   std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
-  /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
+  /// Member m's own record of the round numbered `round`; false if it has not reached that round or is past it.
   bool record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const;
 
-  /// What member m multiplies its input by in the current round, whose op is premul_sum. REQUIRES: data or a signal that m sent
-  /// in it has arrived, however many hands it went through, or m is this member.
+  /// The factor of member m's input in the current round, whose op is premul_sum. REQUIRES: data or a signal that m
+  /// sent in it has arrived, directly or through other members, or m is this member.
   std::complex<double> factor_of(int m) const {
     std::byte* line = regions_[m] + DomainLayout::record(round_);
     return {std::bit_cast<double>(word(line + 32).load(std::memory_order_relaxed)),
@@ -187,7 +193,8 @@ class Domain {
 
  private:
   bool look_at_completed(std::uint32_t depth);
-  /// Whom member m has said since `since` that it waits for; -1 if it has not, or is in the current round and said so before.
+  /// The member that m has reported since `since` to wait for; -1 if it has reported none, or is in the current round
+  /// and reported it before.
   int told_waiting_for(int m, Clock::time_point since) const;
   void tell_begin(const std::byte* line);
   void tell_end();
@@ -204,11 +211,11 @@ class Domain {
   int me_;
   std::vector<std::byte*> regions_;
   std::vector<RemoteMember> remotes_;
-  std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
+  std::array<std::size_t, kLineDepth> lines_;  ///< offsets from the layout
   std::array<std::size_t, plan::kRoundDepth> slots_;
   std::size_t lines_now_ = 0;  ///< of the current round
   std::uint64_t round_ = 0;
-  std::uint64_t told_ = 0;  ///< the last round of which peers know that it is completed
+  std::uint64_t told_ = 0;  ///< the last round that peers know to be completed
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
   std::uint32_t history_ = kNoHistory;

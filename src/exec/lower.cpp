@@ -1,6 +1,6 @@
-// Lowering resolves a plan's symbols for one request, once, so that running it looks nothing up:
-//   1. the slice: as many elements as a scratch chunk (or a packet chunk) holds, at whole cache lines; a chunk of partials
-//      takes as much room as its accumulators need;
+// Lowering resolves a plan's symbols once for a request, so that running it looks nothing up:
+//   1. the slice: as many elements as a scratch chunk (or a packet chunk) holds, at whole cache lines; a chunk of
+//      partials uses as much room as its accumulators need;
 //   2. every chunk becomes base + offset; the length of a step comes from the caller's chunk that it touches;
 //   3. every signal and wait becomes the address of its flag, every reduction its kernel.
 // Offsets into the caller's buffers are those of round 0; the executor advances these two bases by a slice per round.
@@ -93,7 +93,7 @@ class Lowering {
     return {};
   }
 
-  // Of peers' buffers it reads inputs, by copies.
+  // Its only accesses to peers' buffers are copies of their inputs.
   bool only_reads() const {
     const auto is_theirs = [this](const plan::Chunk& chunk) {
       return chunk.rank != me_ && (chunk.space == plan::Space::kInput || chunk.space == plan::Space::kOutput);
@@ -108,7 +108,7 @@ class Lowering {
     return true;
   }
 
-  // Scratch chunks that fit where a chunk of partials does.
+  // Number of scratch chunks in the room of a chunk of partials.
   std::size_t partial_width() const { return size_of(accumulator_of(dtype_)) / size_of(dtype_); }
   // Scratch and partials, counted in scratch chunks.
   std::size_t shared_chunks() const {
@@ -118,8 +118,8 @@ class Lowering {
 
   std::size_t multicast_chunks() const { return static_cast<std::size_t>(plan_.multicast_chunks); }
 
-  // avg divides and premul_sum multiplies where all inputs, and nothing but inputs, meet: a canonical sum of as many sources
-  // as there are ranks.
+  // avg divides and premul_sum multiplies where all inputs, and nothing but inputs, are added: a canonical sum with
+  // as many sources as there are ranks.
   Status check_adds_all(const plan::Step& step) const {
     const bool adds_up_to_more = request_.op == ReduceOp::kAvg || request_.op == ReduceOp::kPremulSum;
     if (!adds_up_to_more || plan_.order == plan::Order::kNone || step.kind != plan::StepKind::kReduce) return {};
@@ -130,7 +130,7 @@ class Lowering {
                               accord::to_string(request_.op)));
   }
 
-  // One word for each packet chunk, and nothing that needs lines.
+  // Each packet chunk fits in one word, and nothing needs lines.
   bool fits_cells() const {
     if (!places_.cells || plan_.packet_chunks == 0 || plan_.signals > 0 || shared_chunks() > 0) return false;
     return std::max<std::uint64_t>(bounds_.longest, 1) * out_.element_bytes <= kCellData;
@@ -196,7 +196,7 @@ class Lowering {
            (static_cast<std::size_t>(from) * static_cast<std::size_t>(places_.signals) + static_cast<std::size_t>(id));
   }
 
-  // Elements that a step handles: those of the caller's chunk in it; between scratch chunks the longest there are.
+  // Elements that a step handles: those of the caller's chunk in it; between scratch chunks, the longest chunk.
   std::uint64_t length_of(const plan::Step& step) const {
     for (const auto* chunks : {&step.destinations, &step.sources})
       for (const plan::Chunk& chunk : *chunks)

@@ -1,5 +1,5 @@
 #pragma once
-// A rank's program with everything looked up: what the executor runs.
+// A rank's program with all symbols resolved: the executor's input.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,8 @@ enum class Opcode : std::uint8_t {
   kReduce,
   kSignal,
   kWait,
-  kSignalPlaces,  ///< the same, and where the rank's buffers are
-  kWaitPlaces,    ///< the same of the peer
+  kSignalPlaces,  ///< the same, with the location of the rank's buffers
+  kWaitPlaces,    ///< the same from the peer
   kPutPackets,
   kCopyPackets,     ///< packets -> memory
   kReducePackets,   ///< packets and memory -> memory, line by line
@@ -37,7 +37,7 @@ enum class Opcode : std::uint8_t {
 /// One resolved step.
 struct LoweredStep {
   Opcode opcode = Opcode::kCopy;
-  std::uint16_t sources = 0;       ///< how many operands from first_source
+  std::uint16_t sources = 0;       ///< number of operands from first_source
   std::uint32_t first_source = 0;  ///< into LoweredPlan::operands
   std::int32_t peer = -1;          ///< the member that is signalled or waited for
   std::uint32_t barrier = 0;
@@ -49,53 +49,55 @@ struct LoweredStep {
 
 /// Ready to run for one request: any buffers, one count.
 struct LoweredPlan {
-  std::uint64_t number = 0;  ///< no other that lower() made in this process has it; counted from 1
+  std::uint64_t number = 0;  ///< unique among the results of lower() in this process; counted from 1
   std::vector<std::vector<LoweredStep>> lanes;
   std::vector<Operand> operands;
-  std::uint64_t slice = 0;   ///< elements that one round handles of each chunk
+  std::uint64_t slice = 0;   ///< elements of each chunk handled by one round
   std::uint64_t rounds = 1;  ///< at least 1
   std::size_t element_bytes = 1;
   Packets packets = Packets::kLines;
   std::size_t packet_data = kPacketData;  ///< bytes of a packet before its word
   std::size_t elements_per_line = 0;      ///< of a packet
   kernels::ReduceKernel reduce = nullptr;
-  PartialKernels partials;  ///< of plans that need them
+  PartialKernels partials;  ///< for plans that need them
   bool scales = false;      ///< `reduce` multiplies source i by the factor of member i
   std::uint32_t signature = 1;
   RequestRecord record;
-  bool in_windows = false;           ///< it touches the buffers of other members
-  bool reads = false;                ///< those are in their own memory, from which it copies
-  std::uint32_t depth = kLineDepth;  ///< rounds that may be under way at once
+  bool in_windows = false;           ///< it accesses the buffers of other members
+  bool reads = false;                ///< those are in the members' own memory, from which it copies
+  std::uint32_t depth = kLineDepth;  ///< number of rounds that may be in flight at once
   bool heard_all = false;            ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;
   int max_sources = 0;
 };
 
-/// What lowering has to know of the memory that members share: where flags and packets lie among the lines of a round, and how much there is.
+/// What lowering needs to know about the members' shared memory: the offsets of flags and packets among the lines of
+/// a round, and the sizes.
 struct SharedPlaces {
   int members = 0;
   int signals = 0;  ///< ids for each pair of members
   int packet_chunks = 0;
   std::size_t slot_bytes = 0;
-  std::size_t multicast_bytes = 0;  ///< of a slot of it; none: there is no such memory
-  std::size_t line = kLine;         ///< scratch chunks lie at multiples of it
+  std::size_t multicast_bytes = 0;  ///< of a slot of multicast memory; 0: there is no such memory
+  std::size_t line = kLine;         ///< scratch chunks are at multiples of it
   std::size_t flag_stride = kLine;
-  std::size_t packets = 0;                        ///< where the first packet chunk lies
+  std::size_t packets = 0;                        ///< offset of the first packet chunk
   std::size_t packets_stride = 0;                 ///< from one to the next
-  std::size_t packet_capacity = kPacketCapacity;  ///< data that one holds
-  std::size_t packet_data = kPacketData;          ///< data of one packet
-  bool cells = true;                              ///< small packets may lie in cells
-  std::size_t most_slice = SIZE_MAX;              ///< bytes of a chunk that a round handles at most
+  std::size_t packet_capacity = kPacketCapacity;  ///< data bytes per packet chunk
+  std::size_t packet_data = kPacketData;          ///< data bytes per packet
+  bool cells = true;                              ///< small packets may be in cells
+  std::size_t most_slice = SIZE_MAX;              ///< maximum bytes of a chunk per round
 };
 SharedPlaces places_of(const DomainLayout& layout);
 
-/// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's; of plans
-/// that touch members' buffers and need none, how much of each chunk a round takes. kUnsupported if the dtype
-/// and op have no kernel, or if the op is avg or premul_sum and the plan adds up in parts; kInvalidArgument if the plan does not fit the domain (members, signals, scratch).
+/// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's; for plans
+/// that access members' buffers and need no scratch, the bytes of each chunk per round. Fails with kUnsupported if
+/// the dtype and op have no kernel, or if the op is avg or premul_sum and the plan adds in parts; with
+/// kInvalidArgument if the plan does not fit the domain (members, signals, scratch).
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request);
 
-/// What is moved, where it is not the request's count of the request's dtype.
+/// The data to move, if they differ from the request's count and dtype.
 struct Payload {
   DType dtype = DType::kFloat32;
   plan::Bounds bounds;

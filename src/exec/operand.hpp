@@ -1,5 +1,5 @@
 #pragma once
-// Where the operands of lowered steps lie.
+// Locations of the operands of lowered steps.
 
 #include <cstdint>
 
@@ -7,8 +7,9 @@
 
 namespace accord::exec {
 
-/// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
-/// of the round, then, of plans for buffers in windows, each member's input and output; behind those the slots of multicast.
+/// An address relative to a base. Bases are the caller's input and output, then each member's lines and slot of the
+/// round, then, for plans with buffers in windows, each member's input and output; after those the slots of
+/// multicast.
 struct Operand {
   static constexpr std::uint16_t kInput = 0;
   static constexpr std::uint16_t kOutput = 1;
@@ -29,9 +30,9 @@ struct Operand {
   std::uint16_t base = 0;
   bool packets = false;
   bool partial = false;      ///< holds accumulators that are not elements
-  std::int32_t sender = -1;  ///< who puts the packets
+  std::int32_t sender = -1;  ///< rank that puts the packets
 
-  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
+  /// The member whose window contains it, and whether it is in the slot there. REQUIRES: is_shared().
   int member() const { return (base - 2) / 2; }
   bool in_slot() const { return base % 2 != 0; }
   /// In a member's window, where peers read, or in a peer's buffer.

@@ -1,5 +1,6 @@
-// Block by block: elements are widened to memory of our own, accumulators are read where they lie; the sum is computed where
-// accumulators are wanted, or in our own memory, and from there rounded to each destination that holds elements.
+// Works block by block: elements are widened into our own memory, accumulators are read in place. The sum is computed
+// in a destination for accumulators, or in our own memory, and rounded from there to each destination that holds
+// elements.
 
 #include "exec/partial_sums.hpp"
 

@@ -1,4 +1,4 @@
-// One call copies at most 2 GiB, and less where it meets a page that is not there.
+// One call copies at most 2 GiB, and less if it encounters an unmapped page.
 #include "exec/peer_memory.hpp"
 
 #include <sys/uio.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Where the caller's buffers lie in windows of the group, and where those of the members are mapped here.
+// Locations of the caller's buffers in windows of the group, and the local mappings of the members' windows.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace accord::exec {
 
-/// A place in some window, as ranks tell each other: its window's number, which is equal on all ranks, and the offset in the
-/// memory of the rank that tells.
+/// A place in a window, as ranks announce it to each other: the number of the window, which is equal on all ranks,
+/// and the offset in the announcing rank's memory.
 using PlaceWord = std::uint64_t;
 inline constexpr int kOffsetBits = 48;
-/// A rank has no such buffer.
+/// Announced if a rank has no such buffer.
 inline constexpr PlaceWord kNoPlace = ~PlaceWord{0};
 inline constexpr PlaceWord place_word(int window, std::size_t offset) {
   return static_cast<PlaceWord>(window) << kOffsetBits | offset;
@@ -20,7 +20,7 @@ inline constexpr PlaceWord place_word(int window, std::size_t offset) {
 inline constexpr int window_of(PlaceWord place) { return static_cast<int>(place >> kOffsetBits); }
 inline constexpr std::size_t offset_of(PlaceWord place) { return place & ((PlaceWord{1} << kOffsetBits) - 1); }
 
-/// A window that this rank has: where each member's memory begins here.
+/// A window that this rank has: the local address of each member's memory.
 struct MappedWindow {
   int number = 0;
   std::vector<std::byte*> members;
@@ -37,14 +37,14 @@ inline std::byte* address_of(const MappedWindows& windows, PlaceWord place, int 
   return found->members[static_cast<std::size_t>(member)] + offset_of(place);
 }
 
-/// Those of one call on this rank.
+/// The buffers of one call on this rank.
 struct Placement {
-  const MappedWindows* windows = nullptr;  ///< null: not all of them lie in windows
-  /// Of each member its process: then places are addresses in its memory.
+  const MappedWindows* windows = nullptr;  ///< null: not all buffers are in windows
+  /// The process of each member; if set, places are addresses in its memory.
   const std::vector<int>* processes = nullptr;
   PlaceWord input = kNoPlace;
   PlaceWord output = kNoPlace;
-  bool in_place = false;  ///< input and output have bytes in common
+  bool in_place = false;  ///< input and output overlap
 };
 inline constexpr Placement kNoPlacement = {};
 

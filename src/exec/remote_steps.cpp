@@ -1,4 +1,4 @@
-// A copy with a second destination becomes two steps, for only one of them may be remote.
+// A copy with a second destination becomes two steps, since only one of them may be remote.
 #include "exec/remote_steps.hpp"
 
 #include <fmt/format.h>

@@ -7,20 +7,20 @@ namespace {
 
 using kernels::Store;
 
-/// A sample this much above the last look's cost is dear; this many in a row are no chance.
+/// A sample this much above the cost of the last look is too expensive; this many in a row are not chance.
 constexpr double kDear = 1.5;
 constexpr std::uint8_t kDearSamples = 3;
 /// The other kind must be cheaper by this much to be worth a change.
 constexpr double kCheaper = 0.85;
 
-/// One that costs this much more than the kind in use will not become the cheaper one.
+/// If the other kind costs this much more than the kind in use, it will not become the cheaper one.
 constexpr double kHopeless = 4;
 
 constexpr Store other(Store kind) { return kind == Store::kTemporal ? Store::kNonTemporal : Store::kTemporal; }
 
 }  // namespace
 
-// A look begins with the other kind and ends with the one in use, whose second block is what later ones are like.
+// A look begins with the other kind and ends with the one in use, whose second block is representative of later ones.
 Store StoreChooser::kind_to_measure(const Choice& choice) {
   return choice.look < kLookLength / 2 ? other(choice.kind) : choice.kind;
 }

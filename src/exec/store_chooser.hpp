@@ -1,5 +1,6 @@
 #pragma once
-// Whether blocks that peers read are written through the cache or past it, learned from what the writing costs.
+// Decides whether blocks that peers read are written through the cache or past it, from the measured cost of the
+// writes.
 
 #include <array>
 #include <bit>
@@ -11,19 +12,22 @@
 
 namespace accord::exec {
 
-/// Learns, for each order of magnitude of block, which kind of store is cheaper on this core towards these peers.
+/// Learns, for each order of magnitude of block size, which kind of store is cheaper on this core towards these
+/// peers.
 ///
-/// Between cores that share a cache, stores through it are up to three times cheaper; between cores that do not, each line
-/// has to be taken from the reader's cache first and stores past the cache are up to ten times cheaper. Virtual machines
-/// hide which case holds and move between them. The kind affects no result, so each rank decides for itself.
+/// Between cores that share a cache, stores through it are up to three times cheaper. Between cores that do not, each
+/// line first has to be fetched from the reader's cache, and stores past the cache are up to ten times cheaper.
+/// Virtual machines hide which case applies and move between them. The kind affects no result, so each rank decides
+/// for itself.
 ///
-/// A look measures both kinds twice (the lower counts: the other may have been interrupted) and happens at first use, each
-/// kLookEvery blocks, and when the kind in use has become dearer; a regular one ends with a block that is far too dear. Other blocks cost a comparison, and every
-/// kSampleEvery-th two readings of the clock. Used by one thread at a time.
+/// A look measures both kinds twice (the lower value counts, since the other may have been interrupted). It takes
+/// place at first use, every kLookEvery blocks, and when the kind in use has become more expensive; a regular look
+/// stops after a block that is far too expensive. All other blocks cost a comparison, and every kSampleEvery-th two
+/// clock reads. Used by one thread at a time.
 class StoreChooser {
  public:
-  /// Blocks below are written through the cache: of small ones the reader, who fetches from memory what went past it, pays more than the
-  /// writer saves, and the writer is all that is measured.
+  /// Smaller blocks are written through the cache: a reader that has to fetch them from memory loses more than the
+  /// writer saves, and only the writer is measured.
   static constexpr std::size_t kSmallest = 32 << 10;
   using Now = Clock::time_point (*)();
 
@@ -57,8 +61,8 @@ class StoreChooser {
 
   struct Choice {
     kernels::Store kind = kernels::Store::kTemporal;
-    std::uint8_t look = 0;  ///< the next step of the look under way, or kNoLook
-    std::uint8_t dear = 0;  ///< samples in a row that were dearer than expected
+    std::uint8_t look = 0;  ///< next step of the look in progress, or kNoLook
+    std::uint8_t dear = 0;  ///< consecutive samples above the expected cost
     std::uint32_t blocks = 0;
     std::array<double, 2> cost = {};  ///< of each kind at the last look, nanoseconds per byte
   };

@@ -1,23 +1,27 @@
 #pragma once
-// Where things lie in a rank's window: a pure function of the group's size, equal on all ranks.
+// The layout of a rank's window: a pure function of the group's size, equal on all ranks.
 //
-//   control   one block: the alarm that peers ring when something failed, what the owner has put into streams of its GPU, a notice of each peer that says what, a
-//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
-//             where members that make a group among themselves write to each other (comm/announcements.hpp)
-//   mirrors   of each peer the head of its region of each domain that it shares with this rank; used only if its window is
-//             not mapped here: then it writes there what others read of it in place
-//   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
-//             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
+//   control   one block: the alarm that peers raise when something failed; the owner's calls in streams of its GPU;
+//             from each peer a notice that describes the failure; a board for each peer, on which it writes when the
+//             survivors meet again (comm/shrink.hpp); and a mailbox for each peer, in which members that form a group
+//             among themselves write to each other (comm/announcements.hpp)
+//   mirrors   for each peer the head of its region of each domain that it shares with this rank; used only if its
+//             window is not mapped here: it then writes there what others would read in place
+//   domains   one region for each domain that the rank is in: domain 0 is the whole group; then for each peer the
+//             pair (this rank -> peer) and the pair (peer -> this rank), so that messages involve no other rank
 //
-// A domain's region holds, each on cache lines of its own:
-//   completed the last round that the owner has completed; behind it, while it waits long, for whom, and when it last looked
-//   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
-//             the op has one
-//   cells     small packets [chunk][round], for kCellDepth rounds: a word of data, then the round word; those of four rounds share
-//             a cache line, so that a rank that is ahead of its reader writes, and the reader fetches, one line for all of them
+// A domain's region holds the following parts, each on its own cache lines:
+//   completed the last round that the owner has completed; after it, while the owner waits long, the member it waits
+//             for, and when it last checked
+//   records   for each round in flight the owner's request, so that a mismatch can be reported, and its factor if the
+//             op has one
+//   cells     small packets [chunk][round], for kCellDepth rounds: a word of data, then the round word; those of four
+//             rounds share a cache line, so that a rank that is ahead of its reader writes, and the reader fetches,
+//             one line for all of them
 //   lines     for each of kLineDepth rounds: signal flags [from][id], packets [chunk]
 //   slots     for each of plan::kRoundDepth rounds: scratch
-// Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
+//
+// Windows are sparse: a page uses memory once it is touched, so regions of pairs that never communicate cost none.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,15 +37,15 @@ inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kPacketData = 56;
 /// A cell: this much data, then the round word.
 inline constexpr std::size_t kCellData = 8;
-/// Data that one packet chunk holds.
+/// Data bytes per packet chunk.
 inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 
-/// Rounds whose flags and packets may be under way at once: those of plans without scratch, which are small, so that a root
-/// need not wait for each of its readers in turn. Plans are proved with plan::kRoundDepth of them; a gate that many rounds behind
-/// orders those that share a line in the same way.
+/// Rounds whose flags and packets may be in flight at once. This applies to plans without scratch, which are small,
+/// so that a root need not wait for each of its readers in turn. Plans are verified with plan::kRoundDepth rounds; a
+/// gate that is this many rounds behind orders the rounds that share a line in the same way.
 inline constexpr std::uint32_t kLineDepth = 32;
 static_assert(kLineDepth % plan::kRoundDepth == 0);
-/// The same of rounds whose packets all lie in cells, and so of records.
+/// The same for rounds whose packets are all in cells, and therefore for records.
 inline constexpr std::uint32_t kCellDepth = 64;
 static_assert(kCellDepth % kLineDepth == 0);
 
@@ -59,10 +63,11 @@ struct DomainLayout {
   std::size_t lines(std::uint64_t round) const;
   std::size_t slot(std::uint64_t round) const;
   std::size_t bytes() const { return slot(plan::kRoundDepth - 1) + slot_room(); }
-  /// What peers read in place: the completed word and the records.
+  /// The part that peers read in place: the completed word and the records.
   static constexpr std::size_t kHead = (kLine * (1 + kCellDepth) + kPage - 1) / kPage * kPage;
 
-  /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
+  /// A ring over packets needs one chunk less than there are members for each pair; no plan has needed more than 16
+  /// per pair.
   int packet_chunks() const { return plan::packet_chunks_of(members); }
 
   // Within the cells of a round:
@@ -82,7 +87,7 @@ class WindowLayout {
   WindowLayout(int size, std::size_t slot_bytes);
 
   static constexpr std::size_t alarm() { return 0; }
-  /// The owner's calls on GPUs (comm/device/ledger.hpp).
+  /// The owner's device calls (comm/device/ledger.hpp).
   static constexpr std::size_t device_calls() { return kLine; }
   static constexpr std::size_t notice(Rank from) { return kPage + static_cast<std::size_t>(from) * kNoticeBytes; }
   static constexpr std::size_t kNoticeBytes = 512;
@@ -91,7 +96,8 @@ class WindowLayout {
   std::size_t mailbox(Rank from) const;
   static constexpr std::size_t kMailboxBytes = 2 * kPage;
 
-  /// The mirrors of `peer`: of the group's domain, and of the messages that the window's owner sends it or has from it.
+  /// The mirrors of `peer`: of the group's domain, of the messages that the window's owner sends to it, and of those
+  /// it receives.
   std::size_t group_mirror(Rank peer) const { return mirrors() + static_cast<std::size_t>(peer) * 3 * kMirror; }
   std::size_t mirror_to(Rank peer) const { return group_mirror(peer) + kMirror; }
   std::size_t mirror_from(Rank peer) const { return group_mirror(peer) + 2 * kMirror; }

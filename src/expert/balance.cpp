@@ -1,6 +1,7 @@
-// Two greedy steps. Places: each further one goes to the expert whose replicas have most to do each. Ranks: replicas, the heaviest first,
-// go to the rank that has least to do among those with room, first among those that lack the expert. This is the longest processing time
-// rule with a limit on how many (Graham 1969), after DeepSeek's expert-parallel load balancer.
+// Two greedy steps. Replicas: each place beyond one per expert goes to the expert whose replicas have the highest
+// load each. Ranks: the replicas, heaviest first, go to the rank with the lowest load among the ranks with room,
+// where ranks that lack the expert come first. This is longest-processing-time scheduling with a limit on the items
+// per rank (Graham 1969), as in DeepSeek's expert-parallel load balancer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ Status invalid_balance(std::string message) {
   return {StatusCode::kInvalidArgument, "balancing experts: " + std::move(message)};
 }
 
-/// How many replicas each expert gets.
+/// Number of replicas of each expert.
 std::vector<int> replicas_of(std::span<const double> loads, int places) {
   std::vector<int> replicas(loads.size(), 1);
   for (int place = static_cast<int>(loads.size()); place < places; ++place) {

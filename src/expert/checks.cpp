@@ -1,4 +1,5 @@
-// A buffer is checked by what it has to hold; outputs may not touch inputs, as ranks write the one while others read the other.
+// Each buffer is checked against the size that the call requires. Outputs must not overlap inputs, because some ranks
+// write the output while others read the input.
 #include "expert/checks.hpp"
 
 #include <fmt/format.h>
@@ -10,12 +11,12 @@ namespace {
 
 Status invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
-/// A buffer of rows.
+/// Expected shape of a buffer of rows.
 struct Shape {
   std::string_view name;
   std::int64_t rows = 0;
   std::int64_t width = 0;
-  bool exact = false;  ///< else at least so many rows
+  bool exact = false;  ///< otherwise `rows` is a minimum
 };
 
 Status check_memory(std::string_view name, const ConstBuffer& buffer, Device device) {
@@ -37,12 +38,13 @@ Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape, 
   return check_memory(shape.name, buffer, device);
 }
 
-/// That a buffer of slots has to have. How many rows there are the host does not know on GPUs: kernels look at what there is room for.
+/// Minimum rows of a slot buffer. On GPUs the host does not know the number of rows, so kernels check how many fit.
 std::int64_t least_rows(const Handle& handle) { return handle.device != nullptr ? 0 : handle.recv_rows(); }
 
 bool is_left_out(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
 
-/// Two buffers of one dtype that are given together, or not at all; what has no elements may be left out.
+/// Checks two buffers of one dtype that must be given together or not at all. A buffer without elements may be
+/// omitted.
 Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
                   Device device, DType dtype = DType::kFloat32) {
   if (is_left_out(one) && is_left_out(other)) return {};
@@ -58,7 +60,7 @@ Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer&
   return has_rows(other, other_shape) ? check_buffer(other, dtype, other_shape, device) : Status();
 }
 
-/// Of weights, which are float32 or float64.
+/// Dtype of a call's weights: float32 or float64.
 DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) {
   return (is_left_out(one) ? other : one).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }

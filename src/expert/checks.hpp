@@ -1,5 +1,5 @@
 #pragma once
-// Whether a call makes sense, by what one rank alone can see. kInvalidArgument and kWrongState name what does not.
+// Argument checks that a rank can make on its own. The message of kInvalidArgument or kWrongState names the problem.
 
 #include "expert/group.hpp"
 

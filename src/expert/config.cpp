@@ -1,4 +1,4 @@
-// Limits are those of the tables: slots and choices are counted in 32 bits.
+// The limits come from the tables, which count slots and choices in 32 bits.
 #include "expert/config.hpp"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ Status invalid_config(std::string message) { return {StatusCode::kInvalidArgumen
 
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
 
-/// A number that ranks compare, and its name.
+/// A number that ranks compare, with its name.
 struct Field {
   std::string_view name;
   std::int64_t value = 0;
@@ -112,7 +112,8 @@ Status check(const ExpertGroupConfig& config, int ranks) {
   return {};
 }
 
-/// A twentieth of the rows that come on average, at most.
+/// A twentieth of the rows that a rank receives on average if every rank has max_tokens_per_rank tokens, clamped to
+/// 256 KiB to 8 MiB.
 std::size_t default_staging(const ExpertGroupConfig& config) {
   constexpr std::size_t kLeast = std::size_t{256} << 10, kMost = std::size_t{8} << 20;
   const auto rows = static_cast<std::size_t>(config.max_tokens_per_rank) * static_cast<std::size_t>(config.top_k);
@@ -129,7 +130,7 @@ Result<Resolved> resolve(ExpertGroupConfig config, int ranks) {
     config.placement = std::move(*uniform);
   }
   ACCORD_ASSIGN_OR_RETURN(Placement placement, make_placement(config.placement, config.experts, ranks));
-  // Padding adds less than an alignment to each expert.
+  // Padding adds at most alignment - 1 rows to each expert.
   const std::int64_t most_rows = std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k +
                                  std::int64_t{placement.places()} * (config.alignment - 1);
   if (most_rows > kMost32)

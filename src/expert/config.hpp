@@ -1,5 +1,5 @@
 #pragma once
-// A group's configuration: what may stand in it, and what is meant where nothing stands.
+// Validation and defaults of a group's configuration.
 
 #include "accord/expert_parallel.hpp"
 #include "base/rounding.hpp"
@@ -10,22 +10,22 @@ namespace accord::expert {
 
 inline constexpr int kMostExperts = 1 << 24;
 
-/// A configuration in which nothing is left open, and its placement.
+/// A configuration with all defaults filled in, and its placement.
 struct Resolved {
   ExpertGroupConfig config;
   Placement placement;
 };
 
-/// kInvalidArgument and kUnsupported name the field.
+/// Fails with kInvalidArgument or kUnsupported, which name the field.
 Result<Resolved> resolve(ExpertGroupConfig config, int ranks);
 
-/// kInvalidArgument names the field; in the result nothing is left open.
+/// Fills in the defaults. Fails with kInvalidArgument, which names the field.
 Result<ExpertLayerConfig> resolve(ExpertLayerConfig layer, const ExpertGroupConfig& group);
 
-/// kMismatch names the first field that differs from that of rank 0. Collective.
+/// Collective. Fails with kMismatch, which names the first field that differs from rank 0's.
 Status agree(Communicator& communicator, const Resolved& mine);
 
-/// Bytes of a row of `hidden` elements, and how many scales it has if it has any.
+/// Bytes of a row of `hidden` elements, and the number of scales of a scaled row.
 inline std::size_t row_bytes(int hidden, DType dtype) { return static_cast<std::size_t>(hidden) * size_of(dtype); }
 inline std::int64_t scales_of_row(int hidden) { return quotient_up(std::int64_t{hidden}, kernels::kScaleBlock); }
 constexpr bool is_float8(DType dtype) { return dtype == DType::kFloat8E4M3FN || dtype == DType::kFloat8E5M2; }

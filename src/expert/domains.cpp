@@ -1,4 +1,5 @@
-// Each rank tells whose memory it maps. Ranks that say the same set, and are in it, share memory; where the sets do not agree nobody does.
+// Each rank reports whose memory it maps. Ranks that report the same set, and are in it, share memory. If the sets
+// are not consistent, no ranks share memory.
 #include "expert/domains.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks of a group share memory, and who takes in rows from elsewhere for them.
+// Which ranks of a group share memory, and which ranks receive rows from elsewhere on their behalf.
 
 #include <vector>
 
@@ -9,11 +9,12 @@
 
 namespace accord::expert {
 
-/// Ranks that share memory are a domain. A row from another domain comes in by one rank of the domain, its proxy there, which is the one with
-/// the place of the row's rank in its own domain, counted around.
+/// Divides the ranks into domains: ranks that share memory. A row from another domain enters through one rank of this
+/// domain, its proxy: the rank whose position in this domain equals the position of the row's rank in its own domain,
+/// modulo the size of this domain.
 class Domains {
  public:
-  /// `of`: a number for each rank, equal for those of a domain.
+  /// `of`: a number for each rank, equal for the ranks of a domain.
   explicit Domains(const std::vector<int>& of);
 
   int count() const { return static_cast<int>(ranks_.size()); }
@@ -21,19 +22,19 @@ class Domains {
   /// Ascending.
   const std::vector<Rank>& ranks(int domain) const { return ranks_[static_cast<std::size_t>(domain)]; }
   bool shared(Rank a, Rank b) const { return of(a) == of(b); }
-  /// By whom rows of `rank` come into `domain`; the rank itself in its own.
+  /// The rank through which rows of `rank` enter `domain`; `rank` itself in its own domain.
   Rank proxy(Rank rank, int domain) const;
-  /// The ranks of other domains for which `rank` is the proxy, ascending.
+  /// The ranks of other domains whose proxy is `rank`, ascending.
   std::vector<Rank> guests(Rank rank) const;
 
  private:
-  std::vector<int> of_;                   // by rank
-  std::vector<int> place_;                // by rank: among those of its domain
-  std::vector<std::vector<Rank>> ranks_;  // by domain
+  std::vector<int> of_;                   // indexed by rank
+  std::vector<int> place_;                // indexed by rank: position in its domain
+  std::vector<std::vector<Rank>> ranks_;  // indexed by domain
 };
 
-/// The domains of an algorithm over ranks that map each other's memory of `window` or not. Collective. kUnsupported: kDirect where some
-/// ranks do not share memory.
+/// Collective. Finds the domains that the algorithm uses, from whether the ranks map each other's memory of `window`.
+/// Fails with kUnsupported if the algorithm is kDirect and some ranks do not share memory.
 Result<Domains> find_domains(Communicator& communicator, const Window& window, const ExpertGroupConfig& config);
 
 }  // namespace accord::expert

@@ -1,4 +1,4 @@
-// The public face of a Group and its handles.
+// The public classes forward to Group and Handle.
 #include "accord/expert_parallel.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 #pragma once
-// The fingerprint of a routing map: a sum over the choices of all ranks, so that a device adds it up in any order.
+// The fingerprint of a routing map: a sum over the choices of all ranks, so that a device can add it up in any order.
 //
-// Equal maps have equal fingerprints on all ranks, on the CPU and on devices. Two different maps share one with a
-// chance of 2^-64, which is enough to find that a map was replaced.
+// Equal maps have equal fingerprints on all ranks, on the CPU and on devices. Two different maps have the same
+// fingerprint with a probability of 2^-64, which is low enough to detect that a map was replaced.
 
 #include <cstdint>
 
@@ -17,7 +17,7 @@ ACCORD_ON_DEVICE inline std::uint64_t spread(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The k-th choice of a token of `rank`, sent to `place`: its term in the fingerprint.
+/// Fingerprint term of the k-th choice of a token of `rank`, sent to `place`.
 ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t token, int k, int place) {
   return spread(static_cast<std::uint64_t>(rank) * 0x9E3779B97F4A7C15ULL +
                 static_cast<std::uint64_t>(token) * 0xC2B2AE3D27D4EB4FULL +
@@ -25,7 +25,7 @@ ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t toke
                 (static_cast<std::uint64_t>(place) + 1) * 0xD6E8FEB86659FD93ULL);
 }
 
-/// The number of tokens of `rank`: its term in the fingerprint.
+/// Fingerprint term of the number of tokens of `rank`.
 ACCORD_ON_DEVICE inline std::uint64_t mark_of_tokens(int rank, std::int64_t tokens) {
   return spread(static_cast<std::uint64_t>(rank) * 0xA0761D6478BD642FULL +
                 static_cast<std::uint64_t>(tokens) * 0xE7037ED1A0B428DBULL + 1);

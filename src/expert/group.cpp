@@ -1,5 +1,5 @@
-// A call: its arguments are checked on each rank, the ranks meet, move rows, and part. Whatever a rank's arguments lack is told when they meet, so
-// that no rank waits for one that has left.
+// In a call, each rank checks its arguments, the ranks meet, move rows, and part. Ranks report argument errors when
+// they meet, so that no rank waits for one that has left.
 #include "expert/group.hpp"
 
 #include <fmt/format.h>
@@ -21,17 +21,17 @@ namespace {
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
 std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
 
-/// Whether a call has `buffer`; `elements` is what this rank would have of it.
+/// Whether a call has `buffer`. `elements`: the number that this rank would have in it.
 Given given(const ConstBuffer& buffer, std::int64_t elements) {
   if (buffer.data != nullptr || buffer.count > 0) return Given::kYes;
   return elements > 0 ? Given::kNo : Given::kAny;
 }
-/// Of two that go together.
+/// The same for two buffers that go together.
 Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
   return given(one, elements) == Given::kYes ? Given::kYes : given(other, elements);
 }
 
-/// Which kind of weights a call has.
+/// Kind of weights that a call has.
 Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
   const Given any = given(one, other, elements);
   const DType dtype = given(one, 1) == Given::kYes ? one.dtype : other.dtype;
@@ -171,7 +171,7 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   route(handle.routing, *placement_);
   if (handle.routing.overflows) ACCORD_RETURN_IF_ERROR(overflow(handle, routing.weights));
 
-  // The ids of all ranks decide, so all ranks find alike whether this is the map that the handle was before.
+  // The ids of all ranks decide, so all ranks agree on whether the handle has the same map as before.
   const std::uint64_t before = handle.fingerprint;
   handle.add_up();
   if (handle.generation == 0 || handle.fingerprint != before) ++handle.generation;
@@ -186,7 +186,7 @@ Status Group::decline(Handle& handle, bool prepares, const Status& why) {
   const Turn turn(*this);
   ACCORD_RETURN_IF_ERROR(turn.status());
   if (prepares && handle.group == id_) handle.prepared = false;
-  if (device_ != nullptr) {  // the others' kernels may be waiting already
+  if (device_ != nullptr) {  // kernels of other ranks may already be waiting
     communicator_.abort(fmt::format("a call that it cannot make: {}", why.message()));
     return {};
   }
@@ -248,7 +248,7 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
   ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
   ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));
   const bool to_experts = record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
-  std::int64_t there = 0, here = 0;  // this rank's tokens elsewhere, and those of others here
+  std::int64_t there = 0, here = 0;  // rows of this rank's tokens elsewhere, and of other ranks' tokens here
   for (Rank r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     there += handle.traffic_from_to(rank(), r);

@@ -1,5 +1,5 @@
 #pragma once
-// What an ExpertGroup refers to.
+// The state behind an ExpertGroup.
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace accord::expert {
 
-/// Rows in memory: [count, row bytes], and [count, scale bytes] beside them, or none.
+/// Rows in memory: [count, row bytes], and beside them [count, scale bytes] or nothing.
 struct RowsAt {
   std::byte* rows = nullptr;
   std::byte* scales = nullptr;
@@ -37,7 +37,7 @@ struct RowSize {
   std::size_t both() const { return row + scales; }
 };
 
-/// The ranks, their memory, and what a call needs beside its arguments. One call at a time.
+/// The ranks, their memory, and the state that calls need besides their arguments. One call at a time.
 class Group {
  public:
   static Result<std::shared_ptr<Group>> create(Communicator& borrowed, Result<ExpertGroupConfig> config);
@@ -51,7 +51,7 @@ class Group {
   Rank rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
   ExpertStatistics statistics() const;
-  /// Of all maps so far, and this rank's statistics.
+  /// Sums over all maps so far, and this rank's statistics.
   Report report() const;
 
   Status add_window(const Window& window);
@@ -67,7 +67,7 @@ class Group {
  private:
   friend class RowsOut;
   friend class RowsBack;
-  /// One thread at a time has it.
+  /// Held by one thread at a time.
   class Turn;
 
   Group(Communicator communicator, Resolved resolved, Window staging, Domains domains,
@@ -75,39 +75,39 @@ class Group {
 
   Status gather_ids(Handle& handle);
   Status overflow(Handle& handle, const ConstBuffer& weights);
-  /// Those of all ranks to gathered_weights_; counts_ says how many each has.
+  /// Gathers the weights of all ranks into gathered_weights_. counts_ has the number of weights of each rank.
   Status gather_weights(const ConstBuffer& weights);
-  /// [tokens, top_k] of all ranks.
+  /// Gathers the [tokens, top_k] weights of all ranks.
   Status gather_token_weights(const Handle& handle, const ConstBuffer& weights);
-  /// recv_weights from the weights of all ranks.
+  /// Fills recv_weights from the weights of all ranks.
   Status deliver_weights(const Handle& handle, const ConstBuffer& weights, const Buffer& recv_weights);
-  /// grad_weights from the grad_recv_weights of all ranks.
+  /// Fills grad_weights from the grad_recv_weights of all ranks.
   Status return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights);
-  /// What is wrong with the arguments of a call.
+  /// Returns what is wrong with the arguments of a call.
   template <typename Call>
   Status checked(const Call& call, const Handle& handle) const;
-  /// The same of a call on GPUs, which the other ranks do not learn of.
+  /// The same for a call on GPUs, whose argument errors are not reported to the other ranks.
   template <typename Call>
   Status on_device(std::string_view operation, const Call& call, const Handle& handle);
   template <typename Call>
   Status run_on_device(Status (DeviceGroup::*move)(const Handle&, const Call&), std::string_view operation,
                        const Call& call, const Handle& handle);
-  /// A call between meet() and part().
+  /// Runs a call: meet(), `move`, part().
   template <typename Move>
   Status run(CallRecord record, const Handle& handle, const Status& arguments, Move move);
 
-  /// Where a buffer lies in a window; exec::kNoPlace if it does not.
+  /// Place of a buffer in a window; exec::kNoPlace if it is in none.
   exec::PlaceWord place_of(const ConstBuffer& buffer) const;
-  /// What a place of `rank` is here.
+  /// Address on this rank of a place of `rank`.
   std::byte* address(exec::PlaceWord place, Rank rank) const;
-  /// Memory of at least so many bytes, which keeps what was there.
+  /// Memory of at least `bytes` bytes. Keeps its contents when it grows.
   std::byte* outgoing(std::size_t bytes) { return grown(outgoing_, bytes); }
   std::byte* incoming(std::size_t bytes) { return grown(incoming_, bytes); }
   static std::byte* grown(std::vector<std::byte>& memory, std::size_t bytes) {
     if (memory.size() < bytes) memory.resize(bytes);
     return memory.data();
   }
-  /// A rank's part of the staging window, which is divided in two, one half for each other round.
+  /// A rank's part of the staging window. Each part has two halves, used in alternate rounds.
   std::span<std::byte> staging(Rank rank, std::int64_t round) const;
 
   Communicator communicator_;
@@ -115,7 +115,7 @@ class Group {
   std::shared_ptr<const Placement> placement_;
   Window staging_;
   Domains domains_;
-  std::vector<std::vector<Rank>> guests_of_;  ///< by rank: those elsewhere whose rows come in by it
+  std::vector<std::vector<Rank>> guests_of_;  ///< indexed by rank: ranks elsewhere whose rows enter through it
   std::size_t most_guests_ = 0;
   int most_nodes_;
   std::vector<Window> windows_;
@@ -124,22 +124,22 @@ class Group {
   std::uint32_t handles_ = 0;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 
-  // Memory of calls.
+  // Scratch memory of calls.
   std::vector<std::int32_t> ids_;           ///< of this rank's tokens
-  std::vector<double> gathered_weights_;    ///< of all ranks' choices, or rows
-  std::vector<std::size_t> counts_;         ///< by rank
-  std::vector<std::size_t> back_counts_;    ///< by rank
+  std::vector<double> gathered_weights_;    ///< of all ranks' choices or rows
+  std::vector<std::size_t> counts_;         ///< indexed by rank
+  std::vector<std::size_t> back_counts_;    ///< indexed by rank
   std::vector<std::byte> outgoing_;         ///< rows and sums that leave the domain
-  std::vector<std::byte> incoming_;         ///< sums that come from other domains
+  std::vector<std::byte> incoming_;         ///< sums that arrive from other domains
   std::vector<Leaf> leaves_;                ///< [top_k]
   std::vector<kernels::TreeRow> operands_;  ///< [top_k]
-  std::vector<std::int32_t> keys_;          ///< [top_k]: of operands
-  std::vector<const std::byte*> pieces_;    ///< by rank: the next one to be read
+  std::vector<std::int32_t> keys_;          ///< [top_k]: of operands_
+  std::vector<const std::byte*> pieces_;    ///< indexed by rank: next piece to read
   MergeOrder merge_order_;
   exec::StoreChooser push_stores_, pull_stores_;
   ExpertStatistics statistics_;
   Report report_;
-  std::unique_ptr<DeviceGroup> device_;  ///< null on CPU ranks, whose calls the rest of this is for
+  std::unique_ptr<DeviceGroup> device_;  ///< null on CPU ranks; on GPU ranks it runs the calls
 };
 
 }  // namespace accord::expert

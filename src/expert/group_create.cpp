@@ -1,5 +1,5 @@
-// A group begins on each rank by itself, with what it has of a GPU; then the ranks meet, so that an error of one is one of all, compare
-// their configurations, and lend each other memory.
+// Each rank first creates its private resources, including those on its GPU. Then the ranks meet, so that an error of
+// one rank is reported on all, compare their configurations, and map each other's memory.
 #include <algorithm>
 #include <atomic>
 
@@ -16,7 +16,8 @@ std::uint64_t next_id() {
   return ++next;
 }
 
-/// So much that every rank has room for a row of each, and for the pieces of a token of each.
+/// Bytes of staging memory per rank. Each half has room at least for one row of every rank, and for the pieces of one
+/// token of every rank.
 std::size_t staging_of(const Resolved& resolved, int ranks) {
   const ExpertGroupConfig& config = resolved.config;
   const std::size_t row =

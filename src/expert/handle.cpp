@@ -39,7 +39,7 @@ Status Handle::fetch(Stream stream) {
     add_up();
     return {};
   }
-  // What is not known is as if nobody had chosen anything.
+  // A map that cannot be fetched is treated as one without tokens.
   std::fill(routing.first_token.begin(), routing.first_token.end(), 0);
   route(routing, *placement);
   add_up();

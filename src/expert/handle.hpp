@@ -1,5 +1,5 @@
 #pragma once
-// What an ExpertHandle refers to.
+// The state behind an ExpertHandle.
 
 #include <cstdint>
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace accord::expert {
 
-/// A map and whose it is.
+/// A routing map and its owner.
 class Handle {
  public:
-  std::uint64_t group = 0;       ///< the one that made it, by a number that no other group of the process has
+  std::uint64_t group = 0;       ///< id of the group that made it, unique in the process
   std::uint32_t number = 0;      ///< among the handles of its group, equal on all ranks
-  std::uint32_t prepares = 0;    ///< how often it was prepared
-  std::uint32_t generation = 0;  ///< how often it became another map; on GPUs, which alone know that, `prepares`
+  std::uint32_t prepares = 0;    ///< times it was prepared
+  std::uint32_t generation = 0;  ///< times the map changed; on GPUs, where only the device knows that, `prepares`
   bool prepared = false;
   Rank rank = 0;
   ExpertLayerConfig layer;
   std::shared_ptr<const Placement> placement;
   Routing routing;
-  std::vector<std::int64_t> traffic;  ///< [ranks, ranks]: rows from each rank to each
-  std::vector<std::int64_t> loads;    ///< [experts]: choices, before any was dropped
+  std::vector<std::int64_t> traffic;  ///< [ranks, ranks]: rows from each rank to each rank
+  std::vector<std::int64_t> loads;    ///< [experts]: choices, before any were dropped
   std::uint64_t fingerprint = 0;      ///< of the map, see fingerprint.hpp
-  std::shared_ptr<DeviceMap> device;  ///< of groups on GPUs: the map, which `routing` is a copy of once it is fetched
+  std::shared_ptr<DeviceMap> device;  ///< GPU groups: the map; `routing` is a copy of it once fetched
   std::string group_name;
 
   std::int64_t tokens() const { return device != nullptr ? device->tokens : routing.tokens_of(rank); }
@@ -37,13 +37,14 @@ class Handle {
   int last_place() const { return placement->first_place[rank + 1]; }
   Rank holder(std::int64_t choice) const { return placement->holder[routing.place[choice]]; }
 
-  /// Memory for the largest map.
+  /// Allocates memory for the largest map.
   void reserve(const ExpertGroupConfig& config);
-  /// traffic, loads and fingerprint, from routing.
+  /// Computes traffic, loads and fingerprint from routing.
   void add_up();
-  /// On GPUs: waits for what is in `stream`, and copies the map. kResourceExhausted: it overflows, and that is a failure.
+  /// On GPUs: waits for the work in `stream`, and copies the map. Fails with kResourceExhausted if the map overflows
+  /// and the policy is kFail.
   Status fetch(Stream stream);
-  /// The same of the stream that it was prepared in, unless that is done.
+  /// Fetches in the stream in which the map was prepared, unless that is already done.
   void fetch_once() {
     if (device != nullptr && !device->is_fetched) (void)fetch(device->stream);
   }

@@ -1,4 +1,4 @@
-// Places are numbered as the lists have them; the replicas of an expert are its places in that order.
+// Places are numbered in the order of the lists. The replicas of an expert are its places in that order.
 #include "expert/placement.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,8 @@ Status invalid_placement(std::string message) {
   return {StatusCode::kInvalidArgument, "placement: " + std::move(message)};
 }
 
-/// Whether [first, last] and nothing else below `experts` has their common leading bits.
+/// Whether [first, last] are exactly the ids below `experts` that share the leading bits common to `first` and
+/// `last`.
 bool is_subtree(int first, int last, int experts) {
   const int bits = std::bit_width(static_cast<unsigned>(first ^ last));
   const std::int64_t begin = first >> bits << bits;

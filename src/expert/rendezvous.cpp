@@ -1,5 +1,5 @@
-// Records are compared with rank 0's on every rank, so that all come to the same verdict. The text of an error is told in one more all_gather,
-// which ranks enter only when they have seen that there is one.
+// Every rank compares the records with rank 0's, so all ranks reach the same verdict. The text of an error is sent in
+// a second all_gather, which ranks enter only after they have seen that there is an error.
 #include "expert/rendezvous.hpp"
 
 #include <fmt/format.h>
@@ -83,7 +83,7 @@ Status Rendezvous::tell(std::string_view operation, const Status& mine) {
 }
 
 Status Rendezvous::compare(const CallRecord& mine) {
-  // What a rank has nothing of is as with the others.
+  // A rank that has no elements of a buffer adopts the others' setting.
   const auto settle = [&](Given CallRecord::*given) {
     const auto told =
         std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given != Given::kAny; });

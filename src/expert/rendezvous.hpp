@@ -20,60 +20,63 @@ enum class Operation : std::uint8_t {
   kCombine,
   kDispatchBackward,
   kCombineBackward,
-  kDecline  ///< it makes none, see ExpertGroup::decline()
+  kDecline  ///< the rank makes no call, see ExpertGroup::decline()
 };
 std::string_view to_string(Operation operation);
 
-/// Whether a call has some buffer of float32, or float64 where it may be; kAny where the rank has no elements of it either way.
+/// Whether a call has a certain buffer, in float32, or in float64 where that is allowed. kAny: this rank has no
+/// elements of it in either case.
 enum class Given : std::uint8_t { kNo, kYes, kFloat64, kAny };
 
-/// What a rank says when it comes to a call.
+/// What a rank announces when it arrives at a call.
 struct CallRecord {
-  // The same on all ranks.
+  // Equal on all ranks, except `error`.
   Operation operation = Operation::kCreate;
   std::uint8_t dtype = 0;
   std::uint8_t result_dtype = 0;
   Given scales = Given::kNo;
   Given weights = Given::kNo;
-  std::uint8_t error = 0;  ///< the StatusCode of what is wrong with this rank's arguments
+  std::uint8_t error = 0;  ///< StatusCode of the error in this rank's arguments
   std::uint8_t unused[2] = {};
   std::uint32_t handle = 0;
   std::uint32_t generation = 0;
-  // Its own.
+  // Specific to this rank.
   std::int64_t tokens = 0;
   std::int64_t out_of_range = 0;
   std::int64_t duplicates = 0;
-  std::int64_t clock = 0;  ///< when it came, in nanoseconds of its host's clock
-  // Where its buffers lie: in which of the group's windows, and at which offset there.
+  std::int64_t clock = 0;  ///< time of arrival, in nanoseconds of its host's clock
+  // Places of its buffers: the window of the group, and the offset in it.
   exec::PlaceWord input = exec::kNoPlace;
   exec::PlaceWord input_scales = exec::kNoPlace;
   exec::PlaceWord output = exec::kNoPlace;
   exec::PlaceWord output_scales = exec::kNoPlace;
 };
 
-/// "dispatch of handle 0, prepared 3 times, float32 to float32, with weights"
+/// For example "dispatch of handle 0, prepared 3 times, float32 to float32, with weights".
 std::string text_of(const CallRecord& record);
 
-/// Two all_gathers around each call: of what the ranks are about to do, which must be the same, and of having done it.
+/// Two all_gathers around each call. The first exchanges what the ranks are about to do, which must match; the second
+/// confirms that they have done it.
 class Rendezvous {
  public:
   explicit Rendezvous(Communicator communicator);
 
-  /// Returns when all ranks have come. An error of some rank's arguments, `mine` or another's, is given on all ranks and names the lowest one that has
-  /// one; kMismatch if they came for different calls. Afterwards the ranks are in step, unless the communicator failed.
+  /// Blocks until all ranks have arrived. If the arguments of some rank are invalid, `mine` or another's, the error
+  /// of the lowest such rank is returned on all ranks and names it. Fails with kMismatch if the ranks came for
+  /// different calls. Afterwards the ranks are in step, unless the communicator failed.
   Status meet(CallRecord record, const Status& mine);
-  /// What all said, by rank. REQUIRES: meet().
+  /// Records of all ranks, indexed by rank. REQUIRES: meet().
   std::span<const CallRecord> records() const { return all_; }
   bool has_scales() const { return scales_ != Given::kNo; }
   bool has_weights() const { return weights_ != Given::kNo; }
-  /// Their dtype.
+  /// Dtype of the weights.
   DType weights() const { return weights_ == Given::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-  /// Returns when all ranks are done.
+  /// Blocks until all ranks are done.
   Status part();
 
-  /// From now on waits() counts for `ranks`: those that share this rank's clock.
+  /// From now on waits() counts for `ranks`, the ranks that share this rank's clock.
   void share_clock_with(std::span<const Rank> ranks) { same_clock_.assign(ranks.begin(), ranks.end()); }
-  /// By rank: how much later than this one it came to calls and ended them, in seconds.
+  /// Seconds by which each rank arrived at calls, and finished them, later than this rank. Indexed by rank.
   std::span<const double> waits() const { return waits_; }
 
  private:

@@ -1,4 +1,4 @@
-// One table of the report's lists, which writing and reading go through.
+// Writing and reading share one table of the report's lists.
 #include "expert/report.hpp"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ Result<int> number_at(const JsonNode& root, std::string_view key, int least, int
   return node.integer(least, most);
 }
 
-/// A list of that length; `read` gives the value of an item.
+/// Reads a list of `length` items. `read` returns the value of an item.
 template <typename T, typename Read>
 Result<std::vector<T>> list_at(const JsonNode& root, std::string_view key, std::size_t length, Read read) {
   ACCORD_ASSIGN_OR_RETURN(const JsonNode node, root.required(key));

@@ -1,5 +1,5 @@
 #pragma once
-// What the maps of a group added up to, for `accord moe report`.
+// Sums over the maps of a group, for `accord moe report`.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace accord::expert {
 
-/// Sums over all maps that a group prepared. All but the last two members are the same on all ranks.
+/// Sums over all maps that a group prepared. All members except the last two are equal on all ranks.
 struct Report {
   std::string group;
   int size = 1;
@@ -23,21 +23,21 @@ struct Report {
   std::int64_t max_recv_rows = 0;
   ExpertPlacement placement;
   std::int64_t prepares = 0;
-  std::vector<std::int64_t> traffic;                            ///< [size, size]: rows from each rank to each
+  std::vector<std::int64_t> traffic;                            ///< [size, size]: rows from each rank to each rank
   std::vector<std::int64_t> loads;                              ///< [experts]: choices
-  std::vector<std::int64_t> recv_rows;                          ///< [size]: with padding
-  std::vector<std::int64_t> most_rows;                          ///< [size]: the most in one map
+  std::vector<std::int64_t> recv_rows;                          ///< [size]: padding included
+  std::vector<std::int64_t> most_rows;                          ///< [size]: maximum in one map
   std::vector<std::int64_t> dropped, out_of_range, duplicates;  ///< [size]: of each rank's tokens
   Rank rank = 0;
   ExpertStatistics statistics;
 };
 
 Report start_report(std::string group, const ExpertGroupConfig& config, Rank rank, int size);
-/// Counts a map that was prepared.
+/// Adds a prepared map.
 void add(const Handle& handle, Report& report);
 
 std::string to_json(const Report& report);
-/// kCorrupt says what is wrong.
+/// Fails with kCorrupt, which says what is wrong.
 Result<Report> report_from_json(std::string_view text);
 
 }  // namespace accord::expert

@@ -1,5 +1,5 @@
-// One pass over the choices counts each expert's rows, which is a choice's position among them as well; padding and offsets follow from the
-// counts, and a second pass adds the offsets.
+// The first pass over the choices counts the rows of each expert; the count so far is a choice's position among them.
+// Padding and offsets follow from the counts. A second pass adds the offsets.
 #include "expert/routing.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void read_ids_of(const ConstBuffer& ids, int top_k, int experts, std::span<std::
   }
 }
 
-/// From rows: counts, offsets and what each rank gets.
+/// Computes counts, offsets and the rows that each rank gets, from rows.
 void lay_out(Routing& routing, const Placement& placement) {
   for (Rank rank = 0; rank < placement.ranks(); ++rank) {
     std::int64_t offset = 0;
@@ -44,7 +44,7 @@ void lay_out(Routing& routing, const Placement& placement) {
   }
 }
 
-/// From places: rows and slots.
+/// Computes rows and slots from places.
 void number_slots(Routing& routing, const Placement& placement) {
   std::fill(routing.rows.begin(), routing.rows.end(), 0);
   const std::int64_t choices = routing.choices();
@@ -73,13 +73,13 @@ bool overflows(const Routing& routing, Rank rank) {
 struct Candidate {
   double weight;
   std::int64_t choice;
-  /// Who goes first: the lower weight, then the later choice.
+  /// Drop order: the lower weight first, then the later choice.
   bool operator<(const Candidate& other) const {
     return weight != other.weight ? weight < other.weight : choice > other.choice;
   }
 };
 
-/// Marks which choices of `rank` have to go by place -1.
+/// Sets `place` to -1 for the choices sent to `rank` that have to be dropped.
 void drop_of_rank(Routing& routing, const Placement& placement, std::span<const double> weights, Rank rank) {
   const auto is_here = [&](std::int32_t place) { return place >= 0 && placement.holder[place] == rank; };
   std::vector<Candidate> candidates;

@@ -1,6 +1,7 @@
-// The rank of a token adds up what it reads of its domain: rows where they lie in windows, else pieces that the other ranks put into their
-// staging memory in rounds, each a row or the sum of all rows below a node of the tree. A domain's proxy for ranks elsewhere does the same for
-// their tokens, and sends them one piece for each node that is the domain's alone.
+// The rank of a token adds up what it reads from its domain: rows in place if they are in windows, otherwise pieces
+// that the other ranks put into their staging memory in rounds. A piece is a row, or the sum of all rows below a node
+// of the tree. A domain's proxy for ranks elsewhere does the same for their tokens, and sends them one piece for each
+// node whose rows are all in the domain.
 #include "expert/rows_back.hpp"
 
 #include <algorithm>
@@ -11,12 +12,12 @@
 namespace accord::expert {
 namespace {
 
-/// Pieces begin at cache lines, their scales at a word.
+/// Pieces begin at cache lines, their scales at words.
 constexpr std::size_t kLine = 64, kWord = 8;
 
 std::size_t scales_offset(RowSize size) { return round_up(size.row, kWord); }
 
-/// The most that pieces for one token take on one rank.
+/// Maximum bytes of the pieces of one token on one rank.
 std::size_t most_bytes(std::size_t leaf, std::size_t partial, int most_nodes, int top_k) {
   if (most_nodes == 1) return std::max(leaf, partial);
   const auto k = static_cast<std::size_t>(top_k);
@@ -49,7 +50,7 @@ RowsBack::RowsBack(Group& group, const Handle& handle, const BackCall& call)
       stages_ |=
           routing_.ranks[rank].recv_rows > 0 && routing_.tokens_of(reader) > 0 && !is_read_in_place(rank, reader);
   }
-  // Each half of the staging memory has a part for the tokens of each rank.
+  // Each half of the staging memory has one part for the tokens of each rank.
   const std::size_t of_token = most_bytes(leaf_bytes_, partial_bytes_, group_.most_nodes_, routing_.shape.top_k);
   const std::size_t part = group_.staging(me_, 0).size() / static_cast<std::size_t>(group_.size());
   chunk_ = stages_ ? static_cast<std::int64_t>(part / of_token) : std::max<std::int64_t>(most, 1);
@@ -144,7 +145,7 @@ Status RowsBack::bring_sums(std::int64_t round) {
     }
     group_.counts_[guest] = sent - before;
   }
-  // What comes back for this rank's tokens, by the proxies elsewhere.
+  // Bytes that come back for this rank's tokens from the proxies elsewhere.
   std::fill(group_.back_counts_.begin(), group_.back_counts_.end(), 0);
   const Span tokens = tokens_in(me_, round);
   for (std::int64_t token = tokens.first; token < tokens.last; ++token) {

@@ -6,7 +6,7 @@
 
 namespace accord::expert {
 
-/// What is added up.
+/// What a call adds up.
 struct BackCall {
   ConstRowsAt slots;
   DType dtype = DType::kFloat32;
@@ -17,21 +17,22 @@ struct BackCall {
   DType result_dtype = DType::kFloat32;
 };
 
-/// What a rank's part of half the staging memory has to take for the tokens of another: the pieces of one token.
+/// Half the staging memory has one part for the tokens of each rank. Returns the minimum bytes of a part: the pieces
+/// of one token.
 std::size_t least_back_staging(const ExpertGroupConfig& config, int most_nodes);
 
-/// One combine. REQUIRES: the ranks have met; they part afterwards.
+/// Runs one combine or dispatch_backward. REQUIRES: the ranks have met; they part afterwards.
 class RowsBack {
  public:
   RowsBack(Group& group, const Handle& handle, const BackCall& call);
   Status run();
 
  private:
-  /// A sum, or a row, that somebody else has put together goes from rank to rank in a piece of memory of this size.
+  /// Bytes of a piece: a row or a sum that another rank has prepared.
   std::size_t piece_bytes(Node node) const { return node.last - node.first == 1 ? leaf_bytes_ : partial_bytes_; }
   bool is_read_in_place(Rank from, Rank reader) const;
 
-  /// Leaves of a token, in group_.leaves_.
+  /// Returns the leaves of a token, which are stored in group_.leaves_.
   std::span<const Leaf> leaves(Rank rank, std::int64_t token);
   Rank holder(const Leaf& leaf) const { return handle_.placement->holder[leaf.place]; }
   int domain(const Leaf& leaf) const { return group_.domains_.of(holder(leaf)); }
@@ -39,18 +40,19 @@ class RowsBack {
   void stage(std::int64_t round);
   Status bring_sums(std::int64_t round);
   void add_up(std::int64_t round);
-  /// Writes the sum of the operands, all there is below `node`, as a piece.
+  /// Writes the sum of the operands, which are everything below `node`, as a piece.
   void write_piece(Node node, std::byte* to);
 
   // The operands of a sum.
   void begin() { operands_ = 0; }
   void add_leaf(const Leaf& leaf);
   void add_piece(const Leaf& first, Node node, const std::byte* piece);
-  /// Everything below `node`, all of this domain, for a token of `rank`: from where it lies, or from the pieces that ranks staged.
+  /// Adds everything below `node`, which is all in this domain, for a token of `rank`: read in place, or from the
+  /// pieces that ranks staged.
   void add_node(Rank rank, std::span<const Leaf> leaves, Node node);
   void finish(std::byte* to, DType dtype);
 
-  /// Where the pieces of a rank for the tokens of another begin, and what of them was read.
+  /// Moves the read position of each rank's pieces to its first piece for the tokens of `of_tokens`.
   void begin_pieces(Rank of_tokens, std::int64_t round);
 
   struct Span {

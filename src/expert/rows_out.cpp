@@ -1,6 +1,7 @@
-// Within a domain a row is copied once: its rank writes it to slots that lie in windows, else the rank of the slots reads it, from a
-// window or from the staging memory of its rank, to which tokens are copied in rounds: the next round's while this one's are read. A row that other
-// domains want goes once to each, to the proxy there, behind the tokens in whose staging memory it lies for the domain.
+// Within a domain a row is copied once. Its rank writes it to slots that are in windows; otherwise the rank of the
+// slots reads it, from a window or from the staging memory of the row's rank. Tokens are copied to staging memory in
+// rounds: the next round is copied while the current one is read. A row that other domains need is sent once to each
+// of them, to the proxy there, which stores it behind its own tokens in staging memory, where its domain reads it.
 #include "expert/rows_out.hpp"
 
 #include <algorithm>
@@ -75,7 +76,7 @@ void RowsOut::take(std::int64_t slot, ConstRowsAt row) {
   store({slots_.rows + at * size_.row, slots_.scales + at * size_.scales}, row);
 }
 
-// Whether copies leave the cache alone is learned from what they cost, for calls of each size.
+// Whether copies bypass the cache is learned from their measured cost, for calls of each size.
 void RowsOut::push() {
   std::int64_t rows = 0;
   for (Rank to = 0; to < group_.size(); ++to)
@@ -207,7 +208,7 @@ void RowsOut::pull_rows(std::int64_t round) {
     };
   };
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Rank from = ranks[(mine + i) % ranks.size()];  // not all from the same one at a time
+    const Rank from = ranks[(mine + i) % ranks.size()];  // so that ranks do not all read from the same rank at once
     const std::byte* const staged = group_.staging(from, round).data();
     if (from != me_ && !is_written_in_place(me_)) {
       if (is_read_in_place(from)) {

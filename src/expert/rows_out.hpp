@@ -6,14 +6,15 @@
 
 namespace accord::expert {
 
-/// One dispatch, of rows and their scales. REQUIRES: the ranks have met; they part afterwards.
+/// Runs one dispatch or combine_backward, of rows and their scales. REQUIRES: the ranks have met; they part
+/// afterwards.
 class RowsOut {
  public:
   RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt tokens, RowsAt slots);
   Status run();
 
  private:
-  /// Whether the rows of rank `from` are read, or the slots of rank `to` are written, where they are.
+  /// Whether the rows of rank `from` are read in place, and whether the slots of rank `to` are written in place.
   bool is_read_in_place(Rank from) const;
   bool is_written_in_place(Rank to) const;
   /// Whether this rank writes its rows into the slots of rank `to`.
@@ -33,7 +34,7 @@ class RowsOut {
   /// Writes a row and its scales.
   void store(RowsAt to, ConstRowsAt row) const;
 
-  /// Tokens of a rank in a round.
+  /// A range of a rank's tokens in a round.
   struct Span {
     std::int64_t first = 0, last = 0;
   };
@@ -50,7 +51,7 @@ class RowsOut {
   const ConstRowsAt tokens_;
   const RowsAt slots_;
   kernels::Store how_ = kernels::Store::kTemporal;
-  bool stages_ = false;     // some row has to go through staging memory
+  bool stages_ = false;     // some rows go through staging memory
   std::int64_t chunk_ = 0;  // tokens of each rank in a round
   std::int64_t rounds_ = 0;
 };

@@ -1,8 +1,8 @@
 #pragma once
 // The canonical order of a token's sum: the binary tree over the bits of the global ids that it chose.
 //
-// Two ids meet at the node of their highest differing bit. What is complete below a node may be added anywhere, by the rank or the host that
-// has all of it: the sum has the same bits.
+// Two ids meet at the node of their highest differing bit. Everything below a node may be added anywhere, by the rank
+// or the host that has all of it: the sum is bit-identical.
 
 #include <bit>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace accord::expert {
 
-/// One choice of a token that goes somewhere.
+/// One choice of a token, if it has a destination.
 struct Leaf {
   std::int32_t expert = 0;  ///< global id
   std::int32_t place = 0;
@@ -21,13 +21,13 @@ struct Leaf {
   std::int64_t choice = 0;
 };
 
-/// Leaves [first, last) of a token: all that it chose below some node of the tree.
+/// Leaves [first, last) of a token: all its choices below some node of the tree.
 struct Node {
   int first = 0;
   int last = 0;
 };
 
-/// Writes the leaves of a token, by id, and gives how many there are. `to`: top_k of them.
+/// Writes the leaves of a token to `to` in the order of their ids, and returns their number. `to` holds top_k leaves.
 inline int leaves_of(const Routing& routing, Rank rank, std::int64_t token, std::span<Leaf> to) {
   int count = 0;
   const std::int64_t first = routing.choice(rank, token, 0);
@@ -40,14 +40,14 @@ inline int leaves_of(const Routing& routing, Rank rank, std::int64_t token, std:
   return count;
 }
 
-/// How high the node is at which two ids meet.
+/// Height of the node at which two ids meet.
 inline int height(std::int32_t a, std::int32_t b) { return std::bit_width(static_cast<std::uint32_t>(a ^ b)); }
 
-/// Calls use(node) for the largest nodes within `whole` of which all leaves have one owner, ascending.
+/// Calls use(node) for the largest nodes within `whole` whose leaves all have the same owner, in ascending order.
 template <typename Owner, typename Use>
 void for_each_node(std::span<const Leaf> leaves, Node whole, const Owner& owner, const Use& use) {
   bool one = true;
-  int highest = whole.first;  // the leaf behind which the two halves of the node part
+  int highest = whole.first;  // the node splits into its two halves after this leaf
   for (int i = whole.first; i + 1 < whole.last; ++i) {
     one &= owner(leaves[i]) == owner(leaves[i + 1]);
     const auto gap = [&](int at) { return height(leaves[at].expert, leaves[at + 1].expert); };
@@ -59,12 +59,12 @@ void for_each_node(std::span<const Leaf> leaves, Node whole, const Owner& owner,
   for_each_node(leaves, {highest + 1, whole.last}, owner, use);
 }
 
-/// In which order the sums of some nodes are added: how often the last two are added once the i-th is there.
+/// The order in which the sums of some nodes are added: how often the last two are added once the i-th is available.
 class MergeOrder {
  public:
   explicit MergeOrder(int most) : gaps_(static_cast<std::size_t>(most)) {}
 
-  /// After the node with the id `expert`; `next`: the following one's, -1 for the last.
+  /// Number of additions after the node with the id `expert`. `next`: id of the following node, -1 after the last.
   std::uint16_t merges_after(std::int32_t expert, std::int32_t next) {
     const int gap = next < 0 ? 64 : height(expert, next);
     std::uint16_t merges = 0;
@@ -77,7 +77,7 @@ class MergeOrder {
   }
 
  private:
-  std::vector<int> gaps_;  // those between sums that wait
+  std::vector<int> gaps_;  // between sums that wait
   int depth_ = 0;
 };
 

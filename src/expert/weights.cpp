@@ -1,4 +1,4 @@
-// Weights are small beside rows: all ranks get all of them, and each takes its own.
+// Weights are small compared to rows: every rank gathers all of them, and takes its own.
 #include <cstring>
 #include <numeric>
 
@@ -23,7 +23,7 @@ Status Group::gather_weights(const ConstBuffer& weights) {
   ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({weights.data, counts_[rank()], dtype},
                                                     {gathered_weights_.data(), all, dtype, {}}, counts_));
   if (dtype == DType::kFloat64) return {};
-  // From the last one down, as each takes twice the room.
+  // Widen in place from the last one down, since each takes twice the space.
   const auto* const bytes = reinterpret_cast<const std::byte*>(gathered_weights_.data());
   for (std::size_t i = all; i-- > 0;) {
     float weight;

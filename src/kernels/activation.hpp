@@ -1,5 +1,5 @@
 #pragma once
-// What is applied to each output of a linear layer.
+// Activation functions that a linear layer applies to its outputs.
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
-// Attention head by head, in blocks of query rows whose scores fit the caller's scratch:
-//   scores = scale * q * k^T (sgemm), for a causal block only up to the last key that its last row may see;
-//   per row: add the mask, find the maximum, scores = exp(scores - maximum) and their sum;
-//   output = scores * v (sgemm), each row divided by its sum, which is cheaper than dividing the scores.
-// A row whose maximum is -infinity may attend nothing and becomes zeros.
+// Attention runs head by head, in blocks of query rows whose scores fit the caller's scratch:
+//   scores = scale * q * k^T (sgemm). A causal block stops at the last key that its last row may attend.
+//   Per row: add the mask, find the maximum, then compute scores = exp(scores - maximum) and their sum.
+//   output = scores * v (sgemm). Each row is divided by its sum here, which is cheaper than dividing the scores.
+// A row whose maximum is -infinity attends to nothing and becomes zeros.
 
 #include "kernels/attention.hpp"
 
@@ -52,7 +52,7 @@ void ApplyBoolMask(float* scores, const std::uint8_t* mask, std::int64_t stride,
   }
 }
 
-// scores[i] = exp(scores[i] - max), zeros if there is nothing to attend; returns 1 / sum.
+// Computes scores[i] = exp(scores[i] - max), or zeros if the row attends to nothing. Returns 1 / sum.
 float Exponentiate(float* scores, std::size_t count) {
   const hn::ScalableTag<float> d;
   const float max = MaxOfRow(d, scores, count);
@@ -86,7 +86,7 @@ namespace {
 
 constexpr std::int64_t kMaxBlockRows = 128;
 
-// Scratch: for each row of a block its scores and 1 / sum.
+// Each row of a block needs space for its scores and for 1 / sum.
 std::size_t scratch_for(std::int64_t rows, std::int64_t k_len) { return static_cast<std::size_t>(rows * (k_len + 1)); }
 
 Status check(const AttentionCall& call, std::size_t scratch) {
@@ -108,7 +108,7 @@ Status check(const AttentionCall& call, std::size_t scratch) {
   return {};
 }
 
-// Keys that query `row` may see.
+// Number of keys that query `row` may attend.
 std::int64_t visible_keys(const AttentionCall& call, std::int64_t row) {
   return call.causality == Causality::kCausal ? std::min(call.k_len, row + 1) : call.k_len;
 }
@@ -126,7 +126,7 @@ void mask_row(const AttentionCall& call, std::int64_t batch, std::int64_t head, 
   }
 }
 
-// Rows [first, first + rows) of one head.
+// Computes rows [first, first + rows) of one head.
 Status attend(const AttentionCall& call, std::int64_t batch, std::int64_t head, std::int64_t first, std::int64_t rows,
               std::span<float> scratch) {
   const std::int64_t kv_head = head / (call.heads / call.kv_heads);

@@ -9,7 +9,7 @@
 
 namespace accord::kernels {
 
-/// [batch, heads, length, dim] with the last dimension contiguous; strides in floats.
+/// [batch, heads, length, dim] with the last dimension contiguous. Strides are in floats.
 struct ConstHeads {
   const float* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
@@ -25,7 +25,7 @@ enum class MaskKind : std::uint8_t {
   kBool,      ///< one byte each, 0 = do not attend
 };
 
-/// Seen as [batch, heads, q_len, k_len]; strides in elements, 0 repeats.
+/// Viewed as [batch, heads, q_len, k_len]. Strides are in elements; a stride of 0 repeats an element.
 struct AttentionMask {
   MaskKind kind = MaskKind::kNone;
   const void* data = nullptr;
@@ -34,7 +34,7 @@ struct AttentionMask {
 
 enum class Causality : std::uint8_t {
   kFull,
-  kCausal,  ///< query i attends keys 0..i, as PyTorch's is_causal (aligned at the first key)
+  kCausal,  ///< query i attends to keys 0..i, like PyTorch's is_causal (aligned at the first key)
 };
 
 /// output = softmax(scale * q * k^T + mask) * v, head by head.
@@ -50,17 +50,17 @@ struct AttentionCall {
   AttentionMask mask = {};
   Causality causality = Causality::kFull;
   float scale = 1.0F;  ///< usually 1 / sqrt(head_dim)
-  Heads output = {};   ///< overlaps no input
+  Heads output = {};   ///< must not overlap any input
 };
 
-/// Floats of scratch with which `attention` runs at full speed: at most 128 query rows of k_len scores.
+/// Floats of scratch with which `attention` runs at full speed: enough for at most 128 query rows of k_len scores.
 std::size_t attention_scratch(const AttentionCall& call);
-/// The least that is enough: one row.
+/// The smallest scratch that `attention` accepts: one row.
 std::size_t attention_scratch_min(const AttentionCall& call);
 
-/// Runs on the calling thread, block of query rows by block; the more scratch (up to attention_scratch), the larger the
-/// block. A row that may attend nothing (all keys masked by false or -infinity) gives zeros, as PyTorch's
-/// scaled_dot_product_attention does. NaN goes through. kInvalidArgument for wrong sizes or too little scratch.
+/// Runs on the calling thread, one block of query rows at a time. More scratch (up to attention_scratch) means larger
+/// blocks. A row that may not attend to any key (all masked by false or -infinity) becomes zeros, as in PyTorch's
+/// scaled_dot_product_attention. NaN propagates. Fails with kInvalidArgument for wrong sizes or too little scratch.
 /// Cost: 2 * batch * heads * q_len * k_len * (head_dim + value_dim) operations and one exp per score.
 Status attention(const AttentionCall& call, std::span<float> scratch);
 

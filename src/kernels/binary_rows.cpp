@@ -1,5 +1,6 @@
-// Row kernels with two and three inputs: plain loops, which the compiler vectorizes for each of Highway's targets. The
-// output may be exactly an input, so iterations are declared independent (ivdep) rather than the pointers unaliased.
+// Row kernels with two and three inputs. They are plain loops that the compiler vectorizes for each Highway target.
+// The output may be the same memory as an input, so the loops declare their iterations independent (ivdep) instead of
+// declaring the pointers unaliased.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace accord::kernels::HWY_NAMESPACE {
 
-// Signed integers are computed as unsigned ones, which wrap.
+// Signed integers are computed as unsigned ones so that they wrap.
 template <typename T>
 struct WordOf {
   using Type = std::make_unsigned_t<T>;
@@ -170,7 +171,7 @@ bool DivideIntegers(const void* const* inputs, void* output, std::int64_t count,
   for (std::int64_t i = 0; i < count; ++i) {
     if (b[i] == 0) return false;
     if (b[i] == -1) {
-      y[i] = Sub()(T{0}, a[i]);  // the lowest number over -1 wraps
+      y[i] = Sub()(T{0}, a[i]);  // the lowest number divided by -1 wraps
       continue;
     }
     const bool rounds_up = kRounding == Rounding::kDown && a[i] % b[i] != 0 && (a[i] < 0) != (b[i] < 0);
@@ -237,7 +238,7 @@ RowKernel SelectTyped(BinaryOp op, DType input, DType output) {
   return nullptr;
 }
 
-// Kernels of floats that were widened from 16 bits.
+// Kernels for floats that were widened from 16 bits.
 template <DType kDType>
 RowKernel SelectNarrow(BinaryOp op) {
   if (op == BinaryOp::kFloorDiv) return BinaryRow<FloorDivFloat<kDType>, float, float>;
@@ -282,7 +283,7 @@ RowKernel SelectWhere(std::size_t element_bytes) {
   }
 }
 
-// Both comparisons are false for a NaN, which stays.
+// Both comparisons are false for NaN, so NaN passes through.
 template <typename T>
 bool ClampRow(const void* const* inputs, void* output, std::int64_t count, const RowParameters& parameters) {
   const bool real = std::is_floating_point_v<T>;

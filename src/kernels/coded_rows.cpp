@@ -1,5 +1,5 @@
-// A group is 64 floats: a few vectors, read twice, for the largest magnitude and for the codes. A group that is not full goes
-// through a whole one on the stack.
+// A group is 64 floats, a few vectors. Encoding reads it twice: once for the largest magnitude and once for the
+// codes. A partial group is copied into a full one on the stack first.
 #include "kernels/coded_rows.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Row kernels that convert between dtypes. Conversions are plain loops that the compiler vectorizes for each target;
-// float16 and bfloat16 use the same vector code as the reductions.
+// Row kernels that convert between dtypes. The conversions are plain loops that the compiler vectorizes for each
+// target. float16 and bfloat16 use the same vector code as the reductions.
 
 #include <cstring>
 #include <limits>
@@ -22,7 +22,7 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-struct Truth {};  // a bool in memory: a byte that is 0 or 1
+struct Truth {};  // a bool in memory: one byte, 0 or 1
 
 template <typename T>
 using Stored = std::conditional_t<std::is_same_v<T, Truth>, std::uint8_t, T>;
@@ -55,7 +55,7 @@ bool CopyRow(const void* const* inputs, void* output, std::int64_t count, const 
   return true;
 }
 
-// Runs body(tag, i) over vectors and then over single lanes.
+// Calls body(tag, i) for whole vectors and then for the remaining single lanes.
 template <class Body>
 HWY_INLINE void ForVectors(std::int64_t count, Body body) {
   const hn::ScalableTag<float> d;

@@ -1,5 +1,5 @@
-// A temporal copy is memcpy. A non-temporal one brings the destination to a vector boundary with a small memcpy, streams
-// whole vectors from there (the source may be unaligned), finishes with a memcpy and a store fence.
+// A temporal copy is memcpy. A non-temporal copy first aligns the destination to a vector boundary with a small
+// memcpy. It then streams whole vectors (the source may be unaligned) and finishes with a memcpy and a store fence.
 
 #include "kernels/copy.hpp"
 
@@ -51,7 +51,8 @@ namespace accord::kernels {
 HWY_EXPORT(CopyPastCache);
 
 void copy(void* destination, const void* source, std::size_t bytes, Store store) {
-  constexpr std::size_t kWorthStreaming = 1024;  // below, the partial vectors at both ends cost more than they save
+  // below this, the partial vectors at both ends cost more than streaming saves
+  constexpr std::size_t kWorthStreaming = 1024;
   if (bytes == 0 || destination == source) return;
   if (store == Store::kTemporal || bytes < kWorthStreaming) {
     std::memcpy(destination, source, bytes);

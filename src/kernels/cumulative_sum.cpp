@@ -1,5 +1,5 @@
-// The other dimensions are walked as rows. Lines that lie side by side in a row run along `dim` together, a block of
-// them at a time, each with an accumulator on the stack, so that memory is read in order either way.
+// The other dimensions are walked as rows. Lines that are adjacent in a row advance along `dim` together, one block
+// of them at a time. Each line has an accumulator on the stack, so memory is read in order in either case.
 #include "kernels/cumulative_sum.hpp"
 
 #include <fmt/format.h>

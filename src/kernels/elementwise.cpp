@@ -1,5 +1,5 @@
-// Checks and names; the arithmetic is in the row kernels (unary_rows.cpp, binary_rows.cpp, convert_rows.cpp), the walk over
-// the operands in row_loop.cpp.
+// Argument checks and op names. The arithmetic is in the row kernels (unary_rows.cpp, binary_rows.cpp,
+// convert_rows.cpp); row_loop.cpp walks the operands.
 
 #include "kernels/elementwise.hpp"
 
@@ -22,7 +22,7 @@ Status no_kernel(std::string_view what, DType input, DType output) {
           fmt::format("{}: no kernel from {} to {}", what, accord::to_string(input), accord::to_string(output))};
 }
 
-// Broadcasts the inputs to the output and runs the kernel.
+// Broadcasts the inputs to the output's sizes and runs the kernel.
 template <std::size_t kInputs>
 Status run(std::string_view what, RowKernel kernel, std::array<ConstView, kInputs> inputs, const View& y,
            const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre) {
@@ -36,10 +36,10 @@ Status run(std::string_view what, RowKernel kernel, std::array<ConstView, kInput
   return {StatusCode::kInvalidArgument, fmt::format("{}: division of a whole number by zero", what)};
 }
 
-// What kernels compute in for operands of that dtype.
+// The dtype in which kernels compute on operands of `dtype`.
 DType computed(DType dtype) { return is_real(dtype) ? DType::kFloat32 : dtype; }
 
-// One element in memory, seen as a view without dimensions.
+// One element in memory, for use as a view without dimensions.
 struct Element {
   alignas(8) std::byte bytes[8] = {};
   DType dtype = DType::kFloat32;
@@ -144,8 +144,8 @@ Status pow_scalar(const ConstView& x, double exponent, const View& y) {
   if (!is_real(x.dtype) || !is_real(y.dtype)) return no_kernel("pow", x.dtype, y.dtype);
   RowParameters parameters;
   parameters.real[0] = exponent;
-  parameters.integer[0] =
-      x.dtype == DType::kFloat16 ? 1 : 0;  // as PyTorch: the power 0.5 of -inf is infinity there, its root NaN
+  // As in PyTorch: for float16, pow(-inf, 0.5) is infinity, while the square root would be NaN.
+  parameters.integer[0] = x.dtype == DType::kFloat16 ? 1 : 0;
   return run<1>("pow", pow_row_kernel(), {x}, y, parameters, NarrowFloats::kAsFloat32);
 }
 
@@ -202,7 +202,7 @@ Status arange(Scalar start, Scalar step, const View& y) {
     return no_kernel("arange", y.dtype, y.dtype);
   }
   const std::int64_t stride = y.layout.strides[0];
-  // Unsigned, so that it wraps as the other ops of whole numbers do.
+  // Unsigned, so that it wraps like the other integer ops.
   const auto number = [&](std::int64_t i) {
     return static_cast<std::uint64_t>(start.integer) +
            static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(step.integer);

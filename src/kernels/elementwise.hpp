@@ -1,12 +1,13 @@
 #pragma once
-// Elementwise kernels over strided, broadcasting views. Inputs are broadcast to the output's sizes (NumPy's rule). An output
-// may be exactly the same memory and layout as an input, not overlap it otherwise.
+// Elementwise kernels over strided, broadcasting views. Inputs are broadcast to the output's sizes by NumPy's rule.
+// An output may have exactly the same memory and layout as an input, but must not overlap it otherwise.
 //
-// float16 and bfloat16 are served where float32 is: computed in float32 and rounded once.
+// Every op that supports float32 also supports float16 and bfloat16: it computes in float32 and rounds once.
 //
-// All return kInvalidArgument where sizes do not fit and kUnsupported, naming op and dtypes, where a combination has no
-// kernel. Operands are not converted otherwise: both sides of a binary op have one dtype (use `convert`). Cost: one pass; operands
-// whose innermost stride is 0 or 1 run at vector speed, others are gathered through small blocks.
+// All functions fail with kInvalidArgument if the sizes do not fit, and with kUnsupported, which names the op and the
+// dtypes, if a combination has no kernel. There are no other implicit conversions: both sides of a binary op have the
+// same dtype (use `convert`). Cost: one pass. Operands whose innermost stride is 0 or 1 run at vector speed; others
+// are gathered through small blocks.
 
 #include <cstdint>
 #include <string_view>
@@ -15,7 +16,8 @@
 
 namespace accord::kernels {
 
-/// On float32 all; on int32 and int64 kNeg, kAbs and kRelu; on bool kLogicalNot only (also bool output of the others' types).
+/// float32 supports all ops; int32 and int64 support kNeg, kAbs and kRelu; bool supports kLogicalNot only.
+/// kLogicalNot also accepts the other dtypes, with bool output.
 enum class UnaryOp : std::uint8_t {
   kGeluErf,
   kGeluTanh,
@@ -39,18 +41,23 @@ enum class UnaryOp : std::uint8_t {
 };
 std::string_view to_string(UnaryOp op);
 
-/// y = op(x). Relative error <= 4 ulp where the function is well conditioned; gelu absolute error <= 1e-6 * max(1, |x|).
+/// y = op(x). The relative error is at most 4 ulp where the function is well conditioned; for gelu the absolute error
+/// is at most 1e-6 * max(1, |x|).
 Status unary(UnaryOp op, const ConstView& x, const View& y);
 
-/// y = x ^ exponent, as std::pow; exact for 2, 3, -1, 0.5 and -0.5 up to their own roundings. float32.
+/// y = x ^ exponent, like std::pow. Exponents 2, 3, -1, 0.5 and -0.5 are exact apart from the rounding of their own
+/// operations. float32.
 Status pow_scalar(const ConstView& x, double exponent, const View& y);
 
-/// Arithmetic: float32, int32, int64 (wraps; kDiv of integers truncates, division by zero is kInvalidArgument),
-/// result of the same dtype. Comparisons: float32, int32, int64, uint8, bool, result bool. Logical: any dtype (0 is
-/// false), result bool. kMin and kMax give NaN if either side is NaN, as torch.minimum. kFloorDiv rounds down,
-/// kTruncDiv (of floats only) toward 0; of floats kFloorDiv is exact as Python's is: 6 // 0.3 is 19, since 0.3 is a
-/// little more than that. Of two operands of one 16-bit dtype both round each step to it (device/quotients.hpp). kPow
-/// of integers wraps; a negative exponent gives 0 unless the base is 1 or -1.
+/// Arithmetic ops: float32, int32 and int64; the result has the same dtype. Integers wrap, kDiv of integers
+/// truncates, and integer division by zero fails with kInvalidArgument.
+/// Comparisons: float32, int32, int64, uint8 and bool; the result is bool.
+/// Logical ops: any dtype (0 is false); the result is bool.
+/// kMin and kMax return NaN if either side is NaN, like torch.minimum.
+/// kFloorDiv rounds down; kTruncDiv (floats only) rounds toward 0. kFloorDiv of floats is exact, as in Python: for
+/// 6 and 0.3 it gives 19, because the float 0.3 is slightly larger than 0.3. If both operands have the same 16-bit
+/// dtype, both ops round each step to that dtype (device/quotients.hpp).
+/// kPow of integers wraps; a negative exponent gives 0 unless the base is 1 or -1.
 enum class BinaryOp : std::uint8_t {
   kAdd,
   kSub,
@@ -76,11 +83,11 @@ std::string_view to_string(BinaryOp op);
 /// y = a op b.
 Status binary(BinaryOp op, const ConstView& a, const ConstView& b, const View& y);
 
-/// A number given by value, read as the dtype of the view beside it.
+/// A number passed by value, interpreted in the dtype of the view it is used with.
 struct Scalar {
   double real = 0.0;
   std::int64_t integer = 0;  ///< used for int32, int64, uint8 and bool
-  /// As a whole number `value` is truncated and saturated; NaN gives 0.
+  /// Creates a scalar from `value`. Its integer form is truncated and saturated; NaN becomes 0.
   static Scalar of(double value);
   static Scalar of(std::int64_t value) { return {static_cast<double>(value), value}; }
 };
@@ -88,23 +95,24 @@ struct Scalar {
 /// y = a op scalar.
 Status binary_scalar(BinaryOp op, const ConstView& a, Scalar b, const View& y);
 
-/// y = condition ? a : b; condition bool, the others of one dtype of any kind.
+/// y = condition ? a : b. `condition` is bool; the other operands share one dtype, which may be any.
 Status where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& y);
 
-/// y = min(max(x, low), high), NaN stays NaN; float32, int32, int64. A bound past the dtype's range is none.
-/// REQUIRES: no bound is NaN.
+/// y = min(max(x, low), high); NaN stays NaN. float32, int32 and int64. A bound beyond the dtype's range has no
+/// effect. REQUIRES: no bound is NaN.
 Status clamp(const ConstView& x, Scalar low, Scalar high, const View& y);
 
-/// Every element becomes `value`; every dtype. A bool is true unless `value` is 0.
+/// Sets every element to `value`. Supports every dtype. A bool becomes true unless `value` is 0.
 Status fill(Scalar value, const View& y);
 
-/// y[i] = start + i * step over one dimension; float32, int32, int64 (wraps).
+/// y[i] = start + i * step over one dimension. float32, int32 and int64 (integers wrap).
 Status arange(Scalar start, Scalar step, const View& y);
 
-/// Converts as PyTorch does on x86. Float to int32 and int64 truncates; what is out of range, and NaN, gives the
-/// lowest number. To uint8 goes by way of int64, of which the low 8 bits stay. Integers wrap. To bool: not zero.
-/// Between float32, int32, int64, uint8 and bool, and float16 and bfloat16 by way of float32 (to nearest even). The
-/// same dtype copies.
+/// Converts as PyTorch does on x86.
+/// Float to int32 or int64 truncates; NaN and values out of range become the lowest number. Float to uint8 converts
+/// to int64 and keeps the low 8 bits. Integers wrap. Conversion to bool tests for nonzero.
+/// Supports float32, int32, int64, uint8 and bool, and float16 and bfloat16 by way of float32 (rounding to nearest
+/// even). If both dtypes are the same, copies.
 Status convert(const ConstView& x, const View& y);
 
 }  // namespace accord::kernels

@@ -1,5 +1,5 @@
-// A counting sort keeps the choices of one expert in their order. Sums are made in blocks that stay in the first cache, which
-// the compiler turns into vectors.
+// A counting sort, which is stable: the choices of one expert keep their order. Sums are computed in blocks that stay
+// in the L1 cache; the compiler vectorizes the loops.
 #include "kernels/experts.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::optional<BadId> group_by_expert(const void* ids, DType id_dtype, std::int64
   std::fill_n(groups.first, experts + 1, 0);
   for (std::int64_t i = 0; i < choices; ++i) ++groups.first[id_at(ids, id_dtype, i) + 1];
   for (std::int64_t e = 0; e < experts; ++e) groups.first[e + 1] += groups.first[e];
-  // first[e] counts up to the begin of the next expert while its choices are placed, and is put back.
+  // While the choices are placed, first[e] advances to the start of the next expert. It is restored afterwards.
   for (std::int64_t i = 0; i < choices; ++i) {
     groups.place[i] = groups.first[id_at(ids, id_dtype, i)]++;
     groups.order[groups.place[i]] = i;

@@ -1,4 +1,4 @@
-// Attention's small products and batches of products go through oneDNN's sgemm directly.
+// The small and batched products of attention call oneDNN's sgemm directly.
 
 #include "kernels/gemm.hpp"
 
@@ -14,12 +14,12 @@ namespace accord::kernels {
 
 namespace {
 
-// The stride between `rows` rows of `width`; between fewer than two rows any will do.
+// The stride to pass for `rows` rows of `width`. With fewer than two rows the caller's stride does not matter.
 std::int64_t stride_of_rows(std::int64_t rows, std::int64_t width, std::int64_t stride) {
   return rows > 1 ? stride : std::max(stride, width);
 }
 
-// What a product over nothing leaves.
+// Computes the result of a product with k = 0, which only scales c.
 void scale_outputs(const GemmCall& call) {
   for (std::int64_t i = 0; i < call.batch; ++i) {
     for (std::int64_t row = 0; row < call.m; ++row) {

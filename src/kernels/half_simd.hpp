@@ -1,5 +1,6 @@
-// 16-bit floats to and from fp32, vector by vector, the same bits on every instruction set: F16C where Highway has it,
-// integer arithmetic elsewhere (Highway's own fallback gives infinities and NaN no meaning, and its bfloat16 truncates).
+// Converts 16-bit floats to and from fp32, vector by vector, bit-identical on every instruction set. Uses F16C where
+// Highway has it and integer arithmetic elsewhere: Highway's own fallback does not handle infinities and NaN, and its
+// bfloat16 conversion truncates.
 // Included once per Highway target; the guard below follows Highway's rule for such files.
 
 #if defined(ACCORD_KERNELS_HALF_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
@@ -20,7 +21,7 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Loads and stores of any alignment; the scalar target's own would demand the element's.
+/// Loads and stores of any alignment. On the scalar target, Highway's own require the element's alignment.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> LoadAnywhere(D d, const void* from) {
 #if HWY_TARGET == HWY_SCALAR
@@ -41,7 +42,7 @@ HWY_INLINE void StoreAnywhere([[maybe_unused]] D d, hn::Vec<D> v, void* to) {
 #endif
 }
 
-/// The positive quiet NaN for every NaN, all else unchanged.
+/// Replaces every NaN by the positive quiet NaN and leaves other values unchanged.
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE V CanonicalNaN(DF d, V v) {
   const hn::RebindToUnsigned<DF> du;
@@ -52,7 +53,8 @@ HWY_INLINE V CanonicalNaN(DF d, V v) {
   }
 }
 
-/// `v` (whose NaN are canonical) as fp32 bits of which the upper 16 are its bfloat16, rounded to nearest even.
+/// Rounds `v` to bfloat16, to nearest even. The result is fp32 bits whose upper 16 bits are the bfloat16.
+/// REQUIRES: any NaN in `v` is canonical.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> RoundToBFloat16(DF /*d*/, hn::Vec<DF> v) {
   const hn::RebindToUnsigned<DF> du;
@@ -70,15 +72,15 @@ HWY_INLINE hn::Vec<DF> BFloat16ToFloat(DF d, hn::Vec<Halves<DF>> halves) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, halves)));
 }
 
-/// REQUIRES, as below: NaN of `v` are canonical.
+/// REQUIRES: any NaN in `v` is canonical.
 template <class DF>
 HWY_INLINE hn::Vec<Halves<DF>> FloatToBFloat16(DF d, hn::Vec<DF> v) {
   const hn::RebindToSigned<DF> di;
   return hn::DemoteTo(Halves<DF>(), hn::BitCast(di, hn::ShiftRight<16>(RoundToBFloat16(d, v))));
 }
 
-/// A word of 32 bits holds two bfloat16, which become fp32 without moving between lanes: that at the even place, which is the lower
-/// half, by a shift, that at the odd place by a mask.
+/// A 32-bit word holds two bfloat16, which become fp32 without moving data between lanes: a shift extracts the even
+/// element (the lower half), a mask extracts the odd one.
 template <class DF>
 HWY_INLINE hn::Vec<DF> EvenBFloat16ToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> words) {
   return hn::BitCast(d, hn::ShiftLeft<16>(words));
@@ -87,7 +89,7 @@ template <class DF>
 HWY_INLINE hn::Vec<DF> OddBFloat16ToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> words) {
   return hn::BitCast(d, hn::And(words, hn::Set(hn::RebindToUnsigned<DF>(), 0xFFFF0000U)));
 }
-/// Words of two bfloat16, from fp32 bits whose upper halves they are.
+/// Combines fp32 bits whose upper halves are bfloat16 into words of two bfloat16 each.
 template <class DF>
 HWY_INLINE hn::Vec<DF> PairOfBFloat16(DF du, hn::Vec<DF> even, hn::Vec<DF> odd) {
   return hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(du, 0xFFFF0000U)));

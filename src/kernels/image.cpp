@@ -1,5 +1,5 @@
-// Channels lie side by side, so that whatever is done for each of them is a plain loop over contiguous memory, which the compiler
-// turns into vectors.
+// Channels are adjacent in memory, so the work on each channel is a plain loop over contiguous memory that the
+// compiler vectorizes.
 #include "kernels/image.hpp"
 
 #include <algorithm>
@@ -10,15 +10,15 @@ namespace accord::kernels {
 
 namespace {
 
-constexpr std::int64_t kPlaces = 64;    // whose sums are fp32
-constexpr std::int64_t kChannels = 64;  // that are added up side by side
+constexpr std::int64_t kPlaces = 64;    // positions summed in fp32
+constexpr std::int64_t kChannels = 64;  // channels summed side by side
 
 std::int64_t nearest(std::int64_t at, std::int64_t input, std::int64_t output) {
   const float scale = static_cast<float>(input) / static_cast<float>(output);
   return std::min(static_cast<std::int64_t>(std::floor(static_cast<float>(at) * scale)), input - 1);
 }
 
-// The sum of term(x) over `count` <= kChannels channels of all places, which lie `stride` apart.
+// Sums term(x) over `count` <= kChannels channels of all positions. Positions are `stride` floats apart.
 template <typename Term>
 double sum_of(const float* x, std::int64_t places, std::int64_t stride, std::int64_t count, const Term& term) {
   double sum = 0.0;

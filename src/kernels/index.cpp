@@ -1,6 +1,7 @@
-// Gathers check all ids first, so that a bad one changes nothing, then copy row by row. Strided copies walk the rows that x
-// and y have in common (row_loop.hpp); where x runs along another dimension than y's rows, that dimension and the rows are
-// walked in square tiles, so that each cache line of x is used whole while it is near.
+// Gathers check all ids before they write, so a bad id leaves the output unchanged. They then copy row by row.
+// Strided copies walk the rows that x and y have in common (row_loop.hpp). If x is contiguous along a dimension other
+// than y's rows, that dimension and the rows are walked in square tiles, so that each cache line of x is fully used
+// while it is cached.
 
 #include "kernels/index.hpp"
 
@@ -35,11 +36,12 @@ void copy_tile(const Word* x, std::int64_t x_across, Word* y, std::int64_t y_acr
   }
 }
 
-// x runs along dimension `across` of the loop (operand 0 is x, 1 is y), y along the last.
+// x is contiguous along dimension `across` of the loop (operand 0 is x, operand 1 is y); y is contiguous along the
+// last.
 template <typename Word>
 void copy_in_tiles(const RowLoop<2>& whole, int across, const void* from, void* to) {
   constexpr std::int64_t kTile = 32;
-  RowLoop<2> loop = whole;  // without `across`: its steps are the tiles'
+  RowLoop<2> loop = whole;  // `across` is removed here: the tiles step along it
   loop.sizes[across] = 1;
   const std::int64_t x_across = whole.strides[0][across], y_across = whole.strides[1][across];
   const std::int64_t x_along = whole.row_stride(0);
@@ -57,7 +59,8 @@ void copy_in_tiles(const RowLoop<2>& whole, int across, const void* from, void* 
   });
 }
 
-// The dimension in which tiles pay: x's elements lie side by side along it, not along the rows; -1 if there is none.
+// Returns the dimension for which tiling pays: the one along which x is contiguous, if that is not the rows'
+// dimension. Returns -1 if there is none.
 int tile_dimension(const RowLoop<2>& loop) {
   if (loop.row_stride(0) == 0 || loop.row_stride(0) == 1 || loop.row_stride(1) != 1) return -1;
   for (int i = 0; i < loop.dims - 1; ++i) {
@@ -138,7 +141,7 @@ Status gather_elements(const ConstView& x, int dim, const ConstView& index, cons
                     "sizes, which must not exceed x's elsewhere",
                     dim)};
   }
-  Layout picked = y.layout;  // x's strides over the output's sizes, standing still along `dim`
+  Layout picked = y.layout;  // x's strides over the output's sizes, with stride 0 along `dim`
   picked.strides = x.layout.strides;
   picked.strides[dim] = 0;
   const RowLoop<3> loop({&index.layout, &picked, &y.layout});

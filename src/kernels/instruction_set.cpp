@@ -1,10 +1,10 @@
-// Highway keeps one process-wide choice of target, made at the first dispatch; forcing one means telling it that the
-// machine supports only that one, and letting it choose anew.
+// Highway keeps one process-wide choice of target, made at the first dispatch. To force a target, this file tells
+// Highway that the machine supports only that one and makes it choose again.
 
 #include "kernels/instruction_set.hpp"
 
 #include "base/text.hpp"
-#include "kernels/simd_targets.hpp"  // before Highway
+#include "kernels/simd_targets.hpp"  // must precede Highway
 
 // clang-format off
 #include <hwy/highway.h>
@@ -23,7 +23,7 @@ std::vector<std::int64_t> targets_of_machine() {
 
 const char* instruction_set() {
   const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  // Arm without AES instructions has none of Highway's, and runs what the compiler's baseline allows.
+  // Arm without AES instructions supports none of Highway's targets and runs what the compiler's baseline allows.
   return hwy::TargetName(targets.empty() ? HWY_STATIC_TARGET : targets.front());
 }
 

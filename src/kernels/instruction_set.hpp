@@ -1,5 +1,5 @@
 #pragma once
-// Which instruction set the vector kernels run on.
+// The instruction set on which the vector kernels run.
 
 #include <string>
 #include <string_view>
@@ -9,14 +9,15 @@
 
 namespace accord::kernels {
 
-/// The name of the instruction set that kernels run on here, e.g. "AVX3".
+/// The name of the instruction set that kernels use on this machine, e.g. "AVX3".
 const char* instruction_set();
 
-/// Those for which this build has kernels and which this machine can run, best first.
+/// The instruction sets for which this build has kernels and that this machine supports, best first.
 std::vector<std::string> instruction_sets();
 
-/// Makes later calls run on the instruction set of that name, for tests and measurements; "" goes back to the best one.
-/// kInvalidArgument if it is none of instruction_sets(). Function pointers taken before keep theirs.
+/// Makes later calls use the named instruction set, for tests and measurements; "" restores the best one.
+/// Fails with kInvalidArgument if the name is not one of instruction_sets(). Function pointers obtained earlier are
+/// unaffected.
 Status use_instruction_set(std::string_view name);
 
 }  // namespace accord::kernels

@@ -1,8 +1,11 @@
-// Vector forms of exp, erf, tanh and what is made of them. Included once per Highway target (see half_simd.hpp).
+// Vector versions of exp, erf, tanh and functions built on them. Included once per Highway target (see
+// half_simd.hpp).
 //
-// exp: x = n ln2 + r with |r| <= ln2 / 2, a polynomial of degree 6 in r (its own error 8e-9), and 2^n by the exponent bits.
-// erf and tanh: odd rational functions x P(x^2) / Q(x^2), minimax in relative error up to where the result rounds to 1
-// (2e-8 and 2e-9 before rounding), found by weighted least squares in extended precision against mpmath.
+// exp: x = n ln2 + r with |r| <= ln2 / 2; a polynomial of degree 6 in r (approximation error 8e-9), and 2^n through
+// the exponent bits.
+// erf and tanh: odd rational functions x P(x^2) / Q(x^2), minimax in relative error up to the point where the result
+// rounds to 1 (2e-8 and 2e-9 before rounding). The coefficients were found by weighted least squares in extended
+// precision against mpmath.
 
 #if defined(ACCORD_KERNELS_MATH_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ACCORD_KERNELS_MATH_SIMD_HPP_
@@ -22,7 +25,8 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of part of a row: `count` < Lanes(d) elements; the other lanes are `fill` and are not touched in memory.
+// Loads and stores part of a vector: `count` < Lanes(d) elements. The other lanes are `fill`, and their memory is not
+// touched.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> LoadPart(D d, const T* from, std::size_t count, T fill) {
   HWY_ALIGN T lanes[hn::MaxLanes(D())];
@@ -37,7 +41,7 @@ HWY_INLINE void StorePart(D d, hn::Vec<D> v, T* to, std::size_t count) {
   std::memcpy(to, lanes, count * sizeof(T));
 }
 
-// e^r 2^-n of the comment above, and n.
+// Returns e^r of the decomposition above, and n.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpFraction(D d, V x, V& n) {
   n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341F)));
@@ -51,32 +55,32 @@ HWY_INLINE V ExpFraction(D d, V x, V& n) {
   return hn::MulAdd(hn::Mul(r, r), p, hn::Add(r, hn::Set(d, 1.0F)));
 }
 
-// 2^n for whole n in [-126, 127].
+// 2^n for integers n in [-126, 127].
 template <class D, class VI>
 HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n) {
   const hn::RebindToSigned<D> di;
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-/// exp(x) for any x: error <= 1.5 ulp, gradual underflow, infinities and NaN as std::exp.
+/// exp(x) for any x. Error at most 1.5 ulp, with gradual underflow; infinities and NaN behave as in std::exp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpOfAny(D d, V x) {
   const hn::RebindToSigned<D> di;
   V n;
   const V p = ExpFraction(d, hn::Min(hn::Max(x, hn::Set(d, -104.0F)), hn::Set(d, 89.0F)), n);
   const auto whole = hn::ConvertTo(di, n);
-  const auto half = hn::ShiftRight<1>(whole);  // in two factors, because 2^128 and 2^-149 are no normal floats
+  const auto half = hn::ShiftRight<1>(whole);  // two factors, because 2^128 and 2^-149 are not normal floats
   const V result = hn::Mul(hn::Mul(p, PowerOfTwo(d, half)), PowerOfTwo(d, hn::Sub(whole, half)));
   return hn::IfThenElse(hn::IsNaN(x), x, result);
 }
 
-/// exp(x) for x <= 0, a softmax's inner loop: results below 1.2e-38 become 0; NaN stays NaN.
+/// exp(x) for x <= 0, the inner loop of softmax. Results below 1.2e-38 become 0; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V lowest = hn::Set(d, -87.33F);
   V n;
-  const V p = ExpFraction(d, hn::Max(lowest, x), n);  // a NaN in the second place stays
+  const V p = ExpFraction(d, hn::Max(lowest, x), n);  // a NaN as the second operand is kept
   const V result = hn::Mul(p, PowerOfTwo(d, hn::ConvertTo(di, n)));
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, lowest), result));
 }
@@ -86,7 +90,7 @@ HWY_INLINE V WithinOne(D d, V x) {
   return hn::Min(hn::Max(x, hn::Set(d, -1.0F)), hn::Set(d, 1.0F));
 }
 
-/// erf(x): relative error <= 4e-7. A NaN may come out as a number: callers that promise NaN restore it.
+/// erf(x) with relative error at most 4e-7. A NaN may become a number: callers that promise NaN restore it.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ErfOfNumber(D d, V x) {
   const V z = hn::Min(hn::Max(x, hn::Set(d, -3.95F)), hn::Set(d, 3.95F));
@@ -106,7 +110,7 @@ HWY_INLINE V ErfOfNumber(D d, V x) {
   return WithinOne(d, hn::Div(hn::Mul(z, p), q));
 }
 
-/// tanh(x): relative error <= 4e-7. NaN as above.
+/// tanh(x) with relative error at most 4e-7. NaN is handled as in ErfOfNumber.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V TanhOfNumber(D d, V x) {
   const V z = hn::Min(hn::Max(x, hn::Set(d, -9.02F)), hn::Set(d, 9.02F));
@@ -138,7 +142,7 @@ HWY_INLINE V TanhOfAny(D d, V x) {
   return KeepNaN(d, x, TanhOfNumber(d, x));
 }
 
-/// x / 2 (1 + erf(x / sqrt 2)); x itself carries a NaN through.
+/// x / 2 (1 + erf(x / sqrt 2)). NaN propagates through the factor x.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V GeluErf(D d, V x) {
   const V half = hn::Mul(x, hn::Set(d, 0.5F));
@@ -164,7 +168,8 @@ HWY_INLINE V Silu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0F), ExpOfAny(d, hn::Neg(x))));
 }
 
-/// The pieces of a softmax over `count` > 0 contiguous floats. A NaN is not seen here: it shows in the exponentials.
+/// The steps of a softmax over `count` > 0 contiguous floats. MaxOfRow does not detect NaN; NaN appears in the
+/// exponentials.
 template <class D>
 HWY_INLINE float MaxOfRow(D d, const float* row, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
@@ -179,11 +184,11 @@ HWY_INLINE float MaxOfRow(D d, const float* row, std::size_t count) {
   if (i < count) m1 = hn::Max(m1, LoadPart(d, row + i, count - i, lowest));
   const auto m = hn::Max(m0, m1);
   if (hn::AllTrue(d, hn::Eq(m, hn::Set(d, lowest))))
-    return lowest;  // EMU128's MaxOfLanes ends at the lowest finite number
+    return lowest;  // EMU128's MaxOfLanes starts at the lowest finite number
   return hn::GetLane(hn::MaxOfLanes(d, m));
 }
 
-/// to[i] = exp(from[i] - max); returns the sum.
+/// Computes to[i] = exp(from[i] - max) and returns the sum.
 template <class D>
 HWY_INLINE float ExpOfRow(D d, const float* from, float* to, std::size_t count, float max) {
   const std::size_t lanes = hn::Lanes(d);

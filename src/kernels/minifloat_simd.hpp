@@ -1,5 +1,6 @@
-// Floats of 8 and 16 bits to and from fp32 by integer arithmetic, vector by vector, the same bits on every instruction set.
-// A format is a sign, an exponent with the bias `kBias` and `kMantissa` bits; its bits lie in the low end of 32-bit lanes here.
+// Converts 8-bit and 16-bit floats to and from fp32 by integer arithmetic, vector by vector, bit-identical on every
+// instruction set. A format has a sign, an exponent with bias `kBias`, and `kMantissa` bits of mantissa. Here its
+// bits are in the low end of 32-bit lanes.
 // Included once per Highway target; the guard below follows Highway's rule for such files.
 
 #if defined(ACCORD_KERNELS_MINIFLOAT_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
@@ -20,11 +21,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct Half {
   static constexpr int kBits = 16, kMantissa = 10, kBias = 15;
   static constexpr int kLargest = 0x7BFF;        // finite
-  static constexpr int kBeyondLargest = 0x7C00;  // what larger values become: infinity
+  static constexpr int kBeyondLargest = 0x7C00;  // larger values become this: infinity
   static constexpr int kNaN = 0x7E00;
 };
 
-/// OCP E5M2: the rules of IEEE. The NaN is that of PyTorch's conversion.
+/// OCP E5M2, which follows IEEE rules. The NaN is the one that PyTorch's conversion produces.
 struct E5M2 {
   static constexpr int kBits = 8, kMantissa = 2, kBias = 15;
   static constexpr int kLargest = 0x7B;
@@ -32,7 +33,8 @@ struct E5M2 {
   static constexpr int kNaN = 0x7F;
 };
 
-/// OCP E4M3 with finite values and one NaN only: what is beyond 448, infinity too, saturates, as PyTorch's conversion has it.
+/// OCP E4M3 with finite values and a single NaN. Values beyond 448, including infinity, saturate, as in PyTorch's
+/// conversion.
 struct E4M3FN {
   static constexpr int kBits = 8, kMantissa = 3, kBias = 7;
   static constexpr int kLargest = 0x7E;
@@ -54,7 +56,7 @@ ACCORD_INLINE_CONVERSION hn::Vec<DF> MinifloatToFloat(DF d, hn::Vec<hn::RebindTo
   const auto signed_magnitude = hn::BitCast(di, magnitude);
   const auto special = hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, Format::kLargest)));
   const auto normal = hn::Add(hn::ShiftLeft<kShift>(magnitude), hn::Set(du, kRebias));
-  const auto small =  // a denormal is a whole number of the smallest
+  const auto small =  // a denormal is an integer multiple of the smallest one
       hn::BitCast(du, hn::Mul(hn::ConvertTo(d, signed_magnitude), hn::Set(d, kSmallest)));
   const auto denormal = hn::RebindMask(du, hn::Lt(signed_magnitude, hn::Set(di, 1 << Format::kMantissa)));
   const auto beyond = Format::kBeyondLargest == Format::kLargest
@@ -64,13 +66,13 @@ ACCORD_INLINE_CONVERSION hn::Vec<DF> MinifloatToFloat(DF d, hn::Vec<hn::RebindTo
   return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(special, beyond, finite)));
 }
 
-/// To nearest, ties to even. Every NaN becomes the positive Format::kNaN.
+/// Rounds to nearest, ties to even. Every NaN becomes the positive Format::kNaN.
 template <class Format, class DF>
 ACCORD_INLINE_CONVERSION hn::Vec<hn::RebindToUnsigned<DF>> FloatToMinifloat(DF d, hn::Vec<DF> v) {
   constexpr int kShift = 23 - Format::kMantissa;
   constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - Format::kBias) << 23;
-  // A float whose last bit is worth as much as the format's smallest denormal: adding it leaves the value in units of that
-  // in the low bits, rounded by the adder itself.
+  // A float whose last bit has the value of the format's smallest denormal. Adding it leaves the value, in units of
+  // that denormal, in the low bits, already rounded by the adder.
   constexpr int kExponent = 24 - Format::kBias - Format::kMantissa;
   constexpr float kRounder = kExponent < 0 ? 1.0F / static_cast<float>(1 << -kExponent)
                                            : static_cast<float>(1 << (kExponent < 0 ? 0 : kExponent));

@@ -1,6 +1,6 @@
-// Every kernel walks its rows one by one: a row (a few KB) stays in the first cache between its passes. Sums run in four
-// independent vectors, which hides the latency of addition and keeps each partial sum short. A remainder of a row is loaded
-// into a whole vector whose other lanes are neutral.
+// Every kernel processes its rows one by one: a row (a few KB) stays in the L1 cache between passes. Sums use four
+// independent vectors, which hides the latency of addition and keeps each partial sum short. The remainder of a row
+// is loaded into a whole vector whose other lanes are neutral.
 
 #include "kernels/normalize.hpp"
 
@@ -28,7 +28,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 
-// Of `count` < Lanes(d) elements; the other lanes are `fill`, and are not touched in memory.
+// Loads and stores `count` < Lanes(d) elements. The other lanes are `fill`, and their memory is not touched.
 template <typename T>
 HWY_INLINE Vector LoadWidePart(Floats d, const T* from, std::size_t count, float fill) {
   HWY_ALIGN T lanes[hn::MaxLanes(Floats())] = {};
@@ -52,7 +52,7 @@ struct Sums {
   }
 };
 
-// Sum of term(x[i]) over a row; term of the fill must be 0.
+// Sums term(x[i]) over a row. REQUIRES: term(fill) is 0.
 template <typename T, class Term>
 HWY_INLINE float SumOfRow(const T* x, std::size_t width, float fill, Term term) {
   const Floats d;
@@ -70,7 +70,8 @@ HWY_INLINE float SumOfRow(const T* x, std::size_t width, float fill, Term term) 
   return sums.total(d);
 }
 
-// y[i] = map(vector at i, loader of other rows at i), and the sum of term(y[i]), of which term(0) must be 0.
+// Writes y[i] = map(vector at i, loader of other rows at i) and returns the sum of term(y[i]). The lanes past the row
+// do not count.
 template <typename T, class Map, class Term>
 HWY_INLINE float MapAndSumRow(const T* x, T* y, std::size_t width, Map map, Term term) {
   const Floats d;
@@ -110,14 +111,15 @@ HWY_INLINE void MapRow(const T* x, T* y, std::size_t width, Map map) {
   MapAndSumRow(x, y, width, map, [](Vector) HWY_ATTR { return hn::Zero(Floats()); });
 }
 
-// The row to normalize, and the sum of term(its elements).
+// The row to normalize, and the sum of term() over its elements.
 template <typename T>
 struct SummedRow {
   const T* row = nullptr;
   float sum = 0.0F;
 };
 
-// That row is x itself, or x + addend + residual, written where the caller wants it or else to y.
+// Returns that row: x itself, or x + addend + residual, written to the caller's `sum` if there is one and to y
+// otherwise.
 template <typename T, class Term>
 HWY_INLINE SummedRow<T> RowWithResidual(const RowsOf<T>& rows, const NormParametersOf<T>& parameters, std::int64_t row,
                                         Term term) {
@@ -179,7 +181,7 @@ HWY_INLINE void RmsNormOf(const RowsOf<T>& rows, const NormParametersOf<T>& para
   }
 }
 
-// For run-time dispatch, which takes no templates.
+// Run-time dispatch needs functions, not templates.
 void LayerNorm(const RowsCall& rows, const NormParameters& parameters) { LayerNormOf(rows, parameters); }
 void LayerNormFloat16(const RowsOf<Float16>& rows, const NormParametersOf<Float16>& parameters) {
   LayerNormOf(rows, parameters);

@@ -1,8 +1,10 @@
 #pragma once
-// Normalizations over the last dimension of rows of fp32, the norms also of 16-bit floats. Rows lie `*_row_stride` elements
-// apart, each contiguous; an output may be the same memory as an input row for row, not overlap it otherwise. Computed row by
-// row on the calling thread; sums are carried in several fp32 lanes, so results may differ in the last bits between instruction
-// sets. One or two reads of each input from memory, one write. A row count of 0 does nothing.
+// Normalizations over the last dimension of rows of fp32; the norms also support 16-bit floats. Rows are
+// `*_row_stride` elements apart and each is contiguous. An output may be the same memory as an input row for row, but
+// must not overlap it otherwise.
+// Everything is computed row by row on the calling thread. Sums use several fp32 lanes, so results may differ in the
+// last bits between instruction sets. Cost: one or two reads of each input from memory and one write. A row count of
+// 0 does nothing.
 
 #include <cstdint>
 
@@ -22,7 +24,7 @@ struct RowsOf {
 };
 using RowsCall = RowsOf<float>;
 
-/// What layer_norm and rms_norm take beside their rows.
+/// The parameters of layer_norm and rms_norm.
 template <typename T>
 struct NormParametersOf {
   const T* weight = nullptr;  ///< [width], or nullptr for ones
@@ -31,14 +33,15 @@ struct NormParametersOf {
   const T* addend = nullptr;    ///< [width], added to each row of x first, or nullptr
   const T* residual = nullptr;  ///< [rows, width], added to x (+ addend), or nullptr
   std::int64_t residual_row_stride = 0;
-  T* sum =
-      nullptr;  ///< where x + addend + residual is also written (the next residual), or nullptr; may be x or residual
+  /// Where x + addend + residual (the next residual) is also written, or nullptr. May be x or residual.
+  T* sum = nullptr;
   std::int64_t sum_row_stride = 0;
 };
 using NormParameters = NormParametersOf<float>;
 
-/// y = (s - mean(s)) / sqrt(variance(s) + eps) * weight + bias with s = x + addend + residual, each sum rounded to T as PyTorch does; the variance
-/// is the biased one, by two passes over the row. Computed in fp32. T: float, Float16 or BFloat16.
+/// y = (s - mean(s)) / sqrt(variance(s) + eps) * weight + bias with s = x + addend + residual. Each sum is rounded to
+/// T, as in PyTorch. The variance is the biased one, computed in two passes over the row. Computes in fp32. T: float,
+/// Float16 or BFloat16.
 template <typename T>
 void layer_norm(const RowsOf<T>& rows, const NormParametersOf<T>& parameters);
 
@@ -46,7 +49,7 @@ void layer_norm(const RowsOf<T>& rows, const NormParametersOf<T>& parameters);
 template <typename T>
 void rms_norm(const RowsOf<T>& rows, const NormParametersOf<T>& parameters);
 
-/// y = exp(x - max) / sum; a row of -infinity gives NaN, as PyTorch's softmax does.
+/// y = exp(x - max) / sum. A row of -infinity becomes NaN, as in PyTorch's softmax.
 void softmax(const RowsCall& rows);
 
 /// y = log(softmax(x)), computed as x - max - log(sum).

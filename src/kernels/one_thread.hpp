@@ -1,8 +1,10 @@
 #pragma once
-// Keeps oneDNN on the calling thread. Debian's oneDNN is its OpenMP build: it asks OpenMP how many threads the calling
-// thread may use, both when a kernel is made and when it runs, and with one opens no parallel region at all.
+// Keeps oneDNN on the calling thread. Debian's oneDNN is the OpenMP build: it asks OpenMP how many threads the
+// calling thread may use, both when it creates a kernel and when it runs one. If the answer is one, it opens no
+// parallel region.
 
-// Two functions of the OpenMP standard, declared here because not every compiler that builds accord has its header.
+// Two functions of the OpenMP standard. They are declared here because not every compiler that builds accord has its
+// header.
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int threads);
@@ -10,8 +12,8 @@ void omp_set_num_threads(int threads);
 
 namespace accord::kernels {
 
-/// While it lives, OpenMP code called from this thread runs on this thread only; afterwards the thread's own setting is
-/// back. Cost: a few nanoseconds.
+/// While this object is alive, OpenMP code called from this thread runs on this thread only. The destructor restores
+/// the thread's own setting. Cost: a few nanoseconds.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }

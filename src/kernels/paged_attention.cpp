@@ -1,12 +1,13 @@
-// Queries that share a key head (neighbouring rows, and the query heads of a group) go together in tiles of up to eight. A tile
-// walks the tokens in chunks of 256, counted from the sequence's first one:
-//   scores: for 16 tokens at a time, a sum over head_dim of (16 keys' elements) * (the query's element);
-//   scale (of int8 keys, theirs first), cap, and -infinity for what a query may not see;
-//   maximum m' of the chunk and of the ones before; p = exp(score - m'), their sum in 16 lanes;
-//   output: what is there times exp(m - m'), plus the sum over the tokens of p * value, in the order of the tokens; of int8
-//   values p is multiplied by their scale first.
-// At the end each row is divided by its sum. Every number is computed by the same operations in the same order whichever queries
-// are in the tile. Vectors are seen as 16 lanes on all instruction sets, in one, two or four pieces.
+// Queries that share a key head (neighboring rows, and the query heads of a group) are processed together in tiles of
+// up to eight. A tile walks the tokens in chunks of 256, aligned to the first token of the sequence:
+//   scores: for 16 tokens at a time, the sum over head_dim of (16 keys' elements) * (the query's element);
+//   multiply by `scale` (int8 keys first by their own scales), cap, and set -infinity where a query may not attend;
+//   maximum m' of this chunk and the previous ones; p = exp(score - m'), summed in 16 lanes;
+//   output: the previous output times exp(m - m'), plus the sum over the tokens of p * value, in token order. For
+//   int8 values, p is first multiplied by their scales.
+// At the end each row is divided by its sum. Every number is computed by the same operations in the same order,
+// whichever queries are in the tile. Vectors are treated as 16 lanes on all instruction sets, in one, two or four
+// pieces.
 #include "kernels/paged_attention.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@
 #define ACCORD_KERNELS_PAGED_ATTENTION_TILE
 namespace accord::kernels {
 
-constexpr std::int64_t kMostQueries = 8;  // of a tile
+constexpr std::int64_t kMostQueries = 8;  // per tile
 constexpr std::int64_t kChunkTokens = 256;
 
 /// Up to eight queries of one key head: query i is row first_row + i / group and query head first_head + i % group.
@@ -37,7 +38,7 @@ struct Tile {
   const SequenceRows* rows;
   std::int64_t kv_head, first_row, first_head, group;
   std::int64_t queries;
-  std::int64_t begin, end;  // tokens that any of its queries sees
+  std::int64_t begin, end;  // tokens that any of its queries attends
   float* scores;            // [queries][kChunkTokens]
   float* q;                 // [queries][head_dim]
   float* output;            // [queries][value_width]
@@ -48,13 +49,13 @@ struct Tile {
   std::int64_t begin_of(std::int64_t query) const {
     return call->window > 0 ? std::max<std::int64_t>(0, end_of(query) - call->window) : 0;
   }
-  // The piece in which `token` lies, of the keys or the values.
+  // Returns the piece of the keys or the values that holds `token`.
   const std::byte* piece_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
     const PagedCache& cache = call->cache;
     const std::int64_t block = rows->blocks[static_cast<std::size_t>(token / cache.block_tokens)];
     return memory + (block * cache.kv_heads + kv_head) * cache.piece_bytes(dim);
   }
-  // The scales of the 16 tokens from `token` on, of int8 elements.
+  // Returns the scales of the 16 tokens starting at `token`, for int8 elements.
   const float* scales_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
     const std::int64_t block_tokens = call->cache.block_tokens;
     return reinterpret_cast<const float*>(piece_of(memory, dim, token) + block_tokens * dim) + token % block_tokens;
@@ -73,7 +74,7 @@ using Vector = hn::Vec<Floats>;
 constexpr std::size_t kLanes = hn::MaxLanes(Floats());
 constexpr std::size_t kPieces = kTokenGroup / kLanes;
 
-// kLanes elements of the cache as floats.
+// Loads kLanes elements of the cache as floats.
 HWY_INLINE Vector LoadCached(const float* from) { return hn::LoadU(Floats(), from); }
 HWY_INLINE Vector LoadCached(const std::uint16_t* from) {
   return BFloat16ToFloat(Floats(), hn::LoadU(Halves<Floats>(), from));
@@ -98,7 +99,8 @@ const T* Values(const Tile& tile, std::int64_t token) {
   return reinterpret_cast<const T*>(tile.piece_of(cache.values, width, token)) + token % cache.block_tokens * width;
 }
 
-// Multiplies a query's numbers, of the tokens of a chunk in groups from `begin` to `end`, by the scales of those tokens.
+// Multiplies a query's scores or weights by the scales of their tokens. Covers the groups of the chunk from `begin`
+// to `end`.
 HWY_INLINE void ScaleByToken(const Tile& tile, const std::byte* memory, std::int64_t dim, std::int64_t query,
                              std::int64_t begin, std::int64_t end) {
   const Floats d;
@@ -112,10 +114,11 @@ HWY_INLINE void ScaleByToken(const Tile& tile, const std::byte* memory, std::int
   }
 }
 
-// Sums that are made beside each other, so that none waits for its own last product.
+// Sums that are computed side by side, so that none waits for the latency of its own last product.
 constexpr std::size_t kSumsBeside = 8;
 
-// Scores of kQueries queries from `first` on with kGroups times 16 tokens from `token` on.
+// Computes the scores of kQueries queries, starting at `first`, with kGroups groups of 16 tokens, starting at
+// `token`.
 template <typename T, std::size_t kQueries, std::size_t kGroups>
 HWY_INLINE void ScoreGroups(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
   const Floats d;
@@ -153,8 +156,8 @@ HWY_INLINE void ScoreGroups(const Tile& tile, std::int64_t first, std::int64_t t
   }
 }
 
-// Of kColumns vectors of values from element `i` on: output[query] = output[query] * its factor + sum over tokens [begin, end) of
-// p * value.
+// Updates kColumns vectors of the outputs, starting at element `i`: output[query] = output[query] * its factor + the
+// sum over tokens [begin, end) of p * value.
 template <typename T, std::size_t kQueries, std::size_t kColumns>
 HWY_INLINE void AddColumns(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end,
                            const float* factors, std::int64_t i) {
@@ -202,8 +205,8 @@ void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::in
   for (; i < width; i += kLanes) AddColumns<T, kQueries, 1>(tile, first, begin, end, factors, i);
 }
 
-// Scales and caps a query's scores of the chunk [begin, end) and hides what it may not see; gives the factor for what was summed
-// before, and leaves p in place of the scores.
+// Scales and caps a query's scores of the `count` tokens from `chunk` on, hides the tokens that the query may not
+// attend, and replaces the scores by p. Returns the factor for the sums of the previous chunks.
 HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk, std::int64_t count) {
   const Floats d;
   const PagedAttentionCall& call = *tile.call;
@@ -222,7 +225,7 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
   std::fill(scores, scores + first, never);
   std::fill(scores + last, scores + groups, never);
   const float maximum = std::max(tile.maximum[query], MaxOfRow(d, scores, static_cast<std::size_t>(groups)));
-  if (maximum == never && first >= last) {  // it sees nothing so far
+  if (maximum == never && first >= last) {  // nothing attended so far
     std::fill(scores, scores + groups, 0.0F);
     return 1.0F;
   }
@@ -258,7 +261,7 @@ void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std:
   for (; token < end; token += kTokenGroup) ScoreGroups<T, kQueries, 1>(tile, first, token, token - chunk);
 }
 
-// Calls work(first query, their number as a constant) in eights, fours, twos and ones.
+// Calls work(first query, number of queries as a constant) for groups of eight, four, two and one.
 template <class Work>
 HWY_INLINE void ByQueries(std::int64_t queries, Work work) {
   std::int64_t first = 0;
@@ -319,7 +322,7 @@ void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, s
                      std::int64_t first_row, std::int64_t count, std::span<float> scratch) {
   const PagedCache& cache = call.cache;
   const std::int64_t group = call.heads / cache.kv_heads;
-  // A group larger than a tile is cut; a smaller one leaves room for more rows.
+  // A group larger than a tile is split; a smaller one leaves room for more rows.
   for (std::int64_t in_group = 0; in_group < group; in_group += kMostQueries) {
     const std::int64_t heads = std::min(group - in_group, kMostQueries);
     const std::int64_t rows_at_once = kMostQueries / heads;

@@ -15,7 +15,8 @@ std::size_t cache_bytes(const PagedCache& cache, std::int64_t dim) {
   return static_cast<std::size_t>(cache.blocks * cache.kv_heads * cache.piece_bytes(dim));
 }
 
-// Codes of `count` floats into every `stride`-th element; gives their scale. A NaN or an infinity in the row makes it NaN.
+// Writes the codes of `count` floats to every `stride`-th element and returns their scale. A NaN or an infinity in
+// the row makes the scale NaN.
 float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::int64_t stride) {
   float most = 0.0F;
   bool finite = true;
@@ -25,7 +26,7 @@ float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::i
   }
   const float scale = finite ? most / 127.0F : __builtin_nanf("");
   for (std::int64_t i = 0; i < count; ++i) {
-    // A scale that is denormal may be half of what it should be.
+    // Clamp, because rounding may halve a denormal scale.
     to[i * stride] = scale > 0.0F
                          ? static_cast<std::int8_t>(std::clamp(std::nearbyintf(from[i] / scale), -127.0F, 127.0F))
                          : std::int8_t{0};
@@ -33,7 +34,7 @@ float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::i
   return scale;
 }
 
-// Rounded to bfloat16, into every `stride`-th element.
+// Writes `count` floats, rounded to bfloat16, to every `stride`-th element.
 void write_halves(const float* from, std::int64_t count, std::uint16_t* to, std::int64_t stride) {
   std::uint16_t halves[kBlock];
   for (std::int64_t first = 0; first < count; first += kBlock) {
@@ -43,7 +44,8 @@ void write_halves(const float* from, std::int64_t count, std::uint16_t* to, std:
   }
 }
 
-// `count` floats into every `stride`-th element from element `at` of a piece on, those of its token `token`; `dim` is that of the piece.
+// Writes `count` floats of token `token` to every `stride`-th element of a piece, starting at element `at`. `dim` is
+// the piece's number of elements per token.
 void write_row(const PagedCache& cache, const float* from, std::int64_t count, std::byte* piece, std::int64_t dim,
                std::int64_t token, std::int64_t at, std::int64_t stride) {
   switch (cache.dtype) {

@@ -1,4 +1,5 @@
-// Who has the kernel for a combination. bool is an integer of 0 and 1 whose arithmetic is that of truth values.
+// Selects the kernel for each combination of dtype and op. bool is an integer of 0 and 1 with the arithmetic of truth
+// values.
 #include "kernels/reduce.hpp"
 
 #include "kernels/reduce_families.hpp"

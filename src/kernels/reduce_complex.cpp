@@ -1,4 +1,4 @@
-// Reductions of complex numbers, held as a vector of real parts and one of imaginary parts.
+// Reductions of complex numbers, which are held as a vector of real parts and a vector of imaginary parts.
 
 #include "kernels/reduce_families.hpp"
 #include "kernels/simd_targets.hpp"
@@ -49,7 +49,7 @@ struct Complex {
     return {hn::Sub(hn::Mul(a.first, b.first), hn::Mul(a.second, b.second)),
             hn::Add(hn::Mul(a.first, b.second), hn::Mul(a.second, b.first))};
   }
-  // By a real factor componentwise, so that an infinity times it makes no NaN of the other part.
+  // A real factor multiplies componentwise, so that an infinite component does not turn the other one into NaN.
   template <class D>
   static HWY_INLINE Group<D> Scale(D d, Group<D> v, Factor factor) {
     const auto real = hn::Set(d, static_cast<T>(factor.real()));

@@ -1,5 +1,5 @@
-// Reductions of integers. Sums, products and bitwise ops do not depend on the sign, so signed types run those of the unsigned
-// ones. avg has no vector form: instruction sets cannot divide integers.
+// Reductions of integers. Sums, products and bitwise ops do not depend on the sign, so signed types use the unsigned
+// kernels. avg has no vector form, because instruction sets lack integer division.
 
 #include "kernels/reduce_families.hpp"
 #include "kernels/simd_targets.hpp"
@@ -51,8 +51,8 @@ struct Xor : Plain {
   }
 };
 
-// The low half of the product. Instruction sets have it for 16 and 32 bits: bytes are multiplied as the two halves of 16-bit
-// lanes, 64-bit lanes by the school's method.
+// The low half of the product. Instruction sets provide it for 16 and 32 bits. Bytes are multiplied as the two halves
+// of 16-bit lanes, and 64-bit lanes by long multiplication.
 struct WrappingProduct : Plain {
   template <class D>
   static HWY_INLINE hn::Vec<D> Combine(D d, hn::Vec<D> a, hn::Vec<D> b) {
@@ -67,7 +67,7 @@ struct WrappingProduct : Plain {
       return hn::BitCast(d, hn::Or(low, high));
     } else if constexpr (sizeof(T) == 8) {
       const hn::Repartition<std::uint32_t, D> d32;
-      const auto times = [&](hn::Vec<D> x, hn::Vec<D> y) HWY_ATTR {  // of the low halves
+      const auto times = [&](hn::Vec<D> x, hn::Vec<D> y) HWY_ATTR {  // multiplies the low halves
         return hn::BitCast(d, hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, y)));
       };
       const auto cross = hn::Add(times(hn::ShiftRight<32>(a), b), times(a, hn::ShiftRight<32>(b)));

@@ -1,4 +1,4 @@
-// Reductions of floats of 8 and 16 bits: widened to fp32 when they are read, rounded once when the result is written.
+// Reductions of 8-bit and 16-bit floats: widened to fp32 when read, rounded once when the result is written.
 
 #include "kernels/reduce_families.hpp"
 #include "kernels/simd_targets.hpp"
@@ -28,7 +28,7 @@ struct Float16 : InOrder<Float16, 2> {
   }
 };
 
-// A group is loaded as 32-bit words: its first vector are the even elements, its second one the odd ones.
+// A group is loaded as 32-bit words: its first vector holds the even elements and its second vector the odd ones.
 struct BFloat16 : InOrder<BFloat16, 2> {
   using Tag = hn::ScalableTag<float>;
   template <class D>

@@ -1,12 +1,14 @@
-// The reduction loops, for any element type and op. A group of two vectors of elements at a time: load that group of every
-// source, combine them in the canonical tree, round, store. For few sources the tree is written out where speed matters
-// most (Unrolled). For more it is walked like a binary counter: source i is pushed on a stack, and for every trailing one
-// bit of i the two topmost entries, which are trees of equal size, become one; at the end the rest is folded from the top,
-// smaller trees into the larger ones below them, which is exactly the tree that splits at the largest power of two below n.
+// The reduction loops, for any element type and op. They process a group of two vectors of elements at a time: load
+// that group of every source, combine the groups in the canonical tree, round, store. For few sources the tree is
+// unrolled where speed matters most (Unrolled).
+// For more sources the loop works like a binary counter. It pushes source i on a stack. For every trailing one bit of
+// i, the two topmost entries, which are trees of equal size, are combined into one. At the end the rest is folded
+// from the top, smaller trees into the larger ones below them. The result is exactly the tree that splits at the
+// largest power of two below n.
 // The tail of a message runs through the same code with vectors of one lane.
 //
-// A Type says how elements lie in memory and what they are computed in: Tag, kElementBytes, kElements<D> of a group, LoadGroup
-// and StoreGroup, and for single elements Load and Store. An Op combines vectors.
+// A Type defines how elements are stored in memory and what they are computed in: Tag, kElementBytes, kElements<D>
+// per group, LoadGroup and StoreGroup, and Load and Store for single elements. An Op combines vectors.
 //
 // Included once per Highway target; the guard below follows Highway's rule for such files.
 
@@ -32,8 +34,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Factor = std::complex<double>;
 
-// Elements in two vectors, in whatever order their type loads and stores them. The implicit default constructor would be
-// compiled for the baseline of Arm, where GCC cannot inline the constructors of Highway's vectors into it.
+// Elements in two vectors, in whatever order their type loads and stores them. The explicit default constructor is
+// needed because the implicit one would be compiled for the Arm baseline, where GCC cannot inline the constructors of
+// Highway's vectors into it.
 template <class D>
 struct Group {
   HWY_INLINE Group() {}
@@ -42,7 +45,7 @@ struct Group {
   hn::Vec<D> second;
 };
 
-// A Type whose group is two vectors one after the other, unless it knows better.
+// Base for a Type whose group is two consecutive vectors, unless the Type overrides this.
 template <class Type, std::size_t kBytes>
 struct InOrder {
   static constexpr std::size_t kElementBytes = kBytes;
@@ -67,7 +70,7 @@ struct InOrder {
 template <class D>
 inline constexpr bool kIsFloat = std::is_floating_point_v<hn::TFromD<D>>;
 
-// What an Op does besides combining.
+// What an Op does besides combining; the default is nothing.
 struct Plain {
   static constexpr bool kScales = false;   // sources are multiplied by their factors first
   static constexpr bool kDivides = false;  // the result is divided by the number of sources
@@ -100,7 +103,7 @@ struct Product : Plain {
   }
 };
 
-// Equal floats differ in bits only as -0 and +0: Or gives the lower, And the higher of them.
+// Equal floats can differ in bits only as -0 and +0: Or gives the lower of the two, And the higher.
 struct Min : Plain {
   template <class D>
   static HWY_INLINE hn::Vec<D> Combine(D, hn::Vec<D> a, hn::Vec<D> b) {
@@ -125,7 +128,7 @@ struct Max : Plain {
   }
 };
 
-// What the loop below steps by: a group, or for the tail a single element.
+// The step of the loop below: a group, or a single element for the tail.
 template <class Type, class D>
 struct ByGroup {
   using Value = Group<D>;
@@ -205,7 +208,7 @@ struct Sources {
   }
 };
 
-// The tree over the values at element `i`, for any number of sources.
+// Computes the tree over the values at element `i`, for any number of sources.
 template <class Step, class Op>
 HWY_INLINE typename Step::Value TreeOfMany(const Sources& sources, std::size_t i) {
   typename Step::Value stack[32];  // one entry for each bit of n
@@ -227,7 +230,7 @@ HWY_INLINE typename Step::Value TreeOfMany(const Sources& sources, std::size_t i
   return tree;
 }
 
-// The same for kSources of them; 0 stands for any number.
+// The same for exactly kSources sources; 0 means any number.
 template <class Step, class Op, int kSources>
 HWY_INLINE typename Step::Value Tree(const Sources& sources, std::size_t i) {
   const auto load = [&](int source) HWY_ATTR { return sources.Load<Step, Op>(source, i); };
@@ -271,8 +274,8 @@ void Run(void* destination, void* mirror, const void* const* at, const Factor* f
   for (; i < count; ++i) store(Elements(), Tree<Elements, Op, kSources>(sources, i), i);
 }
 
-// Which trees are written out: those over two sources, and where it is asked for those over three and four. Processors
-// from before AVX2 have fewer of them, as each takes its time to compile.
+// Which trees are unrolled: those over two sources and, on request, those over three and four. Targets older than
+// AVX2 have fewer, because each unrolled tree adds compile time.
 enum class Unrolled { kPairs, kToFour };
 inline constexpr int kMostWrittenOut = HWY_TARGET == HWY_SCALAR ? 0 : HWY_TARGET == HWY_SSE4 ? 2 : 4;
 
@@ -297,7 +300,7 @@ void Reduce(void* destination, void* mirror, const void* const* at, const Factor
   return Run<Type, Op, 0>(destination, mirror, at, factors, n, count);
 }
 
-// The ops of floats; kUnrolled: how those whose speed matters most are.
+// Selects the kernel for an op on floats. kUnrolled applies to the ops whose speed matters most.
 template <class Type, Unrolled kUnrolled>
 ReduceKernel SelectOfFloats(ReduceOp op) {
   switch (op) {

@@ -1,5 +1,5 @@
-// An element and the one half a head away are turned together; what is left of a half that is no multiple of a vector goes
-// through vectors of which only a part is loaded.
+// An element and the one half a head further on are rotated together. If half a head is not a multiple of a vector,
+// the remainder uses partially loaded vectors.
 #include "kernels/rotary.hpp"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// y = a * cos - b * sin and z = b * cos' + a * sin' for `count` elements from `at` on; those with a dash are half a row on.
+// Computes y = a * cos - b * sin and z = b * cos' + a * sin' for one vector at `at`. b, z, cos' and sin' are half a
+// row further on.
 template <class Load, class Store>
 HWY_INLINE void TurnVectors(const float* x, const float* cos, const float* sin, float* y, std::size_t half,
                             std::size_t at, Load load, Store store) {

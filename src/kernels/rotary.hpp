@@ -5,8 +5,8 @@
 
 namespace accord::kernels {
 
-/// `heads` heads of `dim` floats (even, contiguous) of each of `rows` tokens; strides in floats. `cos` and `sin` are
-/// [rows, dim], rows `table_row_stride` apart.
+/// `heads` heads of `dim` floats (even, contiguous) for each of `rows` tokens. Strides are in floats. `cos` and `sin`
+/// are [rows, dim], with rows `table_row_stride` apart.
 struct RotaryCall {
   const float* x = nullptr;
   std::int64_t x_row_stride = 0, x_head_stride = 0;
@@ -20,7 +20,7 @@ struct RotaryCall {
   std::int64_t dim = 0;
 };
 
-/// y = x cos + (-second half of x, first half of x) sin, head by head. y overlaps no input. Cost: one pass.
+/// y = x cos + (-second half of x, first half of x) sin, head by head. y must not overlap any input. Cost: one pass.
 void rotary(const RotaryCall& call);
 
 }  // namespace accord::kernels

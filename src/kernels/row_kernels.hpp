@@ -1,6 +1,6 @@
 #pragma once
-// The row kernels of elementwise.hpp, for the best instruction set of this machine; each in the .cpp of its name. All are
-// nullptr where a combination has no kernel.
+// The row kernels of elementwise.hpp, for the best instruction set of this machine. Each is implemented in the .cpp
+// of its name. All functions return nullptr if a combination has no kernel.
 
 #include "kernels/elementwise.hpp"
 #include "kernels/row_loop.hpp"
@@ -8,20 +8,21 @@
 namespace accord::kernels {
 
 RowKernel unary_row_kernel(UnaryOp op, DType input, DType output);
-/// `exponent` is read from parameters.real[0]. Roots are taken as such unless parameters.integer[0] is 1.
+/// Reads `exponent` from parameters.real[0]. Exponents 0.5 and -0.5 use square roots unless parameters.integer[0] is
+/// 1.
 RowKernel pow_row_kernel();
-/// For `input` float16 and bfloat16 only the ops that round between steps, over rows of float32.
+/// If `input` is float16 or bfloat16, returns only the ops that round between steps; these take rows of float32.
 RowKernel binary_row_kernel(BinaryOp op, DType input, DType output);
 RowKernel convert_row_kernel(DType input, DType output);
-/// Of `count` elements without gaps. REQUIRES: there is a kernel.
+/// Converts `count` contiguous elements. REQUIRES: there is a kernel for the two dtypes.
 inline void convert_between(DType from_type, const void* from, DType to_type, void* to, std::int64_t count) {
   convert_row_kernel(from_type, to_type)(&from, to, count, {});
 }
-/// Inputs condition, a, b; elements of that many bytes.
+/// The inputs are condition, a and b. a and b have elements of `element_bytes` bytes.
 RowKernel where_row_kernel(std::size_t element_bytes);
-/// Limits from parameters, low and high.
+/// Reads the limits, low and high, from the parameters.
 RowKernel clamp_row_kernel(DType dtype);
-/// Copies elements of that many bytes.
+/// Copies elements of `element_bytes` bytes.
 RowKernel copy_row_kernel(std::size_t element_bytes);
 
 }  // namespace accord::kernels

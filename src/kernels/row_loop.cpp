@@ -1,7 +1,7 @@
-// The walk of all elementwise kernels. Where every operand's row is contiguous the kernel gets whole rows; otherwise the row
-// is cut into blocks of kBlock elements, the inputs that are not contiguous are gathered into a block each (once per row if
-// one element repeats), and a result that is not contiguous is scattered from one. Narrow floats are widened from there, or from
-// where they lie, into a second block.
+// The loop of all elementwise kernels. If every operand's row is contiguous, the kernel gets whole rows. Otherwise
+// the row is split into blocks of kBlock elements: each non-contiguous input is gathered into a block (once per row
+// if one element repeats), and a non-contiguous result is scattered from one. Narrow floats are widened, from that
+// block or directly from the operand, into a second block.
 
 #include "kernels/row_loop.hpp"
 
@@ -55,7 +55,7 @@ void scatter(std::size_t element, const void* from, void* to, std::int64_t strid
 
 bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output, const RowParameters& parameters,
               NarrowFloats narrow) {
-  const std::size_t out = kMaxInputs;  // the operand that is the output; unused inputs walk along with it
+  const std::size_t out = kMaxInputs;  // index of the output operand; unused inputs take the output's layout
   std::array<const Layout*, kMaxInputs + 1> layouts;
   layouts.fill(&output.layout);
   for (std::size_t i = 0; i < inputs.size(); ++i) layouts[i] = &inputs[i].layout;

@@ -1,5 +1,5 @@
 #pragma once
-// Walks several strided operands of equal sizes together, row by row, along as few dimensions as their strides allow.
+// Walks several strided operands of equal sizes together, row by row, over as few dimensions as their strides allow.
 
 #include <array>
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace accord::kernels {
 
-/// The common walk of kOperands operands in the order in which the last one (what is written) lies in memory: dimensions of
-/// size 1 are gone, neighbours that every operand crosses in one stride are one. The last dimension is the row; there is always
-/// one.
+/// The common walk over kOperands operands, in the memory order of the last one (the output). Dimensions of size 1
+/// are removed. Neighboring dimensions that every operand crosses with a single stride are merged. The last dimension
+/// is the row; there is always at least one.
 template <std::size_t kOperands>
 struct RowLoop {
   int dims = 0;
@@ -36,8 +36,8 @@ struct RowLoop {
     if (dims == 0) sizes[dims++] = 1;
   }
 
-  /// Calls visit(offsets) with the offset in elements of each operand's row, for each row; stops when it returns false, and
-  /// returns whether it never did. No calls if any size is 0.
+  /// Calls visit(offsets) for each row, with the offset in elements of each operand's row. Stops when visit returns
+  /// false. Returns true if it never did. Makes no calls if any size is 0.
   template <typename Visit>
   bool for_each_row(Visit visit) const {
     for (int i = 0; i < dims; ++i) {
@@ -74,23 +74,23 @@ struct RowLoop {
   }
 };
 
-/// Numbers that a row kernel needs beside its rows: clamp's limits, an exponent.
+/// Numbers that a row kernel needs besides its rows: limits for clamp, an exponent for pow.
 struct RowParameters {
   double real[2] = {0.0, 0.0};
   std::int64_t integer[2] = {0, 0};
 };
 
-/// Computes `count` contiguous elements of the output from as many of each input; false if a value has no result (a whole
-/// number divided by zero).
+/// Computes `count` contiguous elements of the output from as many elements of each input. Returns false if a value
+/// has no result (an integer divided by zero).
 using RowKernel = bool (*)(const void* const* inputs, void* output, std::int64_t count,
                            const RowParameters& parameters);
 
-/// How a kernel sees float16 and bfloat16: as they are, or as float32, which is rounded once when it is stored.
+/// How a kernel sees float16 and bfloat16: unchanged, or as float32 that is rounded once when it is stored.
 enum class NarrowFloats : std::uint8_t { kAsTheyAre, kAsFloat32 };
 
-/// Runs `kernel` over operands of equal sizes (at most 3 inputs). Rows that are not contiguous, in an input or in the
-/// output, pass through blocks on the stack, and so do narrow floats that the kernel sees as float32. Returns whether every
-/// call of the kernel gave true.
+/// Runs `kernel` over operands of equal sizes (at most 3 inputs). Non-contiguous rows of inputs and outputs pass
+/// through blocks on the stack, as do narrow floats that the kernel sees as float32. Stops at the first call of the
+/// kernel that returns false. Returns true if every call returned true.
 bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output,
               const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre);
 

@@ -1,6 +1,7 @@
-// A block of columns at a time, so that the sums that wait lie in the first cache. Two rows that are added to each other are so where they are
-// read, others are added to what waits, and the last addition writes y. The last columns, less than a
-// vector, are copied to where a whole one may be read and written.
+// The sum is computed one block of columns at a time, so that the pending sums stay in the L1 cache. Two rows that
+// are added to each other are added as they are read. Other rows are added to a pending sum, and the last addition
+// writes y. The last columns, fewer than a unit of two vectors, are copied to buffers in which a whole unit can be
+// read and written.
 
 #include "kernels/row_tree.hpp"
 
@@ -64,10 +65,10 @@ void NarrowSums(const float* sums, void* y, std::size_t count) {
 }
 using NarrowKernel = void (*)(const float* sums, void* y, std::size_t count);
 
-// Elements of type T, added as Sum, to a row of type Y, two vectors at a time. With `narrow` a block of sums is complete
-// before it becomes elements of `y_bytes` bytes: for pairs of types that are not worth a loop of their own. kEvenOdd: the
-// first vector has the elements at even places and the second those at odd ones, which bfloat16 is cheaper to take apart
-// to and put together from; for rows that are all of them bfloat16.
+// Adds elements of type T in accumulators of type Sum, two vectors at a time, and writes a row of type Y. If `narrow`
+// is set, a block of sums is completed before it is converted to elements of `y_bytes` bytes; this serves pairs of
+// types that do not justify a loop of their own. With kEvenOdd, the first vector holds the even elements and the
+// second the odd ones, a split that is cheaper for bfloat16; it requires that all rows are bfloat16.
 template <typename Sum, typename T, typename Y, bool kEvenOdd>
 class RowTree {
  public:
@@ -88,11 +89,11 @@ class RowTree {
   static constexpr std::size_t kBlock = 512;
   static constexpr std::size_t kMostOfUnit = 2 * hn::MaxLanes(D());
 
-  /// Elements of two vectors.
+  /// Elements in two vectors.
   static HWY_INLINE std::size_t unit() { return 2 * hn::Lanes(D()); }
 
   struct Two {
-    HWY_INLINE Two() {}  // as that of Group in reduce_simd.hpp
+    HWY_INLINE Two() {}  // see Group in reduce_simd.hpp
     HWY_INLINE Two(V a, V b) : first(a), second(b) {}
     V first, second;
   };
@@ -102,7 +103,7 @@ class RowTree {
     return {hn::LoadU(D(), from), hn::LoadU(D(), from + hn::Lanes(D()))};
   }
 
-  // What one row adds to a block.
+  // The contribution of one row to a block.
   struct Operand {
     const T* elements;
     const Sum* partials;  // or null
@@ -126,7 +127,7 @@ class RowTree {
   };
 
   HWY_INLINE Operand operand_of(const TreeRow& row, std::size_t first, std::size_t count) {
-    if (row.data == nullptr) __builtin_unreachable();  // which clang's analyzer cannot know
+    if (row.data == nullptr) __builtin_unreachable();  // tells clang's analyzer that data is not null
     const D d;
     const bool scaled = sizeof(T) == 1 && row.scales != nullptr;
     Operand operand{.elements = static_cast<const T*>(row.data) + first,
@@ -147,7 +148,7 @@ class RowTree {
     return operand;
   }
 
-  // of(i) for all of the block, to sums that wait or to y.
+  // Stores of(i) for the whole block in `to`, a buffer of sums.
   template <class Of>
   HWY_INLINE void keep(Sum* to, std::size_t count, Of of) {
     for (std::size_t i = 0; i < count; i += unit()) {
@@ -181,7 +182,8 @@ class RowTree {
     }
   }
 
-  // What `of` gives, added to the sums that wait `merges` times: the last result of all goes to y, others wait.
+  // Merges the values of `of` with the topmost pending sums, `merges` times. The final result goes to y; any other
+  // result becomes a pending sum.
   template <class Of>
   HWY_INLINE void put(std::size_t first, std::size_t count, int merges, bool is_last, Of of) {
     if (merges == 0) {
@@ -201,7 +203,8 @@ class RowTree {
     }
   }
 
-  // Columns from `first` on: whole units of them, or less than one, of which only one row at a time can be read.
+  // Sums the columns from `first` on: whole units of them, or fewer than one unit, for which only one row can be read
+  // at a time.
   HWY_INLINE void sum_block(std::size_t first, std::size_t count) {
     depth_ = 0;
     const std::size_t rows = call_.rows.size();
@@ -213,7 +216,7 @@ class RowTree {
         put(first, count, merges, r + 1 == rows, alone);
         continue;
       }
-      // Two rows that are each other's operands are read together.
+      // Two rows that are added to each other are read together.
       const Operand next = operand_of(call_.rows[++r], first, count);
       const auto both = [&](std::size_t i) HWY_ATTR { return add(operand.at(i), next.at(i)); };
       put(first, count, call_.rows[r].merges - 1, r + 1 == rows, both);
@@ -223,7 +226,7 @@ class RowTree {
   const TreeSum& call_;
   const NarrowKernel narrow_ = nullptr;
   const std::size_t y_bytes_ = sizeof(Y);
-  int depth_ = 0;  // sums that wait
+  int depth_ = 0;  // number of pending sums
   HWY_ALIGN Sum waiting_[kTreeDepth][kBlock];
   HWY_ALIGN Sum complete_[kBlock];
   HWY_ALIGN Sum last_partials_[kMostOfUnit];

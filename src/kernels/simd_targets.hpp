@@ -1,9 +1,11 @@
 #pragma once
-// The instruction sets that kernels are compiled for, before Highway's headers in every file that uses them: on x86 AVX3
-// (AVX-512), AVX2, SSE4 and plain scalar code; the vectors of run-time length of SVE and RVV cannot lie in arrays, ARM runs
-// on NEON. Builds with a sanitizer, whose every set takes minutes to compile, have AVX2 and plain code only, and convert narrow
-// floats by calls: neither races nor the ends of arrays depend on the width. With ACCORD_INSTRUCTION_SETS=NATIVE, CMake
-// names the only one that there is on x86 beside plain code.
+// Selects the instruction sets that kernels are compiled for. Every file that uses Highway includes this before
+// Highway's headers.
+// On x86 the targets are AVX3 (AVX-512), AVX2, SSE4 and plain scalar code. The run-time vector lengths of SVE and RVV
+// cannot be stored in arrays, so Arm uses NEON. Sanitizer builds, in which each target takes minutes to compile, have
+// only AVX2 and scalar code and convert narrow floats through function calls: neither races nor out-of-bounds
+// accesses depend on the vector width. With ACCORD_INSTRUCTION_SETS=NATIVE, CMake selects a single x86 target besides
+// scalar code.
 
 #if defined(__has_feature)
 #define ACCORD_CLANG_HAS(feature) __has_feature(feature)

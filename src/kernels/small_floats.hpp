@@ -1,5 +1,5 @@
 #pragma once
-// Floats of 8 and 16 bits, as what lies in memory: their bits.
+// Storage types for 8-bit and 16-bit floats: their bits in memory.
 
 #include <cstdint>
 

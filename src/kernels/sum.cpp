@@ -1,8 +1,9 @@
-// The dimensions of x fall into kept and reduced ones; each set is walked as a RowLoop. There are two ways to go:
-//   by rows, where the reduced elements lie side by side: for each kept element one accumulator runs over them;
-//   by columns, where the kept elements do: a block of accumulators on the stack runs over the reduced rows, so that memory
-//   is read in order either way.
-// Sums of float32 accumulate in double, integers in 64 bits; the loops are plain and vectorized per target.
+// The dimensions of x are divided into kept and reduced ones; each set is walked as a RowLoop. There are two ways to
+// proceed:
+//   by rows, if the reduced elements are contiguous: one accumulator per kept element runs over them;
+//   by columns, if the kept elements are contiguous: a block of accumulators on the stack runs over the reduced rows.
+// Either way memory is read in order. Sums of float32 accumulate in double, sums of integers in 64 bits. The loops
+// are plain and vectorized per target.
 
 #include "kernels/sum.hpp"
 
@@ -27,7 +28,7 @@
 #define ACCORD_KERNELS_SUM_PLAN
 namespace accord::kernels {
 
-// Operands of `kept`: x, y. Operand of `reduced`: x.
+// `kept` has operands x and y; `reduced` has operand x.
 struct ReductionPlan {
   RowLoop<2> kept;
   RowLoop<1> reduced;
@@ -71,7 +72,7 @@ struct MaxOf {
   using Out = T;
   using Accumulator = T;
   static constexpr T kStart = kLowest<T>;
-  static T Step(T a, T x) { return x > a || x != x ? x : a; }  // a NaN wins and stays
+  static T Step(T a, T x) { return x > a || x != x ? x : a; }  // NaN wins and stays
   static T Merge(T a, T b) { return Step(a, b); }
   static T Finish(T a, std::int64_t) { return a; }
 };
@@ -187,7 +188,7 @@ HWY_EXPORT(SelectReduction);
 
 namespace {
 
-// One dimension of the layout, appended to another.
+// Appends a dimension to a layout.
 void append(Layout& to, std::int64_t size, std::int64_t stride) {
   to.sizes[to.dims] = size;
   to.strides[to.dims++] = stride;
@@ -223,7 +224,7 @@ Status reduce_dims(Reduction reduction, const ConstView& x, std::span<const int>
   if (dims.empty()) is_reduced.fill(true);
 
   Layout kept_x, kept_y, reduced_x;
-  const bool keeps_dims = y.layout.dims == x.layout.dims;  // reduced ones are there with size 1
+  const bool keeps_dims = y.layout.dims == x.layout.dims;  // if true, reduced dimensions stay with size 1
   int y_dim = 0;
   bool fits = true;
   for (int i = 0; i < x.layout.dims; ++i) {

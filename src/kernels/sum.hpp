@@ -12,12 +12,12 @@ namespace accord::kernels {
 enum class Reduction : std::uint8_t { kSum, kMean, kMax, kMin, kAny };
 std::string_view to_string(Reduction reduction);
 
-/// y = reduction of x over `dims` (each in [0, x.layout.dims), no repetition; none given means over all of them). y has x's
-/// sizes with the reduced dimensions either left out or of size 1.
+/// y = reduction of x over `dims` (each in [0, x.layout.dims), without repetition; an empty list means all
+/// dimensions). y has x's sizes, with the reduced dimensions either left out or of size 1.
 ///
-/// float32: kSum, kMean (accumulated in double, rounded once), kMax, kMin; NaN goes through. int64 and int32:
-/// kSum (wraps), kMax, kMin, with y of the same dtype. bool: kAny, y bool; kSum, y int64. kSum of nothing is 0, kMean
-/// NaN; kMax and kMin of nothing are kInvalidArgument. kUnsupported names other combinations.
+/// float32: kSum and kMean (accumulated in double, rounded once), kMax, kMin; NaN propagates. int64 and int32: kSum
+/// (wraps), kMax and kMin, with y of the same dtype. bool: kAny with y bool; kSum with y int64. Over no elements,
+/// kSum is 0 and kMean is NaN; kMax and kMin fail with kInvalidArgument. Other combinations fail with kUnsupported.
 /// Cost: one pass over x.
 Status reduce_dims(Reduction reduction, const ConstView& x, std::span<const int> dims, const View& y);
 

@@ -1,4 +1,4 @@
-// Each element that is more extreme than the last one kept is put in its place among those.
+// Each element that is more extreme than the last one kept is inserted in order among the kept elements.
 #include "kernels/top_k.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 template <typename T>
 bool above(T a, T b) {
-  return a > b || (a != a && b == b);  // NaN is above all else
+  return a > b || (a != a && b == b);  // NaN is above everything else
 }
 
 template <typename T>

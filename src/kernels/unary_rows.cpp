@@ -1,6 +1,6 @@
-// Row kernels with one input. Functions of float32 run vector by vector (math_simd.hpp, and Highway's own log, sin and cos,
-// whose special values and far arguments are put right here); integers and bool are plain loops that the compiler
-// vectorizes for each target.
+// Row kernels with one input. Functions of float32 run vector by vector, using math_simd.hpp and Highway's own log,
+// sin and cos, whose special values and large arguments are corrected here. Integers and bool use plain loops that
+// the compiler vectorizes for each target.
 
 #include <cmath>
 #include <type_traits>
@@ -56,7 +56,7 @@ HWY_INLINE Vector LogOfAny(Floats d, Vector x) {
   return KeepNaN(d, x, y);
 }
 
-// Highway reduces arguments up to 39000; a vector with a larger one goes through the C library.
+// Highway reduces arguments up to 39000. A vector with a larger one is computed by the C library.
 template <class Near>
 HWY_INLINE Vector Trigonometric(Floats d, Vector x, Near near_function, float (*any)(float)) {
   if (hn::AllTrue(d, hn::Lt(hn::Abs(x), hn::Set(d, 39000.0F)))) return near_function(d, x);

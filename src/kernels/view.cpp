@@ -1,4 +1,4 @@
-// Sizes and strides: the arithmetic of layouts.
+// Layout arithmetic: sizes and strides.
 
 #include "kernels/view.hpp"
 
@@ -51,7 +51,7 @@ Result<Layout> broadcast_layout(const Layout& layout, std::span<const std::int64
   bool fits = added >= 0 && result.dims <= kMaxDims;
   for (int i = 0; fits && i < result.dims; ++i) {
     result.sizes[i] = sizes[i];
-    if (i < added) continue;  // a new dimension repeats: stride 0
+    if (i < added) continue;  // an added dimension repeats: stride 0
     const std::int64_t size = layout.sizes[i - added];
     fits = size == sizes[i] || size == 1;
     if (size == sizes[i]) result.strides[i] = layout.strides[i - added];

@@ -1,5 +1,5 @@
 #pragma once
-// Strided views: how the tensor kernels are told where their operands lie.
+// Strided views: how tensor kernels address their operands.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace accord::kernels {
 
 inline bool is_narrow_float(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-/// A dtype that kernels compute in float32.
+/// True for a dtype that kernels compute in float32.
 inline bool is_real(DType dtype) { return dtype == DType::kFloat32 || is_narrow_float(dtype); }
 
 inline constexpr int kMaxDims = 8;
@@ -33,20 +33,21 @@ struct Layout {
 Layout contiguous_layout(std::span<const std::int64_t> sizes);
 /// REQUIRES: as many strides as sizes, at most kMaxDims.
 Layout strided_layout(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
-/// `layout` seen as `sizes` by NumPy's broadcasting (aligned at the last dimension, size 1 repeats); kInvalidArgument if
-/// it does not fit.
+/// Broadcasts `layout` to `sizes` by NumPy's rule (aligned at the last dimension, size 1 repeats). Fails with
+/// kInvalidArgument if it does not fit.
 Result<Layout> broadcast_layout(const Layout& layout, std::span<const std::int64_t> sizes);
 /// Dimension i of the result is dimension order[i] of `layout`. REQUIRES: `order` is a permutation of its dimensions.
 Layout permuted_layout(const Layout& layout, std::span<const int> order);
 
-/// Elements that a kernel reads. `data` points to the element with all indices 0. No alignment beyond the element's own.
+/// Elements that a kernel reads. `data` points to the element whose indices are all 0. It needs only the element's
+/// own alignment.
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
   Layout layout = {};
 };
 
-/// Elements that a kernel writes. No stride of 0 over more than one element.
+/// Elements that a kernel writes. A dimension of more than one element must not have stride 0.
 struct View {
   void* data = nullptr;
   DType dtype = DType::kFloat32;

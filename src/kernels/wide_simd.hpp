@@ -1,4 +1,4 @@
-// Vectors of fp32 from and to rows in fp32, bfloat16 and fp16.
+// Loads and stores vectors of fp32 from and to rows of fp32, bfloat16 and fp16.
 // Included once per Highway target; the guard below follows Highway's rule for such files.
 
 #if defined(ACCORD_KERNELS_WIDE_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
@@ -30,7 +30,7 @@ HWY_INLINE hn::Vec<DF> LoadWide(DF d, const Float16* from) {
   return Float16ToFloat(d, hn::LoadU(Halves<DF>(), reinterpret_cast<const std::uint16_t*>(from)));
 }
 
-/// Rounded to nearest even; every NaN becomes the positive quiet one in 16 bits.
+/// Rounds to nearest even and stores; in 16 bits, every NaN becomes the positive quiet one.
 template <class DF>
 HWY_INLINE void StoreNarrow(DF d, hn::Vec<DF> v, float* to) {
   hn::StoreU(v, d, to);
@@ -44,7 +44,7 @@ HWY_INLINE void StoreNarrow(DF d, hn::Vec<DF> v, Float16* to) {
   hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<DF>(), reinterpret_cast<std::uint16_t*>(to));
 }
 
-/// As StoreNarrow would leave it.
+/// Returns the value that StoreNarrow would leave in memory.
 template <class DF>
 HWY_INLINE hn::Vec<DF> Rounded(DF /*d*/, hn::Vec<DF> v, const float*) {
   return v;
@@ -58,8 +58,8 @@ HWY_INLINE hn::Vec<DF> Rounded(DF d, hn::Vec<DF> v, const Float16*) {
   return Float16ToFloat(d, FloatToFloat16(d, CanonicalNaN(d, v)));
 }
 
-/// The first (kHalf 0) or second half of two vectors' elements at `from`; of bfloat16 those at even or odd places, which are
-/// cheaper to take apart and put together. For what treats all elements alike.
+/// Loads the first (kHalf 0) or second half of two vectors' elements at `from`. For bfloat16 the halves are the even
+/// and the odd elements, which are cheaper to separate and to combine. Suitable where all elements are treated alike.
 template <int kHalf, class DF, typename T>
 HWY_INLINE hn::Vec<DF> LoadHalf(DF d, const T* from) {
   return LoadWide(d, from + kHalf * hn::Lanes(d));
@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<DF> LoadHalf(DF d, const BFloat16* from) {
   return kHalf == 0 ? EvenBFloat16ToFloat(d, words) : OddBFloat16ToFloat(d, words);
 }
 
-/// Stores both halves, and leaves in them what LoadHalf would read again.
+/// Stores both halves, and leaves in them the values that LoadHalf would read back.
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE void StoreHalves(DF d, V& first, V& second, float* to) {
   hn::StoreU(first, d, to);

@@ -1,5 +1,5 @@
-// The smallest free place that holds the request at its alignment is cut into what lies before it, the request, and what lies
-// behind. A place that is released joins its free neighbours.
+// The smallest free block that can hold the request at its alignment is split into the part before it, the request,
+// and the part after it. A released block merges with its free neighbours.
 #include "memory/block_allocator.hpp"
 
 #include <algorithm>

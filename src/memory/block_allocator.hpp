@@ -1,5 +1,5 @@
 #pragma once
-// Places in a stretch of memory: which are taken, which are free.
+// An allocator of blocks in a range of memory.
 
 #include <cstddef>
 #include <map>
@@ -11,18 +11,19 @@
 
 namespace accord::memory {
 
-/// Hands out places in `bytes` bytes, as offsets from their start. Best fit, and neighbours that are free become one. Its books are
-/// kept apart from the memory, so that whoever writes there cannot damage them. Thread-safe. Cost: O(log of the free places).
+/// Allocates blocks of `bytes` bytes of memory, as offsets from the start. Best fit; adjacent free blocks merge. The
+/// bookkeeping is stored apart from the memory, so that writes to the memory cannot damage it. Thread-safe. Cost:
+/// O(log of the number of free blocks).
 class BlockAllocator {
  public:
-  /// Places begin at multiples of this and never share such a unit.
+  /// Blocks begin at multiples of this unit, and no two blocks share one.
   static constexpr std::size_t kUnit = 64;
 
   explicit BlockAllocator(std::size_t bytes);
 
-  /// `alignment`: a power of two. nullopt if no free place is large enough.
+  /// Returns nullopt if no free block is large enough. `alignment`: a power of two.
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment);
-  /// REQUIRES: allocate() gave `offset`, and it was not released since.
+  /// REQUIRES: `offset` came from allocate() and has not been released since.
   void release(std::size_t offset);
 
   std::size_t free_bytes() const;
@@ -33,7 +34,7 @@ class BlockAllocator {
   void remove_free(std::map<std::size_t, std::size_t>::iterator place);
 
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;                ///< bytes by offset; no two touch
+  std::map<std::size_t, std::size_t> free_;                ///< bytes by offset; no two are adjacent
   std::set<std::pair<std::size_t, std::size_t>> by_size_;  ///< the same as (bytes, offset)
   std::unordered_map<std::size_t, std::size_t> taken_;     ///< bytes by offset
 };

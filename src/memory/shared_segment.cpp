@@ -1,6 +1,6 @@
-// A memfd: a file without a name, which the kernel frees with its last descriptor and mapping, however their owners
-// ended. Its maker seals it against changes of its size, so that no peer can cut it off and turn a read into SIGBUS;
-// open() insists on that seal before it maps what a peer sent.
+// A memfd is a file without a name. The kernel frees it with its last descriptor and mapping, however their owners
+// ended. The creator seals its size, so that no peer can truncate it and turn a read into SIGBUS. open() requires
+// that seal before it maps a peer's segment.
 #include "memory/shared_segment.hpp"
 
 #include <fcntl.h>
@@ -20,16 +20,16 @@ namespace accord::memory {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr std::size_t kLongestName = 200;  // memfd_create() takes 249 bytes
+constexpr std::size_t kLongestName = 200;  // memfd_create() accepts 249 bytes
 
-// Whole pages, nullopt if no file can be that large.
+// Rounds up to whole pages; nullopt if no file can be that large.
 std::optional<std::size_t> whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) - page) return std::nullopt;
   return (bytes + page - 1) / page * page;
 }
 
-// A file that grows beyond the limit would not only be refused: SIGXFSZ would end the process.
+// Growing a file beyond the limit does not merely fail: SIGXFSZ would end the process.
 Status check_file_limit(std::size_t bytes, std::string_view what) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur) return {};

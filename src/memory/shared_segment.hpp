@@ -1,5 +1,5 @@
 #pragma once
-// Shared memory without a name: nothing is left behind, also after kill -9, and /dev/shm's size does not matter.
+// Shared memory without a name. Nothing is left behind, even after kill -9, and the size of /dev/shm does not matter.
 
 #include <cstddef>
 #include <span>
@@ -10,12 +10,13 @@
 
 namespace accord::memory {
 
-/// A memfd and its mapping in this process. Pages are zero and cost memory only once touched.
+/// A memfd and its mapping in this process. Pages are zero and use memory only once touched.
 class SharedSegment {
  public:
-  /// Makes one of `bytes` (rounded up to pages). `name` shows in /proc/<pid>/maps.
+  /// Creates a segment of `bytes`, rounded up to pages. `name` shows in /proc/<pid>/maps.
   static Result<SharedSegment> create(std::string_view name, std::size_t bytes);
-  /// Maps what a peer made; kMismatch if it is not of `bytes`.
+  /// Maps a peer's segment. Fails with kMismatch if its size is not `bytes`, rounded up to pages, or it is not
+  /// sealed.
   static Result<SharedSegment> open(UniqueFd fd, std::size_t bytes);
 
   SharedSegment(SharedSegment&& other) noexcept;

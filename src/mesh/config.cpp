@@ -66,7 +66,7 @@ Status check_numbers(const MeshConfig& config) {
   return {};
 }
 
-// "tp * pp = 2 * 4 = 8", without ones.
+// "tp * pp = 2 * 4 = 8", without factors of 1.
 std::string product_text(std::span<const std::pair<const char*, int>> factors) {
   std::vector<std::string> names, sizes;
   std::int64_t product = 1;
@@ -80,7 +80,7 @@ std::string product_text(std::span<const std::pair<const char*, int>> factors) {
   return fmt::format("{} = {} = {}", fmt::join(names, " * "), fmt::join(sizes, " * "), product);
 }
 
-// The ranks that the sizes of the dense layers' axes say. A size that cannot be is left for check_numbers() to tell of.
+// The number of ranks given by the sizes of the dense layers' axes. check_numbers() reports invalid sizes.
 Result<int> ranks_of_sizes(const MeshConfig& config) {
   const auto sizes = {config.tp, config.gtp, config.cp, config.pp};
   if (std::any_of(sizes.begin(), sizes.end(), [](int size) { return size < 1; })) return 1;
@@ -93,7 +93,7 @@ Result<int> ranks_of_sizes(const MeshConfig& config) {
   return static_cast<int>(ranks);
 }
 
-// What the ranks are divided by `factors`.
+// The number of ranks divided by `factors`.
 Result<int> what_is_left(int world_size, std::span<const std::pair<const char*, int>> factors) {
   std::int64_t product = 1;
   for (const auto& [name, size] : factors) product *= size;
@@ -118,7 +118,7 @@ Result<std::vector<std::string>> read_order(const MeshConfig& config) {
   return axes;
 }
 
-// The order with all axes: those that were left out have one position, but for gtp, which comes behind tp.
+// The order with all axes. Axes that were left out have one position; gtp, if left out, follows tp.
 Result<std::string> complete_order(const MeshConfig& config) {
   ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> axes, read_order(config));
   const std::pair<std::string_view, int> sizes[] = {{"tp", std::max(config.tp, config.etp)},
@@ -139,7 +139,8 @@ Result<std::string> complete_order(const MeshConfig& config) {
   return fmt::format("{}", fmt::join(axes, "-"));
 }
 
-// A stage is all ranks of some rows of both grids, so that dense layers and experts of one stage are on the same ranks.
+// A stage covers all ranks of some rows in both grids, so that a stage's dense layers and experts are on the same
+// ranks.
 Status check_stages(const MeshConfig& config) {
   if (config.pp == 1) return {};
   const Grid dense(dense_axes(config), 0), experts(expert_axes(config), 0);

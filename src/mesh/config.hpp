@@ -1,5 +1,5 @@
 #pragma once
-// What a mesh may be.
+// Validation of mesh configurations.
 
 #include <map>
 #include <string>
@@ -11,21 +11,21 @@ namespace accord::mesh {
 
 inline constexpr int kMostRanks = 1 << 20;
 
-/// kInvalidArgument: "mesh: `why`".
+/// Returns kInvalidArgument: "mesh: `why`".
 Status invalid(const std::string& why);
 
-/// With everything that was left out. kInvalidArgument: which number cannot be, and why.
+/// Fills in everything that was left out. kInvalidArgument says which number is invalid, and why.
 Result<MeshConfig> resolved(MeshConfig config);
 
-/// The axes of the two grids in the order that the config gives them. REQUIRES: a resolved config.
+/// The axes of the two grids in the config's order. REQUIRES: a resolved config.
 std::vector<MeshAxis> dense_axes(const MeshConfig& config);
 std::vector<MeshAxis> expert_axes(const MeshConfig& config);
-/// Data-parallel ranks of experts.
+/// Data-parallel size of the experts.
 int expert_dp(const MeshConfig& config);
 
-/// "world_size=16 rank_offset=0 tp=2 ...": all that decides the groups.
+/// "world_size=16 rank_offset=0 tp=2 ...": everything that determines the groups.
 std::string text_of(const MeshConfig& config);
-/// Those that are asked for, by name.
+/// The options that are set, by name.
 std::map<std::string, std::string> settings_of(const MeshGroupOptions& options);
 
 }  // namespace accord::mesh

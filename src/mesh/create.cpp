@@ -1,5 +1,6 @@
-// The groups of a family lie at one offset in the windows of all ranks: each family has room for a group of its size, and one that is also
-// an earlier family's lies there. So every rank knows where a group lies for all of its ranks, without a word about it.
+// The groups of a family are stored at one offset in the windows of all ranks. Each family has room for one group of
+// its size; a group that is also a group of an earlier family uses that family's place. Every rank therefore knows
+// where a group is stored on all of its ranks, without communication.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct Fate {
   MeshOptionFate fate;
   const char* why;
 };
-// Of groups of ranks without GPUs.
+// For groups of ranks without GPUs.
 constexpr Fate kFates[] = {
     {"is_high_priority_stream", MeshOptionFate::kNotApplicable, "CPU ranks have no streams"},
     {"cga_cluster_size", MeshOptionFate::kNotApplicable, "CPU ranks have no clusters of blocks"},
@@ -57,7 +58,7 @@ Status check_strict(const std::vector<MeshOptionReport>& reports) {
   return {};
 }
 
-/// Where the groups of each family begin, and where all end.
+/// The offset of each family's groups, and the end of all of them.
 std::vector<std::size_t> offsets_of(const MeshPlan& plan, std::size_t slot_bytes) {
   std::vector<std::size_t> offsets = {0};
   for (const MeshFamily& family : plan.families()) {
@@ -122,7 +123,8 @@ class Mesh::State {
     return made.communicator;
   }
 
-  /// Groups that were made live on with their communicators; of the others the peers learn that this rank will never come.
+  /// Groups that were created live on with their communicators. The peers of the others are notified that this rank
+  /// will never join.
   ~State() {
     if (!closed_) leave_unmade();
   }
@@ -185,7 +187,7 @@ class Mesh::State {
   std::map<int, std::size_t> place_of_family_;
   std::mutex mutex_;
   std::vector<Made> groups_;  // communicators guarded by mutex_
-  bool closed_ = false;       // the same
+  bool closed_ = false;       // guarded by mutex_
 };
 
 Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, MeshOptions given) {

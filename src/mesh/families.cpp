@@ -1,5 +1,6 @@
-// A table: each row is a family of Megatron's parallel_state. Groups are cut from lines of ranks: whole lines, levels of lines whose positions
-// are taken apart into digits (hierarchical context parallelism, instances of the optimizer), or single positions (embeddings).
+// The table of families; each row is a family of Megatron's parallel_state. Groups are cut from lines of ranks: whole
+// lines, levels of lines whose positions are split into digits (hierarchical context parallelism, optimizer
+// instances), or single positions (embeddings).
 #include "mesh/families.hpp"
 
 #include <fmt/format.h>
@@ -95,7 +96,7 @@ class Table {
          std::move(line),
          std::move(cut)});
   }
-  // Groups for tensors of the host, beside the last family.
+  // Adds groups for tensors in host memory, with the ranks of the last family.
   void add_gloo() {
     if (!config_.gloo_groups) return;
     Family mirror = families_.back();
@@ -191,7 +192,7 @@ std::vector<Rank> sorted(std::vector<Rank> ranks) {
   return ranks;
 }
 
-// The group of a line in which `position` is.
+// The group of a line that contains `position`.
 std::vector<Rank> cut_at(const Family& family, Rank rank, std::int64_t position) {
   const Cut& cut = family.cut;
   std::vector<Rank> ranks;

@@ -1,5 +1,6 @@
 #pragma once
-// The families of groups of a mesh, as data: along which axes of which grid they lie, and what is taken of that.
+// The families of groups of a mesh, as data: the axes of the grid that they run along, and how groups are cut from
+// them.
 
 #include <cstdint>
 #include <span>
@@ -11,12 +12,12 @@
 
 namespace accord::mesh {
 
-/// What of a line is one group.
+/// The part of a line that forms one group.
 struct Cut {
   enum class Kind : std::uint8_t {
     kWhole,
     kLevel,     ///< `size` positions that are `stride` apart
-    kPositions  ///< these, of which a line has one group
+    kPositions  ///< the listed positions; a line has one such group
   };
   Kind kind = Kind::kWhole;
   std::int64_t size = 0;
@@ -29,19 +30,19 @@ struct Family {
   MeshFamily facts;
   Line line;
   Cut cut;
-  bool shares = true;  ///< groups with other families of equal ranks and options
+  bool shares = true;  ///< shares its groups with other families of equal ranks and options
 
   std::vector<Rank> ranks_of(Rank rank) const;
   std::vector<std::vector<Rank>> all_groups() const;
 };
 
-/// Names and numbers as Megatron has them. REQUIRES: a config that was checked.
+/// Names and numbers as in Megatron. REQUIRES: a resolved config.
 std::vector<Family> families_of(const MeshConfig& config, const Grid& dense, const Grid& experts);
-/// Along some axes of a grid. REQUIRES: the grid has them.
+/// The family along some axes of a grid. REQUIRES: the grid has them.
 Family family_along(const Grid& grid, const std::vector<std::string>& axes);
-/// The sizes of hybrid groups among so many neighbours.
+/// The sizes of hybrid groups among `neighbours` ranks.
 std::vector<int> hybrid_sizes(std::int64_t neighbours);
-/// The keys that options may be given for.
+/// The keys for which options may be given.
 std::vector<std::string_view> option_keys();
 
 }  // namespace accord::mesh

@@ -24,7 +24,7 @@ class Grid {
   std::span<const MeshAxis> axes() const { return axes_; }
   Rank first_rank() const { return first_rank_; }
   std::int64_t size() const { return size_; }
-  /// Where an axis stands; nullopt if there is none of that name.
+  /// Index of an axis; nullopt if no axis has that name.
   std::optional<std::size_t> find(std::string_view axis) const;
   Digit digit(std::size_t axis) const { return {axes_[axis].size, strides_[axis]}; }
   std::int64_t coordinate(std::size_t axis, Rank rank) const {
@@ -38,16 +38,16 @@ class Grid {
   Rank first_rank_ = 0;
 };
 
-/// Ranks that differ along some axes only: a list, position by position.
+/// Lists of ranks that differ along some axes only, indexed by position.
 class Line {
  public:
-  /// `axes` of `grid`, the one whose positions lie next to each other first.
+  /// `axes` of `grid`, the one with adjacent positions first.
   Line(const Grid& grid, std::span<const std::size_t> axes);
 
   std::int64_t size() const { return size_; }
-  /// Where `rank` stands in its list.
+  /// The position of `rank` in its list.
   std::int64_t position(Rank rank) const;
-  /// The rank at a position of the list that `rank` is in.
+  /// The rank at a position of the list that contains `rank`.
   Rank at(std::int64_t position, Rank rank) const;
   /// The first rank of each list, in the order of the other axes.
   std::vector<Rank> firsts() const;

@@ -1,5 +1,5 @@
 #pragma once
-// What a MeshPlan refers to.
+// The contents of a MeshPlan.
 
 #include <map>
 #include <string>

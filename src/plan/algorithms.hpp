@@ -14,36 +14,37 @@ using Algorithm = Result<Plan> (*)(const topology::Topology& topology, const Req
 
 class RegisteredPlans;
 
-/// A built-in algorithm, or plans that were registered under one name (registry.hpp).
+/// A built-in algorithm, or the plans registered under one name (registry.hpp).
 struct AlgorithmEntry {
   Collective collective = Collective::kBarrier;
   std::string_view name;
   Algorithm make = nullptr;              ///< null for registered plans: make_plan() serves both
   std::string_view source;               ///< the paper or system it comes from
-  Order order = Order::kNone;            ///< that its plans declare, if it is built in
-  Buffers buffers = Buffers::kAnywhere;  ///< the same
+  Order order = Order::kNone;            ///< order declared by its plans, if built in
+  Buffers buffers = Buffers::kAnywhere;  ///< buffers declared by its plans, if built in
   const RegisteredPlans* registered = nullptr;
-  /// Ranks that its plans are meant for; null: any. The selector passes over rows whose topology it does not fit.
+  /// Topologies that its plans are meant for; null: any. The selector skips its rows for other topologies.
   bool (*fits)(const topology::Topology& topology) = nullptr;
-  /// The selector passes over its rows for avg and premul_sum, which add all ranks at once.
+  /// The selector skips its rows for avg and premul_sum, which add all ranks at once.
   bool adds_in_parts = false;
-  /// Of peers' buffers its plans read inputs, by copies: what the kernel can do as well.
+  /// Its plans access peers' buffers only to copy their inputs, which the kernel can do as well.
   bool only_reads = false;
-  /// Its plans reach peers through multicast, which only GPUs have, behind a switch.
+  /// Its plans reach peers through multicast, which exists only on GPUs behind a switch.
   bool multicasts = false;
-  /// A library's, on memory of GPUs: it has no plans.
+  /// Implemented by a library for GPU memory: it has no plans.
   bool is_library = false;
 };
 
-/// Its plan. kUnsupported for a library's; kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.
+/// Returns its plan. Fails with kUnsupported for a library, with kNotFound if no registered plan fits the ranks and
+/// the root, otherwise as the algorithm does.
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request);
 
-/// Whether its plan for that many ranks and that root has multicast.
+/// Whether its plan for `size` ranks and `root` uses multicast.
 bool needs_multicast(const AlgorithmEntry& entry, int size, Rank root);
 
 /// All built-in algorithms that have plans, grouped by collective.
 std::span<const AlgorithmEntry> algorithms();
-/// One of these, of those that were registered, or NCCL's, "nccl"; kNotFound names the nearest one.
+/// Finds a built-in algorithm, a registered one, or NCCL's, "nccl". kNotFound gives the nearest name.
 Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::string_view name);
 
 }  // namespace accord::plan

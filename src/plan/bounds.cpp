@@ -1,8 +1,8 @@
-// Chunks of a buffer are as equal as they can be. Where each can have a cache line or more they are cut at multiples of a
-// line (as far as the buffer starts at one), and the first chunks take the lines that are left over; shorter buffers are
+// The chunks of a buffer are as equal as possible. If each can have at least a cache line, they are cut at multiples
+// of a line (relative to the start of the buffer), and the first chunks get the remaining lines; shorter buffers are
 // cut at elements. A divided space (all_gather's output, reduce_scatter's input) is one part of `count` elements for
-// each rank, and each part is cut alike, like an undivided space, so that chunks which belong together have equal lengths; if
-// the parts differ, those of one part still do. The longer a part is, the longer is the longest of its chunks.
+// each rank. Each part is cut in the same way as an undivided space, so that corresponding chunks have equal lengths;
+// if the parts differ, those of one part still do. The longer a part is, the longer is its longest chunk.
 
 #include "plan/bounds.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which elements a chunk means: turns a plan's chunk numbers into ranges of the caller's buffers, for any count.
+// Maps a plan's chunk numbers to ranges of elements in the caller's buffers, for any count.
 
 #include <cstddef>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace accord::plan {
 
-/// `count` elements from `first`, of a caller's buffer.
+/// `count` elements of a caller's buffer, starting at `first`.
 struct Range {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -22,22 +22,23 @@ struct Bounds {
   std::size_t longest = 0;  ///< elements of the longest chunk: what the slices have to cover
 };
 
-/// How a collective of `count` elements maps to a plan's chunks. `count` is that of a buffer, or of one part of it where the
-/// collective divides it among the ranks (collective.hpp); barrier: 0. Both are cut into equal chunks at multiples of a cache
-/// line where they are long enough, so that slices stay aligned.
+/// Maps a collective of `count` elements to a plan's chunks. `count` is the size of a buffer, or of one part of it if
+/// the collective divides it among the ranks (collective.hpp); 0 for a barrier. Either is cut into equal chunks at
+/// multiples of a cache line if it is long enough, so that slices stay aligned.
 Bounds bounds_of(const Plan& plan, std::size_t count, std::size_t element_bytes);
 
-/// What one rank has where the parts of the ranks differ. A span is empty where this rank lacks that buffer or it is not divided.
+/// One rank's buffers when the ranks' parts differ. A span is empty if this rank lacks that buffer or it is not
+/// divided.
 struct Extent {
-  std::size_t input_count = 0;  ///< of all of the buffer
+  std::size_t input_count = 0;  ///< of the whole buffer
   std::size_t output_count = 0;
   std::span<const std::size_t> input_parts;  ///< by rank, in order, without gaps
   std::span<const std::size_t> output_parts;
-  std::size_t longest_part = 0;  ///< of all ranks, equal on all of them
+  std::size_t longest_part = 0;  ///< maximum over all ranks, equal on all of them
 };
 
-/// The same for parts of different counts; chunks of a buffer that this rank lacks mean nothing. A plan needs no other proof for
-/// them: what a step moves or adds up belongs to one part.
+/// The same for parts of different counts; the chunks of a buffer that this rank lacks are meaningless. A plan needs
+/// no further proof for them, since everything that a step moves or adds belongs to one part.
 Bounds bounds_of(const Plan& plan, const Extent& extent, std::size_t element_bytes);
 
 }  // namespace accord::plan

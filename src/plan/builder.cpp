@@ -1,6 +1,6 @@
-// Collects the steps of each rank that is asked for, checks each as it comes, and keeps the first error for build(). A
-// signal id that a program uses, sending or waiting, counts for `signals`, so that ranks which build only their own
-// programs come to the same number wherever each id is sent and waited for in those programs alike.
+// Collects the steps of each requested rank, checks each as it is added, and keeps the first error for build(). Every
+// signal id that a program uses, sending or waiting, counts for `signals`. Ranks that build only their own programs
+// therefore get the same number, provided that each id is sent and awaited in their programs alike.
 
 #include "plan/builder.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Writes plans: an algorithm says for each rank what it does, in order.
+// Writes plans: an algorithm lists the steps of each rank, in order.
 
 #include <string>
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace accord::plan {
 
-/// What a plan is asked for. Sizes are run-time parameters and not part of it.
+/// Parameters from which a plan is built. Message sizes are run-time parameters and not among them.
 struct Request {
   Collective collective = Collective::kBarrier;
   Rank root = 0;
-  Rank only_rank = kAllRanks;  ///< a rank builds only its own program
+  Rank only_rank = kAllRanks;  ///< if set, only this rank's program is built
 
   static constexpr Rank kAllRanks = -1;
 };
@@ -35,21 +35,22 @@ inline Chunk packets(Rank rank, int index) { return {rank, Space::kPackets, inde
 inline Chunk partials(Rank rank, int index) { return {rank, Space::kPartials, index}; }
 inline Chunk multicast(Rank rank, int index) { return {rank, Space::kMulticast, index}; }
 
-/// Collects steps, then build() gives the Plan or says which step has no meaning. Steps go to lane 0 unless lane() says so.
+/// Collects steps; build() then returns the Plan, or an error that names the invalid step. Steps are added to lane 0
+/// unless lane() selects another.
 class PlanBuilder {
  public:
   PlanBuilder(std::string name, const Request& request, int size, Shape shape);
 
-  /// The ranks whose programs are asked for: all, or one.
+  /// The ranks whose programs are requested: all, or one.
   std::vector<Rank> ranks() const;
 
-  /// Steps of one rank; what is recorded for ranks that were not asked for is dropped.
+  /// Adds steps of one rank. Steps of ranks that were not requested are dropped.
   class OnRank {
    public:
     OnRank& lane(int index);
-    /// Without destinations: no step.
+    /// No step if there are no destinations.
     OnRank& copy(Chunk source, std::vector<Chunk> destinations);
-    /// Of one source, that is not of every rank: a copy.
+    /// With a single source that is not of every rank, a copy.
     OnRank& reduce(std::vector<Chunk> sources, std::vector<Chunk> destinations);
     OnRank& signal(Rank peer, int id = 0);
     OnRank& wait(Rank peer, int id = 0);
@@ -68,9 +69,9 @@ class PlanBuilder {
 
   void set_order(Order order) { plan_.order = order; }
   void set_pacing(Pacing pacing) { plan_.pacing = pacing; }
-  /// Before steps that touch buffers of peers.
+  /// Call before adding steps that touch buffers of peers.
   void set_buffers(Buffers buffers) { plan_.buffers = buffers; }
-  /// kInvalidArgument names the step. What a step alone can show is checked here, what takes the whole by verify().
+  /// kInvalidArgument names the step. Checks what a single step can show; verify() checks the plan as a whole.
   Result<Plan> build() &&;
 
  private:

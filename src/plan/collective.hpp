@@ -1,5 +1,5 @@
 #pragma once
-// What is true of each collective: one row of a table, so that nothing else has to list them.
+// Properties of each collective: one row of a table, so that no other place has to list them.
 
 #include <cstdint>
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace accord::plan {
 
-/// Which ranks have a buffer.
+/// The ranks that have a buffer.
 enum class Holders : std::uint8_t { kNobody, kAll, kRoot, kAllButRoot };
 
 /// A caller's buffer as the collective sees it.
 struct BufferRole {
   Holders holders = Holders::kNobody;
-  bool divided = false;  ///< one part of `count` elements for each rank, in rank order; else `count` elements
+  bool divided = false;  ///< one part of `count` elements per rank, in rank order; otherwise `count` elements
 };
 
 struct CollectiveTraits {

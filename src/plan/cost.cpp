@@ -1,5 +1,6 @@
-// One walk through the programs. The length of what a step moves is that of the caller's chunk it came from, which travels
-// with the contents of scratch and packets; a hop count travels with each signal and packet and grows by one there.
+// One walk through the programs. The length of a step's data is that of the caller's chunk it came from, which is
+// tracked with the contents of scratch and packets. A hop count is tracked with each signal and packet and grows by
+// one there.
 
 #include "plan/cost.hpp"
 
@@ -71,7 +72,7 @@ class Counting : public StepVisitor {
     if (chunk.space == Space::kOutput) return bounds_.output[index].count;
     return contents_[key(chunk)];
   }
-  // What a step of `rank` reads of every rank is as long as its own.
+  // Data that a step of `rank` reads from every rank are as long as its own.
   Chunk read_by(Rank rank, Chunk chunk) const {
     if (chunk.rank == kEveryRank) chunk.rank = rank;
     return chunk;

@@ -1,6 +1,6 @@
-// The text becomes a tree, which JsonNode walks, so that every error tells where. Shape and
-// steps are held against the same rules as those of the builder, so that a plan which comes out of here is safe to
-// verify, lower and print, whatever the text was.
+// The text is parsed into a tree, which JsonNode walks, so that every error names the place. Shape and steps are
+// checked against the same rules as in the builder, so that the resulting plan is safe to verify, lower and print,
+// whatever the text was.
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ Status read_integer(const JsonNode& node, int& value) {
   return {};
 }
 
-// Of a chunk.
+// The rank of a chunk.
 Status read_rank(const JsonNode& node, Rank& rank) {
   if (!node.json().is_string()) return read_integer(node, rank);
   ACCORD_ASSIGN_OR_RETURN(const std::string word, node.text());

@@ -1,4 +1,4 @@
-// Written by hand rather than from a tree, so that each step is one line and two plans can be compared line by line.
+// Written directly rather than from a tree, so that each step is one line and two plans can be compared line by line.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,14 +38,15 @@ std::string step_json(const Step& step) {
   return fmt::format("{}, \"from\": {}, \"to\": {}}}", head, chunks_json(step.sources), chunks_json(step.destinations));
 }
 
-// `items`, a line each, `indent` deep.
+// `items`, one per line, indented by `indent`.
 std::string list_json(const std::vector<std::string>& items, std::size_t indent) {
   if (items.empty()) return "[]";
   const std::string margin(indent, ' ');
   return fmt::format("[\n{}{}]", margin, fmt::join(items, fmt::format(",\n{}", margin)));
 }
 
-// Of plans without partials and multicast the text is the same as before there were any.
+// Counts of partials and multicast appear only if they are not 0, so that plans without them have the same text in
+// every version.
 std::string chunk_counts_json(const Plan& plan) {
   const std::string partials = plan.partial_chunks == 0 ? "" : fmt::format(", \"partials\": {}", plan.partial_chunks);
   const std::string multicast =
@@ -54,7 +55,7 @@ std::string chunk_counts_json(const Plan& plan) {
                      plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, partials, multicast);
 }
 
-// Likewise.
+// Left out for the default, for the same reason.
 std::string buffers_json(const Plan& plan) {
   return plan.buffers == Buffers::kAnywhere ? "" : fmt::format("\"buffers\": \"{}\",\n", to_string(plan.buffers));
 }

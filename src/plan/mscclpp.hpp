@@ -1,5 +1,5 @@
 #pragma once
-// Execution plans of MSCCL++ (its JSON, as of 0.9), made plans of our own. docs/plan-format.md says what is taken.
+// Imports execution plans of MSCCL++ (its JSON, as of 0.9). docs/plan-format.md says what is supported.
 
 #include <string_view>
 
@@ -9,11 +9,11 @@
 
 namespace accord::plan {
 
-/// A plan that does what the execution plan does and that verify_for_calls() accepts: each thread block is a lane; reads of a
-/// peer's input or output go through scratch, sums that are added to again through partials, so that results are rounded once.
-/// kCorrupt and kUnsupported name the place ("gpus[0].threadblocks[1].ops[2]"): what is damaged, out of bounds or waits for ever; and
-/// what has no counterpart here (collectives of their own). kInvalidArgument: the plan is
-/// read, but the verifier refuses it.
+/// Returns a plan with the effect of the execution plan that verify_for_calls() accepts. Each thread block becomes a
+/// lane. Reads of a peer's input or output use scratch, and sums that are added to again use partials, so that
+/// results are rounded once. kCorrupt and kUnsupported name the place ("gpus[0].threadblocks[1].ops[2]"): kCorrupt
+/// for ops that are damaged, out of bounds or wait forever, kUnsupported for those without a counterpart here
+/// (collectives of their own). kInvalidArgument: the plan is readable, but the verifier rejects it.
 Result<Plan> import_mscclpp(std::string_view text, SwitchOps ops = SwitchOps::kMulticast);
 
 }  // namespace accord::plan

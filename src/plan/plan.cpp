@@ -1,4 +1,4 @@
-// Names of what a plan is made of, and its steps in words: the vocabulary of error messages, of JSON and of drawings.
+// Names of the parts of a plan, and its steps in words: the vocabulary of error messages, of JSON and of drawings.
 
 #include "plan/plan.hpp"
 
@@ -104,7 +104,7 @@ std::string to_string(const Plan& plan) {
                      plan.size == 1 ? "rank" : "ranks");
 }
 
-// Scratch, partials, multicast and windows are there for peers to reach, so a plan has them on all ranks or on none.
+// Peers access scratch, partials, multicast and windows, so a plan has them on all ranks or on none.
 bool needs_mapped_peers(const Plan& plan) {
   const int reached = plan.scratch_chunks + plan.partial_chunks + plan.multicast_chunks;
   return plan.size > 1 && (reached > 0 || plan.buffers != Buffers::kAnywhere);

@@ -1,6 +1,6 @@
-// One table for the process, behind a lock that only registering and the first call of a kind take: communicators keep what they
-// were given, and look at the version to learn that there is more. Entries and plans are never removed, so pointers stay good.
-// A plan carries a digest of its text, which is part of what ranks compare in each round.
+// One table for the process, behind a lock that only registration and the first call of a kind take. Communicators
+// keep what they looked up, and check the version to detect additions. Entries and plans are never removed, so
+// pointers stay valid. A plan carries a digest of its text, which is part of what ranks compare in each round.
 
 #include "plan/registry.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// The plans that users registered in this process, beside the built-in algorithms.
+// The plans registered by users in this process, in addition to the built-in algorithms.
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace accord::plan {
 
 struct SelectorRow;
 
-/// The plans that one name stands for, by ranks and root. Grows, and never forgets; thread-safe.
+/// The plans registered under one name, by ranks and root. Plans are added and never removed. Thread-safe.
 class RegisteredPlans {
  public:
   /// Null if there is none.
@@ -27,12 +27,12 @@ class RegisteredPlans {
   std::map<std::pair<int, Rank>, std::unique_ptr<const Plan>> plans_;
 };
 
-/// Null if nothing of that name is registered. Lives as long as the process, as do all entries.
+/// Null if nothing of that name is registered. Entries live as long as the process.
 const AlgorithmEntry* registered_algorithm(Collective collective, std::string_view name);
 std::vector<const AlgorithmEntry*> registered_algorithms();
-/// Those that were registered with a range of sizes, in that order.
+/// The rows of plans that were registered with a range of sizes, in order of registration.
 std::vector<SelectorRow> registered_rows();
-/// Grows with each registration. Channels look at it in every call, so it is no more than a load.
+/// Incremented by each registration. Channels read it in every call, so reading costs only a load.
 inline std::atomic<std::uint64_t> registry_changes = 0;
 inline std::uint64_t registry_version() { return registry_changes.load(std::memory_order_acquire); }
 

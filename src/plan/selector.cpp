@@ -1,5 +1,5 @@
-// The table is a list of rows, the defaults first; the last one that matches a call decides. Choosing costs a look at each
-// row: callers keep what they were given for a request.
+// The table is a list of rows, the defaults first; the last row that matches a call decides. Choosing examines every
+// row, so callers keep the result for a request.
 
 #include "plan/selector.hpp"
 
@@ -15,13 +15,13 @@
 namespace accord::plan {
 namespace {
 
-// Packets save the signal after the data, which counts while a message is a few cache lines; longer ones are read faster without a
-// word to look at in each line. Two-shot moves 2/n of what
-// one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
-// that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where
-// it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one (docs/decisions.md has
-// the figures). On GPUs, where this table was not measured, packets serve what MSCCL++ sends by them, NCCL
-// the rest; what stands before a rule of NCCL serves where that is not.
+// Packets save the signal after the data, which matters while a message is a few cache lines; longer messages are
+// read faster without a word to check in each line. Two-shot moves 2/n of what one-shot does per peer and overtakes
+// it from a few KiB, the earlier the more ranks there are. Copies want slots that stay in the cache (256 KiB), sums
+// fewer rounds; from 64 KiB until the caches are full, a single copy by the kernel where it is allowed. Between hosts
+// a step takes tens of microseconds, so medium-sized messages of few ranks use a single step (docs/decisions/hosts.md
+// has the figures). On GPUs, where this table was not measured, packets serve the sizes for which MSCCL++ uses them
+// and NCCL the rest; the rules before a rule of NCCL apply where NCCL is missing.
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"

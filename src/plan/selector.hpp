@@ -1,20 +1,27 @@
 #pragma once
-// Which algorithm serves a call: a table, with one grammar for defaults, tuner results and the user's overrides.
+// Selects the algorithm that serves a call, from a table with one grammar for defaults, tuner results and user
+// overrides.
 //
-//   table  = item { ";" item }                       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
+//   table  = item { ";" item }       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
 //   item   = rule | "deterministic=canonical"
 //   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
-//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
-//                                                                | "registered=" ("yes" | "no") | "memory=" ("cpu" | "cuda")
+//   conditions = condition { "," condition }
+//   condition  = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
+//              | "registered=" ("yes" | "no") | "memory=" ("cpu" | "cuda")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
-// Blanks, line ends and comments ("#" to the end of the line) may stand between words.
-// Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
-// the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
-// uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
-// needs input and output apart, match no others, but where ranks may read each other's memory and the algorithm does nothing else. A rule without
-// "memory" is for that of the CPU; on GPUs the algorithm "nccl" is that library, and matches where it is there, plans match where the GPUs of all
-// ranks reach each other, "nvls" where a switch between them has multicast. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+// Blanks, line ends and comments ("#" to the end of the line) may separate words.
+//
+// Bytes are those of the caller's buffer as bounds_of() counts it (of one part, if it is divided), from the first
+// inclusive to the second exclusive. The last rule that matches wins, so overrides are appended. "@" limits the
+// scratch that a round uses, and thereby the slice.
+//
+// A call is registered if the buffers of all ranks are in windows of the group. Rows whose algorithm needs that, or
+// needs separate input and output, match only calls that provide it. A row whose algorithm only reads peers' inputs
+// also matches if the ranks may read each other's memory. A rule without "memory" is for CPU memory. On GPUs, the
+// algorithm "nccl" stands for that library and matches if it is available; plans match if the GPUs of all ranks reach
+// each other, "nvls" if a switch between them has multicast. With "deterministic=canonical", rows whose algorithm
+// adds in another order match nothing.
 
 #include <cstddef>
 #include <string>
@@ -48,23 +55,23 @@ struct SelectorRow {
 /// A row in the grammar above: "all_reduce[ranks=9-inf]:0-1k=packet".
 std::string to_string(const SelectorRow& row);
 
-/// A call, as far as the choice depends on it.
+/// The properties of a call that the choice depends on.
 struct SelectorCall {
   Collective collective = Collective::kBarrier;
   std::size_t bytes = 0;
   Rank root = 0;
   ReduceOp op = ReduceOp::kSum;
-  bool registered = false;  ///< the buffers of all ranks lie in windows
-  bool readable = false;    ///< the ranks may read each other's memory, and know where each part lies
-  bool in_place = false;    ///< of registered calls: input and output have bytes in common
+  bool registered = false;  ///< the buffers of all ranks are in windows
+  bool readable = false;    ///< the ranks may read each other's memory and know the location of each part
+  bool in_place = false;    ///< registered calls: input and output overlap
   DeviceType memory = DeviceType::kCpu;
-  // Of calls on GPUs:
-  bool has_nccl = false;       ///< and it has what the call asks for
+  // Device calls:
+  bool has_nccl = false;       ///< and it supports what the call asks for
   bool has_plans = false;      ///< the ranks' GPUs reach each other, and a device can run the call's plans
   bool has_multicast = false;  ///< and a switch between them reaches all at once
 };
 
-/// Whether a row serves a call, or the first reason why not.
+/// Whether a row serves a call, or the first reason why it does not.
 enum class RowVerdict : std::uint8_t {
   kMatches,
   kOtherCollective,
@@ -85,7 +92,7 @@ enum class RowVerdict : std::uint8_t {
   kOrder,
 };
 
-/// What the selector gives.
+/// The selector's result.
 struct Choice {
   const AlgorithmEntry* algorithm = nullptr;
   std::size_t slot_bytes = 0;
@@ -93,16 +100,17 @@ struct Choice {
 
 class Selector {
  public:
-  /// The defaults of this build, then `overrides` in the grammar above. kInvalidArgument names the place and the nearest name.
+  /// Uses the defaults of this build, followed by `overrides` in the grammar above. kInvalidArgument names the place
+  /// and the nearest name.
   static Result<Selector> create(std::string_view overrides);
 
-  /// kNotFound if the table has no row for it.
+  /// Fails with kNotFound if no row of the table matches.
   Result<Choice> choose(const SelectorCall& call, const topology::Topology& topology) const;
   RowVerdict judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const;
   /// "deterministic=canonical".
   bool canonical_only() const { return canonical_only_; }
-  /// The defaults of this build, what was registered until now with a range of sizes, then the overrides; the last one that
-  /// matches decides.
+  /// The defaults of this build, then the rows registered so far with a range of sizes, then the overrides; the last
+  /// match decides.
   std::vector<SelectorRow> rows() const;
 
  private:
@@ -117,7 +125,7 @@ std::string_view default_table();
 /// A table as it was written.
 struct SelectorTable {
   std::vector<SelectorRow> rows;
-  std::vector<std::size_t> places;  ///< of each row: where its range begins in the text
+  std::vector<std::size_t> places;  ///< for each row, the position in the text where its range begins
   bool canonical_only = false;      ///< "deterministic=canonical"
 };
 

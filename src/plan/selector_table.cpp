@@ -1,6 +1,6 @@
-// A parser by recursive descent over the grammar in selector.hpp, one function a rule. Blanks, line ends and comments between words
-// mean nothing, so the tuner writes one rule a line. An error tells the place as a character counted from 1 and the
-// word that stands there.
+// A recursive descent parser for the grammar in selector.hpp, with one function per rule. Blanks, line ends and
+// comments between words are ignored, so the tuner writes one rule per line. An error gives the place as a character
+// position counted from 1, and the word found there.
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ class TableParser {
     ++at_;
     return true;
   }
-  // What stands between marks and blanks; empty if there is a mark.
+  // The text up to the next mark or blank; empty if a mark comes first.
   std::string_view word() {
     skip_blanks();
     word_at_ = at_;

@@ -1,5 +1,5 @@
 // The rules that need no execution. A shape ties the chunks of input and output together, so that slice t of an input
-// chunk and slice t of the output chunks made of it are the same elements; a step touches its own rank's memory and,
+// chunk and slice t of the output chunks made of it are the same elements. A step touches its own rank's memory and,
 // where plan.hpp allows it, scratch or packets of peers.
 
 #include "plan/step_rules.hpp"
@@ -148,7 +148,7 @@ Status check_partials(const Step& step) {
   return {};
 }
 
-// One chunk lies in the other.
+// One chunk contains the other.
 bool meet(const Chunk& a, const Chunk& b) {
   const bool same_rank = a.rank == b.rank || a.rank == kEveryRank || b.rank == kEveryRank;
   return same_rank && a.space == b.space && a.index == b.index;

@@ -1,5 +1,6 @@
 #pragma once
-// What a plan's shape and a single step must fulfil, whoever wrote them: builder, verifier and JSON import ask here.
+// Requirements on a plan's shape and on single steps, whoever wrote them. Shared by builder, verifier and JSON
+// import.
 
 #include <algorithm>
 
@@ -8,20 +9,21 @@
 namespace accord::plan {
 
 inline constexpr int kMaxSize = 1 << 16;             ///< ranks
-inline constexpr int kMaxLanes = 64;                 ///< of one rank
-inline constexpr int kMaxIds = 1 << 12;              ///< lane barriers of one rank
-inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< of all spaces of all ranks
+inline constexpr int kMaxLanes = 64;                 ///< per rank
+inline constexpr int kMaxIds = 1 << 12;              ///< lane barriers per rank
+inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< in all spaces of all ranks
 
-// What a rank's window has room for in a group of `size` (exec/window_layout.hpp): plans of many more ranks use no more.
+// Room in a rank's window in a group of `size` (exec/window_layout.hpp). Plans for many ranks use no more than that.
 /// Signal ids of each pair of ranks.
 constexpr int signals_of_pair(int size) { return std::max(16, 2 * size); }
 /// Packet chunks of a rank.
 constexpr int packet_chunks_of(int size) { return std::clamp(size, 4, 16) * size; }
 
-/// Size, root, chunk and signal counts. The message does not name the plan.
+/// Checks size, root, chunk counts and signal counts. The message does not name the plan.
 Status check_shape(const Plan& plan);
 
-/// One step of `rank`: kinds and numbers of operands, ranks, indexes, who may be touched. The message does not say where.
+/// Checks one step of `rank`: kinds and numbers of operands, ranks, indexes, allowed memory. The message does not
+/// give the place.
 Status check_step(const Plan& plan, Rank rank, const Step& step);
 
 /// A place in a plan.
@@ -33,14 +35,14 @@ struct StepPlace {
 
 /// "rank 2, lane 0, step 5 (wait for signal 0 of rank 3)".
 std::string to_string(const StepPlace& place, const Step& step);
-/// The same, of a step that is in `plan`.
+/// The same, for a step of `plan`.
 std::string place_text(const Plan& plan, const StepPlace& place);
 
-/// kInvalidArgument: the plan, the place, ": ", `problem`.
+/// Returns kInvalidArgument: the plan, the place, ": ", `problem`.
 Status step_error(const Plan& plan, const StepPlace& place, const Step& step, std::string_view problem);
 
-/// How many chunks of different lengths the caller's buffers are cut into: chunks of input or output whose indexes are equal
-/// modulo this number have equal lengths for every count.
+/// Number of different chunk lengths that the caller's buffers are cut into: chunks of input or output whose indexes
+/// are equal modulo this number have equal lengths for every count.
 int length_classes(const Plan& plan);
 
 }  // namespace accord::plan

@@ -1,5 +1,5 @@
-// The head is six lines in one order. What follows is a table, in which a user may write remarks of his own, up to the last line: what
-// stands after it, or looks like a second head, is a mistake that would go unnoticed.
+// The head is six lines in a fixed order. It is followed by a table, in which a user may add comments, up to the last
+// line. Text after that line, or a second head, is a mistake that would otherwise go unnoticed.
 #include "plan/tuning.hpp"
 
 #include <fmt/format.h>
@@ -19,9 +19,9 @@ constexpr std::string_view kEnd = "# end";
 
 struct Field {
   std::string_view name;
-  std::string_view value;  ///< what it looks like
+  std::string_view value;  ///< format of the value, for error messages
 };
-// Those of the lines after the first one.
+// The fields of the lines after the first one.
 constexpr std::array<Field, 5> kFields = {
     {{"version", "VERSION"}, {"processor", "NAME"}, {"cores", "NUMBER"}, {"ranks", "NUMBER"}, {"measured", "DAY"}}};
 
@@ -42,7 +42,7 @@ Status wrong_head(std::size_t index, std::string_view found) {
                       fmt::format("expected \"# {}: {}\", found {}", field.name, field.value, quoted_text(found)));
 }
 
-// "AMD EPYC" of "# processor: AMD EPYC".
+// "AMD EPYC" from "# processor: AMD EPYC".
 Result<std::string> value_of(const std::vector<std::string_view>& lines, std::size_t index) {
   const std::string_view line = index < lines.size() ? trimmed(lines[index]) : std::string_view();
   const std::string beginning = beginning_of(kFields[index - 1]) + " ";
@@ -57,7 +57,7 @@ Result<int> number_of(const std::vector<std::string_view>& lines, std::size_t in
   return wrong_head(index, trimmed(lines[index]));
 }
 
-// Of the lines after the head: one end, nothing after it, and no second head.
+// Checks the lines after the head: one end, nothing after it, and no second head.
 Status check_body(const std::vector<std::string_view>& lines) {
   std::size_t end = lines.size();
   for (std::size_t i = kFields.size() + 1; i < lines.size(); ++i) {

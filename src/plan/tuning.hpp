@@ -10,8 +10,8 @@
 //   all_reduce[ranks=2-2,oversubscribed=no]:0-256=one_shot;   # 0.31 us at 64 B; by default 0.40 us
 //   # end
 //
-// Lines that begin with "#" are comments to the table's grammar (selector.hpp), and may be added to between the head and the end. The
-// first line and the last one tell a whole file from others and from one that was cut off.
+// Lines that begin with "#" are comments in the table's grammar (selector.hpp), and may be added between the head and
+// the end. The first line and the last one distinguish a complete file from other files and from a truncated one.
 
 #include <string>
 #include <string_view>
@@ -23,7 +23,7 @@ namespace accord::plan {
 
 struct TuningFacts {
   std::string version;    ///< of accord
-  std::string processor;  ///< that it was measured on
+  std::string processor;  ///< of the measured machine
   int cores = 0;
   int ranks = 0;
   std::string measured;  ///< the day
@@ -34,11 +34,11 @@ std::string tuning_head(const TuningFacts& facts);
 /// The line after them.
 std::string_view tuning_end();
 
-/// What a file says of itself; its rules are checked, too. kCorrupt: no such file, not a whole one, or something before, after or
-/// amid the rules that does not belong there, with its line; kInvalidArgument: a rule that has no meaning, with its line.
+/// Reads a file's facts and checks its rules. kCorrupt gives the line: not such a file, incomplete, or text before,
+/// after or between the rules that does not belong there. kInvalidArgument gives the line of an invalid rule.
 Result<TuningFacts> parse_tuning(std::string_view text);
 
-/// The line, from 1, of a place in a text.
+/// The line, counted from 1, of a position in a text.
 std::size_t line_of(std::string_view text, std::size_t place);
 
 }  // namespace accord::plan

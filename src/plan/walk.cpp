@@ -1,6 +1,6 @@
-// Each lane goes on until it meets an event that has not happened yet: a signal, packets, the last lane at a barrier, or the
-// last one to complete an earlier round. It is then kept under that event and queued again when it happens, so a walk costs
-// each step once, however long the chains are.
+// Each lane runs until it meets an event that has not happened yet: a signal, packets, the last lane at a barrier, or
+// the last rank to complete an earlier round. It is then stored under that event and queued again when the event
+// happens, so a walk handles each step once, however long the chains are.
 
 #include "plan/walk.hpp"
 
@@ -24,7 +24,7 @@ struct LaneState {
   int round = 0;
   std::size_t next = 0;
   bool begun = false;    // the round
-  bool arrived = false;  // at the barrier that is next
+  bool arrived = false;  // at the next barrier
 };
 
 class Walk {
@@ -57,7 +57,7 @@ class Walk {
  private:
   const Program& program(Rank rank) const { return plan_.programs[static_cast<std::size_t>(rank)]; }
 
-  // What the step has to wait for, if it has not happened yet.
+  // What the step must wait for, if it has not happened yet.
   std::optional<Event> missing(const LaneState& lane, const Step& step) const {
     const auto absent = [&](const Event& event) { return !happened_.contains(event); };
     if (step.kind == StepKind::kWait) {
@@ -94,7 +94,7 @@ class Walk {
     if (++arrivals_[event] == program(lane.rank).lanes.size()) happen(event);
   }
 
-  // A round of a rank begins when the one before has ended in all of its lanes, and when the gate lets it.
+  // A round of a rank begins when the previous one has ended in all of its lanes and the gate permits it.
   std::optional<Event> before_round(const LaneState& lane) const {
     const Event own{EventKind::kRankCompleted, lane.round - 1, lane.rank, 0, 0};
     if (lane.round >= 1 && !happened_.contains(own)) return own;

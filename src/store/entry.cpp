@@ -1,4 +1,4 @@
-// The rules that all stores share, so that a program behaves the same over each of them.
+// Rules shared by all stores, so that a program behaves the same with each of them.
 #include "store/entry.hpp"
 
 #include <fmt/format.h>

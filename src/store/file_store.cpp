@@ -1,11 +1,11 @@
-// One file per key. A writer holds flock() on ".lock", writes ".writing" and renames it over the key's file, so that a
-// reader, who takes no lock, finds the old value or the new one, whole; a writer that is killed gives the lock back by
-// dying and leaves at most a ".writing" that the next one overwrites. add() reads and writes under the same lock. A
-// waiting get() watches the directory by inotify, and looks from time to time anyway: inotify sees nothing of what other
-// machines do to a network file system, and a user may have no watch left.
+// One file per key. A writer holds flock() on ".lock", writes ".writing" and renames it over the key's file. A
+// reader, which takes no lock, therefore finds either the old value or the new one, complete. If a writer is killed,
+// the kernel releases its lock, and at most a ".writing" is left, which the next writer overwrites. add() reads and
+// writes under the same lock. A waiting get() watches the directory by inotify, and also checks from time to time,
+// because inotify does not see what other machines do to a network file system, and a user may have no watch left.
 //
-// Keys become file names by writing every byte but letters, digits, - and _ as %XX; a name over 200 bytes is cut and
-// ends in ~ and the key's SHA-256. So no key begins with a dot, and no two keys share a file.
+// Keys become file names by writing every byte except letters, digits, - and _ as %XX. A name over 200 bytes is cut
+// and ends in ~ and the key's SHA-256. So no key begins with a dot, and no two keys share a file.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ std::string file_name(std::string_view key) {
   return name.substr(0, kLongest / 2) + "~" + sha256_hex(std::as_bytes(std::span(key)));
 }
 
-// Wakes when a file of a directory is replaced, or after a while.
+// Wakes up when a file in a directory is replaced, or after a while.
 class DirectoryWatch {
  public:
   explicit DirectoryWatch(const std::string& directory) : fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
@@ -48,7 +48,7 @@ class DirectoryWatch {
 
   void wait(Deadline deadline) {
     const Duration longest = fd_.valid() ? Duration(kLookWithInotify) : Duration(kLookWithout);
-    pollfd entry = {fd_.get(), POLLIN, 0};  // poll() passes over a descriptor of -1
+    pollfd entry = {fd_.get(), POLLIN, 0};  // poll() ignores a descriptor of -1
     const Deadline end = Deadline::in(std::min(longest, deadline.remaining()));
     if (poll(&entry, 1, end.poll_milliseconds()) <= 0) return;
     alignas(inotify_event) char events[4096];
@@ -113,7 +113,7 @@ class FileStore final : public Store {
     return errno_status(number, fmt::format("store {}: key {}", describe(), quoted_text(key)));
   }
 
-  // The lock ends with the descriptor, also when the process is killed. Each call opens the file anew, so that the
+  // The lock ends with the descriptor, even when the process is killed. Each call opens the file anew, so that the
   // threads of one process exclude each other too.
   Result<UniqueFd> lock_for_writing() const {
     UniqueFd file(open(path_of(".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));

@@ -1,4 +1,4 @@
-// One map under one lock; whoever waits for a key sleeps on one condition and looks again after each set.
+// One map under one lock. Threads that wait for a key sleep on one condition and check again after each set.
 #include <condition_variable>
 #include <map>
 #include <mutex>

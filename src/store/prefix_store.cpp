@@ -1,5 +1,5 @@
-// Every call goes on to the store below, with the prefix and a slash before its key. The key is checked here as well, so
-// that an empty one is refused and does not become the bare prefix.
+// Every call is forwarded to the underlying store, with the prefix and a slash before its key. The key is checked
+// here as well, so that an empty key is rejected and does not become the bare prefix.
 #include "store/entry.hpp"
 
 namespace accord {

@@ -1,7 +1,7 @@
-// A call takes an idle connection, or opens one, sends its request, waits for the answer and gives the connection back;
-// a connection on which anything went wrong is closed, since an answer may still be under way on it. The first
-// connection is tried over and over, for rank 0 may start later than the others; once there was one, a refused
-// connection means that the host is gone.
+// A call takes an idle connection, or opens one, sends its request, waits for the answer and returns the connection.
+// After any failure the connection is closed, since an answer may still be under way on it. The first connection is
+// retried, because rank 0 may start later than the others. After that, a refused connection means that the host is
+// gone.
 #include "store/tcp_client.hpp"
 
 #include <fmt/format.h>
@@ -47,13 +47,14 @@ Result<UniqueFd> open_connection(const Address& address, Deadline deadline, cons
   return fd;
 }
 
-// Another program is there, the host has no address, or this process can open nothing more: to try again is in vain.
+// Retrying is pointless: another program answers, the host has no address, or this process cannot open more
+// descriptors.
 bool is_final(const Status& failure) {
   return failure.code() == StatusCode::kMismatch || failure.code() == StatusCode::kNotFound ||
          failure.code() == StatusCode::kResourceExhausted;
 }
 
-// The first of `host`'s addresses where the store answers, with the connection.
+// The first of `host`'s addresses at which the store answers, with the connection.
 struct Found {
   Address address;
   UniqueFd connection;
@@ -89,7 +90,7 @@ Result<std::unique_ptr<TcpClient>> TcpClient::connect(const std::string& host, i
       return client;
     }
     if (is_final(found.status())) return found.status();
-    // An attempt that the deadline cut short tells less than the one before it.
+    // An attempt that the deadline cut short says less than the one before it.
     if (failure.ok() || found.status().code() != StatusCode::kTimeout) failure = found.status();
     if (deadline.passed()) {
       return Status(StatusCode::kTimeout,
@@ -141,7 +142,7 @@ Result<UniqueFd> TcpClient::take_connection(Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (getpid() != process_) {
-      idle_.clear();  // a fork's copies of its parent's connections
+      idle_.clear();  // inherited from the parent by a fork
       process_ = getpid();
     }
     if (!idle_.empty()) {

@@ -1,5 +1,5 @@
 #pragma once
-// A client's connections to the TCP store's host.
+// A client's connections to the host of the TCP store.
 
 #include <sys/types.h>
 
@@ -17,14 +17,14 @@
 
 namespace accord::store {
 
-/// Connections to one host: each call takes one for itself, so threads that wait do not stand in each other's way.
+/// Connections to one host. Each call has a connection to itself, so that waiting threads do not block each other.
 ///
-/// Thread-safe. After a fork the child makes connections of its own.
+/// Thread-safe. After a fork, the child opens its own connections.
 class TcpClient {
  public:
-  /// Tries all addresses of `host` over and over until one answers; kTimeout names it and tells what went wrong last.
+  /// Tries all addresses of `host` repeatedly until one answers. kTimeout names the host and gives the last failure.
   static Result<std::unique_ptr<TcpClient>> connect(const std::string& host, int port, Duration timeout);
-  /// To a host in this process.
+  /// Connects to a host in this process.
   static Result<std::unique_ptr<TcpClient>> connect_here(const Address& address, std::string url, Duration timeout);
 
   struct Request {
@@ -37,8 +37,8 @@ class TcpClient {
     std::string text;
     std::int64_t number = 0;
   };
-  /// Sends a request and waits for its answer, or gives the failure that the host answered. kPeerLost if the host is
-  /// gone.
+  /// Sends a request and waits for its answer; a failure in the answer becomes the result's Status. Fails with
+  /// kPeerLost if the host is gone.
   Result<Reply> call(const Request& request, Deadline deadline);
 
   const std::string& url() const { return url_; }

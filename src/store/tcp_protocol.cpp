@@ -1,5 +1,5 @@
-// Fields are written and read byte by byte at fixed places; whatever is read is held against its bounds before anybody
-// allocates by it.
+// Fields are written and read byte by byte at fixed offsets. Every value read is checked against its bounds before it
+// determines an allocation.
 #include "store/tcp_protocol.hpp"
 
 #include <fmt/format.h>

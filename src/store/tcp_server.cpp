@@ -1,6 +1,6 @@
-// One thread sleeps in epoll_wait() over non-blocking sockets: the listening one, an eventfd that ends it, and one for
-// each client. The earliest deadline, of all parked gets and of all connections that have not said hello, is its
-// time-out. What a client's bytes mean is in tcp_session.cpp.
+// One thread sleeps in epoll_wait() over non-blocking sockets: the listening one, an eventfd that ends the thread,
+// and one per client. Its timeout is the earliest deadline of all parked gets and of all connections that have not
+// yet said hello. tcp_session.cpp interprets the clients' bytes.
 #include "store/tcp_server.hpp"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ TcpServer::~TcpServer() {
     return;
   }
   const std::uint64_t one = 1;
-  (void)!write(stop_.get(), &one, sizeof one);  // an eventfd at zero takes it
+  (void)!write(stop_.get(), &one, sizeof one);  // cannot fail: the counter is zero
   thread_.join();
 }
 
@@ -71,13 +71,13 @@ void TcpServer::serve() {
         epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds_to_next_deadline());
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      const std::uint64_t id = event.data.u64;  // the struct is packed: no reference to it
+      const std::uint64_t id = event.data.u64;  // a copy: the struct is packed and allows no reference
       if (id == kStopId) return;
       if (id == kListeningId) {
         accept_clients();
         continue;
       }
-      // Ids are never used twice, so an event of a client that was dropped a moment ago finds none.
+      // Ids are never reused, so an event of a client that was just dropped finds none.
       const auto client = clients_.find(id);
       if (client != clients_.end() && !on_ready(client->second, event.events)) drop(client->second);
     }
@@ -93,7 +93,7 @@ Status TcpServer::watch(int operation, int fd, std::uint32_t events, std::uint64
   return Status();
 }
 
-// --- who is there ---
+// --- connections ---
 
 void TcpServer::accept_clients() {
   for (;;) {
@@ -107,7 +107,7 @@ void TcpServer::accept_clients() {
       log().warn("the store cannot take another client for now: {}", failure.message());
       pause_accepting();
     }
-    return;  // none is left, or one ended before it was accepted; epoll tells of the next
+    return;  // none is left, or one ended before it was accepted; epoll reports the next
   }
 }
 
@@ -121,7 +121,7 @@ void TcpServer::admit(UniqueFd fd) {
   set_deadline(client, Clock::now() + kHelloTimeout);
 }
 
-// While descriptors are used up the listening socket would report itself without end.
+// When the process is out of descriptors, the listening socket would report itself ready without end.
 void TcpServer::pause_accepting() {
   (void)watch(EPOLL_CTL_MOD, listening_.get(), 0, kListeningId);
   resume_accepting_at_ = Clock::now() + kAcceptPause;
@@ -135,7 +135,7 @@ void TcpServer::resume_accepting() {
 void TcpServer::drop(Client& client) {
   unpark(client);
   set_deadline(client, Clock::time_point::max());
-  clients_.erase(client.id);  // closes the socket, which takes it out of epoll
+  clients_.erase(client.id);  // closes the socket, which removes it from epoll
 }
 
 // --- deadlines ---

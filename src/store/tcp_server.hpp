@@ -18,7 +18,7 @@
 
 namespace accord::store {
 
-/// Serves the store from a thread of its own until it is destroyed; then all connections end.
+/// Serves the store from its own thread until destroyed; then all connections end.
 class TcpServer {
  public:
   static Result<std::unique_ptr<TcpServer>> start(UniqueFd listening);
@@ -30,18 +30,18 @@ class TcpServer {
   using ClientId = std::uint64_t;
   using Value = std::shared_ptr<const std::string>;
 
-  /// One connection. It is greeting until its hello came, then idle, waiting for a key, or being answered.
+  /// One connection. It is greeting until its hello arrives; then it is idle, waiting for a key, or being answered.
   struct Client {
     ClientId id = 0;
     UniqueFd fd;
     bool greeted = false;
-    std::string received;                                   ///< not yet understood
-    std::string waiting_for;                                ///< the key of a parked get; empty when none is
-    Clock::time_point deadline = Clock::time_point::max();  ///< of the hello or the parked get
-    std::string head;                                       ///< of the answer
-    Value body;                                             ///< of the answer, shared with the table
-    std::size_t sent = 0;                                   ///< bytes of head and body that are gone
-    bool watched_for_room = false;                          ///< epoll tells when more of the answer can be sent
+    std::string received;                                   ///< not yet parsed
+    std::string waiting_for;                                ///< key of a parked get; empty if none is parked
+    Clock::time_point deadline = Clock::time_point::max();  ///< for the hello or the parked get
+    std::string head;                                       ///< first part of the answer
+    Value body;                                             ///< second part of the answer, shared with the table
+    std::size_t sent = 0;                                   ///< bytes of head and body already sent
+    bool watched_for_room = false;                          ///< epoll reports when more of the answer can be sent
 
     bool answering() const { return !head.empty(); }
   };
@@ -58,7 +58,7 @@ class TcpServer {
   int milliseconds_to_next_deadline() const;
   void set_deadline(Client& client, Clock::time_point deadline);
 
-  // Each gives false if the client must be dropped.
+  // Each returns false if the client must be dropped.
   bool on_ready(Client& client, std::uint32_t events);
   bool receive(Client& client);
   bool understand(Client& client);
@@ -75,7 +75,7 @@ class TcpServer {
   const pid_t process_;
   UniqueFd listening_;
   UniqueFd epoll_;
-  UniqueFd stop_;  ///< an eventfd; readable when the thread shall end
+  UniqueFd stop_;  ///< an eventfd; readable when the thread should end
   Clock::time_point resume_accepting_at_ = Clock::time_point::max();
   ClientId next_id_;
   std::map<ClientId, Client> clients_;

@@ -1,8 +1,8 @@
-// What the server does with the bytes of one client. A client sends one request and reads its answer before it sends the
-// next, so each connection holds at most one message on its way in and one on its way out; a client that sends more, or
-// anything that is no request, is dropped, and nobody else notices. A get() of an absent key is parked until a set() of
-// that key answers all who wait for it. An answer shares its value with the table, so that a thousand clients that wait
-// for one large value do not make a thousand copies.
+// How the server handles the bytes of one client. A client sends one request and reads its answer before it sends the
+// next, so each connection holds at most one incoming and one outgoing message. A client that sends more, or sends
+// anything that is not a request, is dropped; other clients are not affected. A get() of an absent key is parked
+// until a set() of that key answers all its waiters. An answer shares its value with the table, so that a thousand
+// clients waiting for one large value do not cause a thousand copies.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -48,7 +48,7 @@ bool TcpServer::understand(Client& client) {
   if (received.size() > whole) return false;
   std::string key(received.substr(kRequestHeaderBytes, header->key_bytes));
   std::string value(received.substr(kRequestHeaderBytes + header->key_bytes));
-  client.received = std::string();  // gives the memory of a large value back
+  client.received = std::string();  // frees the memory of a large value
   return carry_out(client, *header, std::move(key), std::move(value));
 }
 
@@ -59,7 +59,7 @@ bool TcpServer::greet(Client& client) {
     log().info("the store drops a connection that is {}", hello.message());
     return false;
   }
-  // One that speaks another version hears ours before the connection ends, so that it can tell its user.
+  // A client with another version receives our hello before the connection ends, so that it can report the mismatch.
   client.received.erase(0, kHelloBytes);
   client.greeted = true;
   set_deadline(client, Clock::time_point::max());

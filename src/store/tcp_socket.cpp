@@ -1,6 +1,6 @@
-// All sockets are non-blocking and close on exec. A listener takes SO_REUSEADDR, so that connections of an earlier run
-// that linger do not hold the port; a port where somebody listens is refused all the same. Peers that vanish without a
-// word (power, cable) are found by TCP keepalive: after 10 s of silence three probes, 5 s apart.
+// All sockets are non-blocking and close on exec. A listener sets SO_REUSEADDR, so that lingering connections of an
+// earlier run do not hold the port; a port with a listener is still refused. TCP keepalive detects peers that vanish
+// silently (power, cable): after 10 s of silence, three probes 5 s apart.
 #include "store/tcp_socket.hpp"
 
 #include <fmt/format.h>
@@ -60,7 +60,8 @@ bool is_loopback_name(const std::string& host) {
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
-// The addresses to try in turn. "All addresses" is one IPv6 socket that takes IPv4 too, or IPv4 where IPv6 is off.
+// The addresses to try in turn. "All addresses" is one IPv6 socket that also accepts IPv4, or IPv4 if IPv6 is
+// disabled.
 Result<std::vector<Address>> addresses_to_serve(const std::string& host, int port) {
   if (is_loopback_name(host)) return resolve(host, port);
   return std::vector<Address>{any_ipv6(port), ipv4(INADDR_ANY, htons(static_cast<std::uint16_t>(port)))};
@@ -77,8 +78,8 @@ Result<Address> address_of(int fd) {
 
 constexpr Duration kComesBack = std::chrono::seconds(2);
 
-// True if a connection to `address` and the port of `listening` comes back here, as through an address that a router
-// or a cluster's service forwards to this machine.
+// True if a connection to `address` and the port of `listening` arrives here, as through an address that a router or
+// a cluster's service forwards to this machine.
 bool leads_here(Address address, int listening, const std::string& url) {
   const Result<int> port = port_of(listening);
   if (!port.ok()) return false;
@@ -136,7 +137,7 @@ Result<std::vector<Address>> resolve(const std::string& host, int port) {
 }
 
 bool is_here(const Address& address) {
-  // A datagram socket can be bound to an address of this machine only; port 0 disturbs nobody.
+  // A datagram socket can only be bound to an address of this machine; port 0 does not conflict with other sockets.
   const Address any_port = with_port(address, 0);
   const UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   return fd.valid() && bind(fd.get(), socket_address(any_port), any_port.size) == 0;
@@ -176,7 +177,7 @@ Result<Address> local_address_of(int listening) {
   ACCORD_ASSIGN_OR_RETURN(const Address address, address_of(listening));
   if (address.storage.ss_family == AF_INET6) {
     const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-    // ::1 may be off where the IPv6 socket works, so "all addresses" is reached by IPv4.
+    // ::1 may be disabled although the IPv6 socket works, so "all addresses" is reached by IPv4.
     if (IN6_IS_ADDR_UNSPECIFIED(&ipv6->sin6_addr)) return ipv4(INADDR_LOOPBACK, ipv6->sin6_port);
     return address;
   }

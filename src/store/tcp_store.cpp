@@ -1,6 +1,6 @@
-// The host is a server thread and a client of it, like every other rank; a client is connections only. Waiting happens
-// at the server: get() sends how long it will wait, and the server answers when the key comes or the time is over. The
-// client itself waits a little longer than that, for the case that the host is there and does not answer.
+// The host runs a server thread and a client of it, like every other rank; a client is connections only. The server
+// does the waiting: get() sends how long it will wait, and the server answers when the key is set or the time is
+// over. The client waits a little longer than that, in case the host is alive but does not answer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class TcpStore final : public Store {
     Result<TcpClient::Reply> reply =
         client_->call({.operation = Operation::kGet, .key = key, .number = wait.count()}, Deadline::in(limit));
     if (reply.ok()) return std::move(reply->text);
-    // The host answers a time-out with no more than its code.
+    // The host answers a timeout with its code only.
     const bool waited = reply.status().code() == StatusCode::kTimeout && reply.status().message().empty();
     return waited ? store::not_set(describe(), key, timeout) : reply.status();
   }

@@ -21,7 +21,7 @@ bool begins_with_word(std::string_view text) {
   return !text.empty() && is_word(next_character(text, at));
 }
 
-// Where the spaces at the end of text[0, end) begin; not before `least`.
+// Returns where the spaces at the end of text[0, end) begin, but at least `least`.
 std::size_t begin_of_spaces(std::string_view text, std::size_t least, std::size_t end) {
   while (end > least) {
     std::size_t at = end - 1;

@@ -1,5 +1,6 @@
 #pragma once
-// Tokens beside the model's vocabulary, found in the text as a whole before it is split: "<|im_start|>", "[MASK]".
+// Tokens in addition to the model's vocabulary, such as "<|im_start|>" and "[MASK]". They are found in the whole text
+// before it is split.
 
 #include <memory>
 #include <string>
@@ -15,26 +16,27 @@ namespace accord::tokenizer {
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool single_word = false;  ///< found only where no word character is beside it
-  bool lstrip = false;       ///< takes the spaces before it
+  bool single_word = false;  ///< matches only if no word character is next to it
+  bool lstrip = false;       ///< includes the spaces before it; rstrip those after it
   bool rstrip = false;
-  bool normalized = true;  ///< looked for after normalization, in its normalized form
+  bool normalized = true;  ///< searched for after normalization, in its normalized form
   bool special = false;
 };
 
-/// A stretch of a text: an added token, or what is between them.
+/// A section of a text: an added token, or the text between two of them.
 struct Stretch {
   std::size_t begin = 0;
   std::size_t end = 0;
   const AddedToken* token = nullptr;
 };
 
-/// Finds the leftmost, and of those the longest, of a set of texts. A trie; most characters fail at its root.
+/// Finds the leftmost match of a set of texts, and the longest one at that position. A trie; most characters fail at
+/// its root.
 class TokenTrie {
  public:
-  /// False if it is there already. REQUIRES: not empty.
+  /// Returns false if the text is already present. REQUIRES: `text` is not empty.
   bool insert(std::string_view text, const AddedToken* token);
-  /// The stretches of `text`, in order, none of them empty; they cover it.
+  /// Splits `text` into stretches, in order. None is empty, and together they cover the text.
   void find(std::string_view text, std::vector<Stretch>& stretches) const;
 
  private:
@@ -44,25 +46,26 @@ class TokenTrie {
   };
   std::uint32_t child_of(std::uint32_t node, char byte) const;
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::array<bool, 256> begins_ = {};  // whether a text begins with this byte
+  std::array<bool, 256> begins_ = {};  // true if a text begins with this byte
 };
 
 class AddedTokens {
  public:
-  /// The file's "added_tokens". kCorrupt if one has an id that is not the one it has in `vocabulary`, or not the next free one.
+  /// Reads the file's "added_tokens". Fails with kCorrupt if the id of a token that is in `vocabulary` differs from
+  /// its id there, or if the id of another token is not the next free one.
   static Result<AddedTokens> read(const JsonNode& node, const Vocabulary& vocabulary,
                                   const std::vector<std::unique_ptr<Normalizer>>& normalizers);
 
-  /// Those that are looked for in the text as it comes, and those that are looked for in its normalized form.
+  /// The tokens that are searched for in the raw input, and those that are searched for in the normalized text.
   const TokenTrie& of_input() const { return of_input_; }
   const TokenTrie& of_normalized() const { return of_normalized_; }
 
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(TokenId id) const;
-  /// What a decoder is given for it: its normalized form, where it has one.
+  /// The text that decoders receive for `token`: its normalized form, if it has one.
   const std::string& decoded_text(const AddedToken& token) const { return decoded_.at(token.id); }
   bool is_special(std::string_view text) const { return special_.contains(text); }
-  /// How many are not in the model's vocabulary.
+  /// Number of added tokens that are not in the model's vocabulary.
   std::size_t count_beyond(const Vocabulary& vocabulary) const;
 
  private:

@@ -1,8 +1,9 @@
-// Byte pair encoding. A word begins as its characters; the pair of neighbours whose merge has the lowest rank, the leftmost of equal
-// ones, becomes one token, until no pair has a merge. Symbols are a linked list, candidates a heap: n log n for a word of n characters.
-// A candidate whose symbols have changed since is passed over when it comes up.
+// Byte pair encoding. A word starts as its characters. Of all neighboring pairs that have a merge, the one with the
+// lowest rank (the leftmost of equal ones) becomes one token, until no pair has a merge. Symbols form a linked list
+// and candidates a heap: n log n for a word of n characters. A candidate whose symbols have changed in the meantime
+// is skipped when it is popped.
 //
-// Sennrich, Haddow, Birch 2016; what happens to characters that the vocabulary lacks is as in the tokenizers library.
+// Sennrich, Haddow, Birch 2016. Characters that the vocabulary lacks are handled as in the tokenizers library.
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 constexpr TokenId kNoToken = -1;
-constexpr std::size_t kKept = 1 << 16;  // symbols that a thread keeps room for, between words
+constexpr std::size_t kKept = 1 << 16;  // symbols for which a thread keeps memory between words
 
 struct Symbol {
   TokenId id;
@@ -89,7 +90,7 @@ class Bpe : public Model {
     symbols.push_back({id, at - 1, kNone});  // kNone before the first
   }
 
-  // False if it takes more than a token for each byte.
+  // Returns false if one token per byte does not suffice.
   bool add_bytes(std::string_view word, std::vector<Symbol>& symbols) const {
     if (options_.continuing_subword_prefix || options_.end_of_word_suffix) return false;
     for (const char c : word) {
@@ -102,7 +103,7 @@ class Bpe : public Model {
 
   Status add_characters(std::string_view word, std::vector<Symbol>& symbols) const {
     std::string text;
-    bool is_unknown = false;  // whether a token for unknown characters has still to be added
+    bool is_unknown = false;  // true while a token for unknown characters is still to be added
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
       next_character(word, at);
@@ -115,7 +116,7 @@ class Bpe : public Model {
         is_unknown = false;
         add(*id, symbols);
       } else if (!options_.byte_fallback || !add_fallback(text, symbols)) {
-        if (!options_.unk_token) continue;  // it is passed over
+        if (!options_.unk_token) continue;  // the character is dropped
         if (!unknown_) {
           return Status(StatusCode::kInvalidArgument,
                         fmt::format("the vocabulary has neither {} nor the token for unknown characters, {}",
@@ -129,7 +130,7 @@ class Bpe : public Model {
     return {};
   }
 
-  // <0xE2><0x82><0xAC>; false if one of them is missing.
+  // Adds tokens like <0xE2><0x82><0xAC>. Returns false if one of them is missing.
   bool add_fallback(std::string_view text, std::vector<Symbol>& symbols) const {
     const auto id_of = [&](char c) { return fallback_[static_cast<unsigned char>(c)]; };
     if (std::ranges::any_of(text, [&](char c) { return id_of(c) == kNoToken; })) return false;
@@ -162,7 +163,8 @@ class Bpe : public Model {
       std::ranges::pop_heap(heap, IsLater());
       heap.pop_back();
       Symbol& left = symbols[first.at];
-      // A symbol that was merged into its left neighbour has no token any more.
+      // Stale if the left symbol changed or lost its token (id) to its left neighbor, or if its right neighbor
+      // changed.
       if (left.id != first.left || left.next == kNone || symbols[left.next].id != first.right) continue;
       Symbol& right = symbols[left.next];
       left.id = first.made;
@@ -181,8 +183,8 @@ class Bpe : public Model {
   MergeTable merges_;
   BpeOptions options_;
   std::optional<TokenId> unknown_;
-  std::array<TokenId, 256> of_byte_ = {};   // of its character in GPT-2's alphabet
-  std::array<TokenId, 256> fallback_ = {};  // of "<0x41>"
+  std::array<TokenId, 256> of_byte_ = {};   // the byte's character in GPT-2's alphabet
+  std::array<TokenId, 256> fallback_ = {};  // the token "<0x41>"
 };
 
 Result<MergeTable> make_merges(const ModelLists& lists, const JsonNode& node, const Vocabulary& vocabulary,

@@ -36,7 +36,7 @@ bool is_any_letter(utf8proc_category_t category) {
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-// Pairs of cases that came with Unicode 16 and 17.
+// Upper and lower case pairs added in Unicode 16 and 17.
 struct LowerRange {
   char32_t first, last, lower;
 };
@@ -68,7 +68,7 @@ bool is_numeric(char32_t c) {
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return c > ' ' && c < 0x7f && !(is_word(c) && c != '_');
-  constexpr char32_t kNoLonger[] = {0x166d, 0x111c9};  // punctuation in Unicode 8, not today
+  constexpr char32_t kNoLonger[] = {0x166d, 0x111c9};  // punctuation in Unicode 8, but not in the current version
   if (std::ranges::find(kNoLonger, c) != std::end(kNoLonger)) return true;
   const auto kind = category(c);
   return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !is_in(kLaterPunctuation, c);
@@ -96,7 +96,7 @@ bool has_old_decomposition(char32_t c) { return !is_in(kLaterDecompositions, c);
 bool has_old_combining_class(char32_t c) { return !is_in(kLaterMarks, c); }
 
 void append_lower(char32_t c, std::string& text) {
-  if (c == 0x130) {  // the only one whose lower case is two characters
+  if (c == 0x130) {  // the only character whose lower case is two characters
     text += "i\xcc\x87";
     return;
   }

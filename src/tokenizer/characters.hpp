@@ -1,6 +1,6 @@
 #pragma once
-// Classes of characters as the tokenizers library knows them. It takes them from several tables of different versions of Unicode; a
-// model was trained with just these, so they are followed, each to its version.
+// Character classes as the tokenizers library defines them. It takes them from several tables of different Unicode
+// versions. Models are trained with exactly these, so each class follows its own version.
 
 #include <string>
 
@@ -8,26 +8,28 @@ namespace accord::tokenizer {
 
 /// White_Space.
 bool is_space(char32_t character);
-/// \w of Rust's regex: letters, marks, decimal digits, connectors, joiners.
+/// \w of Rust's regex: letters, marks, decimal digits, connectors and joiners.
 bool is_word(char32_t character);
-/// Any of the categories N.
+/// Any of the N categories.
 bool is_numeric(char32_t character);
-/// Of ASCII all that is neither letter, digit, space nor control; beyond it the categories P of Unicode 8.
+/// In ASCII, everything that is not a letter, digit, space or control character; beyond ASCII, the P categories of
+/// Unicode 8.
 bool is_punctuation(char32_t character);
-/// What BertNormalizer's clean_text removes.
+/// Characters that BertNormalizer's clean_text removes.
 bool is_cleaned(char32_t character);
-/// Mn of Unicode 8: what BertNormalizer's strip_accents removes from decomposed text.
+/// Category Mn of Unicode 8: the characters that BertNormalizer's strip_accents removes from decomposed text.
 bool is_nonspacing_mark(char32_t character);
-/// M: what StripAccents removes.
+/// Category M: the characters that StripAccents removes.
 bool is_mark(char32_t character);
-/// The blocks of Chinese characters that BertNormalizer sets apart.
+/// The blocks of Chinese characters that BertNormalizer surrounds with spaces.
 bool is_chinese(char32_t character);
 
-/// Whether the Unicode version of the normal forms gives `character` the decomposition and the combining class that it has today.
+/// True if the Unicode version of the normal forms already gives `character` its current decomposition, or its
+/// current combining class.
 bool has_old_decomposition(char32_t character);
 bool has_old_combining_class(char32_t character);
 
-/// Appends `character` in lower case: one character, or two for U+0130.
+/// Appends the lower case of `character`: one character, or two for U+0130.
 void append_lower(char32_t character, std::string& text);
 
 }  // namespace accord::tokenizer

@@ -16,10 +16,10 @@
 #include "tokenizer/utf8.hpp"
 
 namespace accord {
-// Named, since ChatFormat::Table is made of them.
+// A named namespace, because ChatFormat::Table is built from these types.
 namespace chat_format {
 
-// Text, or today's date as strftime writes it.
+// Literal text, or a strftime format for today's date.
 struct Part {
   std::string text;
   bool is_date = false;
@@ -48,7 +48,7 @@ Result<Part> read_part(const JsonNode& node) {
   return Part{std::move(format), true};
 }
 
-// "text", or a list of texts and dates.
+// Reads "text", or a list of texts and dates.
 Result<Parts> read_parts(const JsonNode& node) {
   Parts parts;
   if (!node.json().is_array()) {
@@ -87,7 +87,7 @@ void append(const Parts& parts, std::string& text) {
   }
 }
 
-// Without the spaces at both ends, as Python's str.strip() has it.
+// Strips the spaces at both ends, like Python's str.strip().
 std::string_view trimmed(std::string_view text) {
   std::size_t begin = text.size();
   std::size_t end = 0;
@@ -107,7 +107,7 @@ std::vector<std::string_view> names_of(const ByRole& by_role) {
   return names;
 }
 
-// What the table has for `role`; an error that says what there is instead.
+// Returns the entry for `role`. If there is none, the error lists the roles that exist.
 Result<const Parts*> look_up(const ByRole& by_role, const std::string& role, const std::string& where) {
   const auto found = by_role.find(role);
   if (found != by_role.end()) return &found->second;
@@ -121,9 +121,9 @@ Result<const Parts*> look_up(const ByRole& by_role, const std::string& role, con
 
 struct ChatFormat::Table {
   ByRole start;
-  std::map<std::string, ByRole, std::less<>> between;  // by the roles before and after
+  std::map<std::string, ByRole, std::less<>> between;  // keyed by the role before, then the role after
   ByRole end;
-  ByRole generation;  // the end, where an answer is to follow
+  ByRole generation;  // replaces the end if an answer is to follow
   std::set<std::string, std::less<>> trimmed;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the readers of components share: the table of a kind's types, and lists of components within one another.
+// Shared by the readers of components: the check of a component's type and keys, and flattening of nested sequences.
 
 #include <array>
 #include <span>
@@ -13,7 +13,8 @@ namespace accord::tokenizer {
 
 inline constexpr int kMostNested = 16;
 
-/// The "type" of a component, which is one of `known`; else kUnsupported, which names it and them.
+/// Returns the "type" of a component. Fails with kUnsupported if it is not one of `known`; the error names the type
+/// and the known ones.
 inline Result<std::string> component_type(const JsonNode& node, std::string_view kind,
                                           std::span<const std::string_view> known) {
   ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, node.required("type"));
@@ -23,7 +24,7 @@ inline Result<std::string> component_type(const JsonNode& node, std::string_view
                             fmt::format("accord has no {} {}", kind, unknown_name("type", type, known).message()));
 }
 
-/// An error if `node` has a key beyond "type", `required` and `optional`, or lacks a required one.
+/// Fails if `node` has a key other than "type", `required` and `optional`, or lacks a required one.
 inline Status check_component(const JsonNode& node, std::span<const std::string_view> required,
                               std::span<const std::string_view> optional = {}) {
   std::vector<std::string_view> known = {"type"};
@@ -47,13 +48,13 @@ inline bool is_null(const JsonNode& node, std::string_view key) {
   return !node.has(key) || node.at(key).json().is_null();
 }
 
-/// What `node` has at `key`, or `otherwise` if it has nothing there.
+/// Returns the value of `node` at `key`, or `otherwise` if there is none.
 inline Result<bool> boolean_or(const JsonNode& node, std::string_view key, bool otherwise) {
   if (is_null(node, key)) return otherwise;
   return node.at(key).boolean();
 }
 
-/// One character.
+/// Reads a text of exactly one character.
 inline Result<std::string> read_character(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(std::string text, node.text());
   const bool is_one = !text.empty() && std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }) == 1;
@@ -61,7 +62,8 @@ inline Result<std::string> read_character(const JsonNode& node) {
   return text;
 }
 
-/// Appends the component at `node` to `list`, or, if it is a "Sequence" of them under `key`, each of those. `read` reads one.
+/// Appends the component at `node` to `list`. If it is a "Sequence" with components under `key`, appends each of
+/// those. `read` reads one component.
 template <typename T, typename Read>
 Status read_sequence(const JsonNode& node, std::string_view key, std::vector<T>& list, Read read, int depth = 0) {
   if (depth > kMostNested) return node.error(fmt::format("sequences nest deeper than {}", kMostNested));

@@ -79,7 +79,7 @@ class MetaspaceDecoder : public Decoder {
   bool prepends_;
 };
 
-// Tokens like <0xE2> are bytes; a run of them that is no UTF-8 becomes as many U+FFFD.
+// Tokens like <0xE2> are bytes. A run of bytes that is not valid UTF-8 becomes one U+FFFD per byte.
 class ByteFallback : public Decoder {
  public:
   Status apply(std::vector<std::string>& tokens) const override {
@@ -148,7 +148,7 @@ class ReplaceDecoder : public Decoder {
   std::string content_;
 };
 
-// Takes up to so many of one character from both ends of each text.
+// Strips up to a given number of one character from each end of each text.
 class StripDecoder : public Decoder {
  public:
   StripDecoder(std::string content, int start, int stop) : content_(std::move(content)), start_(start), stop_(stop) {}

@@ -1,5 +1,5 @@
 #pragma once
-// What makes text of tokens.
+// Decoders, which turn tokens into text.
 
 #include <memory>
 #include <string>
@@ -12,14 +12,14 @@ namespace accord::tokenizer {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Rewrites the list of texts, which are joined in the end.
+  /// Rewrites the list of texts; at the end they are joined.
   virtual Status apply(std::vector<std::string>& tokens) const = 0;
 };
 
-/// The file's "decoder"; sequences are flattened.
+/// The file's "decoder", with sequences flattened.
 struct Decoders {
   std::vector<std::unique_ptr<Decoder>> list;
-  bool joins_by_space = false;  ///< without a decoder there are spaces between tokens
+  bool joins_by_space = false;  ///< true without a decoder: tokens are joined by spaces
 };
 Result<Decoders> read_decoders(const JsonNode& node);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The merges of a BPE model: which two tokens become one, and in what order.
+// The merges of a BPE model: which pairs of tokens become one, and in what order.
 
 #include <cstdint>
 #include <optional>
@@ -10,11 +10,11 @@
 namespace accord::tokenizer {
 
 struct Merge {
-  std::uint32_t rank = 0;  ///< lower ones come first
+  std::uint32_t rank = 0;  ///< lower ranks are applied first
   TokenId made = 0;
 };
 
-/// A hash table with open addressing, at most half full: a look at it takes one line of cache, mostly.
+/// A hash table with open addressing, at most half full: a lookup usually touches one cache line.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t merges) {
@@ -23,7 +23,7 @@ class MergeTable {
     entries_.resize(places);
   }
 
-  /// The latest one of a pair counts.
+  /// If a pair is inserted again, the latest merge wins.
   void insert(TokenId left, TokenId right, Merge merge) {
     Entry& entry = entries_[place_of(key_of(left, right))];
     entry = {key_of(left, right), merge, true};
@@ -42,7 +42,7 @@ class MergeTable {
   static std::uint64_t key_of(TokenId left, TokenId right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
-  // Where the key is, or would be.
+  // Index at which the key is, or would be inserted.
   std::size_t place_of(std::uint64_t key) const {
     const std::size_t mask = entries_.size() - 1;
     std::uint64_t mixed = key * 0x9e3779b97f4a7c15;

@@ -1,5 +1,5 @@
 #pragma once
-// What makes tokens of words.
+// Models, which turn words into tokens.
 
 #include <memory>
 #include <string_view>
@@ -10,21 +10,22 @@
 
 namespace accord::tokenizer {
 
-/// What a word is made of.
+/// The form of a word.
 enum class WordForm : std::uint8_t {
   kText,
-  kBytes,  ///< each byte stands for its character of GPT-2's alphabet
+  kBytes,  ///< each byte stands for its character in GPT-2's alphabet
 };
 
 class Model {
  public:
   virtual ~Model() = default;
   virtual const Vocabulary& vocabulary() const = 0;
-  /// Appends the tokens of a word. kInvalidArgument if it cannot be made of tokens, and there is none for unknown words.
+  /// Appends the tokens of a word. Fails with kInvalidArgument if the word cannot be split into tokens and the model
+  /// has no token for unknown words.
   virtual Status encode(std::string_view word, WordForm form, std::vector<TokenId>& ids) const = 0;
 };
 
-/// The file's "model", BPE or WordPiece, and its lists.
+/// Reads the file's "model", BPE or WordPiece, and its lists.
 Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists);
 
 Result<std::unique_ptr<Model>> read_bpe(const JsonNode& node, ModelLists lists);

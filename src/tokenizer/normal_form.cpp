@@ -1,6 +1,6 @@
-// ASCII is in every normal form, so only stretches of other characters are worked on, each with the ASCII character before it, with
-// which its first mark may compose. utf8proc decomposes and composes; marks are sorted here, as utf8proc's own sort takes the square
-// of their number.
+// ASCII is unchanged in every normal form, so only stretches of other characters are processed. Each includes the
+// ASCII character before it, because its first mark may compose with that. utf8proc decomposes and composes. Marks
+// are sorted here, because utf8proc's own sort takes quadratic time.
 
 #include "tokenizer/normal_form.hpp"
 

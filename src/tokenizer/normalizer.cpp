@@ -11,7 +11,8 @@
 namespace accord::tokenizer {
 namespace {
 
-// Keeps the characters of `text` for which `keep(character, out)` gives true; it may append to `out` by itself instead.
+// Keeps the characters of `text` for which `keep(character, out)` returns true. `keep` may append other text to `out`
+// instead.
 template <typename Keep>
 void filter(NormalText& text, Keep keep) {
   std::string kept;
@@ -105,7 +106,7 @@ class ReplaceNormalizer : public Normalizer {
     ACCORD_RETURN_IF_ERROR(pattern_.for_each(text.text, [&](const Match& match) {
       made.append(text.text, copied, match.begin - copied).append(content_);
       if (match.begin == 0 && match.end > 0) {
-        // What replaces several characters stands for the last of them.
+        // The replacement of several characters counts as coming from the last of them.
         std::size_t first = 0;
         next_character(text.text, first);
         if (content_.empty() || first < match.end) text.begins_input = false;
@@ -139,7 +140,7 @@ class StripNormalizer : public Normalizer {
   StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
   Status apply(NormalText& text) const override {
     std::size_t begin = 0;
-    std::size_t end = 0;  // behind the last character that is no space
+    std::size_t end = 0;  // after the last non-space character
     bool is_leading = true;
     for (std::size_t at = 0; at < text.text.size();) {
       if (is_space(next_character(text.text, at))) {

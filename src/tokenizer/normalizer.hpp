@@ -1,5 +1,5 @@
 #pragma once
-// What is done to a text before it is split: normal forms, lower case, replacements.
+// Transformations of a text before it is split: normal forms, lower case, replacements.
 
 #include <memory>
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace accord::tokenizer {
 
-/// A text on its way. `begins_input` says whether it begins with the first character of what the caller gave; Metaspace asks.
+/// A text being normalized. `begins_input` is true if it begins with the first character of the caller's text;
+/// Metaspace needs this.
 struct NormalText {
   std::string text;
   bool begins_input = true;
@@ -21,7 +22,7 @@ class Normalizer {
   virtual Status apply(NormalText& text) const = 0;
 };
 
-/// The list that the file's "normalizer" stands for; sequences are flattened.
+/// Reads the file's "normalizer" as a list; sequences are flattened.
 Result<std::vector<std::unique_ptr<Normalizer>>> read_normalizers(const JsonNode& node);
 
 }  // namespace accord::tokenizer

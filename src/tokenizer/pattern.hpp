@@ -1,5 +1,5 @@
 #pragma once
-// What splits and replacements look for: a text or a regex; and what a split does with what it finds.
+// Patterns of splits and replacements, a literal text or a regex, and how a split treats their matches.
 
 #include <string>
 #include <string_view>
@@ -15,12 +15,12 @@ namespace accord::tokenizer {
 class Pattern {
  public:
   static Result<Pattern> read(const JsonNode& node);
-  /// A regex of Oniguruma's syntax.
+  /// Compiles a regex in Oniguruma's syntax.
   static Result<Pattern> of_regex(std::string_view regex);
   static Pattern of_text(std::string text) { return Pattern(std::move(text)); }
 
-  /// Calls `found(match)` for each match in `text`, from left to right; they do not overlap. Empty ones are found where no match
-  /// ends. Fails as Regex::find.
+  /// Calls `found(match)` for each match in `text`, from left to right, without overlaps. An empty match is skipped
+  /// where another match ends. Fails like Regex::find.
   template <typename Found>
   Status for_each(std::string_view text, Found found) const;
 
@@ -30,18 +30,18 @@ class Pattern {
   std::variant<std::string, Regex> what_;
 };
 
-/// What becomes of the matches ("delimiters") of a split.
+/// What a split does with the matches ("delimiters").
 enum class SplitBehavior : std::uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 Result<SplitBehavior> read_split_behavior(const JsonNode& node);
 
-/// A stretch of a text that is a match, or what lies between matches.
+/// A section of a text: a match, or the text between matches.
 struct Segment {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool is_match = false;
 };
 
-/// Turns the segments of a text, which cover it, into what a split with `behavior` makes of them.
+/// Rewrites the segments, which cover a text, to the result of a split with `behavior`.
 void apply_behavior(SplitBehavior behavior, std::vector<Segment>& segments);
 
 template <typename Found>

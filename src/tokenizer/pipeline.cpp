@@ -1,5 +1,6 @@
-// A text goes: added tokens that are looked for as they are written; of what is between them the normal form; added tokens in that;
-// of what is between those the words; of each word its tokens, from the cache or the model. Then it is cut, framed and padded.
+// Encoding a text takes these steps: find added tokens in the raw text; normalize the text between them; find added
+// tokens in the normalized text; split the text between those into words; look up the tokens of each word in the
+// cache or compute them with the model. Finally, truncate, add the frame of special tokens, and pad.
 
 #include "tokenizer/pipeline.hpp"
 
@@ -11,7 +12,7 @@
 namespace accord::tokenizer {
 namespace {
 
-// What the file has at `key`; null if nothing.
+// Returns the file's value at `key`, or null if there is none.
 JsonNode part(const JsonNode& root, std::string_view key) {
   static const JsonNode::Json null;
   return root.has(key) ? root.at(key) : JsonNode(null, "", std::string(key));

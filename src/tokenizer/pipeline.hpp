@@ -1,5 +1,5 @@
 #pragma once
-// A tokenizer with all its parts, and the way of a text through them.
+// A tokenizer with all its components, and the steps of encoding and decoding.
 
 #include <memory>
 #include <mutex>
@@ -20,17 +20,17 @@
 
 namespace accord::tokenizer {
 
-/// Immutable but for the caches of words, of which each call has one to itself.
+/// Immutable except for the word caches. Each call uses one cache exclusively.
 class Pipeline {
  public:
-  /// `name`: the file's, for errors.
+  /// `name`: the name of the file, for errors.
   static Result<std::shared_ptr<const Pipeline>> make(TokenizerFile file, std::string_view name);
 
-  /// `second`: of a pair, else nullopt.
+  /// `second`: the second text of a pair, or nullopt.
   Result<Encoding> encode(std::string_view first, std::optional<std::string_view> second,
                           const EncodeOptions& options) const;
   Result<std::string> decode(std::span<const TokenId> ids, ShowSpecial special) const;
-  /// Whether decode() passes over `id`.
+  /// True if decode() skips `id`.
   bool is_skipped(TokenId id, ShowSpecial special) const { return !text_of(id, special).has_value(); }
 
   const Vocabulary& vocabulary() const { return model_->vocabulary(); }
@@ -55,7 +55,7 @@ class Pipeline {
   std::optional<Truncation> truncation_;
   std::optional<Padding> padding_;
   mutable std::mutex caches_mutex_;
-  mutable std::vector<std::unique_ptr<WordCache>> caches_;  // that no call has now
+  mutable std::vector<std::unique_ptr<WordCache>> caches_;  // caches that no call is using
 };
 
 }  // namespace accord::tokenizer

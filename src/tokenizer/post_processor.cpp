@@ -1,4 +1,4 @@
-// All post-processors come to the same: a frame for a text alone, and one for a pair.
+// All post-processors reduce to the same thing: a frame for a single text and one for a pair.
 
 #include "tokenizer/post_processor.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 using PieceKind = FramePiece::Kind;
 
-// ["[SEP]", 102]
+// Reads ["[SEP]", 102].
 Result<FramePiece> read_special_pair(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const auto items, node.items());
   if (items.size() != 2) return node.error("expected a token and its id");
@@ -64,7 +64,7 @@ Result<SpecialIds> read_special_tokens(const JsonNode& node) {
   return special;
 }
 
-// {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+// Reads {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}.
 Result<FramePiece> read_piece(const JsonNode& node, const SpecialIds& special) {
   const bool is_sequence = node.has("Sequence");
   ACCORD_ASSIGN_OR_RETURN(const JsonNode piece, node.required(is_sequence ? "Sequence" : "SpecialToken"));
@@ -106,7 +106,7 @@ Result<Frames> read_template(const JsonNode& node) {
   return frames;
 }
 
-// Nothing for ByteLevel, which is about offsets only.
+// Returns no frames for ByteLevel, which affects only offsets.
 Result<std::optional<Frames>> read_post_processor(const JsonNode& node) {
   constexpr std::array<std::string_view, 5> kTypes = {"BertProcessing", "RobertaProcessing", "ByteLevel",
                                                       "TemplateProcessing", "Sequence"};
@@ -194,7 +194,7 @@ Status truncate(const Truncation& truncation, std::size_t added, std::vector<Tok
   }
   using Strategy = Truncation::Strategy;
   if (truncation.strategy == Strategy::kLongestFirst) {
-    // The longer one is cut to what the shorter one leaves; if that is less than the shorter one, both get half.
+    // The longer text is cut to what the shorter one leaves. If that would make it the shorter one, each gets half.
     std::size_t lengths[2] = {most, 0};
     if (second != nullptr) {
       const bool is_first_longer = first.size() > second->size();

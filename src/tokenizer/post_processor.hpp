@@ -1,5 +1,5 @@
 #pragma once
-// What frames the tokens of a text, or of a pair of texts, for the model; how long it may be; what pads it.
+// Frames of special tokens around a text or a pair of texts, truncation to the model's length, and padding.
 
 #include <optional>
 #include <vector>
@@ -14,23 +14,23 @@ struct FramePiece {
   enum class Kind : std::uint8_t { kFirst, kSecond, kSpecial };
   Kind kind = Kind::kFirst;
   TokenId type_id = 0;
-  std::vector<TokenId> ids;  ///< of special tokens
+  std::vector<TokenId> ids;  ///< the special tokens
 };
 using Frame = std::vector<FramePiece>;
 
-/// The file's "post_processor": what a text alone and a pair of texts become.
+/// The file's "post_processor": the frames of a single text and of a pair.
 struct Frames {
   Frame single = {{}};
   Frame pair = {{}, {FramePiece::Kind::kSecond, 1, {}}};
 };
 Result<Frames> read_frames(const JsonNode& node);
 
-/// How many special tokens a frame has.
+/// Number of special tokens in a frame.
 std::size_t count_special(const Frame& frame);
 
 enum class Side : std::uint8_t { kLeft, kRight };
 
-/// The file's "truncation". The frame counts as well.
+/// The file's "truncation". The frame's tokens count toward the length.
 struct Truncation {
   enum class Strategy : std::uint8_t { kLongestFirst, kOnlyFirst, kOnlySecond };
   std::size_t max_length = 0;
@@ -39,13 +39,13 @@ struct Truncation {
 };
 Result<std::optional<Truncation>> read_truncation(const JsonNode& node, const Frames& frames);
 
-/// Cuts the texts (`second` may be null) so that with `added` special tokens they are short enough.
+/// Truncates the texts (`second` may be null) so that they fit together with `added` special tokens.
 Status truncate(const Truncation& truncation, std::size_t added, std::vector<TokenId>& first,
                 std::vector<TokenId>* second);
 
 /// The file's "padding".
 struct Padding {
-  std::size_t length = 0;  ///< 0: no longer than the text
+  std::size_t length = 0;  ///< 0: only as long as the text
   std::size_t multiple = 1;
   Side side = Side::kRight;
   TokenId id = 0;

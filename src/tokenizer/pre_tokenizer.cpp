@@ -1,4 +1,5 @@
-// A split only cuts the words of the list; the text stays. ByteLevelPreTokenizer and MetaspacePreTokenizer, which change it, write it anew.
+// A split only divides the words of the list and leaves the text unchanged. ByteLevelPreTokenizer and
+// MetaspacePreTokenizer change the text, so they rewrite it.
 
 #include "tokenizer/pre_tokenizer.hpp"
 
@@ -17,7 +18,7 @@ std::string_view text_of(const Words& words, const Word& word) {
   return std::string_view(words.text).substr(word.begin, word.end - word.begin);
 }
 
-// Cuts each word into the segments that `segments_of(text, segments)` gives for its text.
+// Splits each word into the segments that `segments_of(text, segments)` returns for its text.
 template <typename SegmentsOf>
 Status split_each(Words& words, SegmentsOf segments_of) {
   std::vector<Word> made;
@@ -35,7 +36,7 @@ Status split_each(Words& words, SegmentsOf segments_of) {
   return {};
 }
 
-// The stretches that `pattern` finds, and those between.
+// Returns the matches of `pattern` and the text between them as segments.
 Status segments_of_pattern(const Pattern& pattern, std::string_view text, std::vector<Segment>& segments) {
   std::size_t end = 0;
   ACCORD_RETURN_IF_ERROR(pattern.for_each(text, [&](const Match& match) {
@@ -47,7 +48,7 @@ Status segments_of_pattern(const Pattern& pattern, std::string_view text, std::v
   return {};
 }
 
-// Each character for which `is_one` holds, and the stretches between.
+// Returns each character for which `is_one` is true, and the text between them, as segments.
 template <typename IsOne>
 void segments_of_characters(IsOne is_one, std::string_view text, std::vector<Segment>& segments) {
   std::size_t end = 0;
@@ -82,7 +83,7 @@ class SplitPreTokenizer : public PreTokenizer {
   bool is_inverted_;
 };
 
-// Splits at characters of a class.
+// Splits at the characters of a class.
 class SplitCharacters : public PreTokenizer {
  public:
   using IsOne = bool (*)(char32_t);
@@ -112,7 +113,7 @@ class BertPreTokenizer : public PreTokenizer {
   SplitCharacters punctuation_{is_punctuation, SplitBehavior::kIsolated};
 };
 
-// Runs of word characters, and runs of what is neither that nor space.
+// Splits into runs of word characters and runs of other non-space characters.
 class WhitespacePreTokenizer : public PreTokenizer {
  public:
   Status apply(Words& words) const override {
@@ -135,7 +136,8 @@ class WhitespacePreTokenizer : public PreTokenizer {
   }
 };
 
-// GPT-2's way: an optional space before the text, its regex, and bytes spelled in an alphabet of printable characters.
+// GPT-2's scheme: an optional space before the text, its regex, and bytes spelled in an alphabet of printable
+// characters.
 class ByteLevelPreTokenizer : public PreTokenizer {
  public:
   ByteLevelPreTokenizer(bool add_prefix_space, std::optional<Pattern> pattern)
@@ -180,7 +182,7 @@ class ByteLevelPreTokenizer : public PreTokenizer {
   std::optional<Pattern> pattern_;
 };
 
-// SentencePiece's way: spaces become a visible character, which begins a word.
+// SentencePiece's scheme: spaces become a visible character, which begins a word.
 class MetaspacePreTokenizer : public PreTokenizer {
  public:
   enum class Prepend : std::uint8_t { kFirst, kNever, kAlways };

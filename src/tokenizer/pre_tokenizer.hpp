@@ -1,5 +1,5 @@
 #pragma once
-// How a text is split into the words that the model sees one by one.
+// Splits a text into the words that the model processes one at a time.
 
 #include <cstddef>
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace accord::tokenizer {
 
-/// A word: a stretch of the text.
+/// A word: a section of the text.
 struct Word {
   std::size_t begin = 0;
   std::size_t end = 0;
-  bool begins_input = false;  ///< whether it begins with the first character of what the caller gave
+  bool begins_input = false;  ///< true if it begins with the first character of the caller's text
 };
 
-/// A text and the words that it falls into, none of them empty.
+/// A text and the words into which it is split. No word is empty.
 struct Words {
   std::string text;
   std::vector<Word> list;
@@ -26,15 +26,15 @@ struct Words {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Splits each word further; may write the text anew.
+  /// Splits each word further; may rewrite the text.
   virtual Status apply(Words& words) const = 0;
 };
 
-/// The file's "pre_tokenizer"; sequences are flattened.
+/// The file's "pre_tokenizer", with sequences flattened.
 struct PreTokenizers {
   std::vector<std::unique_ptr<PreTokenizer>> list;
-  /// The last one is ByteLevel: words reach the model as bytes, each of which stands for its character of GPT-2's alphabet. It need
-  /// not be spelled out word by word.
+  /// True if the last one is ByteLevel. Words then reach the model as bytes, each of which stands for its character
+  /// in GPT-2's alphabet, so they need not be spelled out.
   bool ends_in_bytes = false;
 };
 Result<PreTokenizers> read_pre_tokenizers(const JsonNode& node);

@@ -1,5 +1,5 @@
-// PCRE2 compiles the translated pattern to machine code where it can. Machine code that needs a larger stack than it is given is run
-// again by PCRE2's interpreter, which keeps its stack on the heap.
+// PCRE2 compiles the translated pattern to machine code if it can. If the machine code needs a larger stack than it
+// has, PCRE2's interpreter repeats the match; it keeps its stack on the heap.
 
 #include "tokenizer/regex.hpp"
 
@@ -24,7 +24,7 @@ std::string error_text(int error) {
   return text.data();
 }
 
-// What a match needs to write on; one for each thread, for all patterns.
+// The working memory of a match; one per thread, shared by all patterns.
 class MatchState {
  public:
   static const MatchState& of_thread() {
@@ -66,7 +66,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   int error = 0;
   std::size_t offset = 0;
   const auto code = std::make_shared<Code>();
-  // Ruby's ^ and $ match at every line.
+  // In Ruby, ^ and $ match at every line.
   code->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());

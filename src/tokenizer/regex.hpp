@@ -1,5 +1,5 @@
 #pragma once
-// Regular expressions of tokenizer files, which are written for Oniguruma (Ruby's syntax), run by PCRE2.
+// Regular expressions in tokenizer files. They are written for Oniguruma (Ruby's syntax) and run by PCRE2.
 
 #include <cstddef>
 #include <memory>
@@ -10,28 +10,30 @@
 
 namespace accord::tokenizer {
 
-/// A stretch of a text.
+/// A section of a text.
 struct Match {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// `pattern` in PCRE2's syntax with the meaning that it has in Oniguruma. kUnsupported names what is beyond the part of the syntax
-/// that both share: named groups, back references, classes within classes, and the like.
+/// Translates `pattern` to PCRE2's syntax with the meaning that it has in Oniguruma. Fails with kUnsupported, which
+/// names the construct, for anything outside the common part of both syntaxes: named groups, back references, nested
+/// classes, and the like.
 Result<std::string> translate_regex(std::string_view pattern);
 
-/// A compiled pattern. Any number of threads may use it at once.
+/// A compiled pattern. Any number of threads may use it at the same time.
 class Regex {
  public:
-  /// `pattern` as Oniguruma understands it. kUnsupported as above, kCorrupt if it is no regular expression.
+  /// Compiles a pattern in Oniguruma's syntax. Fails with kUnsupported like translate_regex(), and with kCorrupt if
+  /// it is not a regular expression.
   static Result<Regex> compile(std::string_view pattern);
 
-  /// Finds the leftmost match in `text` that begins at `from` or later; false if there is none. REQUIRES: well-formed UTF-8.
-  /// kResourceExhausted if that takes more than ten million steps.
+  /// Finds the leftmost match in `text` that begins at `from` or later. Returns false if there is none. Fails with
+  /// kResourceExhausted if the search takes more than ten million steps. REQUIRES: well-formed UTF-8.
   Result<bool> find(std::string_view text, std::size_t from, Match& match) const;
 
  private:
-  struct Code;  // PCRE2's
+  struct Code;  // PCRE2's compiled code
   explicit Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
   std::shared_ptr<const Code> code_;
 };

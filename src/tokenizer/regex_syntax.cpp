@@ -1,6 +1,7 @@
-// The pattern is copied, and what the two syntaxes read differently is written the other way: classes of characters (\s, \w, \d),
-// which PCRE2 defines on its own, scripts (\p{Han}), which it widens, {,n}, and \u. What is not known to be read alike is refused by
-// name. Both take ^ and $ for the ends of lines once PCRE2_MULTILINE is set.
+// The pattern is copied, and constructs that the two syntaxes read differently are rewritten: character classes (\s,
+// \w, \d), which PCRE2 defines in its own way, scripts (\p{Han}), which it widens, {,n}, and \u. Constructs that are
+// not known to be read the same way are rejected by name. With PCRE2_MULTILINE, both treat ^ and $ as the ends of
+// lines.
 
 #include <fmt/format.h>
 
@@ -14,7 +15,8 @@
 namespace accord::tokenizer {
 namespace {
 
-// The members of Oniguruma's \w and \s. Outside of a class its \w has Latin-1's raised digits and fractions as well.
+// The members of Oniguruma's \w and \s. Outside a class, its \w also contains Latin-1's superscript digits and
+// fractions.
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kWordAlone = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view kSpace = "\\p{White_Space}";
@@ -54,7 +56,8 @@ class Translation {
   }
   bool follows(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
 
-  // Where case is ignored, Oniguruma takes "ss" for "ß", and others of that kind; PCRE2 never takes two characters for one.
+  // In case-insensitive mode, Oniguruma matches "ss" with "ß", and similar pairs. PCRE2 never matches two characters
+  // with one.
   bool folds_beyond_pcre2() const {
     if (pattern_.find("(?i") == std::string_view::npos) return false;
     constexpr std::array<std::string_view, 5> kFolded = {"ss", "ff", "fi", "fl", "st"};
@@ -64,12 +67,12 @@ class Translation {
            std::ranges::any_of(pattern_, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
   }
 
-  // Copies `text` of the pattern as it is.
+  // Copies `text` from the pattern unchanged.
   void copy(std::string_view text) {
     out_ += text;
     at_ += text.size();
   }
-  // Writes `text` for the next `bytes` of the pattern.
+  // Writes `text` in place of the next `bytes` bytes of the pattern.
   void put(std::string_view text, std::size_t bytes) {
     out_ += text;
     at_ += bytes;
@@ -118,7 +121,7 @@ class Translation {
     return {};
   }
 
-  // \p{L}, \p{^Lu}, \P{Han}.
+  // Translates \p{L}, \p{^Lu} and \P{Han}.
   Status property() {
     const std::size_t end = pattern_.find('}', at_);
     if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' || end == std::string_view::npos) {
@@ -127,7 +130,7 @@ class Translation {
     std::string_view name = pattern_.substr(at_ + 3, end - at_ - 3);
     const std::string_view no = name.starts_with('^') ? "^" : "";
     name.remove_prefix(no.size());
-    // Names of one or two letters are categories; PCRE2 takes a longer one for all characters that are used with a script.
+    // Names of one or two letters are categories. PCRE2 takes longer ones to mean all characters used with a script.
     constexpr std::array<std::string_view, 11> kBinary = {"Any",       "Alphabetic", "Alpha",       "White_Space",
                                                           "Uppercase", "Lowercase",  "Ideographic", "Emoji",
                                                           "Dash",      "Hex_Digit",  "ASCII"};
@@ -136,7 +139,8 @@ class Translation {
     return {};
   }
 
-  // \x41, \x{1F600}, \u and four digits. Of two digits only ASCII: beyond it Oniguruma means a byte.
+  // Translates \x41, \x{1F600}, and \u with four digits. Two digits may only be ASCII: beyond that, Oniguruma means a
+  // byte.
   Status code_point() {
     const bool is_braced = follows("\\x{");
     const std::size_t begin = at_ + (is_braced ? 3 : 2);
@@ -174,14 +178,14 @@ class Translation {
     for (const auto opening : kGroups) {
       if (follows(opening)) return copy(opening), Status();
     }
-    if (follows("(?i)") && at_ == 0) return copy("(?i)"), Status();  // elsewhere the two differ in how far it reaches
+    if (follows("(?i)") && at_ == 0) return copy("(?i)"), Status();  // elsewhere the two differ in its scope
     if (follows("(?")) return unsupported(quoted_text(pattern_.substr(at_, 3)));
     if (follows("(*")) return unsupported("(*");
     copy("(");
     return {};
   }
 
-  // {2}, {1,3}, {2,}, {,3}; any other { stands for itself.
+  // Translates {2}, {1,3}, {2,} and {,3}. Any other { stands for itself.
   Status interval() {
     std::size_t at = at_ + 1;
     const auto number = [&] {

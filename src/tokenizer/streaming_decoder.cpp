@@ -1,7 +1,8 @@
-// A token's text depends on its neighbours: a character may lie in several tokens, the first token of a text loses its space. So the
-// tokens of the last text that was given are decoded again with those that came since; what is new at the end is given, unless it
-// ends in U+FFFD, which may stand for a character that is not whole yet. As in DecodeStream of the tokenizers library, which fails
-// where bytes that are no character change what was given before; here they are taken by themselves.
+// A token's text depends on its neighbors: a character may be spread over several tokens, and the first token of a
+// text loses its space. So the tokens whose text was returned last are decoded again together with the new ones. The
+// new text at the end is returned, unless it ends in U+FFFD, which may stand for an incomplete character.
+// DecodeStream of the tokenizers library does the same, but fails if invalid bytes change text that it has already
+// returned; here the new tokens are then decoded separately.
 
 #include "accord/tokenizer.hpp"
 #include "tokenizer/pipeline.hpp"
@@ -10,7 +11,8 @@
 namespace accord {
 namespace {
 
-// A character has at most four bytes and so lies in at most four tokens; tokens that are still no text then will not become one.
+// A character has at most four bytes and so spans at most four tokens. If this many tokens are not yet text, they
+// never will be.
 constexpr std::size_t kMostWaiting = 8;
 
 }  // namespace

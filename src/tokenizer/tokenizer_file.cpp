@@ -7,7 +7,7 @@ namespace {
 
 using Json = JsonNode::Json;
 
-// nlohmann's SAX interface: each function returns false to stop; `error` then says why.
+// Implements nlohmann's SAX interface: each function returns false to stop; `error` then holds the reason.
 class Reader : public nlohmann::json_sax<Json> {
  public:
   TokenizerFile file;
@@ -80,7 +80,7 @@ class Reader : public nlohmann::json_sax<Json> {
     error = fmt::format("model.merges: entry {}: expected two tokens", file.lists.merges->size());
     return false;
   }
-  // Puts a value into what is open in the tree.
+  // Adds a value to the innermost open object or array of the tree.
   Json* put(Json value) {
     if (open_.empty()) return &(*file.tree = std::move(value));
     Json& parent = *open_.back();
@@ -114,9 +114,9 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   Place place_ = Place::kTree;
-  std::string key_;              // the latest
-  std::vector<Json*> open_;      // objects and arrays of the tree, from its root
-  const Json* model_ = nullptr;  // the object at "model", while it is open
+  std::string key_;              // the latest key
+  std::vector<Json*> open_;      // open objects and arrays of the tree, from its root
+  const Json* model_ = nullptr;  // the object at "model" while it is open
   std::pair<std::string, std::string> pair_;
   int pair_size_ = 0;
 };

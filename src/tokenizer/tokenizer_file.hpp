@@ -1,6 +1,7 @@
 #pragma once
-// A tokenizer.json, read once. Its two long lists, the vocabulary and the merges, are most of it and go straight into vectors; the
-// rest becomes a tree. As a tree the lists took half of the time to load, and half of that again to be let go of.
+// A tokenizer.json file, read once. Most of it consists of two long lists, the vocabulary and the merges, which are
+// read directly into vectors; the rest becomes a tree. With these lists in the tree, building them took half of the
+// load time, and freeing them half of that again.
 
 #include <memory>
 #include <optional>
@@ -14,17 +15,17 @@
 
 namespace accord::tokenizer {
 
-/// What the file has at model.vocab, if that is an object, and at model.merges, if that is a list.
+/// The file's values at model.vocab, if that is an object, and at model.merges, if that is a list.
 struct ModelLists {
   std::optional<std::vector<std::pair<std::string, TokenId>>> vocab;
-  std::optional<std::vector<std::pair<std::string, std::string>>> merges;  ///< of texts "a b" or pairs ["a", "b"]
+  std::optional<std::vector<std::pair<std::string, std::string>>> merges;  ///< from texts "a b" or pairs ["a", "b"]
 };
 
 struct TokenizerFile {
-  std::unique_ptr<JsonNode::Json> tree = std::make_unique<JsonNode::Json>();  ///< null where the lists were
+  std::unique_ptr<JsonNode::Json> tree = std::make_unique<JsonNode::Json>();  ///< null in place of the lists
   ModelLists lists;
 
-  /// kCorrupt if `text` is no JSON, or an entry of a list is not of its kind.
+  /// Fails with kCorrupt if `text` is not JSON, or if an entry of a list has the wrong type.
   static Result<TokenizerFile> parse(std::string_view text, std::string_view name);
 };
 

@@ -1,5 +1,5 @@
-// Malformed text is replaced as the Unicode standard recommends (section 3.9, "maximal subparts") and Rust does: bytes that begin a
-// character, as far as they can belong to one, become one U+FFFD.
+// Malformed text is replaced as the Unicode standard recommends (section 3.9, "maximal subparts") and Rust does: the
+// longest sequence of bytes that could begin a character becomes one U+FFFD.
 
 #include "tokenizer/utf8.hpp"
 
@@ -24,14 +24,14 @@ struct Sequence {
   bool is_whole;
 };
 
-// The character at the front of `text`, or the longest part of one.
+// Returns the character at the front of `text`, or the longest part of one.
 Sequence front_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return {1, true};
   if (first < 0xc2 || first > 0xf4) return {1, false};
   const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  // What may come second: no overlong forms, no surrogates, nothing above U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and values above U+10FFFF.
   const unsigned char lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned char highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   if (text.size() < 2 || byte(1) < lowest || byte(1) > highest) return {1, false};

@@ -16,7 +16,7 @@ namespace accord::tokenizer {
 
 class Vocabulary {
  public:
-  /// kCorrupt if a token comes twice, or an id. `node`: where they come from, for errors.
+  /// Fails with kCorrupt if a token or an id occurs twice. `node`: the source of the tokens, for errors.
   static Result<Vocabulary> make(std::optional<std::vector<std::pair<std::string, TokenId>>> tokens,
                                  const JsonNode& node);
 
@@ -35,14 +35,14 @@ class Vocabulary {
 
  private:
   Vocabulary() = default;
-  std::vector<std::pair<std::string, TokenId>> tokens_;  // what the maps' views are of
+  std::vector<std::pair<std::string, TokenId>> tokens_;  // owns the text of the maps' views
   std::unordered_map<std::string_view, TokenId> ids_;
   std::unordered_map<TokenId, std::string_view> by_id_;
 };
 
 inline constexpr TokenId kMostTokenId = INT32_MAX;
 
-/// A number of 31 bits.
+/// Reads an id of up to 31 bits.
 Result<TokenId> read_token_id(const JsonNode& node);
 
 }  // namespace accord::tokenizer

@@ -1,5 +1,6 @@
 #pragma once
-// The tokens of words that came lately. Text repeats its words, and merging one takes far longer than looking it up.
+// A cache of the tokens of recent words. Text repeats its words, and merging a word takes far longer than looking it
+// up.
 
 #include <array>
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace accord::tokenizer {
 
-/// A table of fixed size (1 MiB): a word has one place in it, which the latest word with that place takes. Words of more than 24 bytes
-/// or 7 tokens have none. For one thread at a time.
+/// A table of fixed size (1 MiB). Each word has one slot, which holds the latest word that maps to it. Words of more
+/// than 24 bytes or 7 tokens are not cached. Not thread-safe.
 class WordCache {
  public:
   static constexpr std::size_t kMostBytes = 24;
   static constexpr std::size_t kMostTokens = 7;
 
-  /// A word as the table knows it. REQUIRES: at most kMostBytes.
+  /// A word in the form that the table stores. REQUIRES: at most kMostBytes.
   struct Key {
     explicit Key(std::string_view word) : length(static_cast<std::uint32_t>(word.size())) {
       word.copy(reinterpret_cast<char*>(bytes.data()), word.size());
@@ -34,12 +35,12 @@ class WordCache {
     bool operator==(const Key&) const = default;
   };
 
-  /// The tokens of `word`; empty if it is not here.
+  /// Returns the tokens of `word`; empty if it is not cached.
   std::span<const TokenId> find(const Key& word) const {
     const Entry& entry = entries_[word.place()];
     return entry.word == word ? std::span(entry.tokens).first(entry.count) : std::span<const TokenId>();
   }
-  /// Keeps them, if there are not too many.
+  /// Stores the tokens of a word, unless there are too many.
   void keep(const Key& word, std::span<const TokenId> tokens) {
     if (tokens.empty() || tokens.size() > kMostTokens) return;
     Entry& entry = entries_[word.place()];
@@ -50,7 +51,7 @@ class WordCache {
 
  private:
   static constexpr int kPlaceBits = 14;
-  struct alignas(64) Entry {  // a line of cache
+  struct alignas(64) Entry {  // one cache line
     Key word{std::string_view()};
     std::uint32_t count = 0;
     std::array<TokenId, kMostTokens> tokens;

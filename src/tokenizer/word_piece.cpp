@@ -1,5 +1,5 @@
-// WordPiece: from the left, always the longest token that fits; those that do not begin the word are written with a prefix ("##").
-// A word that cannot be made of tokens, or is too long, is unknown as a whole.
+// WordPiece: from left to right, always takes the longest token that fits. Tokens that do not begin the word have a
+// prefix ("##"). A word that cannot be split into tokens, or that is too long, is unknown as a whole.
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 namespace accord::tokenizer {
 namespace {
 
-constexpr int kMostCharacters = 4096;  // of a word: the time for one grows with their square
+constexpr int kMostCharacters = 4096;  // per word; the time for a word is quadratic in its length
 
 class WordPiece : public Model {
  public:
@@ -73,7 +73,7 @@ Result<std::unique_ptr<Model>> read_word_piece(const JsonNode& node, ModelLists 
 }
 
 Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists) {
-  // Files from before the types were written have none; those are BPE where there are merges.
+  // Older files have no "type"; those are BPE if they have merges.
   const bool is_typed = !node.json().is_object() || node.has("type");
   if (!is_typed) return node.has("merges") ? read_bpe(node, std::move(lists)) : read_word_piece(node, std::move(lists));
   constexpr std::array<std::string_view, 2> kTypes = {"BPE", "WordPiece"};

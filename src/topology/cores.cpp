@@ -1,6 +1,6 @@
-// hwloc knows which processors share a core and a memory node. It looks at the whole machine, also at what this process
-// may not use, so that a core has the same id (its lowest processor) for processes bound to different threads of it.
-// Built without hwloc, each processor counts as a core of its own and all memory as one node.
+// hwloc reports which processors share a core and a memory node. It reads the whole machine, including processors
+// that this process may not use, so that a core has the same id (its lowest processor) for processes bound to
+// different threads of it. Without hwloc, each processor counts as its own core and all memory as one node.
 #include "topology/cores.hpp"
 
 #include <set>
@@ -24,7 +24,7 @@ Result<Machine> look_at_machine() {
   if (hwloc_topology_init(&topology) != 0) return Status(StatusCode::kResourceExhausted, "hwloc_topology_init failed");
   Machine machine(topology, hwloc_topology_destroy);
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  // Caches, devices and the rest are not asked for; leaving them out makes the look several times faster.
+  // Caches, devices and the rest are not needed; leaving them out makes discovery several times faster.
   hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   if (hwloc_topology_load(topology) != 0) return Status(StatusCode::kIo, "hwloc could not look at this machine");

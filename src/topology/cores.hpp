@@ -1,5 +1,5 @@
 #pragma once
-// From processors to the physical cores and memory nodes that they belong to.
+// Maps processors to the physical cores and memory nodes that they belong to.
 
 #include <vector>
 
@@ -8,12 +8,12 @@
 namespace accord::topology {
 
 struct Cores {
-  int cores = 0;              ///< physical cores; where they are not known, as many as processors
-  std::vector<int> core_ids;  ///< each by the lowest processor of the machine's core, ascending; empty where not known
+  int cores = 0;                ///< physical cores; the number of processors if unknown
+  std::vector<int> core_ids;    ///< each core's lowest processor on the machine, ascending; empty if unknown
   std::vector<int> numa_nodes;  ///< ascending, at least one
 };
 
-/// What `cpus` (OS numbers, ascending, not empty) are made of.
+/// Returns the cores and memory nodes of `cpus` (OS numbers, ascending, not empty).
 Result<Cores> cores_of(const std::vector<int>& cpus);
 
 }  // namespace accord::topology

@@ -1,5 +1,5 @@
 #pragma once
-// Which of the kernel's namespaces this process is in.
+// The kernel namespaces that this process belongs to.
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace accord::topology {
 
-/// Equal for processes of one machine that share their namespace of that kind: "net", "pid" (namespaces(7)).
+/// A number that is equal for processes of one machine that share their namespace of `kind`: "net", "pid"
+/// (namespaces(7)).
 Result<std::uint64_t> namespace_number(const std::string& kind);
 
 }  // namespace accord::topology

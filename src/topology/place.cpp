@@ -1,6 +1,6 @@
-// Processors come from sched_getaffinity: what this process may use, after taskset, cpusets and containers. The host's
-// name is the kernel's boot id, different on every machine and after every boot, and the inode of the network namespace,
-// since containers of one machine find each other's sockets only within one, and
+// The processors come from sched_getaffinity(): those that this process may use, after taskset, cpusets and
+// containers. The host's name combines the kernel's boot id, different on every machine and after every boot; the
+// inode of the network namespace, since containers of one machine find each other's sockets only within one; and
 // ACCORD_HOST_ID.
 #include <fmt/format.h>
 #include <sched.h>
@@ -19,7 +19,7 @@ namespace accord::topology {
 namespace {
 
 Result<std::vector<int>> usable_cpus() {
-  // The kernel refuses a mask smaller than its own with EINVAL; no machine has more than a million processors.
+  // The kernel rejects a mask smaller than its own with EINVAL; no machine has more than a million processors.
   for (std::size_t limit = 1024; limit <= std::size_t{1} << 20; limit *= 4) {
     std::vector<unsigned char> mask(CPU_ALLOC_SIZE(limit), 0);
     auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
@@ -36,7 +36,7 @@ Result<std::vector<int>> usable_cpus() {
   return errno_status(EINVAL, "sched_getaffinity");
 }
 
-// Where the kernel hides its boot id, the host's name has to do.
+// Falls back to the host's name if the kernel hides its boot id.
 Result<std::string> machine_id() {
   const Result<std::string> boot_id = read_file("/proc/sys/kernel/random/boot_id", 4096);
   if (boot_id.ok() && boot_id->size() > 1) return boot_id->substr(0, boot_id->find('\n'));

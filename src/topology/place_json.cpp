@@ -1,5 +1,5 @@
-// The text that a Place travels as: one JSON object with the names of Place's fields. It comes from another process, so
-// every field is checked: present, of its type, in range, lists ascending; a name that is not known is refused.
+// The text form of a Place: one JSON object with the names of Place's fields. It comes from another process, so every
+// field is checked: present, of its type, in range, lists ascending. Unknown names are rejected.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Linux has the name in /proc/cpuinfo on x86 ("model name"), and elsewhere often not.
+// On x86, Linux gives the name in /proc/cpuinfo ("model name"); on other architectures often not.
 #include "topology/processor.hpp"
 
 #include <sys/utsname.h>

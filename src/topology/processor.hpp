@@ -1,11 +1,11 @@
 #pragma once
-// What the processor calls itself.
+// The processor's model name.
 
 #include <string>
 
 namespace accord::topology {
 
-/// "AMD EPYC 9575F"; of a processor that does not tell, its architecture ("aarch64").
+/// "AMD EPYC 9575F"; the architecture ("aarch64") if the processor's name is not known.
 std::string processor_name();
 
 }  // namespace accord::topology

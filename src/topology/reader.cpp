@@ -1,5 +1,6 @@
-// What the kernel asks (ptrace(2), "access mode checking"): the same user on both sides, a process that may be dumped, and Yama's consent.
-// Whether the system call is there at all, and not forbidden by a seccomp filter, shows when a process reads itself.
+// The kernel's requirements (ptrace(2), "access mode checking"): the same user on both sides, a dumpable process, and
+// Yama's permission. A process reads itself to find out whether the system call exists and no seccomp filter forbids
+// it.
 #include "topology/reader.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,8 @@ bool reads_itself() {
   return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof here;
 }
 
-// 0: whoever may otherwise; 1: descendants, and whom the process names; above: nobody without a privilege.
+// Scope 0: any process that is otherwise allowed. 1: descendants, and processes named by the target. Above: only
+// privileged processes.
 bool yama_consents() {
   const Result<std::string> scope = read_file("/proc/sys/kernel/yama/ptrace_scope", 16);
   if (!scope.ok() || scope->empty() || (*scope)[0] == '0') return true;

@@ -1,6 +1,6 @@
-// Ranks with equal host names share a host; hosts are numbered in the order in which ranks come upon them. The cores of
-// a host are the union of what its ranks may use: by core ids where all of them know theirs, else the union of their
-// processors, scaled by how many processors make a core on that host.
+// Ranks with equal host names share a host. Hosts are numbered in the order of their first ranks. The cores of a host
+// are the union of those that its ranks may use: by core ids if all ranks know theirs, otherwise the union of their
+// processors, scaled by the number of processors per core on that host.
 #include "topology/topology.hpp"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
 
 int Topology::cores_of_host(int host) const { return static_cast<int>(cores_together(places_, ranks_of_host(host))); }
 
-// How many of them share a core is still so.
+// Whether ranks share cores does not change.
 Topology Topology::apart() const {
   std::vector<Place> places = places_;
   for (const Rank rank : ranks_) places[static_cast<std::size_t>(rank)].host += "/rank-" + std::to_string(rank);

@@ -1,5 +1,6 @@
 #pragma once
-// Which ranks share a host and how many of them share a core: what algorithms and the selector need to know of the machine.
+// Which ranks share a host, and how many share a core: what algorithms and the selector need to know about the
+// machine.
 
 #include <string>
 #include <string_view>
@@ -9,38 +10,38 @@
 
 namespace accord::topology {
 
-/// Where one rank runs, as it tells the others. A value: travels as text through the store.
+/// Where one rank runs, as announced to the others. A value that travels as text through the store.
 struct Place {
-  std::string host;             ///< equal for ranks that can share memory: boot id and network namespace
-  int process = 0;              ///< process id in its namespace of them
-  std::vector<int> cpus;        ///< processors (OS numbers) that the process may use, ascending
-  std::vector<int> numa_nodes;  ///< memory nodes of those, ascending
+  std::string host;       ///< equal for ranks that can share memory: boot id, network namespace and ACCORD_HOST_ID
+  int process = 0;        ///< process id in its PID namespace
+  std::vector<int> cpus;  ///< processors (OS numbers) that the process may use, ascending
+  std::vector<int> numa_nodes;  ///< their memory nodes, ascending
   int cores = 0;                ///< physical cores among `cpus`, at least 1
-  std::vector<int> core_ids{};  ///< those cores, ascending, each by its lowest processor; empty where not known
-  std::string reader{};         ///< equal, and not empty, for processes of one host that may read each other's memory
-  std::string
-      process_space{};  ///< equal for processes of one host that share a namespace of process ids: others may have the same id
+  std::vector<int> core_ids{};  ///< those cores, ascending, each by its lowest processor; empty if unknown
+  std::string reader{};         ///< equal and not empty for processes of one host that may read each other's memory
+  /// Equal for processes of one host that share a PID namespace; in different ones, process ids may coincide.
+  std::string process_space{};
 };
 
 /// Whether two ranks are threads of one process.
 bool is_one_process(const Place& a, const Place& b);
 
-/// Looks at this process and machine: hwloc where built with it, else sched_getaffinity.
+/// Inspects this process and machine, by hwloc if built with it, else by sched_getaffinity().
 Result<Place> this_place();
 
-/// JSON of a Place and back; kCorrupt says what is wrong.
+/// Converts a Place to JSON and back. kCorrupt describes what is wrong with the text.
 std::string to_json(const Place& place);
 Result<Place> place_from_json(std::string_view text);
 
 /// The machine under one group of ranks. Immutable.
 class Topology {
  public:
-  /// REQUIRES: places is not empty. Rank r runs at places[r].
+  /// Rank r runs at places[r]. REQUIRES: places is not empty.
   explicit Topology(std::vector<Place> places);
-  /// `size` ranks in one host with a core each; for tests, simulation and verification.
+  /// `size` ranks on one host with a core each, for tests, simulation and verification.
   static Topology uniform(int size);
 
-  /// The same ranks where none can share memory with another: each counts as a host of its own.
+  /// The same ranks without shared memory: each counts as a host of its own.
   Topology apart() const;
 
   int size() const { return static_cast<int>(places_.size()); }
@@ -54,9 +55,9 @@ class Topology {
   const std::vector<Rank>& ranks_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
   /// Physical cores that the ranks of a host may use together.
   int cores_of_host(int host) const;
-  /// True if all ranks are on one host and may read each other's memory: process_vm_readv.
+  /// True if all ranks are on one host and may read each other's memory by process_vm_readv().
   bool readable() const { return readable_; }
-  /// True if a host has more ranks than physical cores that they may use: then waiting ranks must yield at once.
+  /// True if a host has more ranks than physical cores for them: waiting ranks must then yield at once.
   bool oversubscribed() const { return oversubscribed_; }
 
  private:

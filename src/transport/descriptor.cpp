@@ -1,6 +1,6 @@
-// A descriptor is one line of words with single spaces between them. The first word names transport and version, so
-// that ranks which run different builds are told so; rank and window size follow, so that mistakes of the caller are
-// found before anything is connected.
+// A descriptor is one line of words separated by single spaces. The first word names transport and version, so that
+// ranks of different builds get an error that says so. Rank and window size follow, so that mistakes of the caller
+// are found before anything is connected.
 #include "transport/descriptor.hpp"
 
 #include <fmt/format.h>

@@ -11,14 +11,14 @@ namespace accord::transport {
 
 inline constexpr std::size_t kMaxDescriptorBytes = 1024;
 
-/// Which descriptors a transport writes and understands.
+/// The descriptors that a transport writes and accepts.
 struct DescriptorFormat {
   std::string_view transport;   ///< its name
-  int version = 1;              ///< of the fields and of what the transport does with them
-  std::size_t field_count = 0;  ///< of the transport's own fields
+  int version = 1;              ///< version of the fields and of the transport's protocol
+  std::size_t field_count = 0;  ///< number of the transport's own fields
 };
 
-/// A window as its owner tells of it.
+/// A window as its owner describes it.
 struct Descriptor {
   Rank rank = 0;
   std::size_t window_bytes = 0;
@@ -28,16 +28,18 @@ struct Descriptor {
 /// "<transport>/<version> <rank> <window bytes> <field> <field> ...".
 std::string write_descriptor(const DescriptorFormat& format, const Descriptor& descriptor);
 
-/// kCorrupt if `text` is not of that form, kMismatch if it is of another transport or version.
+/// Fails with kCorrupt if `text` does not have that form, with kMismatch if it belongs to another transport or
+/// version.
 Result<Descriptor> read_descriptor(const DescriptorFormat& format, std::string_view text);
 
-/// Reads what Endpoint::connect() was given and checks it, in the order of `peers`. kInvalidArgument if a rank is not
-/// of the group, this one, there twice, or not the one that its descriptor was made by; kCorrupt as above; kMismatch if
-/// window sizes differ. All name the ranks.
+/// Reads and checks the descriptors given to Endpoint::connect(), in the order of `peers`. Fails with
+/// kInvalidArgument if a rank is not in the group, is this rank, appears twice, or differs from the rank in its
+/// descriptor; with kCorrupt and kMismatch as above; with kMismatch if window sizes differ. All errors name the
+/// ranks.
 Result<std::vector<Descriptor>> read_peers(const DescriptorFormat& format, const EndpointRequest& self,
                                            std::span<const PeerDescriptor> peers);
 
-/// kInvalidArgument unless 0 <= rank < size and the window has at least a byte.
+/// Fails with kInvalidArgument unless 0 <= rank < size and the window has at least one byte.
 Status check_request(std::string_view transport, const EndpointRequest& request);
 
 }  // namespace accord::transport

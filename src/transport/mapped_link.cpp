@@ -1,5 +1,5 @@
-// The caller's bytes are copied by memcpy; a signal is a release store, so that whoever loads the word with acquire
-// sees every byte that was put before it. On x86 both are ordinary moves; memcpy fences its own streaming stores.
+// Bytes are copied by memcpy. A signal is a release store, so that a thread that loads the word with acquire sees
+// every byte that was put before it. On x86 both are ordinary moves; memcpy fences its own streaming stores.
 #include "transport/mapped_link.hpp"
 
 #include <fmt/format.h>

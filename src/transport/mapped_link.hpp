@@ -5,19 +5,19 @@
 
 namespace accord::transport {
 
-/// The part of a Link that every transport with mapped windows shares; a subclass adds who keeps the mapping alive and
-/// what is known of the peer.
+/// The part of a Link shared by all transports with mapped windows. A subclass owns the mapping and tracks the peer's
+/// state.
 class MappedLink : public Link {
  public:
   std::byte* mapped() const final { return window_.data(); }
-  /// kInvalidArgument if the bytes do not lie in the window. Cost: one memcpy.
+  /// Fails with kInvalidArgument if the bytes are not inside the window. Cost: one memcpy.
   Status put(std::span<const std::byte> source, std::size_t offset) final;
   Status get(std::size_t offset, std::span<std::byte> destination) final;
-  /// A release store; kInvalidArgument if `offset` is no multiple of 8 or lies outside.
+  /// A release store. Fails with kInvalidArgument if `offset` is not a multiple of 8 or is outside the window.
   Status signal(std::size_t offset, std::uint64_t word) final;
 
  protected:
-  /// `window` stays mapped as long as the subclass lives.
+  /// `window` must stay mapped as long as the subclass lives.
   MappedLink(Rank peer, std::span<std::byte> window) : Link(peer), window_(window) {}
 
  private:

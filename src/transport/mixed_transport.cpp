@@ -1,5 +1,5 @@
-// A descriptor is the two descriptors, one a line. connect() connects inside the host first, then between hosts, on every
-// rank: so no rank waits for one that waits for it.
+// A descriptor consists of the two transports' descriptors, one per line. On every rank, connect() connects first
+// inside the host, then between hosts, so that ranks cannot wait for each other in a cycle.
 #include "transport/mixed_transport.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ class MixedEndpoint final : public Endpoint {
   const Rank rank_;
   const std::vector<int> host_of_;
   const std::unique_ptr<Endpoint> inside_;
-  const std::unique_ptr<Endpoint> between_;  // ends first: the window is the other's
+  const std::unique_ptr<Endpoint> between_;  // destroyed first: the window belongs to the other
 };
 
 class MixedTransport final : public Transport {

@@ -1,5 +1,5 @@
 #pragma once
-// Two transports for one group: one for the ranks of a host, another one between hosts.
+// Two transports for one group: one for the ranks of a host, another between hosts.
 
 #include <memory>
 #include <vector>
@@ -8,8 +8,9 @@
 
 namespace accord::transport {
 
-/// `host_of[r]`: a number of rank r's host. Endpoints have one window, which is that of `inside`; ranks of other hosts reach it
-/// by `between`, which takes memory that exists (EndpointRequest::window). Both outlive it.
+/// `host_of[r]`: number of rank r's host. Endpoints have one window, owned by `inside`; ranks of other hosts reach it
+/// through `between`, which must accept existing memory (EndpointRequest::window). Both transports must outlive the
+/// result.
 std::shared_ptr<Transport> make_mixed_transport(Transport& inside, Transport& between, std::vector<int> host_of);
 
 }  // namespace accord::transport

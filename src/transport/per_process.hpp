@@ -8,13 +8,13 @@
 
 namespace accord::transport {
 
-/// The T of this process, made on first use and never destroyed. A forked child gets one of its own: the parent's might
+/// The T of this process, created on first use and never destroyed. A forked child gets its own: the parent's might
 /// be locked or half changed by a thread that the child does not have.
 template <typename T>
 T& per_process() {
   struct Owned {
     pid_t process;
-    Owned* inherited;  // keeps the parent's object reachable, so that it is no leak
+    Owned* inherited;  // keeps the parent's object reachable, so that it is not reported as a leak
     T value;
   };
   static std::atomic<Owned*> current{nullptr};

@@ -1,7 +1,7 @@
-// The list of this build's transports, the preferred one first: memory of the same process, then of the same host, then
-// what UCX finds between hosts (if its headers were there when accord was built). A
-// new transport is one more line here. They are made on first use and never destroyed, so that objects with static
-// lifetime may still close their endpoints when the process ends.
+// The transports of this build, the preferred one first: memory of the same process, then of the same host, then
+// whatever UCX finds between hosts (if its headers were available when accord was built). A new transport is one more
+// line here. Transports are created on first use and never destroyed, so that objects with static lifetime can still
+// close their endpoints when the process ends.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// A rank that leaves stores a word into its line of each peer's part; the shared links tell of all else.
+// A rank that leaves stores a word into its line of each peer's part. The shared links report everything else.
 #include "transport/view_endpoint.hpp"
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ constexpr std::uint64_t kHasLeft = 1;
 
 std::size_t words_bytes(std::size_t ranks) { return round_up(ranks * kLine, kPage); }
 
-/// The same writes at an offset.
+/// The same writes, shifted by an offset.
 class ViewWriter final : public RemoteWriter {
  public:
   ViewWriter(RemoteWriter& writer, std::size_t offset) : writer_(writer), offset_(offset) {}
@@ -52,7 +52,8 @@ class ViewWriter final : public RemoteWriter {
 
 class ViewLink final : public Link {
  public:
-  /// `window_at`: of the view in the peer's window. `word`: in this rank's own, where the peer says that it leaves.
+  /// `window_at`: offset of the view in the peer's window. `word`: location in this rank's own window where the peer
+  /// reports that it leaves.
   ViewLink(std::shared_ptr<SharedEndpoint> shared, Rank peer, Rank shared_peer, std::size_t window_at, std::byte* word)
       : Link(peer), shared_(std::move(shared)), link_(shared_->link(shared_peer)), window_at_(window_at), word_(word) {
     if (RemoteWriter* const writer = link_.link->remote()) writer_.emplace(*writer, window_at);
@@ -147,7 +148,7 @@ View make_view(std::shared_ptr<SharedEndpoint> shared, const ViewRequest& reques
 }
 
 void leave_view(SharedEndpoint& shared, const ViewRequest& request) {
-  if (::getpid() != shared.owner()) return;  // the peers would take it for the parent's
+  if (::getpid() != shared.owner()) return;  // the peers would take it for the parent's departure
   for (const Rank peer : request.ranks) {
     if (peer == request.ranks[static_cast<std::size_t>(request.rank)]) continue;
     SharedEndpoint::SharedLink& to_peer = shared.link(peer);

@@ -1,5 +1,5 @@
 #pragma once
-// Parts of one endpoint as endpoints of their own: many groups over one window and one set of links.
+// Parts of one endpoint as separate endpoints: many groups share one window and one set of links.
 
 #include <sys/types.h>
 
@@ -14,12 +14,12 @@
 
 namespace accord::transport {
 
-/// A connected endpoint, and its links, for several users at once.
+/// A connected endpoint and its links, for several users at once.
 class SharedEndpoint {
  public:
   struct SharedLink {
     std::unique_ptr<Link> link;
-    std::mutex mutex;  ///< for what is thread-compatible of it
+    std::mutex mutex;  ///< for the calls of the link that are only thread-compatible
   };
 
   SharedEndpoint(std::unique_ptr<Endpoint> endpoint, std::vector<std::unique_ptr<Link>> links);
@@ -27,7 +27,7 @@ class SharedEndpoint {
   std::span<std::byte> window() const { return endpoint_->window(); }
   /// REQUIRES: it is connected to that peer.
   SharedLink& link(Rank peer) const { return *links_.at(peer); }
-  /// The process that connected it: one that it forked says nothing to the peers.
+  /// The process that connected it. A forked child sends nothing to the peers.
   pid_t owner() const { return owner_; }
 
  private:
@@ -36,24 +36,27 @@ class SharedEndpoint {
   std::map<Rank, std::unique_ptr<SharedLink>> links_;
 };
 
-/// A part of the windows of some ranks, at one offset in all of them: words in which each says that it leaves, then the window.
+/// A part of the windows of some ranks, at one offset in all of them: words by which each rank reports that it
+/// leaves, then the window.
 struct ViewRequest {
-  std::vector<Rank> ranks;  ///< of the shared endpoint, by their rank in the view
-  Rank rank = 0;            ///< of this one in the view
+  std::vector<Rank> ranks;  ///< ranks of the shared endpoint, indexed by rank in the view
+  Rank rank = 0;            ///< this rank in the view
   std::size_t offset = 0;   ///< a multiple of the page size
   std::size_t window_bytes = 0;
 };
-/// What a view takes of the shared window.
+/// Bytes of the shared window that a view uses.
 std::size_t view_bytes(std::size_t ranks, std::size_t window_bytes);
 
-/// This rank's part of a view. Peers see kLeft once it is destroyed, and when the shared endpoint is.
+/// This rank's part of a view. Peers see kLeft once it is destroyed, and also when the shared endpoint is.
 struct View {
   std::unique_ptr<Endpoint> endpoint;
-  std::vector<std::unique_ptr<Link>> links;  ///< by rank in the view; null for this one
+  std::vector<std::unique_ptr<Link>> links;  ///< indexed by rank in the view; null for this rank
 };
-/// Needs no peer's help: peers may make theirs earlier, later or never. One for each part of a window.
+/// Creates a view without the peers' help: they may create theirs earlier, later or never. At most one view for each
+/// part of a window.
 View make_view(std::shared_ptr<SharedEndpoint> shared, const ViewRequest& request);
-/// Peers of a view that this rank never makes see kLeft. Of `request` it takes the ranks, this one and the offset.
+/// Makes the peers of a view that this rank never creates see kLeft. Uses the ranks, this rank and the offset of
+/// `request`.
 void leave_view(SharedEndpoint& shared, const ViewRequest& request);
 
 }  // namespace accord::transport

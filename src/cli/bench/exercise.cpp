@@ -1,7 +1,7 @@
-// Calls are repeated back to back, as nccl-tests does. In place means what the collective means by it: the input of all_gather and
-// gather lies in this rank's part of the output, the output of reduce_scatter and scatter in this rank's part of the input.
-// Messages follow the OSU micro-benchmarks: a ping-pong, or a window of messages at once, from one buffer and into one, with a short
-// answer at the end where they go one way.
+// Calls are repeated back to back, as in nccl-tests. In-place calls follow the definition of each collective: the
+// input of all_gather and gather is this rank's part of the output, and the output of reduce_scatter and scatter is
+// this rank's part of the input. Messages follow the OSU micro-benchmarks: a ping-pong, or a window of concurrent
+// messages, all from one buffer and into one buffer. A window in one direction ends with a short reply.
 #include "cli/bench/exercise.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ namespace accord::cli {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kWindow = 64;                           // messages at once, as in osu_bw
-constexpr std::size_t kMostInWindow = std::size_t{64} << 20;  // bytes of them, so that large ones do not take seconds
+constexpr std::size_t kWindow = 64;                           // messages in flight, as in osu_bw
+constexpr std::size_t kMostInWindow = std::size_t{64} << 20;  // bytes in flight: large messages must not take seconds
 
 int window_of(std::size_t bytes) {
   return static_cast<int>(std::clamp<std::size_t>(kMostInWindow / std::max<std::size_t>(bytes, 1), 1, kWindow));
@@ -80,7 +80,7 @@ Call Exercise::call() const {
   return call;
 }
 
-// What this rank sends and receives at once.
+// The messages that this rank sends and receives concurrently.
 std::vector<Call> Exercise::messages() const {
   std::vector<Call> calls;
   const Traffic traffic = request_.operation.traffic;

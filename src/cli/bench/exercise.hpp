@@ -11,10 +11,10 @@
 
 namespace accord::cli {
 
-/// What is called.
+/// The operation to run, and its size.
 struct ExerciseRequest {
   BenchOperation operation;
-  std::size_t bytes = 0;  ///< as in a selection table: of one part where the collective divides a buffer
+  std::size_t bytes = 0;  ///< as in a selection table: of one part if the collective divides a buffer
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
@@ -24,14 +24,15 @@ struct ExerciseRequest {
 /// Not thread-safe. Its buffers serve any number of communicators, one after the other.
 class Exercise {
  public:
-  /// kResourceExhausted if there is no memory for the buffers.
+  /// Fails with kResourceExhausted if there is no memory for the buffers.
   static Result<std::unique_ptr<Exercise>> create(const ExerciseRequest& request, Rank rank);
 
-  /// Repeats it `calls` times.
+  /// Runs the operation `calls` times.
   Status repeat(Communicator& comm, int calls);
-  /// Operations that a call counts as: the time of one is that of repeat() over calls and this.
+  /// Number of operations that one call counts as: the time of one operation is the time of repeat() divided by the
+  /// calls and by this number.
   int operations_per_call() const;
-  /// Runs it once on known data; gives what is wrong on this rank.
+  /// Runs the operation once on known data, and returns the wrong elements on this rank.
   Result<WrongElements> check(Communicator& comm);
 
  private:

@@ -1,7 +1,8 @@
-// A B A B: each round takes some samples of every contender, so that a machine that slows down slows all of them. A sample begins with
-// a barrier and times calls back to back: a clock costs 25 ns, so quick ones are timed several at a time. After a round the ranks
-// compare: the time of a sample is that of the slowest, and if one was interrupted all stop. The check comes last, on data whose
-// result is known, by the same communicator; which algorithm ran then stands in its flight record.
+// Contenders are measured in turns (A B A B): each round takes some samples of every contender, so that a machine
+// that slows down slows all of them. A sample begins with a barrier and times calls back to back. Reading the clock
+// costs 25 ns, so quick calls are timed several at a time. After a round the ranks compare their times: a sample
+// takes as long as on the slowest rank, and if one rank was interrupted, all stop. The check comes last, over the
+// same communicator, on data whose result is known; the communicator's flight record then shows which algorithm ran.
 #include "cli/bench/meter.hpp"
 
 #include <fmt/format.h>
@@ -19,11 +20,11 @@ namespace {
 
 constexpr double kSampleSeconds = 30e-6;
 constexpr double kEstimateSeconds = 200e-6;
-constexpr int kMostCalls = 1 << 14;  // of a sample
+constexpr int kMostCalls = 1 << 14;  // per sample
 constexpr std::size_t kMostSamples = 100000;
 
 struct Series {
-  int calls = 1;  // of a sample
+  int calls = 1;  // per sample
   std::size_t samples_per_round = 1;
   std::vector<double> seconds;
   std::vector<double> round_medians;
@@ -48,7 +49,7 @@ Series plan_series(const Effort& effort, int calls, double seconds_of_call) {
   return series;
 }
 
-// The algorithm of the last operation of this rank on the communicator of that name.
+// Returns the algorithm of this rank's last operation on the communicator named `group`.
 std::string last_algorithm(const std::string& group, const BenchOperation& operation) {
   const Result<std::vector<FlightLog>> logs = logs_of_process(getpid());
   if (!logs.ok()) return "";
@@ -73,7 +74,7 @@ Result<std::vector<double>> Meter::slowest(std::vector<double> values) {
   return values;
 }
 
-// Seconds of one operation on this rank.
+// Returns the seconds of one operation on this rank.
 Result<double> Meter::sample(Exercise& exercise, Communicator& comm, int calls) {
   ACCORD_RETURN_IF_ERROR(comm.barrier());
   const auto begin = Clock::now();
@@ -82,7 +83,7 @@ Result<double> Meter::sample(Exercise& exercise, Communicator& comm, int calls) 
   return seconds / calls / exercise.operations_per_call();
 }
 
-// Grows until a sample takes long enough to know; warms up on the way.
+// Increases the number of calls until a sample is long enough to estimate the time of a call; this also warms up.
 Result<int> Meter::calls_per_sample(Exercise& exercise, Communicator& comm, double* seconds) {
   ACCORD_RETURN_IF_ERROR(exercise.repeat(comm, 2));
   for (int calls = 1;; calls *= 4) {
@@ -108,7 +109,7 @@ Status Meter::check(Exercise& exercise, Contender& contender, Measured& measured
   return {};
 }
 
-// Only there is it known of messages; and all ranks need the same answer.
+// The algorithm of messages is known on rank 0 only, and all ranks need the same answer.
 Result<std::string> Meter::algorithm_at_rank_0(const std::string& group, const BenchOperation& operation) {
   std::array<char, 64> name = {};
   if (control_.rank() == 0) last_algorithm(group, operation).copy(name.data(), name.size() - 1);

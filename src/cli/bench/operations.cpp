@@ -1,7 +1,8 @@
-// Algorithm bandwidth is bytes over time. Bus bandwidth multiplies it by the share of those bytes that has to pass through the
-// link of the busiest rank, so that it can be compared with what a link can do, whatever the number of ranks. The factors are those
-// of nccl-tests, doc/PERFORMANCE.md: 2 (n-1)/n for all_reduce, (n-1)/n where each rank has a part, 1 for broadcast, reduce and
-// messages. Messages are timed as the OSU micro-benchmarks do: osu_latency, osu_bw, osu_bibw.
+// Algorithm bandwidth is bytes divided by time. Bus bandwidth multiplies it by the share of the bytes that must pass
+// through the link of the busiest rank, so that it can be compared with the capacity of the link for any number of
+// ranks. The factors are those of nccl-tests, doc/PERFORMANCE.md: 2 (n-1)/n for all_reduce, (n-1)/n where each rank
+// has a part, 1 for broadcast, reduce and messages. Messages are timed as in the OSU micro-benchmarks: osu_latency,
+// osu_bw, osu_bibw.
 #include "cli/bench/operations.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 #pragma once
-// What `accord bench` can measure, and how its bandwidths are counted.
+// The operations that `accord bench` can measure, and how their bandwidths are computed.
 
 #include <cstddef>
 #include <span>
@@ -14,7 +14,7 @@ namespace accord::cli {
 enum class Traffic : std::uint8_t {
   kCollective,  ///< all ranks call it, one call after the other
   kPingPong,    ///< a message from rank 0 to rank 1 and one back; the time is half of that
-  kOneWay,      ///< many messages from rank 0 to rank 1 at once, and an answer at their end; the time is that of one
+  kOneWay,      ///< many messages at once from rank 0 to rank 1, then a reply; the time is that of one message
   kBothWays,    ///< the same in both directions at once; the time is that of one pair
 };
 
@@ -25,13 +25,13 @@ struct BenchOperation {
 };
 
 std::span<const BenchOperation> bench_operations();
-/// kInvalidArgument names the nearest one.
+/// Fails with kInvalidArgument, which names the nearest operation.
 Result<const BenchOperation*> bench_operation(std::string_view name);
 
-/// Bytes of the whole operation, by which its algorithm bandwidth is counted: nccl-tests' "size". `bytes`: as in a selection table,
-/// of one part where the collective divides a buffer.
+/// Bytes of the whole operation, from which its algorithm bandwidth is computed: the "size" of nccl-tests. `bytes`:
+/// as in a selection table, of one part if the collective divides a buffer.
 double total_bytes(const BenchOperation& operation, std::size_t bytes, int ranks);
-/// What the algorithm bandwidth is multiplied by to give the bus bandwidth: nccl-tests' factors.
+/// Factor from algorithm bandwidth to bus bandwidth, as in nccl-tests.
 double bus_factor(const BenchOperation& operation, int ranks);
 
 }  // namespace accord::cli

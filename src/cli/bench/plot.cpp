@@ -1,6 +1,7 @@
-// Two charts for each operation, side by side: time and bus bandwidth over bytes, both axes logarithmic. Lines are medians; a point's
-// tooltip has its figures. Behind the lines each run of neighbouring sizes that the first contender's calls were served by one
-// algorithm has a ground of its own, with the algorithm's name; it ends half way (on the axis) to the next size.
+// Two charts per operation, side by side: time and bus bandwidth over bytes, with logarithmic axes. Lines are
+// medians; the tooltip of a point has its figures. Behind the lines, each range of neighbouring sizes at which one
+// algorithm served the first contender has its own background, with the name of the algorithm. A range ends half way
+// (on the axis) to the next size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr int kWidth = 520;  // of a chart, without what is around it
+constexpr int kWidth = 520;  // of a chart, without the margins
 constexpr int kHeight = 260;
 constexpr int kLeft = 74;   // for the numbers of an axis
 constexpr int kGap = 96;    // between the charts of a row
@@ -29,7 +30,7 @@ constexpr std::array kGrounds = {"#e8f0f8", "#faf0e2", "#e9f4e8", "#f2eaf6", "#f
 
 using Rows = std::vector<const BenchRow*>;
 
-// One axis in logarithms.
+// A logarithmic axis.
 struct Axis {
   double low = 0, high = 1;
   double share(double value) const { return (std::log(value) - low) / (high - low); }
@@ -59,9 +60,9 @@ std::string text_at(double x, double y, std::string_view anchor, std::string_vie
                      svg_escaped(text));
 }
 
-// One chart: where it stands, what it shows.
+// One chart: its position and its data.
 struct Chart {
-  int x = 0, y = 0;  // of the upper left corner of its inside
+  int x = 0, y = 0;  // upper left corner of the plot area
   std::string_view title;
   std::function<double(const BenchRow&)> value;
   const BenchReport& report;
@@ -86,7 +87,7 @@ std::vector<std::string> contenders_of(const Rows& rows) {
   return names;
 }
 
-// Grounds of the algorithms that served the first contender.
+// The backgrounds of the algorithms that served the first contender.
 std::string grounds_text(const Chart& chart) {
   const Rows line = of_contender(chart.rows, contenders_of(chart.rows).front());
   std::vector<std::string> names;
@@ -105,7 +106,8 @@ std::string grounds_text(const Chart& chart) {
     const auto color = static_cast<std::size_t>(name - names.begin()) % kGrounds.size();
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", left, chart.y,
                        right - left, kHeight, kGrounds[color]);
-    // Above the frame, neighbouring names at two heights, so that those of short ranges do not write over each other.
+    // Above the frame. Neighbouring names alternate between two heights, so that names of short ranges do not
+    // overlap.
     const double height = chart.y - (regions++ % 2 == 0 ? 6 : 18);
     out += text_at((left + right) / 2, height, "middle", algorithm, " fill=\"#555555\" font-size=\"11\"");
     left = right;

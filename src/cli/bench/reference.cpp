@@ -1,7 +1,8 @@
-// Values repeat after `period` elements, 61 times the number of ranks, which divides no usual count, so that data in the wrong place
-// is seen. Floats of 8 bits have three significant ones at least; so a sum or product has at most three ranks that do not give
-// its neutral element (which three depends on the place), with values of 1 and 2, and the inputs of avg differ from their
-// average by amounts that cancel. Results are computed once per place of the period, in doubles or whole numbers, and encoded here.
+// Values repeat after `period` elements. The period is 61 times the number of ranks, which divides no usual count, so
+// that data in the wrong place is detected. 8-bit floats have at least three significant bits. Therefore at most
+// three ranks (which three depends on the position) contribute something other than the neutral element to a sum or
+// product, with values of 1 and 2, and the inputs of avg differ from their average by amounts that cancel. Results
+// are computed once for each position of the period, in doubles or whole numbers, and encoded here.
 #include "cli/bench/reference.hpp"
 
 #include <array>
@@ -24,12 +25,12 @@ constexpr std::size_t kPrime = 61;
 
 std::size_t mixed(std::size_t i) { return (i * i * 7 + i * 3) % kPrime; }
 
-// At most three ranks take part in a sum or product at place `i`.
+// Whether `rank` contributes to a sum or product at position `i`. At most three ranks do.
 bool takes_part(const KnownCall& call, Rank rank, std::size_t i) {
   return (static_cast<std::size_t>(rank) + i) % static_cast<std::size_t>(call.size) < 3;
 }
 
-// One of `choices` numbers, from 0.
+// A number from 0 to choices - 1.
 double pick(Rank rank, std::size_t i, std::size_t choices) {
   return static_cast<double>(mixed(i + 17 * static_cast<std::size_t>(rank)) % choices);
 }
@@ -84,7 +85,7 @@ void put(Element& element, T value, std::size_t at = 0) {
   std::memcpy(element.data() + at, &value, sizeof value);
 }
 
-// A whole number from 0 that the format holds exactly.
+// Encodes a whole number, at least 0, that the format holds exactly.
 template <typename Bits>
 Bits small_float(double value, int exponent_bits, int mantissa_bits) {
   if (value == 0) return 0;
@@ -134,8 +135,8 @@ std::size_t elements_of(const plan::BufferRole& role, Rank rank, const KnownCall
 
 struct Reference::Tables {
   std::size_t period = 1;
-  std::vector<std::vector<Element>> inputs;  ///< by rank
-  std::vector<Element> combined;             ///< of a collective that reduces
+  std::vector<std::vector<Element>> inputs;  ///< indexed by rank
+  std::vector<Element> combined;             ///< empty unless the collective reduces
 
   explicit Tables(const KnownCall& call) : period(kPrime * static_cast<std::size_t>(call.size)) {
     for (Rank rank = 0; rank < call.size; ++rank) {
@@ -149,7 +150,7 @@ struct Reference::Tables {
 
   const Element& input(Rank rank, std::size_t i) const { return inputs[static_cast<std::size_t>(rank)][i % period]; }
 
-  // Place `i` of the output of `rank`.
+  // Element `i` of the output of `rank`.
   const Element& output(const KnownCall& call, Rank rank, std::size_t i) const {
     const std::size_t first = call.count * static_cast<std::size_t>(rank);
     switch (call.collective) {

@@ -1,5 +1,5 @@
 #pragma once
-// Inputs for a call whose result is known, and the check of what came out.
+// Inputs for a call whose result is known, and the check of its output.
 
 #include <cstddef>
 #include <memory>
@@ -9,27 +9,28 @@
 
 namespace accord::cli {
 
-/// A call as its definition sees it.
+/// The properties of a call that define its result.
 struct KnownCall {
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int size = 1;
   Rank root = 0;
-  std::size_t count = 0;  ///< elements; of a part, where the collective divides a buffer
+  std::size_t count = 0;  ///< elements, of one part if the collective divides a buffer
 };
 
-/// What each rank's input is multiplied by where the op is premul_sum.
+/// Factor of each rank's input if the op is premul_sum.
 inline constexpr double kKnownFactor = 2;
 
-/// What is wrong with an output.
+/// The wrong elements of an output.
 struct WrongElements {
   std::size_t count = 0;
-  std::size_t first = 0;  ///< place of the first one
+  std::size_t first = 0;  ///< position of the first one
 };
 
-/// The inputs and outputs of one call: small whole numbers, chosen so that every order of a sum gives the same bits in every dtype.
-/// Computed from what the collective is meant to do, one element at a time, by nothing that the runtime uses.
+/// The inputs and outputs of one call: small whole numbers, chosen so that every order of a sum gives the same bits
+/// in every dtype. They are computed from the definition of the collective, one element at a time, without any code
+/// that the runtime uses.
 class Reference {
  public:
   explicit Reference(const KnownCall& call);
@@ -37,7 +38,7 @@ class Reference {
   Reference(const Reference&) = delete;
 
   const KnownCall& call() const { return call_; }
-  /// Elements of the rank's buffers, 0 where it has none.
+  /// Elements of the rank's buffers; 0 if it has none.
   std::size_t input_count(Rank rank) const;
   std::size_t output_count(Rank rank) const;
   /// Writes the rank's whole input to `input`.

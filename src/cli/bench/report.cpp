@@ -1,5 +1,5 @@
-// One line a row, printed as soon as it is measured, so widths are fixed. Microseconds and GB (10^9 bytes) a second, as nccl-tests
-// has them; JSON has seconds and bytes a second.
+// Each row is printed as soon as it is measured, so the widths are fixed. Text has microseconds and GB (10^9 bytes)
+// per second, as in nccl-tests; JSON has seconds and bytes per second.
 #include "cli/bench/report.hpp"
 
 #include <fmt/format.h>

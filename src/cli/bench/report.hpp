@@ -1,5 +1,5 @@
 #pragma once
-// What `accord bench` has found out, as text, JSON and a drawing.
+// The results of `accord bench` as text, JSON and a chart.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,7 +14,7 @@ namespace accord::cli {
 struct BenchRow {
   const BenchOperation* operation = nullptr;
   std::size_t bytes = 0;
-  std::string contender;  ///< as it was asked for: "default", or a rule of a selection table
+  std::string contender;  ///< as requested: "default", or a rule of a selection table
   Measured measured;
 };
 
@@ -28,23 +28,24 @@ struct BenchReport {
   bool interrupted = false;
   std::vector<BenchRow> rows;
 
-  /// Bytes a second; 0 where an operation moves none.
+  /// Bytes per second; 0 if the operation moves none.
   double algorithm_bandwidth(const BenchRow& row) const;
   double bus_bandwidth(const BenchRow& row) const;
 };
 
-/// "2 ranks, 2 cores (AMD EPYC), float32".
+/// The setting in words: "2 ranks, 2 cores (AMD EPYC), float32".
 std::string setting_text(const BenchReport& report);
-/// What was measured where, and the heads of the columns.
+/// The setting of the measurement, and the column headings.
 std::string report_head(const BenchReport& report);
-/// The name of an operation that the rows below belong to.
+/// The name of an operation, as the heading of its rows.
 std::string operation_text(const BenchReport& report, const BenchOperation& operation);
 std::string row_text(const BenchReport& report, const BenchRow& row);
 
-/// docs/bench.md describes it.
+/// JSON as described in docs/bench.md.
 nlohmann::ordered_json to_json(const BenchReport& report);
 
-/// Time and bus bandwidth over size for each operation, with the ranges of the algorithms behind the first contender's lines.
+/// Charts of time and bus bandwidth over size for each operation, with the ranges of the algorithms behind the first
+/// contender's lines.
 std::string to_svg(const BenchReport& report);
 
 }  // namespace accord::cli

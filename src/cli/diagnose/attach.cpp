@@ -1,5 +1,6 @@
-// A process that uses accord has an open file named comm::flight::kFileName, found among /proc/PID/fd. A forked child has its
-// parent's too; the process number in it tells whose it is. Each record names the processes of the other ranks.
+// A process that uses accord has an open file named comm::flight::kFileName, which is found in /proc/PID/fd. A forked
+// child has its parent's file too; the process number in the file tells whose it is. Each record names the processes
+// of the other ranks.
 #include "cli/diagnose/attach.hpp"
 
 #include <fcntl.h>
@@ -32,7 +33,7 @@ std::optional<int> number_of(std::string_view text) {
   return number;
 }
 
-/// One line "NAME:\tvalue" of /proc/PID/status; empty if there is none.
+/// Returns the value of the line "NAME:\tvalue" in /proc/PID/status; empty if there is none.
 std::string status_line(int process, std::string_view name) {
   const Result<std::string> status = read_file(fmt::format("/proc/{}/status", process), std::size_t{1} << 16);
   if (!status.ok()) return "";
@@ -42,7 +43,7 @@ std::string status_line(int process, std::string_view name) {
   return "";
 }
 
-/// The process's number as it sees it itself, which differs within a container.
+/// The number of the process as it sees itself, which differs inside a container.
 int own_number(int process) {
   const std::string numbers = status_line(process, "NSpid");
   const auto words = split_text(numbers, '\t');
@@ -55,7 +56,7 @@ Condition condition_of(int process) {
   return state[0] == 'T' || state[0] == 't' ? Condition::kStopped : Condition::kRunning;
 }
 
-/// A file of records, mapped.
+/// A file of flight records, mapped.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path) {
@@ -64,7 +65,7 @@ class MappedFile {
     struct stat info = {};
     if (fstat(fd.get(), &info) != 0) return errno_status(errno, path);
     const int seals = fcntl(fd.get(), F_GET_SEALS);
-    // One that can shrink would end this process when it does.
+    // Reading a mapped file that has shrunk would end this process, so the file must be sealed.
     if (info.st_size < static_cast<off_t>(flight::kPage) || seals < 0 || (seals & F_SEAL_SHRINK) == 0)
       return Status(StatusCode::kCorrupt, path + ": it is no flight record");
     const auto size = static_cast<std::size_t>(info.st_size);
@@ -116,7 +117,7 @@ std::vector<int> children_of(int process) {
   return children;
 }
 
-/// Everything about a job, collected from process to process.
+/// The evidence about a job, collected from process to process.
 class Job {
  public:
   /// True if `process` or a descendant of it has a communicator.
@@ -124,19 +125,19 @@ class Job {
     ACCORD_ASSIGN_OR_RETURN(const bool found, add(process));
     bool below = found;
     for (const int child : children_of(process)) {
-      const Result<bool> more = add_tree(child);  // one that ends meanwhile is no error
+      const Result<bool> more = add_tree(child);  // a child that ends meanwhile is no error
       below = below || (more.ok() && *more);
     }
     return below;
   }
 
   std::vector<GroupEvidence> evidence() {
-    for (std::size_t i = 0; i < logs_.size(); ++i) {  // grows while it runs
+    for (std::size_t i = 0; i < logs_.size(); ++i) {  // logs_ grows during the loop
       const FlightLog log = logs_[i];
       for (const flight::Peer& peer : log.peers)
         if (peer.host == log.peers[static_cast<std::size_t>(log.rank)].host) (void)add(peer.process);
     }
-    std::map<std::string, int> hosts;  // of each communicator, the number of this one
+    std::map<std::string, int> hosts;  // for each communicator, the number of this host
     for (const FlightLog& log : logs_) hosts[log.id] = log.peers[static_cast<std::size_t>(log.rank)].host;
     std::vector<GroupEvidence> groups = group_by_communicator(logs_);
     for (GroupEvidence& group : groups)
@@ -160,7 +161,7 @@ class Job {
   }
 
   std::vector<FlightLog> logs_;
-  std::map<int, bool> has_logs_;  // of the processes that were looked at
+  std::map<int, bool> has_logs_;  // for each process that was inspected
   std::set<int> hidden_;
 };
 
@@ -177,7 +178,7 @@ Result<std::vector<FlightLog>> logs_of_process(int process) {
     std::error_code vanished;
     if (fs::read_symlink(entry->path(), vanished) != wanted) continue;
     const Result<MappedFile> file = MappedFile::open(entry->path().string());
-    if (!file.ok()) continue;  // one that vanished, or a file of another program that has the same name
+    if (!file.ok()) continue;  // it vanished, or is another program's file of the same name
     if (flight::word(file->header().magic).load(std::memory_order_acquire) != flight::kFileMagic) continue;
     if (file->header().process == own_number(process)) read_records(*file, logs);
   }

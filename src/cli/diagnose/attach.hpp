@@ -1,6 +1,6 @@
 #pragma once
-// Looks into processes that run, or are stopped, without their help: at their flight records, which lie in memory that
-// another process of the same user may read.
+// Inspects running or stopped processes without their help, by their flight records. The records are in memory that
+// other processes of the same user may read.
 
 #include <vector>
 
@@ -8,14 +8,15 @@
 
 namespace accord::cli {
 
-/// The flight logs of `process`. kNotFound if there is no such process, kIo if this user may not look into it; empty if it
-/// has no communicator.
+/// Returns the flight logs of `process`; empty if it has no communicator. Fails with kNotFound if there is no such
+/// process, and with kIo if this user may not inspect it.
 Result<std::vector<FlightLog>> logs_of_process(int process);
 
-/// What is known of the job of `processes`: each a rank, or a process that started ranks (a launcher). Their peers on this host are
-/// found from them. kNotFound if one has no communicator and has started none that has.
+/// Collects the evidence about the job of `processes`, each of which is a rank, or a process that started ranks (a
+/// launcher). Their peers on this host are found through them. Fails with kNotFound if one of them has no
+/// communicator and has started no process that has one.
 Result<std::vector<GroupEvidence>> attach(const std::vector<int>& processes);
-/// The same of those processes that have communicators.
+/// The same for those of the processes that have communicators.
 std::vector<GroupEvidence> look_at(const std::vector<int>& processes);
 
 }  // namespace accord::cli

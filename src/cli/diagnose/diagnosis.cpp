@@ -1,8 +1,9 @@
-// Ranks that agree call the same thing under the same number. So the first number under which two ranks did different things
-// is a mismatch; and if some ranks wait in call k, whoever is outside of any call and has not come to k is behind. A rank that
-// waits in an earlier call than others is not at fault, but whom it waits for. Messages of a pair have numbers of
-// their own: who waits in the k-th one waits for the other's k-th call. If they have tags they are received in any order, and then
-// who waits for a message waits for a rank that is in no call for that pair.
+// Ranks that agree make the same call under the same number. So the first number under which two ranks made different
+// calls is a mismatch. If some ranks wait in call k, a rank that is outside of any call and has not reached call k is
+// behind. A rank that waits in an earlier call than others is not at fault; the rank it waits for is. Messages
+// between two ranks have numbers of their own: a rank in the k-th message waits for the other rank's k-th call.
+// Tagged messages are received in any order; a rank that waits for one waits for a rank that is in no call for that
+// pair.
 #include "cli/diagnose/diagnosis.hpp"
 
 #include <fmt/format.h>
@@ -22,8 +23,8 @@ using comm::flight::Operation;
 using comm::flight::OperationState;
 using comm::flight::Order;
 
-/// One call of one order in words: "call 5, all_reduce of 4 x float32 (sum)", "send 3, 4 x float32 to rank 1", "send of 4 x float32, tag 7,
-/// to rank 1".
+/// Describes one call of one order: "call 5, all_reduce of 4 x float32 (sum)", "send 3, 4 x float32 to rank 1", "send
+/// of 4 x float32, tag 7, to rank 1".
 std::string call_text(const Operation& operation, Direction direction, Rank peer) {
   if (direction == Direction::kNone)
     return fmt::format("call {}, {}", operation.number, exec::to_string(operation.request));
@@ -45,7 +46,7 @@ bool never_ended(const Operation& operation) {
          (operation.state == OperationState::kFailed && operation.started_ns.has_value());
 }
 
-/// What ranks have to agree on, in words.
+/// Describes the properties of a call that ranks must agree on.
 std::string called(const exec::RequestRecord& request) {
   const std::string text = exec::to_string(request);
   return request.parts == 0 ? text : fmt::format("{} (counts {})", text, hex64(request.parts));
@@ -55,7 +56,7 @@ std::int64_t since(const FlightLog& log, const Operation& operation) {
   const std::optional<std::int64_t> from = never_ended(operation) ? operation.started_ns
                                            : operation.ended_ns   ? operation.ended_ns
                                                                   : operation.queued_ns;
-  // Of a failed call the wait ended with the failure.
+  // The wait in a failed call ended with the failure.
   const std::int64_t until =
       operation.state == OperationState::kFailed && operation.ended_ns ? *operation.ended_ns : log.taken_ns;
   return from ? std::max<std::int64_t>(0, until - *from) : 0;
@@ -111,7 +112,7 @@ class GroupDoctor {
                     .has_log = evidence.log.has_value(),
                     .waits_for = {}};
     if (!evidence.log) return state;
-    // The call that it has waited in for longest; without one, that which ended last.
+    // The call that the rank has waited in for longest; without one, the call that ended last.
     for (const Order& order : evidence.log->orders) {
       const Operation* last = order.last_begun();
       if (last == nullptr) continue;
@@ -133,7 +134,7 @@ class GroupDoctor {
     return state;
   }
 
-  /// The first number under which ranks did different things.
+  /// Finds the first number under which ranks made different calls.
   void find_mismatches() {
     std::map<std::uint64_t, std::vector<std::pair<Rank, const Operation*>>> calls;
     for (Rank r = 0; r < size(); ++r) {
@@ -143,7 +144,8 @@ class GroupDoctor {
         if (operation.state != OperationState::kQueued) calls[operation.number].emplace_back(r, &operation);
     }
     for (const auto& [number, ranks] : calls) {
-      // Calls that only met the failure may differ: what a program does after one is its own affair.
+      // Calls that never began because the communicator had failed may differ: what a program does after a failure is
+      // up to it.
       const bool someone_began = std::any_of(ranks.begin(), ranks.end(), [](const auto& call) {
         return call.second->state != OperationState::kFailed || call.second->started_ns.has_value();
       });
@@ -154,7 +156,7 @@ class GroupDoctor {
   bool note_mismatch(const std::string& where, const std::vector<std::pair<Rank, const Operation*>>& calls) {
     std::map<std::string, std::vector<Rank>> sides;
     for (const auto& [rank, operation] : calls) sides[called(operation->request)].push_back(rank);
-    if (sides.size() == 1) {  // all called the same; they may still have chosen different plans for it
+    if (sides.size() == 1) {  // all made the same call, but may have chosen different plans
       sides.clear();
       for (const auto& [rank, operation] : calls)
         if (!operation->algorithm.empty() && operation->request.phase != exec::Phase::kCountsFirst)
@@ -176,13 +178,14 @@ class GroupDoctor {
     }
     std::sort(finding.ranks.begin(), finding.ranks.end());
     finding.text = fmt::format("{}: {}{}{}", where, finding.text, others.empty() ? "" : "; ", others);
-    const auto told = [&](const Finding& other) { return other.text == finding.text; };  // from the other side
+    // Both sides of a message may find the same mismatch.
+    const auto told = [&](const Finding& other) { return other.text == finding.text; };
     if (std::none_of(out_.findings.begin(), out_.findings.end(), told)) out_.findings.push_back(std::move(finding));
     return true;
   }
 
   void find_missing_from_collectives() {
-    const Operation* front = nullptr;  // the furthest call in which somebody waits
+    const Operation* front = nullptr;  // the latest call in which a rank waits
     std::vector<Rank> waiting;
     for (Rank r = 0; r < size(); ++r) {
       const Order* order = log_of(r) == nullptr ? nullptr : log_of(r)->order(Direction::kNone);
@@ -203,7 +206,7 @@ class GroupDoctor {
     }
   }
 
-  /// True if `rank` came to the call when the communicator had failed, and not because it came so late.
+  /// True if `rank` reached the call after the communicator had failed, unless it failed because `rank` was so late.
   bool came_after_failure(Rank rank, std::uint64_t number) const {
     const FlightLog* log = log_of(rank);
     if (log == nullptr || !log->failure || log->failure->code == StatusCode::kTimeout) return false;
@@ -211,7 +214,7 @@ class GroupDoctor {
     return order != nullptr && !order->operations.empty() && order->operations.back().number >= number;
   }
 
-  /// Says why `rank`, for which `waiting` wait in `call`, does not come on.
+  /// Reports why `rank`, for which the ranks in `waiting` wait in `call`, makes no progress.
   void blame(Rank rank, const std::string& call, const std::vector<Rank>& waiting, bool inside) {
     if (std::any_of(out_.findings.begin(), out_.findings.end(), [&](const Finding& finding) {
           return finding.kind != FindingKind::kMismatch &&
@@ -239,7 +242,7 @@ class GroupDoctor {
                                                     process_text(it), lacks));
       case Condition::kElsewhere:
       case Condition::kHidden:
-        if (!it.has_log) return;  // not seen from here, which the table says
+        if (!it.has_log) return;  // not visible from here, which the table says
         break;
       default: break;
     }
@@ -250,7 +253,8 @@ class GroupDoctor {
     note(FindingKind::kBehind, lacks + "; " + doing_of(rank));
   }
 
-  /// What a rank that is outside of a call has done last, and what its process does elsewhere.
+  /// Describes the last call of a rank that is outside of any call, and the calls of its process in other
+  /// communicators.
   std::string doing_of(Rank rank) const {
     const RankState& it = out_.ranks[static_cast<std::size_t>(rank)];
     std::string text = "it has made no call yet";

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The dumps of a directory, by name; a path that is none is itself.
+/// Returns the dumps in a directory, sorted by name; a path that is not a directory is returned as it is.
 Result<std::vector<std::string>> files_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};

@@ -22,7 +22,7 @@ bool is_worth_telling(const GroupDiagnosis& group) {
   return group.someone_waits || !group.findings.empty() || !group.failures.empty();
 }
 
-/// What a rank does, as a row of the table.
+/// Table row of a rank.
 std::vector<std::string> row(const RankState& rank) {
   std::vector<std::string> cells = {std::to_string(rank.rank), std::to_string(rank.process),
                                     std::string(to_string(rank.condition))};

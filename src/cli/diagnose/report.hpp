@@ -1,5 +1,5 @@
 #pragma once
-// A diagnosis for people and for programs.
+// A diagnosis as text for people, and as JSON for programs.
 
 #include <string>
 #include <vector>
@@ -8,9 +8,10 @@
 
 namespace accord::cli {
 
-/// Communicators in which somebody waits, or that have failed, with a line for each rank; the others are counted.
+/// Text on communicators in which a rank waits, or that have failed, with a line for each rank. The others are only
+/// counted.
 std::string to_text(const std::vector<GroupDiagnosis>& groups);
-/// All of them; docs/diagnose.md describes it.
+/// JSON of all communicators, as described in docs/diagnose.md.
 std::string to_json(const std::vector<GroupDiagnosis>& groups);
 
 }  // namespace accord::cli

@@ -1,4 +1,5 @@
-// Times count from the first operation on. An operation that has not ended reaches to the moment when its record was taken.
+// Times are relative to the first operation. An operation that has not ended extends to the moment when its record
+// was taken.
 #include "cli/diagnose/trace.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ class Trace {
   }
 
  private:
-  /// One offset for each host, so that the ranks of a host stay on one clock.
+  /// Uses one offset for each host, so that the ranks of a host stay on one clock.
   std::int64_t unix_time(const FlightLog& log, std::int64_t monotonic) const {
     return monotonic + unix_offsets_.at(log.host);
   }
@@ -94,7 +95,7 @@ class Trace {
   }
 
   std::vector<const FlightLog*> logs_;
-  std::map<std::string, std::int64_t> unix_offsets_;  // by host
+  std::map<std::string, std::int64_t> unix_offsets_;  // indexed by host
   std::int64_t origin_ = std::numeric_limits<std::int64_t>::max();
   std::map<std::pair<std::string, int>, std::size_t> processes_;
   std::size_t tracks_ = 0;

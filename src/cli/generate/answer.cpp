@@ -10,7 +10,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(50);  // between two looks at the interrupt key
+constexpr auto kLook = std::chrono::milliseconds(50);  // between two checks of the interrupt key
 
 void show(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);

@@ -1,5 +1,5 @@
 #pragma once
-// One answer of `accord engine generate`: shown while it comes, and told what it cost.
+// One answer of `accord engine generate`: shown as it arrives, with its statistics.
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace accord::cli {
 
-/// Whether the text of an answer is written to standard output while it comes, or at its end, or not at all.
+/// Whether the text of an answer is written to standard output as it arrives, at its end, or not at all.
 enum class Showing : std::uint8_t { kStreaming, kAtEnd, kSilent };
 
 struct Answer {
@@ -18,16 +18,16 @@ struct Answer {
   FinishReason finish = FinishReason::kCancelled;
   TextUsage usage;
   double first_token_seconds = 0;  ///< from the request to the first text
-  double seconds = 0;              ///< to the end
+  double seconds = 0;              ///< from the request to the end
 };
 
-/// Waits for all of it; an interrupt cancels it. The failure that ended it, if one did.
+/// Waits for the whole answer; an interrupt cancels it. Returns the failure that ended it, if one did.
 Result<Answer> take_answer(TextStream stream, Showing showing, const InterruptWatch& watch);
 
-/// Tokens after the first text, by the time they took; nullopt if there are none.
+/// Tokens after the first text, divided by the time they took; nullopt if there are none.
 std::optional<double> tokens_per_second(const Answer& answer);
 
-/// "40 tokens of prompt, 12 of answer; first after 0.35 s, then 14.2 tokens/s"
+/// Statistics in words: "40 tokens of prompt, 12 of answer; first after 0.35 s, then 14.2 tokens/s".
 std::string stats_text(const Answer& answer);
 
 }  // namespace accord::cli

@@ -1,4 +1,4 @@
-// Buffered here, not by stdio: what stdio holds poll() does not see.
+// Input is buffered here and not by stdio, because poll() does not see what stdio has buffered.
 #include "cli/generate/lines.hpp"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Lines that a person types.
+// Lines that a user types.
 
 #include <optional>
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace accord::cli {
 
-/// Lines of standard input, waited for until there is one or another descriptor becomes readable.
+/// Lines of standard input. Waits until there is one, or until another descriptor becomes readable.
 class InputLines {
  public:
-  /// The next line without its end; nullopt at the end of the input, or if `interrupt` is readable. kIo.
+  /// Returns the next line without its end; nullopt at the end of the input, or if `interrupt` is readable. Fails
+  /// with kIo.
   Result<std::optional<std::string>> next(int interrupt);
 
  private:

@@ -1,5 +1,5 @@
-// A write happens only after poll() has said that the descriptor takes at least PIPE_BUF bytes, and is no larger than that:
-// so it does not block, although the descriptor, which others may share, is left in blocking mode.
+// A write happens only after poll() has reported that the descriptor accepts at least PIPE_BUF bytes, and is no
+// larger than that. So it does not block, although the descriptor, which others may share, stays in blocking mode.
 #include "cli/launch/console.hpp"
 
 #include <limits.h>

@@ -13,8 +13,8 @@ namespace accord::cli {
 
 enum class Stream : std::uint8_t { kOutput, kError };
 
-/// Queues lines and writes them as the reader takes them. Where both streams go to one place (2>&1) they share a queue, so
-/// that lines of one never tear those of the other. Not thread-safe.
+/// Queues lines and writes them as the reader accepts them. If both streams lead to one file (2>&1), they share a
+/// queue, so that lines of one never break up lines of the other. Not thread-safe.
 class Console {
  public:
   Console();
@@ -23,10 +23,10 @@ class Console {
   void write_line(Stream stream, std::string_view prefix, std::string_view line);
   /// True if so much is queued that the sources of this stream should wait.
   bool full(Stream stream) const { return queue(stream).text.size() >= kFull; }
-  /// True if nobody reads the stream any more.
+  /// True if the stream no longer has a reader.
   bool broken(Stream stream) const { return queue(stream).broken; }
   bool empty() const;
-  /// Gives up what nobody reads, so that the launcher can end.
+  /// Discards what nobody reads, so that the launcher can end.
   void drop_if_full();
   void add_watches(Watches& watches);
 

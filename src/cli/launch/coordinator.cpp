@@ -1,6 +1,6 @@
-// The first failure of a generation decides: the others are told to stop, and once every node has reported that its ranks
-// are gone, the job starts again with the next generation or finishes. A launcher that is gone has no ranks any more (they
-// die with it) and cannot be replaced, so its loss ends the job.
+// The first failure of a generation decides: the other launchers are told to stop, and once every node has reported
+// that its ranks are gone, the job starts again with the next generation or finishes. A launcher that is gone has no
+// ranks left (they die with it) and cannot be replaced, so its loss ends the job.
 #include "cli/launch/coordinator.hpp"
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ void Coordinator::receive(int node, const Message& message) {
 void Coordinator::lose(int node, const std::string& reason) {
   const auto found = nodes_.find(node);
   if (found == nodes_.end() || found->second.lost || state_ == State::kFinished) return;
-  if (state_ == State::kGathering) {  // it may come again
+  if (state_ == State::kGathering) {  // it may connect again
     nodes_.erase(found);
     return;
   }
@@ -112,7 +112,7 @@ void Coordinator::stop(const Failure& failure, int signal, bool restart) {
   if (state_ == State::kFinished) return;
   const bool known = state_ == State::kStopping;
   if (known) {
-    stop_->restart = stop_->restart && restart;  // a restart that was decided cannot be any more
+    stop_->restart = stop_->restart && restart;  // a later stop may cancel a restart
     if (signal == 0 || stop_->signal != 0) return;
     stop_->signal = signal;
   } else {

@@ -1,5 +1,5 @@
 #pragma once
-// What node 0 decides for all launchers of a job.
+// The decisions that node 0 makes for all launchers of a job.
 
 #include <functional>
 #include <map>
@@ -13,24 +13,27 @@
 
 namespace accord::cli {
 
-/// Gathering -> Running -> Stopping -> Running (a restart) or Finished. Pure: messages in, messages out; no I/O, no time.
+/// States: Gathering -> Running -> Stopping -> Running (a restart) or Finished. Pure: messages in, messages out; no
+/// I/O, no time.
 class Coordinator {
  public:
-  /// `host` hosts the stores of a start of the ranks and writes into it where they are.
+  /// `host` hosts the stores for one start of the ranks, and records in it where they are.
   Coordinator(const Job& job, std::function<Status(Start&)> host);
 
-  /// A launcher comes: the number of its node, or why it is no part of this job. The last one starts the job.
+  /// Admits a launcher. Returns the number of its node, or why it does not belong to this job. The last one starts
+  /// the job.
   Result<int> admit(const Hello& hello);
-  /// A message of an admitted launcher.
+  /// Handles a message of an admitted launcher.
   void receive(int node, const Message& message);
-  /// The launcher of `node` is gone, or cannot go on, for `reason`.
+  /// Handles the loss of the launcher of `node`, which is gone or cannot go on, for `reason`.
   void lose(int node, const std::string& reason);
 
-  /// Messages to be sent, with their node, oldest first.
+  /// Returns the messages to send, with their nodes, oldest first.
   std::vector<std::pair<int, Message>> take_outgoing() { return std::exchange(outgoing_, {}); }
-  /// Nodes that have not come yet: their number and, if launchers were told theirs, "nodes 2 and 3".
+  /// Describes the nodes that have not arrived: how many and, if launchers were given their node rank, which, as in
+  /// "2 of 4 launchers (--node-rank 2, 3)".
   std::string missing() const;
-  /// Nodes that have come.
+  /// Number of nodes that have arrived.
   int arrived() const { return static_cast<int>(nodes_.size()); }
   bool gathering() const { return state_ == State::kGathering; }
 

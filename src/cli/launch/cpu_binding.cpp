@@ -1,5 +1,5 @@
-// The processors that the launcher may use are grouped by what the topology says each belongs to: its core, or its memory
-// node. Cores are taken in the order of their memory nodes, so that neighbouring ranks are near each other.
+// The processors that the launcher may use are grouped by core or by memory node, as reported by the topology. Cores
+// are taken in the order of their memory nodes, so that neighbouring ranks are near each other.
 #include "cli/launch/cpu_binding.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Processors = std::vector<int>;
 
-// Groups in which ranks are placed: memory nodes, or cores in the order of their memory nodes.
+// The groups that ranks are divided among: memory nodes, or cores in the order of their memory nodes.
 std::vector<Processors> groups_of_processors(Binding binding, std::span<const ProcessorPlace> machine) {
   std::map<std::pair<int, int>, Processors> groups;
   for (const ProcessorPlace& place : machine) {

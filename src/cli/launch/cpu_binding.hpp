@@ -9,19 +9,19 @@
 
 namespace accord::cli {
 
-/// Where a processor (OS number) is.
+/// The location of a processor (OS number).
 struct ProcessorPlace {
   int cpu = 0;
-  int core = 0;  ///< any number that its neighbours on the core have, too
+  int core = 0;  ///< any number that all processors of the core have
   int numa_node = 0;
 };
 
-/// For each of `ranks` local ranks the processors (OS numbers) it may use; an empty list where it is not bound.
+/// Returns for each of `ranks` local ranks the processors (OS numbers) it may use; an empty list if it is not bound.
 ///
-/// kCore divides the cores: neighbouring ranks get neighbouring cores, and with more ranks than cores they share. kNuma gives
-/// a rank every processor of one memory node.
+/// kCore divides the cores: neighbouring ranks get neighbouring cores, and with more ranks than cores they share.
+/// kNuma gives a rank every processor of one memory node.
 Result<std::vector<std::vector<int>>> processors_of_ranks(Binding binding, int ranks);
-/// The same on a machine of these processors. Pure. REQUIRES: `machine` is not empty.
+/// The same on a machine with these processors. Pure. REQUIRES: `machine` is not empty.
 std::vector<std::vector<int>> processors_of_ranks(Binding binding, int ranks, std::span<const ProcessorPlace> machine);
 
 }  // namespace accord::cli

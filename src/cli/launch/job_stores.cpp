@@ -1,7 +1,7 @@
 // PyTorch's ranks look for their store at MASTER_PORT, and host it there themselves unless
-// TORCHELASTIC_USE_AGENT_STORE tells them that the launcher does. TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the
-// launcher's environment leaves it to rank 0, as with torchrun. accord's ranks look at the ports after it, and
-// ACCORD_JOB_STORE tells rank 0 the same.
+// TORCHELASTIC_USE_AGENT_STORE says that the launcher does. TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the launcher's
+// environment leaves hosting to rank 0, as with torchrun. accord's ranks look at the ports after it, and
+// ACCORD_JOB_STORE tells rank 0 that the launcher hosts their store.
 #include "cli/launch/job_stores.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// The stores by which the ranks of one start of a job find each other, hosted by the launcher of node 0.
+// The stores through which the ranks of one start of a job find each other, hosted by the launcher of node 0.
 
 #include <memory>
 
@@ -11,11 +11,12 @@
 
 namespace accord::cli {
 
-/// PyTorch's store at MASTER_PORT and accord's at a port after it, empty at first; they end with this object. So no
-/// rank has to outlive the others.
+/// PyTorch's store at MASTER_PORT and accord's at a port after it. Both are empty at first and end with this object,
+/// so no rank has to outlive the others.
 class JobStores {
  public:
-  /// Hosts the stores for the ranks of `start` and writes into it where they are. kIo if --master-port is taken.
+  /// Hosts the stores for the ranks of `start`, and records in it where they are. Fails with kIo if --master-port is
+  /// taken.
   static Result<JobStores> host(const Job& job, Start& start);
 
   void add_watches(Watches& watches);
@@ -23,7 +24,7 @@ class JobStores {
  private:
   JobStores() = default;
 
-  std::unique_ptr<TorchStore> torch_;  ///< null if rank 0 is to host it
+  std::unique_ptr<TorchStore> torch_;  ///< null if rank 0 hosts it
   std::shared_ptr<Store> accord_;      ///< null for one rank, which needs none
 };
 

@@ -1,6 +1,7 @@
-// A turn of the loop: wait for signals, output, links; let whatever is ready act; look after the ranks; tell node 0 what is
-// new about them; deliver what node 0 decides. Messages to and from node 0 take the same way on node 0 itself, only without
-// a link. The loop ends when node 0 said Finish (or is gone), no rank is left, and all output is written.
+// A turn of the loop: wait for signals, output and links; let everything that is ready act; check the ranks; report
+// their news to node 0; deliver the decisions of node 0. On node 0 itself, messages to and from node 0 take the same
+// path, only without a link. The loop ends when node 0 has sent Finish (or is gone), no rank is left, and all output
+// is written.
 #include "cli/launch/launcher.hpp"
 
 #include <fcntl.h>
@@ -25,9 +26,9 @@ namespace {
 
 constexpr int kOwnNode = 0;  // of a launcher that has a Coordinator
 
-constexpr std::array kPassedOn = {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};  // and end nothing
+constexpr std::array kPassedOn = {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};  // passed on; they end nothing
 
-// A closed standard descriptor would become the number of one of our pipes.
+// If a standard descriptor were closed, one of our pipes would get its number.
 void open_standard_descriptors() {
   int fd = 0;
   do {
@@ -41,9 +42,10 @@ bool is_ignored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// From now on these signals come as data of the descriptor, and a closed output as an error of write(). Those that whoever
-// started the launcher has it ignore (nohup: SIGHUP) are left alone, as a blocked signal would come after all. No signal's
-// action changes here but SIGCHLD's, without which exits would go unseen; so the ranks inherit what was ignored.
+// From now on these signals arrive as data of the descriptor, and a closed output as an error of write(). Signals
+// that the launcher was started to ignore (nohup: SIGHUP) are left alone, because a blocked signal would arrive after
+// all. The only action that changes here is that of SIGCHLD, without which exits would go unseen; so the ranks
+// inherit what was ignored.
 UniqueFd take_signals() {
   signal(SIGCHLD, SIG_DFL);
   sigset_t taken;
@@ -105,14 +107,14 @@ Status Launcher::meet_others() {
 }
 
 Status Launcher::host_stores(Start& start) {
-  stores_.reset();  // their ports may be wanted again
+  stores_.reset();  // frees their ports, which may be needed again
   ACCORD_ASSIGN_OR_RETURN(stores_, JobStores::host(job_, start));
   return Status();
 }
 
 bool Launcher::done() const {
   if (!exit_code_.has_value() || !ranks_.idle() || !console_.empty()) return false;
-  // The other launchers take their leave first, so that closing does not cut off what was sent to them.
+  // The other launchers disconnect first, so that closing does not cut off what was sent to them.
   return peers_.empty() || farewell_ends_.passed();
 }
 

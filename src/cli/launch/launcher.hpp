@@ -18,18 +18,18 @@
 
 namespace accord::cli {
 
-/// Runs one job once. Everything happens on one thread, in one loop over poll(). The launcher of node 0 holds the Coordinator
-/// and a link to each other launcher; those have one link, to it.
+/// Runs one job once. Everything happens on one thread, in one loop over poll(). The launcher of node 0 holds the
+/// Coordinator and a link to each other launcher; each of those has one link, to node 0.
 class Launcher {
  public:
   explicit Launcher(const Job& job);
-  /// Gives the exit code.
+  /// Returns the exit code.
   int run();
 
  private:
   struct Peer {
     Link link;
-    int node = -1;  ///< -1 until it said hello
+    int node = -1;  ///< -1 until its Hello arrives
   };
 
   Status meet_others();
@@ -39,7 +39,7 @@ class Launcher {
   bool done() const;
   Deadline next_look() const;
 
-  // What may happen.
+  // Event handlers.
   void on_signal();
   void on_interrupt(int signal);
   void on_connection();
@@ -62,14 +62,14 @@ class Launcher {
   UniqueFd signals_;
   Deadline meeting_ends_;
 
-  // Of node 0.
+  // On node 0.
   std::optional<Coordinator> coordinator_;
   std::optional<JobStores> stores_;  ///< of the last start
   UniqueFd listening_;
   std::vector<std::unique_ptr<Peer>> peers_;
   Deadline farewell_ends_ = Deadline::never();
 
-  // Of the others.
+  // On the other nodes.
   std::optional<Link> head_;
 
   std::optional<int> generation_;  ///< of the last Start or Stop

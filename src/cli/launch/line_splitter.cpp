@@ -1,4 +1,5 @@
-// A line that comes whole in one piece is passed on without a copy; only what is incomplete at the end of `bytes` is kept.
+// A line that arrives in one piece is passed on without a copy. Only an incomplete line at the end of `bytes` is
+// kept.
 #include "cli/launch/line_splitter.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Bytes of a stream, as they come, into whole lines.
+// Splits the bytes of a stream, as they arrive, into whole lines.
 
 #include <cstddef>
 #include <functional>
@@ -8,21 +8,21 @@
 
 namespace accord::cli {
 
-/// Lines end at "\n", "\r\n" or "\r" (a progress bar shows each of its states). A line that grows beyond 1 MiB is given out in
-/// pieces of that size.
+/// Lines end at "\n", "\r\n" or "\r" (so that each state of a progress bar is shown). A line longer than 1 MiB is
+/// passed on in pieces of that size.
 class LineSplitter {
  public:
   using Take = std::function<void(std::string_view line)>;
 
-  /// Gives each line that `bytes` completes to `take`, without its end.
+  /// Passes each line that `bytes` completes to `take`, without its end.
   void add(std::string_view bytes, const Take& take);
-  /// The stream has ended: gives what is left, if anything.
+  /// The stream has ended: passes on what is left, if anything.
   void finish(const Take& take);
 
  private:
   static constexpr std::size_t kLongest = std::size_t{1} << 20;
   std::string partial_;
-  bool after_return_ = false;  ///< the last byte was "\r"; a "\n" now belongs to it
+  bool after_return_ = false;  ///< the last byte was "\r"; a "\n" that follows belongs to it
 };
 
 }  // namespace accord::cli

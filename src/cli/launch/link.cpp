@@ -1,5 +1,5 @@
-// Non-blocking reads and writes of lines. A line beyond 64 KiB is no message of a launcher: the link then ends, so that a
-// stranger who connects to the port costs at most that much memory.
+// Non-blocking reads and writes of lines. A line longer than 64 KiB is not a message of a launcher and ends the link,
+// so a stranger who connects to the port costs at most that much memory.
 #include "cli/launch/link.hpp"
 
 #include <sys/socket.h>

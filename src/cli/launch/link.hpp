@@ -1,5 +1,5 @@
 #pragma once
-// A connection between two launchers: messages both ways, and the news of the other's end.
+// A connection between two launchers: messages both ways, and notice of the other side's end.
 
 #include <string>
 #include <string_view>
@@ -11,20 +11,20 @@
 
 namespace accord::cli {
 
-/// One TCP connection that carries lines. Its end, at once when the other process dies, is how launchers notice each other's
-/// death: no heartbeat that a busy machine could miss. Not thread-safe.
+/// One TCP connection that carries lines. It ends at once when the other process dies, which is how launchers notice
+/// each other's death: there is no heartbeat that a busy machine could miss. Not thread-safe.
 class Link {
  public:
   explicit Link(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  /// False once the other side has gone or sent what is no message.
+  /// False once the other side is gone or has sent something that is not a message.
   bool alive() const { return alive_; }
-  /// Queues a message and sends what goes; the rest goes with flush().
+  /// Queues a message and sends as much as the socket accepts; flush() sends the rest.
   void send(const Message& message);
   bool wants_to_send() const { return alive_ && !unsent_.empty(); }
   void flush();
-  /// What has come, without waiting.
+  /// Returns the messages that have arrived, without waiting.
   std::vector<Message> receive();
 
  private:

@@ -1,7 +1,8 @@
-// Ranks are looked at in each turn of the loop. Several that exited since the last look cannot be put in order; one
-// that a signal killed is then blamed before one that exited with an error, as the latter is often the answer to the
-// former, and the lower rank before the higher. Their guards end what they leave running. Once all of that is gone
-// the pipes are read to their end, for at most the grace, as a process elsewhere may have got one.
+// The ranks are checked in each turn of the loop. If several have exited since the last check, their order is
+// unknown. A rank that a signal killed is then blamed before one that exited with an error, because the error is
+// often a consequence of the kill, and a lower rank before a higher one. The guards end the processes that ranks
+// leave running. Once all of them are gone, the pipes are read to their end, for at most the grace period, because a
+// process elsewhere may hold one.
 #include "cli/launch/local_ranks.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-// Cores for each rank: its own if it is bound, else an equal share of those of this node.
+// Cores for each rank: its own if it is bound, otherwise an equal share of this node's cores.
 int cores_of_rank(const std::vector<int>& processors, int ranks) {
   if (!processors.empty()) {
     const Result<topology::Cores> bound = topology::cores_of(processors);
@@ -79,7 +80,7 @@ void LocalRanks::fail_to_start(int local_rank, const Status& why) {
   failure.node = start_.node;
   failure.rank = start_.first_rank + local_rank;
   failure.host = host_name();
-  failure.exit_code = why.code() == StatusCode::kNotFound ? 127 : 126;  // as shells have it
+  failure.exit_code = why.code() == StatusCode::kNotFound ? 127 : 126;  // as in shells
   failure.reason = why.message();
   failure_ = failure;
   end(SIGTERM);
@@ -93,7 +94,7 @@ void LocalRanks::end(int signal) {
   deadline_ = Deadline::in(job_.grace);
 }
 
-// A rank that is told to end may do so before it has written what it knows.
+// A rank that is told to end may do so before it has written its own record.
 void LocalRanks::dump() const {
   if (!config().ok() || config()->dump_directory.empty()) return;
   std::vector<int> processes;
@@ -146,7 +147,7 @@ void LocalRanks::notice_exits() {
 }
 
 void LocalRanks::drain() {
-  // While the console's reader is slow the pipes cannot be read; that is no reason to lose what is in them.
+  // While the console's reader is slow, the pipes cannot be read; their contents must not be lost for that.
   if (console_.full(Stream::kOutput) || console_.full(Stream::kError)) deadline_ = Deadline::in(job_.grace);
   const auto open = [](const RankProcess& rank) { return rank.output_open(); };
   if (std::any_of(ranks_.begin(), ranks_.end(), open) && !deadline_.passed()) return;

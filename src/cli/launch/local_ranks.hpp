@@ -15,27 +15,29 @@
 
 namespace accord::cli {
 
-/// Idle -> Running -> Ending (told to end, within the grace) -> Killed -> Draining (all ranks and their helpers are
-/// gone; their output is read to its end) -> Idle. Running may go to Draining at once. Not thread-safe.
+/// States: Idle -> Running -> Ending (told to end, within the grace period) -> Killed -> Draining (all ranks and
+/// their helpers are gone; their output is read to its end) -> Idle. Running may also change to Draining directly.
+/// Not thread-safe.
 class LocalRanks {
  public:
   LocalRanks(const Job& job, Console& console) : job_(job), console_(console) {}
 
-  /// Starts the ranks of one generation. If one cannot be started, failure() says so and those that were are being ended.
+  /// Starts the ranks of one generation. If one cannot be started, failure() says so and the ranks already started
+  /// are being ended.
   void start(const Start& start);
   bool idle() const { return state_ == State::kIdle; }
-  /// The first rank of this generation that failed while nobody had told it to end.
+  /// The first rank of this generation that failed without having been told to end.
   const std::optional<Failure>& failure() const { return failure_; }
 
-  /// Passes `signal` on, and kills whoever is left when the grace is over.
+  /// Passes `signal` on, and kills the ranks that are left when the grace period is over.
   void end(int signal);
-  /// Kills at once.
+  /// Kills all ranks at once.
   void kill();
   /// Passes `signal` on and changes nothing else.
   void pass_on(int signal) const;
 
   void add_watches(Watches& watches);
-  /// Looks who has exited and what time it is, and moves on. To be called after each turn of the loop.
+  /// Checks for exits and deadlines, and changes state accordingly. To be called after each turn of the loop.
   void advance();
   /// When advance() is due even if nothing happens.
   Deadline next_look() const { return deadline_; }

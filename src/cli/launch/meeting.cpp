@@ -1,6 +1,6 @@
-// A launcher that was told its node knows what to do: 0 serves, the others connect. One that was not tries to connect, and
-// serves if nobody answers and the endpoint is an address of this machine; if another launcher was faster with that, the
-// port is taken, and the next attempt connects to it.
+// A launcher that was given its node rank knows its role: 0 serves, the others connect. Without one, a launcher tries
+// to connect, and serves if nobody answers and the endpoint is an address of this machine. If another launcher was
+// faster, the port is taken, and the next attempt connects to it.
 #include "cli/launch/meeting.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// How launchers of several nodes find each other.
+// How the launchers of several nodes find each other.
 
 #include <functional>
 #include <variant>
@@ -19,8 +19,9 @@ struct Served {
 /// Or it is another node, connected to node 0.
 using Met = std::variant<Served, Link>;
 
-/// Serves the job's endpoint or connects to it, trying until `deadline`. Without a --node-rank whoever is on the endpoint's
-/// machine and finds nobody there serves it. `give_up` is asked several times a second; kAborted if it says so.
+/// Serves the job's endpoint or connects to it, trying until `deadline`. Without a --node-rank, a launcher on the
+/// endpoint's machine that finds no server there becomes the server. `give_up` is called several times a second;
+/// fails with kAborted if it returns true.
 Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& give_up);
 
 }  // namespace accord::cli

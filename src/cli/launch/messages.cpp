@@ -1,5 +1,5 @@
-// Each message is a JSON object of its fields and "type", its place in the Message variant by name. Reading finds the type
-// in the same table, so the two cannot drift apart.
+// Each message is a JSON object of its fields and "type", the name of its alternative in the Message variant. Reading
+// finds the type in the same table, so the two cannot drift apart.
 #include "cli/launch/messages.hpp"
 
 #include <fmt/format.h>

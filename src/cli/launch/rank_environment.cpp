@@ -30,10 +30,10 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = start.hosts_torch_store ? "True" : "False";
-  variables["ACCORD_JOB_STORE"] = start.job_store;  // also if empty: a job inside a job inherits the outer one's
+  variables["ACCORD_JOB_STORE"] = start.job_store;  // even if empty: a job inside a job inherits the outer one's
   if (!job.route.empty()) {
     variables["ACCORD_ROUTE"] = job.route;
-    variables["TORCH_DEVICE_BACKEND_AUTOLOAD"].assign(1, '1');  // import torch reads the switch only so
+    variables["TORCH_DEVICE_BACKEND_AUTOLOAD"].assign(1, '1');  // without it import torch does not read the switch
   }
   return variables;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The environment that a rank is started with.
+// The environment of a rank.
 
 #include <map>
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace accord::cli {
 
-/// The variables that tell local rank `local_rank` its place in the job.
+/// Returns the variables that tell local rank `local_rank` its place in the job.
 std::map<std::string, std::string> rank_variables(const Job& job, const Start& start, int local_rank);
 
-/// "NAME=value" of the launcher's environment with rank_variables() of local rank `local_rank` set in it. `cores`: that
-/// each rank of this node has; it becomes OMP_NUM_THREADS, unless the user has set that.
+/// Returns the launcher's environment as "NAME=value", with rank_variables() of local rank `local_rank` set in it.
+/// `cores`: cores of each rank of this node, which become OMP_NUM_THREADS unless the user has set that.
 std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores);
 
 }  // namespace accord::cli

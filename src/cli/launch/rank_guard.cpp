@@ -1,14 +1,13 @@
-// The guard is what the kernel calls a subreaper: whatever the rank starts, and whatever that starts, stays below the
-// guard, also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a
-// DataLoader, subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace
-// SIGKILL. A shell passes no signal on to the commands that it waits for, so these are signalled with it, and have
-// the grace for themselves before their helpers get SIGTERM. The guard leads a session of its own, which no signal to
-// the launcher's process group reaches; the end of the launcher is the end of the control socket, and the rank asks the
+// The guard is what the kernel calls a subreaper: whatever the rank starts, directly or indirectly, stays below the
+// guard, also after its parent has ended, and in process groups and sessions of its own. So helpers (workers of a
+// DataLoader, subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and SIGKILL after the grace
+// period. A shell passes no signal on to the commands that it waits for, so these are signalled with it, and have the
+// grace period for themselves before their helpers get SIGTERM. The guard leads a session of its own, which no signal
+// to the launcher's process group reaches. The end of the launcher ends the control socket, and the rank asks the
 // kernel to be killed when its guard dies.
 //
 // The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on
-// exec brings back the errno of a failed exec, so that a program that does not exist is an error and not a rank that
-// failed.
+// exec brings back the errno of a failed exec, so that a missing program is an error and not a failed rank.
 #include "cli/launch/rank_guard.hpp"
 
 #include <dirent.h>
@@ -34,10 +33,10 @@
 namespace accord::cli {
 namespace {
 
-/// Between two rounds of SIGKILL: a process may start another one just before it dies.
+/// Interval between rounds of SIGKILL: a process may start another one just before it dies.
 constexpr Duration kKillAgain = std::chrono::milliseconds(10);
 
-// In the child: never returns.
+// Runs in the child; never returns.
 [[noreturn]] void become_rank(const GuardPlan& plan, pid_t guard, int report) {
   const auto give_up = [&] {
     const int error = errno;
@@ -46,7 +45,7 @@ constexpr Duration kKillAgain = std::chrono::milliseconds(10);
   };
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != guard) _exit(127);  // it died before the line above
+  if (getppid() != guard) _exit(127);  // the guard died before the line above
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -58,7 +57,7 @@ constexpr Duration kKillAgain = std::chrono::milliseconds(10);
   _exit(127);
 }
 
-// The errno that exec failed with, 0 if it did not.
+// Returns the errno with which exec failed, 0 if it succeeded.
 int exec_error(int report) {
   int error = 0;
   ssize_t got = 0;
@@ -68,8 +67,8 @@ int exec_error(int report) {
   return got == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
-// All but the standard ones and `kept`: an end of another guard's socket that stayed open here would hide its
-// launcher's death.
+// Closes all descriptors except the standard ones and `kept`. If an end of another guard's socket stayed open here,
+// it would hide its launcher's death.
 void close_descriptors(int kept) {
   const auto close_all = [](unsigned first, unsigned last) {
     if (first > last || syscall(SYS_close_range, first, last, 0U) == 0) return;
@@ -80,7 +79,7 @@ void close_descriptors(int kept) {
   close_all(static_cast<unsigned>(kept) + 1, ~0U);
 }
 
-/// A name below a process's folder in /proc.
+/// Path of a file in a process's folder in /proc.
 class ProcessPath {
  public:
   ProcessPath(pid_t process, std::string_view name) {
@@ -95,7 +94,7 @@ class ProcessPath {
   std::array<char, 64> text_ = {};
 };
 
-// The beginning of a file below a process's folder in /proc; empty if there is no such process.
+// Returns the beginning of a file in a process's folder in /proc; empty if there is no such process.
 std::string_view read_file(pid_t process, std::string_view name, std::array<char, 2048>& buffer) {
   const int file = open(ProcessPath(process, name).text(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};
@@ -104,10 +103,10 @@ std::string_view read_file(pid_t process, std::string_view name, std::array<char
   return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
 }
 
-// The parent of a process, 0 if there is no such process.
+// Returns the parent of a process, 0 if there is no such process.
 pid_t parent_of(pid_t process) {
   std::array<char, 2048> buffer;
-  // "7 (its name) S 3 ...", where the name may hold anything.
+  // "7 (its name) S 3 ...", where the name may contain anything.
   const std::string_view stat = read_file(process, "/stat", buffer);
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos || name_end + 4 >= stat.size()) return 0;
@@ -145,13 +144,13 @@ bool catches(pid_t process, int signal) {
   return (caught >> (signal - 1) & 1) != 0;
 }
 
-// A shell without a trap for a signal that shall end nothing would end by it.
+// Sends `signal`, unless it should end nothing and `process` is a shell without a trap for it, which it would end.
 void deliver(int signal, pid_t process) {
   const bool ends = std::ranges::find(kEndingSignals, signal) != kEndingSignals.end();
   if (ends || !is_shell(process) || catches(process, signal)) kill(process, signal);
 }
 
-// True if `process` is a command of the shell `rank`, or of a shell that is one.
+// True if `process` is a command of the shell `rank`, or of a shell that is such a command.
 bool is_command_of(pid_t process, pid_t rank) {
   do {
     process = parent_of(process);
@@ -160,7 +159,7 @@ bool is_command_of(pid_t process, pid_t rank) {
   return true;
 }
 
-// Calls act(process) for each process below this one.
+// Calls act(process) for each descendant of this process.
 template <typename Act>
 void for_each_descendant(const Act& act) {
   const pid_t self = getpid();
@@ -185,7 +184,7 @@ void signal_descendants(std::initializer_list<int> signals) {
   });
 }
 
-/// From the start of the rank to the end of the last helper.
+/// Watches over the rank from its start to the end of its last helper.
 class Guard {
  public:
   Guard(const GuardPlan& plan, pid_t rank) : control_(plan.control), grace_(plan.grace), rank_(rank) {
@@ -210,7 +209,7 @@ class Guard {
   }
 
  private:
-  // Takes in those that have ended; false if none is left.
+  // Reaps the processes that have ended; returns false if none is left.
   bool reap() {
     for (;;) {
       siginfo_t info = {};
@@ -223,7 +222,7 @@ class Guard {
     }
     if (rank_ == 0 && !ending_helpers_ && !commands_run()) {
       ending_helpers_ = true;
-      signal_descendants({SIGTERM, SIGCONT});  // a stopped one would not notice the first
+      signal_descendants({SIGTERM, SIGCONT});  // a stopped process would not notice SIGTERM alone
     }
     return true;
   }
@@ -234,7 +233,7 @@ class Guard {
   }
 
   void signal_rank(int signal) {
-    // All are found before the first is signalled: when a shell dies, its commands are another's children.
+    // Find all commands before signalling the first: when a shell dies, its commands become another's children.
     if (is_shell(rank_)) {
       for_each_descendant([&](pid_t process) {
         const auto known = commands_.begin() + command_count_;
@@ -257,7 +256,7 @@ class Guard {
       if (rank_ != 0) signal_rank(signal);
       return;
     }
-    if (got <= 0) control_ = -1;  // poll() passes over it
+    if (got <= 0) control_ = -1;  // poll() skips negative descriptors
     killing_ = true;
     deadline_ = Deadline::in(Duration::zero());
   }
@@ -270,11 +269,11 @@ class Guard {
   int children_ = -1;
   const Duration grace_;
   pid_t rank_;                           ///< 0: it has ended
-  std::array<pid_t, 64> commands_ = {};  ///< of the shell that is the rank, which were signalled with it
+  std::array<pid_t, 64> commands_ = {};  ///< commands of the shell that is the rank, signalled with it
   std::size_t command_count_ = 0;
   bool ending_helpers_ = false;
   bool killing_ = false;
-  Deadline deadline_ = Deadline::never();  ///< of those that are left
+  Deadline deadline_ = Deadline::never();  ///< for the processes that are left
 };
 
 }  // namespace
@@ -302,7 +301,7 @@ void guard_rank(const GuardPlan& plan) {
     tell({GuardEvent::kNotStarted, failed});
     _exit(1);
   }
-  // The rank's pipes, and the launcher's, shall end with those who use them.
+  // The pipes of the rank, and of the launcher, must end with the processes that use them.
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(plan.nothing, fd);
   close_descriptors(plan.control);
   tell({GuardEvent::kStarted, rank});

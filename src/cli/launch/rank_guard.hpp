@@ -12,7 +12,7 @@
 
 namespace accord::cli {
 
-/// They end the job after the grace; the others that are passed on end nothing.
+/// Signals that end the job after the grace period. The other signals that are passed on end nothing.
 inline constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 /// Everything that a guard needs after the fork, prepared before it: a forked child must not allocate memory.
@@ -24,25 +24,25 @@ struct GuardPlan {
   int input = -1, output = -1, error = -1;  ///< of the rank
   int nothing = -1;                         ///< /dev/null
   int control = -1;                         ///< the guard's end of a SOCK_SEQPACKET
-  Duration grace = {};                      ///< that the rank's helpers have when it has ended
+  Duration grace = {};                      ///< for the rank's helpers once the rank has ended
 };
 
 enum class GuardEvent : std::int32_t {
-  kStarted,     ///< first of all: the rank is process `number`
-  kNotStarted,  ///< or exec failed with errno `number`
+  kStarted,     ///< always first: the rank is process `number`
+  kNotStarted,  ///< instead: exec failed with errno `number`
   kExited,      ///< with code `number`
   kKilled,      ///< by signal `number`
 };
 
-/// A message of a guard to its launcher. The end of the socket says that no process of the rank is left.
+/// A message of a guard to its launcher. The end of the socket means that no process of the rank is left.
 struct GuardReport {
   GuardEvent event = GuardEvent::kStarted;
   std::int32_t number = 0;
 };
 
-/// In a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The
-/// launcher sends numbers of signals (int): a signal goes to the rank alone, or to a shell and its commands,
-/// but SIGKILL, and the end of the launcher, end all.
+/// Runs in a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The
+/// launcher sends signal numbers (int). A signal goes to the rank alone, or to a shell and its commands; SIGKILL, and
+/// the end of the launcher, end all processes.
 [[noreturn]] void guard_rank(const GuardPlan& plan);
 
 }  // namespace accord::cli

@@ -1,6 +1,6 @@
-// A rank is started by its guard (rank_guard.cpp), and the two ends of a socket are all that the launcher keeps of
-// both: orders go one way, reports come the other, and its end tells that nothing of the rank is left. Everything the
-// guard needs is made before the fork.
+// A rank is started by its guard (rank_guard.cpp). The launcher's only connection to both is a socket: orders are
+// sent to the guard, reports arrive from it, and the end of the socket means that nothing of the rank is left.
+// Everything the guard needs is prepared before the fork.
 #include "cli/launch/rank_process.hpp"
 
 #include <fcntl.h>
@@ -44,7 +44,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The guard's next report; none if there is none yet, or if the guard is gone, which `end` then says.
+// Returns the guard's next report, or nothing if there is none yet or the guard is gone; in the latter case `end` is
+// set.
 std::optional<GuardReport> next_report(int control, int flags, bool& end) {
   GuardReport report;
   ssize_t got = 0;
@@ -129,7 +130,7 @@ void RankProcess::send_signal(int signal) const {
 void RankProcess::reap() { waitpid(guard_, nullptr, 0); }
 
 void RankProcess::add_watches(Watches& watches, Console& console) {
-  if (control_.valid()) watches.push_back({control_.get(), POLLIN, [] {}});  // look() follows each turn of the loop
+  if (control_.valid()) watches.push_back({control_.get(), POLLIN, [] {}});  // look() runs after each turn of the loop
   for (Pipe& pipe : pipes_) {
     if (!pipe.fd.valid() || console.full(pipe.stream)) continue;
     watches.push_back({pipe.fd.get(), POLLIN, [this, &pipe, &console] { read_some(pipe, console); }});
@@ -144,7 +145,7 @@ void RankProcess::close_output(Console& console) {
 }
 
 void RankProcess::read_some(Pipe& pipe, Console& console) {
-  // Nobody reads it any more: the rank is told by SIGPIPE, as it would be without a launcher.
+  // The output no longer has a reader: the rank gets SIGPIPE, as it would without a launcher.
   if (console.broken(pipe.stream) && !log_.is_open()) return end_of(pipe, console);
   std::array<char, 64 * 1024> bytes;
   const ssize_t got = read(pipe.fd.get(), bytes.data(), bytes.size());

@@ -1,5 +1,5 @@
 #pragma once
-// One rank: its process with all that it starts, and its output as lines.
+// One rank: its process with everything it starts, and its output as lines.
 
 #include <sys/types.h>
 
@@ -18,14 +18,14 @@
 
 namespace accord::cli {
 
-/// What a rank is started with.
+/// How a rank is started.
 struct RankRequest {
   std::vector<std::string> program;
   std::vector<std::string> environment;
-  std::vector<int> processors;  ///< that it may use; empty: those of the launcher
-  std::string prefix;           ///< of its lines on the console, "[3] "
-  std::string log_file;         ///< that gets its lines too; empty: none
-  bool gets_input = false;      ///< the launcher's standard input, else none
+  std::vector<int> processors;  ///< processors it may use; empty: those of the launcher
+  std::string prefix;           ///< prefix of its lines on the console, "[3] "
+  std::string log_file;         ///< also gets its lines; empty: none
+  bool gets_input = false;      ///< gets the launcher's standard input, otherwise none
   Duration grace = {};          ///< for its helper processes, once it has ended
 };
 
@@ -36,32 +36,33 @@ struct Exit {
   bool clean() const { return code == 0 && signal == 0; }
 };
 
-/// A rank under a guard of its own, which outlives it until its helpers, the processes that it started and those that
-/// these started, have ended as well. All of them end with the launcher, however that ends. Not thread-safe.
+/// A rank under a guard of its own. The guard outlives the rank until its helpers, which the rank started directly or
+/// indirectly, have ended as well. All of them end with the launcher, however that ends. Not thread-safe.
 class RankProcess {
  public:
-  /// kNotFound or kIo with the reason if the program cannot be executed.
+  /// Fails with kNotFound or kIo, and the reason, if the program cannot be executed.
   static Result<RankProcess> start(const RankRequest& request);
   RankProcess(RankProcess&&) = default;
   RankProcess& operator=(RankProcess&&) = default;
 
   pid_t process() const { return process_; }
-  /// How it ended, if it has.
+  /// How the rank ended, if it has ended.
   const std::optional<Exit>& exit() const { return exit_; }
   /// True once its helpers have ended, too.
   bool gone() const { return !control_.valid(); }
-  /// Looks whether it has ended; true if that is news.
+  /// Checks whether the rank has ended; returns true if that is news.
   bool look();
-  /// To the rank, not to its helpers; but SIGKILL is for all of them. Nothing if it has ended.
+  /// Sends a signal to the rank, not to its helpers; SIGKILL goes to all of them. Does nothing if it has ended.
   void send_signal(int signal) const;
   /// REQUIRES: gone().
   void reap();
 
-  /// Its pipes as watches that write its lines to `console`; none while the console is full.
+  /// Adds watches for its end, and for its pipes, whose lines are written to `console`. Pipes are not watched while
+  /// the console is full.
   void add_watches(Watches& watches, Console& console);
-  /// True while somebody may still write to its pipes.
+  /// True while its pipes may still be written to.
   bool output_open() const { return pipes_[0].fd.valid() || pipes_[1].fd.valid(); }
-  /// Reads no more: gives out incomplete lines.
+  /// Stops reading: passes on incomplete lines.
   void close_output(Console& console);
 
  private:
@@ -76,7 +77,7 @@ class RankProcess {
 
   pid_t guard_ = -1;
   pid_t process_ = -1;
-  UniqueFd control_;  ///< to the guard
+  UniqueFd control_;  ///< socket to the guard
   std::optional<Exit> exit_;
   std::string prefix_;
   std::ofstream log_;

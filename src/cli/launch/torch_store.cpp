@@ -1,6 +1,6 @@
-// All sockets are non-blocking and in one epoll, whose descriptor is what the launcher's loop watches, so that its
-// turns do not grow with the number of ranks. A client that is slow to read its answers is served again when its
-// socket has room.
+// All sockets are non-blocking and in one epoll, whose descriptor the launcher's loop watches, so that its turns do
+// not grow with the number of ranks. A client that is slow to read its answers is served again when its socket has
+// room.
 #include "cli/launch/torch_store.hpp"
 
 #include <poll.h>
@@ -67,7 +67,7 @@ void TorchStore::accept_clients() {
 
 bool TorchStore::receive(Client client, Connection& connection) {
   std::array<char, 65536> bytes;
-  const ssize_t got = recv(connection.fd.get(), bytes.data(), bytes.size(), 0);  // epoll tells of more
+  const ssize_t got = recv(connection.fd.get(), bytes.data(), bytes.size(), 0);  // epoll reports more
   if (got > 0) return table_.receive(client, std::string_view(bytes.data(), static_cast<std::size_t>(got)));
   return got < 0 && (would_block() || errno == EINTR);
 }
@@ -95,7 +95,7 @@ bool TorchStore::flush(Client client, Connection& connection) {
 
 void TorchStore::drop(Client client) {
   table_.drop(client);
-  connections_.erase(client);  // closes the socket, which takes it out of epoll
+  connections_.erase(client);  // closes the socket, which removes it from epoll
 }
 
 }  // namespace accord::cli

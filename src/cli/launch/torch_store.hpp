@@ -12,7 +12,8 @@
 
 namespace accord::cli {
 
-/// Serves PyTorch's TCPStore from the launcher's loop until it is destroyed; then all connections end. Not thread-safe.
+/// Serves PyTorch's TCPStore from the launcher's loop until it is destroyed, which ends all connections. Not
+/// thread-safe.
 class TorchStore {
  public:
   static Result<std::unique_ptr<TorchStore>> serve(UniqueFd listening);

@@ -1,19 +1,19 @@
-// The protocol of PyTorch's TCPStore, by torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.13,
-// which its two servers (libuv and poll) speak alike. A request is one byte that tells its kind, then its fields; a
-// text is its length (u64) and its bytes; numbers are in the byte order of the machine. The first request has to be
+// The protocol of PyTorch's TCPStore, from torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.13,
+// which is the same for its two servers (libuv and poll). A request is one byte that gives its kind, then its fields.
+// A text is its length (u64) and its bytes; numbers are in the byte order of the machine. The first request must be
 // VALIDATE. A client may send requests before it has read the answers to earlier ones, and CANCEL_WAIT while it
 // waits.
 //
-//   VALIDATE u32 magic                PING u32                 -> u32, the same
-//   SET key value                     COMPARE_SET key old new  -> value
-//   GET key -> value, "" if absent    ADD key i64              -> i64
-//   CHECK n keys -> u8, 0 if all are  WAIT n keys              -> u8 0, when all are there
-//   GETNUMKEYS -> i64                 DELETE_KEY key           -> i64, how many
-//   APPEND key value                  MULTI_GET n keys         -> n values
-//   MULTI_SET n (key value)           CANCEL_WAIT              -> u8 1
-//   QUEUE_PUSH key value              QUEUE_POP key            -> i64 length before, and a value if there was one
-//   QUEUE_LEN key -> i64              LIST_KEYS                -> i64 n, n keys
-//   BARRIER key i64 n -> u8 0, when n clients have come
+//   VALIDATE u32 magic                  PING u32                 -> u32, the same
+//   SET key value                       COMPARE_SET key old new  -> value
+//   GET key -> value, "" if absent      ADD key i64              -> i64
+//   CHECK n keys -> u8, 0 if all exist  WAIT n keys              -> u8 0, when all exist
+//   GETNUMKEYS -> i64                   DELETE_KEY key           -> i64, how many
+//   APPEND key value                    MULTI_GET n keys         -> n values
+//   MULTI_SET n (key value)             CANCEL_WAIT              -> u8 1
+//   QUEUE_PUSH key value                QUEUE_POP key            -> i64 length before, and a value if there was one
+//   QUEUE_LEN key -> i64                LIST_KEYS                -> i64 n, n keys
+//   BARRIER key i64 n -> u8 0, when n clients have arrived
 #include "cli/launch/torch_store_table.hpp"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ enum class Query : std::uint8_t {
 constexpr std::uint32_t kMagic = 0x3C85F7CE;
 constexpr std::uint8_t kReady = 0, kNotReady = 1;
 constexpr std::uint8_t kStopWaiting = 0, kWaitCanceled = 1;
-// As much as PyTorch's own server takes.
+// Limits of PyTorch's own server.
 constexpr std::uint64_t kMostTextBytes = std::uint64_t{8} << 20;
 constexpr std::uint64_t kMostKeys = 128 * 1024;
 
@@ -73,8 +73,8 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 }  // namespace
 
-/// Reads the fields of one request, as far as they have come. After a read that failed, wrong() tells whether more
-/// bytes can mend it.
+/// Reads the fields of one request, as far as they have arrived. After a failed read, unread() tells whether more
+/// bytes can complete the request.
 class TorchStoreTable::Request {
  public:
   explicit Request(std::string_view bytes) : bytes_(bytes) {}
@@ -211,7 +211,7 @@ TorchStoreTable::Outcome TorchStoreTable::carry_out(Client client, State& state,
     case Query::kPop: return pop(client, request);
     case Query::kValidate: break;
   }
-  return Outcome::kWrong;  // a later PyTorch's
+  return Outcome::kWrong;  // of a later PyTorch
 }
 
 TorchStoreTable::Outcome TorchStoreTable::wait(Client client, State& state, Request& request) {
@@ -261,7 +261,7 @@ TorchStoreTable::Outcome TorchStoreTable::compare_set(Client client, Request& re
   std::string wanted;
   if (!request.read_all(key, expected, wanted)) return request.unread();
   if (!values_.contains(key) && !expected.empty()) {
-    write_text(answers_[client], expected);  // so PyTorch has it: absent counts as not equal, and tells nothing
+    write_text(answers_[client], expected);  // as in PyTorch: absent is not equal, and the answer does not tell
     return Outcome::kDone;
   }
   if (value(key) == expected) put(key, std::move(wanted));
@@ -316,7 +316,8 @@ void TorchStoreTable::put(const std::string& key, std::string value) {
   wake(key, std::numeric_limits<std::size_t>::max());
 }
 
-// Notes for the clients that wait for `key` that it is there, until `most` of them wait for nothing else.
+// Counts `key` as present for the clients that wait for it, until `most` of them wait for nothing else and are
+// answered.
 void TorchStoreTable::wake(const std::string& key, std::size_t most) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;

@@ -11,23 +11,24 @@
 
 namespace accord::cli {
 
-/// The keys, counters and queues of one store, and who waits for what. Pure: bytes in, bytes out; no I/O, no time.
-/// Clients have numbers that the caller gives and never uses twice.
+/// The keys, counters and queues of one store, and which client waits for which key. Pure: bytes in, bytes out; no
+/// I/O, no time. The caller numbers the clients and never uses a number twice.
 class TorchStoreTable {
  public:
   using Client = std::uint64_t;
 
-  /// More bytes of `client`. False if they are not torch's protocol: the caller then drops the client.
+  /// Takes more bytes of `client`. Returns false if they do not follow torch's protocol; the caller then drops the
+  /// client.
   bool receive(Client client, std::string_view bytes);
   void drop(Client client);
-  /// Answers that are to be sent, by client; one client's request may answer others that waited.
+  /// Returns the answers to send, by client. A request of one client may answer others that waited.
   std::map<Client, std::string> take_answers();
 
  private:
   struct State {
-    std::string received;     ///< not yet understood
-    bool valid = false;       ///< it has said that it speaks this protocol
-    std::size_t awaited = 0;  ///< keys that it still waits for; it is answered when the last one comes
+    std::string received;     ///< not yet parsed
+    bool valid = false;       ///< it has sent VALIDATE
+    std::size_t awaited = 0;  ///< keys it still waits for; it is answered when the last one exists
   };
   class Request;
   enum class Outcome : std::uint8_t { kDone, kIncomplete, kWrong };
@@ -51,7 +52,7 @@ class TorchStoreTable {
   std::map<Client, State> clients_;
   std::map<std::string, std::string> values_;
   std::map<std::string, std::deque<std::string>> queues_;
-  std::map<std::string, std::deque<Client>> waiting_;  ///< by key, first come first
+  std::map<std::string, std::deque<Client>> waiting_;  ///< by key, in the order of arrival
   std::map<Client, std::string> answers_;
 };
 

@@ -1,12 +1,12 @@
 #pragma once
-// The launcher's one loop: each part tells which descriptors it waits for, and is called when they are ready.
+// The launcher's only loop: each part names the descriptors it waits for, and is called when they are ready.
 
 #include <functional>
 #include <vector>
 
 namespace accord::cli {
 
-/// A descriptor to poll for `events` (POLLIN, POLLOUT), and what to do when it is ready, has ended or failed.
+/// A descriptor to poll for `events` (POLLIN, POLLOUT), and the action when it is ready, has ended or has failed.
 struct Watch {
   int fd = -1;
   short events = 0;

@@ -1,6 +1,6 @@
-// Slots smaller than the communicator's keep more of a round in the caches and let copies of one round overlap with sums of the next;
-// they make a difference only for messages that do not fit them. Buffers are private ones, so algorithms for registered ones are not among
-// the candidates, and the rules are for calls that are not registered.
+// Slots smaller than the communicator's keep more of a round in the caches and let copies of one round overlap with
+// sums of the next. They matter only for messages that do not fit into them. Buffers are private, so algorithms for
+// registered buffers are not among the candidates, and the rules are for unregistered calls.
 #include "cli/tune/candidates.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Result<plan::Plan> plan_of(const plan::AlgorithmEntry& entry, int ranks) {
   return plan::make_plan(entry, topology::Topology::uniform(ranks), {.collective = entry.collective});
 }
 
-// Of buffers of the CPU that lie anywhere.
+// Whether an algorithm serves CPU buffers anywhere in memory.
 bool serves_any_call(const plan::AlgorithmEntry& entry) {
   return entry.buffers == plan::Buffers::kAnywhere && !entry.multicasts;
 }

@@ -1,5 +1,6 @@
-// One JSON object, written as a whole after each point: {"key", "points": [{"collective", "bytes", "timings": [{"candidate", "algorithm",
-// "rounds"}]}]}. The file is a cache: whatever is wrong with it, it is as if it were not there.
+// One JSON object, rewritten as a whole after each point: {"key", "points": [{"collective", "bytes", "timings":
+// [{"candidate", "algorithm", "rounds"}]}]}. The file is a cache: if anything is wrong with it, it is treated as
+// missing.
 #include "cli/tune/kept_results.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// What a tuning run has measured so far, in a file, so that one that was interrupted goes on where it was.
+// The results that a tuning run has so far, in a file, so that an interrupted run can continue.
 
 #include <map>
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace accord::cli {
 
-/// Not thread-safe; rank 0 has it.
+/// Not thread-safe. Only rank 0 uses it.
 class KeptResults {
  public:
-  /// `path`: the file. Results of another machine, version, number of ranks or effort (`effort`, any text) are not taken; neither is a
-  /// file that cannot be read as ours.
+  /// `path`: the file. Results of another machine, version, number of ranks or effort (`effort`, any text) are
+  /// ignored, and so is a file that cannot be parsed.
   KeptResults(std::string path, const plan::TuningFacts& facts, const std::string& effort);
 
   std::optional<TunedPoint> find(Collective collective, std::size_t bytes) const;
   /// Adds a point and writes the file.
   Status add(Collective collective, const TunedPoint& point);
-  /// Removes the file: the table is written.
+  /// Removes the file, for example when the table has been written.
   void drop();
   std::size_t size() const { return points_.size(); }
 

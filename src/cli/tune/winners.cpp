@@ -1,5 +1,6 @@
-// The rounds of a point are pairs: a candidate's round and the default's were measured one after the other, so their ratio is free of
-// what the machine did meanwhile. A candidate that is only as good as the default is not worth a rule.
+// The rounds of a point are pairs: a candidate's round and the default's were measured one after the other, so their
+// ratio does not depend on what else the machine did. A candidate that is only as good as the default is not worth a
+// rule.
 #include "cli/tune/winners.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// How many times as fast as the default, by round.
+// Speed relative to the default, by round.
 std::vector<double> gains(const Timing& by_default, const Timing& other) {
   std::vector<double> gains;
   for (std::size_t i = 0; i < std::min(by_default.rounds.size(), other.rounds.size()); ++i)
@@ -37,14 +38,14 @@ bool is_worthwhile(const std::vector<double>& gains) {
   return median(gains) >= kWorthwhile && losses <= 1;
 }
 
-// The power of two nearest to the middle of two sizes, which are factors apart.
+// The power of two nearest to the geometric mean of two sizes.
 std::size_t between(std::size_t below, std::size_t above) {
   const double middle = std::sqrt(static_cast<double>(std::max<std::size_t>(below, 1)) * static_cast<double>(above));
   const std::size_t power = std::bit_floor(static_cast<std::size_t>(middle));
   return std::max(middle / static_cast<double>(power) < std::sqrt(2.0) ? power : 2 * power, below + 1);
 }
 
-// As a table has it: "4k", "inf".
+// A size as in a table: "4k", "inf".
 std::string size_text(std::size_t bytes) {
   if (bytes == kNoEnd) return "inf";
   for (const auto& [shift, unit] : {std::pair{30, 'g'}, {20, 'm'}, {10, 'k'}})
@@ -53,7 +54,7 @@ std::string size_text(std::size_t bytes) {
 }
 
 std::string measured_text(const TunedRange& range) {
-  // The size at which it gains most speaks for the range.
+  // The size with the largest gain represents the range.
   const Winner& best = *std::max_element(range.winners.begin(), range.winners.end(),
                                          [](const Winner& a, const Winner& b) { return a.gain < b.gain; });
   const bool is_default = best.candidate == "default";

@@ -1,5 +1,5 @@
 #pragma once
-// Which way of serving a call wins at a size, and the rules of a table that say so. Pure.
+// Which way of serving a call wins at a size, and the table rules that say so. Pure.
 
 #include <cstddef>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace accord::cli {
 
-/// What one candidate took at one size.
+/// The times of one candidate at one size.
 struct Timing {
-  std::string candidate;  ///< "two_shot@256k", as a rule of a table names it; "default" is the table without rules
-  std::string algorithm;  ///< that ran
-  std::vector<double> rounds = {};  ///< seconds; those of one number were measured one after the other
+  std::string candidate;            ///< "two_shot@256k", as in a rule of a table; "default" is the table without rules
+  std::string algorithm;            ///< algorithm that ran
+  std::vector<double> rounds = {};  ///< seconds; rounds with equal index were measured one after the other
 };
 
 /// All candidates at one size.
@@ -22,17 +22,17 @@ struct TunedPoint {
   std::vector<Timing> timings;  ///< the default's first
 };
 
-/// Who is to serve a size.
+/// The candidate that serves a size.
 struct Winner {
   std::size_t bytes = 0;
   std::string candidate = "default";
   double seconds = 0;          ///< median
   double default_seconds = 0;  ///< median
-  double gain = 1;             ///< how many times as fast as the default: the median over the rounds
+  double gain = 1;             ///< speed relative to the default: the median over the rounds
 };
 
-/// The candidate with the smallest median, if it is better than the default by more than noise: by 5 % in the median of the rounds,
-/// and in all rounds but one. Else the default.
+/// Returns the candidate with the smallest median if it is better than the default by more than noise: by 5 % in the
+/// median of the rounds, and in all rounds but one. Otherwise returns the default.
 Winner winner_of(const TunedPoint& point);
 
 /// A range of sizes that one candidate serves.
@@ -42,12 +42,12 @@ struct TunedRange {
   std::vector<Winner> winners;
 };
 
-/// Neighbouring sizes with equal winners make one range; ranges meet half way (on a logarithmic axis) between two sizes, the first begins at
-/// 0 and the last has no end. REQUIRES: points in the order of their sizes.
+/// Neighbouring sizes with equal winners form one range. Ranges meet half way (on a logarithmic axis) between two
+/// sizes; the first begins at 0 and the last has no end. REQUIRES: points in the order of their sizes.
 std::vector<TunedRange> ranges_of(const std::vector<TunedPoint>& points);
 
-/// Lines of a table, one for each range, with what was measured as a comment; ranges of the default are comments only. `conditions`:
-/// "[ranks=2-2,oversubscribed=no,registered=no]".
+/// Returns the lines of a table, one for each range, with the measured times as a comment; ranges of the default are
+/// comments only. `conditions`: "[ranks=2-2,oversubscribed=no,registered=no]".
 std::string rules_text(Collective collective, const std::string& conditions, const std::vector<TunedRange>& ranges);
 
 }  // namespace accord::cli

@@ -1,5 +1,6 @@
-// A call's choice is made when its request comes first, and kept. It takes what all ranks have: whether there is NCCL they find out with the first
-// collective, memory for plans they make with the first call that the table gives to one.
+// The choice for a request is made when it first occurs, and kept. It considers only what all ranks have. The first
+// collective finds out whether they have NCCL; the first call that the table gives to a plan creates the memory for
+// plans.
 #include "comm/device/device_backends.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +38,7 @@ Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
   if (std::none_of(calls.begin(), calls.end(), is_collective)) return nccl_.agree(calls, deadline);
   if (!without_nccl_) {
     Status agreed = nccl_.agree(calls, deadline);
-    // That a rank has none is no failure of the group: it may have plans.
+    // A rank without NCCL is not a failure of the group, which may have plans.
     const bool lacks = agreed.code() == StatusCode::kNotFound || agreed.code() == StatusCode::kUnsupported;
     if (!agreed.ok() && (!lacks || !group_.healthy())) return agreed;
     without_nccl_ = agreed;
@@ -96,7 +97,7 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
       if (plan.ok()) return plan;
       plan_lacks = plan.status();
       if (selected.has_multicast && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
-        selected.has_multicast = false;  // what a switch cannot do others can
+        selected.has_multicast = false;  // plans without multicast may still serve the call
         continue;
       }
     } else {
@@ -126,7 +127,7 @@ Status DeviceBackends::neither(const Call& call, const Status& nccl_lacks, const
 }
 
 Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
-  // Those of NCCL that stand together begin together.
+  // Adjacent calls of NCCL begin together.
   std::size_t first = 0;
   for (std::size_t i = 0; i <= calls.size(); ++i) {
     const exec::DevicePlan* plan = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// NCCL and accord's own plans, in one group: which of them serves a call is what the selection table says.
+// NCCL and accord's own plans in one group. The selection table decides which of them serves a call.
 
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@ namespace accord::comm {
 
 class DeviceBackends final : public CollectiveBackend {
  public:
-  /// REQUIRES: the group outlives it. `stop`: is set before abort(). `lent`: as of NcclBackend.
+  /// REQUIRES: the group outlives it. `stop`: set before abort(). `lent`: as for NcclBackend.
   DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
                  nccl::Communicator* lent);
 
@@ -33,11 +33,11 @@ class DeviceBackends final : public CollectiveBackend {
   void abort() override;
 
  private:
-  /// What serves a collective: a plan, or null for NCCL. An error is one on all ranks. Collective where it is new. REQUIRES: the ranks know whether
-  /// they have NCCL.
+  /// Returns what serves a collective: a plan, or null for NCCL. An error is the same on all ranks. Collective if the
+  /// request is new. REQUIRES: the ranks know whether they have NCCL.
   Result<const exec::DevicePlan*> choose(const Call& call, Deadline deadline);
   Result<const exec::DevicePlan*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
-  /// Finds out, once, whether the ranks have it.
+  /// Finds out, once, whether the ranks have multicast.
   Status connect_multicast(Deadline deadline);
   Status neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks, const Status& no_row) const;
 
@@ -47,10 +47,10 @@ class DeviceBackends final : public CollectiveBackend {
   NcclBackend nccl_;
   PlanBackend plans_;
   std::optional<Status> without_nccl_;   ///< once known: ok, or why no rank can use it
-  std::optional<Status> without_plans_;  ///< the same
+  std::optional<Status> without_plans_;  ///< likewise
   std::optional<Status> without_multicast_;
   std::map<exec::RequestWords, const exec::DevicePlan*> choices_;
-  std::uint64_t version_ = 0;  ///< of the registered plans that choices_ may be
+  std::uint64_t version_ = 0;  ///< of the registered plans that choices_ may refer to
 };
 
 }  // namespace accord::comm

@@ -22,9 +22,10 @@ Device device_of(const Call& call) {
 
 /// A message may still be on its way from a peer for which it is over, and which has left since.
 constexpr std::chrono::seconds kGrace(1);
-/// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not count.
+/// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not
+/// count.
 constexpr std::chrono::milliseconds kGraceOfCollectives(200);
-/// Of what is under way, each time: what is behind waits for that.
+/// Calls in streams that are examined each time; later ones wait for these.
 constexpr std::size_t kExamined = 64;
 
 }  // namespace
@@ -131,7 +132,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
   }
   if (one.work != nullptr) one.work->set_mark(*end);
   if (captured) {
-    note_end(one.number);  // nobody knows of launches
+    note_end(one.number);  // launches cannot be tracked
   } else {
     one.end = *end;
     const std::lock_guard lock(under_way_mutex_);
@@ -262,7 +263,8 @@ Status DeviceChannel::find_failure() {
     if (under_way_.empty() && !has_graphs_) return {};
     if (!under_way_.empty()) first = where(under_way_.front());
   }
-  // Asked first: what is wrong with its calls is known by then, and tells more.
+  // Queried first: by the time find_late() runs, it can see what is wrong with the calls, which says more than this
+  // error.
   const Status said = once_named(backend_->asynchronous_error());
   if (Status late = find_late(); !late.ok()) return late;
   if (!group_.healthy()) return group_.examine_alarm(first);
@@ -288,7 +290,8 @@ void DeviceChannel::end_kernels(const Status& failure) {
 }
 
 Status DeviceChannel::end_works(Ending which) {
-  // The end of its last work may close the group, which looks here. Without works the owner of the last handle closes it.
+  // Keeps the group open: the end of its last work may close it, and closing calls this function. Without works the
+  // owner of the last handle closes it.
   std::shared_ptr<Group> open;
   std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
   Status wrong;
@@ -313,7 +316,8 @@ Status DeviceChannel::end_works(Ending which) {
 
 bool DeviceChannel::look() {
   if (is_calling()) {
-    // It may stand in a call of the device that waits for kernels, as these do for peers: nothing is asked of the device before they are made to end.
+    // The calling thread may be in a device call that waits for kernels, which wait for peers. The kernels are made
+    // to end before the device is queried.
     if (const Status late = find_late(); !late.ok()) end_kernels(late);
     (void)end_works(Ending::kOver);
     return true;

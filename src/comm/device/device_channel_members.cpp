@@ -1,4 +1,5 @@
-// What a channel has from elsewhere, or gives: a communicator that was lent, parts of the group, the group that is left, memory that its ranks know.
+// Resources that a channel gets from elsewhere or gives to others: a communicator that was lent, parts of the group,
+// the group that remains after a failure, memory registered on all ranks.
 #include <fmt/format.h>
 
 #include "comm/device/device_backends.hpp"
@@ -43,7 +44,7 @@ Status DeviceChannel::part(int color, int key, Group* child, Deadline deadline) 
   CollectiveBackend* its = nullptr;
   if (child != nullptr) {
     DeviceChannel& channel = child->device_channel();
-    const std::lock_guard its_lock(channel.mutex_);  // nobody else has it yet
+    const std::lock_guard its_lock(channel.mutex_);  // no other thread has it yet
     ACCORD_RETURN_IF_ERROR(channel.open(device_));
     its = channel.backend_.get();
   }
@@ -59,9 +60,9 @@ bool DeviceChannel::can_shrink() {
 void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   DeviceChannel& its = child.device_channel();
-  const std::lock_guard its_lock(its.mutex_);  // nobody else has it yet
+  const std::lock_guard its_lock(its.mutex_);  // no other thread has it yet
   Status shrunk = its.open(device_);
-  // Those that wait in vain for one that cannot still have the time to hear so.
+  // Ranks that wait in vain for one that cannot shrink still have time to learn of it.
   const Deadline soon = Deadline::in(deadline.remaining() / 2);
   if (shrunk.ok()) shrunk = backend_->shrink(lost, its.backend_.get(), soon);
   std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;

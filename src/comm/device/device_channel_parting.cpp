@@ -1,7 +1,9 @@
-// Memory that peers of other processes have opened, or that a switch reaches, must not go while their kernels use it: of a call that is over on one rank, kernels of others may still
-// read there, or tell that they are done. So each rank tells in its ledger up to which call nothing of it runs any more. Who leaves says so, and waits until
-// the others have come so far; who calls looks for ranks that have left after it has told of its call, so that one of both sees the other. Once a group has
-// failed, calls that a rank has not made yet it will not make. Launches of graphs are not known of.
+// Memory that peers in other processes have opened, or that a switch reaches, must not be released while their
+// kernels use it. After a call is over on one rank, kernels of other ranks may still read there, or signal that they
+// are done. So each rank publishes in its ledger the number of the call up to which nothing of it runs any more. A
+// rank that leaves publishes that, and waits until the others have got that far. A rank that calls first publishes
+// its call and then looks for ranks that have left, so that at least one of the two sees the other. Once a group has
+// failed, its ranks make no further calls. Launches of graphs are not tracked.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -16,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kPartingPatience(5);
 
-/// A peer that has died, whose kernels run until the kernel of the system has let go of its devices.
+/// Whether a peer has died and its kernels still run, until the operating system has released its devices.
 bool is_being_taken_down(const transport::Link& peer) {
   pollfd ended = {peer.liveness_fd(), POLLIN, 0};
   return peer.peer_state() == transport::PeerState::kLost && ended.fd >= 0 && ::poll(&ended, 1, 0) != 1;

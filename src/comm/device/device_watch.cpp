@@ -16,8 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenLooks(1);
 constexpr std::chrono::seconds kPatienceAtExit(5);
 
-DeviceWatch* the_watch = nullptr;  // never deleted; the child of a fork makes its own
-int generation = -1;               // of forks, in which it was made
+DeviceWatch* the_watch = nullptr;  // never deleted; a forked child creates its own
+int generation = -1;               // of forks, in which it was created
 
 }  // namespace
 
@@ -27,7 +27,7 @@ DeviceWatch& DeviceWatch::instance() {
   if (generation != ProgressThread::fork_generation()) {  // a forked child has no thread yet
     the_watch = new DeviceWatch;
     generation = ProgressThread::fork_generation();
-    // The handlers that CUDA and NCCL have registered before are called after this.
+    // Runs before the handlers that CUDA and NCCL have registered earlier.
     static const int registered = std::atexit([] {
       if (generation == ProgressThread::fork_generation()) the_watch->end();
     });
@@ -47,7 +47,7 @@ DeviceWatch::DeviceWatch() {
 }
 
 void DeviceWatch::end() {
-  if (std::this_thread::get_id() == thread_) return;  // a callback of a work exits
+  if (std::this_thread::get_id() == thread_) return;  // a callback of a work called exit()
   std::unique_lock lock(mutex_);
   ends_ = true;
   arrived_.notify_one();
@@ -70,9 +70,9 @@ void DeviceWatch::loop() {
     std::vector<Watched> now = watched_;
     lock.unlock();
     for (Watched& one : now)
-      if (one.channel->look()) one.channel = nullptr;  // stays
+      if (one.channel->look()) one.channel = nullptr;  // keep it
     lock.lock();
-    // Calls that came after a look put the channel there again.
+    // Calls that came after a look have put the channel there again.
     std::vector<std::shared_ptr<Group>> dropped;
     for (Watched& one : now) {
       if (one.channel == nullptr) continue;
@@ -83,7 +83,7 @@ void DeviceWatch::loop() {
       if (one.channel->is_busy()) watched_.push_back({dropped.back(), one.channel});
     }
     lock.unlock();
-    dropped.clear();  // may end groups
+    dropped.clear();  // may close groups
     now.clear();
     std::this_thread::sleep_for(kBetweenLooks);
     lock.lock();

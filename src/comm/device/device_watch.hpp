@@ -1,5 +1,5 @@
 #pragma once
-// The process's thread that watches over calls in streams.
+// The thread of the process that watches calls in streams.
 
 #include <condition_variable>
 #include <memory>
@@ -11,19 +11,19 @@
 
 namespace accord::comm {
 
-/// Asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are taken down
-/// then: a group that this thread closes, or gives up, is through with them.
+/// Sleeps while nothing is in streams. exit() waits until the thread is in no call of CUDA or NCCL, since these shut
+/// down next: a group that the thread is closing or giving up has finished with them by then.
 class DeviceWatch {
  public:
   static DeviceWatch& instance();
 
-  /// Looks at `channel` of `group` every millisecond until nothing of it is under way.
+  /// Looks at `channel` of `group` every millisecond until it has no calls in streams.
   void watch(std::shared_ptr<Group> group, DeviceChannel& channel);
 
  private:
   DeviceWatch();
   void loop();
-  /// Waits until the thread looks at nothing any more, for some seconds at most.
+  /// Waits until the thread has stopped looking, for a few seconds at most.
   void end();
 
   struct Watched {

@@ -1,4 +1,4 @@
-// The public face of memory that a backend knows.
+// The public interface of memory that is registered with a backend.
 #include "accord/device_window.hpp"
 
 #include <fmt/format.h>

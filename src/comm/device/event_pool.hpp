@@ -1,5 +1,5 @@
 #pragma once
-// Events of a device that are used again and again.
+// Reusable events of a device.
 
 #include <memory>
 #include <mutex>
@@ -12,7 +12,7 @@ namespace accord::comm {
 
 class EventPool;
 
-/// An event that goes back to its pool.
+/// An event that returns to its pool.
 class DeviceEvent final : public DeviceMark {
  public:
   DeviceEvent(std::shared_ptr<EventPool> pool, device::Event event) : pool_(std::move(pool)), event_(event) {}
@@ -34,7 +34,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool(device::Runtime& runtime, Device device) : runtime_(runtime), device_(device) {}
   ~EventPool();
 
-  /// One that is recorded at what is in `stream` now.
+  /// Records an event after the current contents of `stream`.
   Result<std::shared_ptr<DeviceEvent>> record(Stream stream);
 
  private:

@@ -1,5 +1,5 @@
-// An entry is the call's number, then its record. The number is zero while the record is written: who reads a word of the new record sees that, or what
-// comes after it, when it looks at the number again.
+// An entry is the call's number, then its record. The number is zero while the record is written: a reader that sees
+// a word of the new record sees that zero, or a later number, when it reads the number again.
 #include "comm/device/ledger.hpp"
 
 #include <bit>
@@ -29,7 +29,7 @@ void DeviceLedger::add(const exec::RequestRecord& record) {
   const auto words = std::bit_cast<exec::RequestWords>(record);
   for (std::size_t i = 0; i < words.size(); ++i) word(entry + 8 + 8 * i).store(words[i], std::memory_order_release);
   word(entry).store(number, std::memory_order_release);
-  // In one order with leave(): of a rank that calls and one that leaves, one sees the other.
+  // In one order with leave(): of a rank that calls and one that leaves, at least one sees the other.
   word(at_).store(number, std::memory_order_seq_cst);
 }
 

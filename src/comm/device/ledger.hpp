@@ -1,5 +1,6 @@
 #pragma once
-// What each rank has put into streams, where its peers can read it: NCCL itself would wait for ever for a rank that does something else.
+// Calls that each rank has put into streams, where its peers can read them: NCCL itself would wait for ever for a
+// rank that does something else.
 
 #include <cstdint>
 #include <optional>
@@ -9,31 +10,31 @@
 
 namespace accord::comm {
 
-/// In the control page of a window, beside the alarm. Calls are counted from 1.
+/// Stored in the control page of a window, beside the alarm. Calls are counted from 1.
 class DeviceLedger {
  public:
-  /// `window`: of the rank whose ledger it is, as it is mapped here.
+  /// `window`: of the ledger's owner, as mapped here.
   explicit DeviceLedger(std::byte* window);
 
-  // Its owner only:
-  /// The next call.
+  // For the owner only:
+  /// Adds the next call.
   void add(const exec::RequestRecord& record);
-  /// Nothing of the calls up to this one runs on its device any more.
+  /// Publishes that nothing of the calls up to this one runs on the owner's device any more.
   void set_over(std::uint64_t number);
-  /// No call comes after this.
+  /// Publishes that no call follows.
   void leave();
 
-  /// How many calls its owner has made.
+  /// Number of calls that the owner has made.
   std::uint64_t count() const;
-  /// Up to which of them all are over.
+  /// Number of the call up to which all are over.
   std::uint64_t over() const;
   bool has_left() const;
-  /// Nullopt if that call is not made yet, or too long ago.
+  /// Nullopt if that call has not been made yet, or was made too long ago.
   std::optional<exec::RequestRecord> record_of(std::uint64_t number) const;
 
  private:
   std::byte* entry_of(std::uint64_t number) const;
-  std::byte* at_;  ///< how many calls, up to which they are over, whether its owner has left; then the entries
+  std::byte* at_;  ///< number of calls, call up to which they are over, whether the owner has left; then the entries
 };
 
 }  // namespace accord::comm

@@ -1,5 +1,6 @@
-// Rank 0 creates it and hands its descriptor to the others through a Unix socket, whose name it tells in a collective of the group. Between the phases, join and bind,
-// stands a collective in which an error of one rank becomes that of all: CUDA would block for a device that never joins.
+// Rank 0 creates the memory and passes its descriptor to the others through a Unix socket, whose name it sends in a
+// collective of the group. A collective after each phase (create, join, bind) turns an error of one rank into an
+// error of all: CUDA would block for a device that never joins.
 #include "comm/device/multicast_memory.hpp"
 
 #include <fmt/format.h>
@@ -19,10 +20,10 @@ namespace {
 
 using nlohmann::json;
 
-/// For all ranks to come.
+/// Time for all ranks to connect.
 constexpr std::chrono::seconds kHandingOver(10);
 
-/// Calls `attempt`, which gives whether it is done, until it is.
+/// Calls `attempt` until it returns true.
 template <typename Attempt>
 Status until_done(Group& group, Deadline deadline, std::string_view what, Attempt attempt) {
   Waiter waiter(WaitPolicy::kYield);
@@ -35,14 +36,14 @@ Status until_done(Group& group, Deadline deadline, std::string_view what, Attemp
   }
 }
 
-/// Whether the other end may have it.
+/// Checks that the other end may have the memory.
 Status check_user(const UniqueFd& socket) {
   ACCORD_ASSIGN_OR_RETURN(const transport::SocketPeer peer, transport::peer_of(socket));
   if (transport::is_same_user(peer)) return {};
   return Status(StatusCode::kUnsupported, "a rank runs as another user, to whom no memory is handed");
 }
 
-/// What all ranks need: as many bytes as any GPU wants, each rank on a GPU of its own.
+/// Agrees on what all ranks need: as many bytes as any GPU requires, and each rank on a GPU of its own.
 Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Device device, std::size_t bytes,
                                    Deadline deadline) {
   const Result<std::size_t> rounded = runtime.multicast_bytes(device, group.size(), bytes);
@@ -83,13 +84,13 @@ Status MulticastMemory::create_here(Group& group, std::size_t bytes, Deadline de
   if (!prepared.ok()) name.clear();
   ACCORD_RETURN_IF_ERROR(gather_texts(group, name, deadline.remaining()).status());
   ACCORD_RETURN_IF_ERROR(prepared);
-  deadline = Deadline::in(
-      std::min<Duration>(deadline.remaining(), kHandingOver));  // a rank that cannot come says so in what follows
+  // A rank that cannot connect reports that in the next collective.
+  deadline = Deadline::in(std::min<Duration>(deadline.remaining(), kHandingOver));
   for (int left = group.size() - 1; left > 0; --left) {
     UniqueFd guest;
     const auto accept = [&]() -> Result<bool> {
       ACCORD_ASSIGN_OR_RETURN(guest, transport::accept_from(listener));
-      return guest.valid() && check_user(guest).ok();  // a stranger is sent away
+      return guest.valid() && check_user(guest).ok();  // strangers are turned away
     };
     const auto hand_over = [&]() -> Result<bool> {
       const std::byte nothing{};

@@ -10,11 +10,11 @@ namespace accord::comm {
 
 class Group;
 
-/// Of equal size on all ranks, not zeroed. Who destroys it knows that no kernel of any rank uses it.
+/// Of equal size on all ranks, not zeroed. May be destroyed only when no kernel of any rank uses it.
 class MulticastMemory {
  public:
-  /// Collective over the group, whose ranks share a host: all get it, or all an error. kUnsupported says why there is none: a GPU without multicast, two ranks
-  /// on one GPU.
+  /// A collective of the group, whose ranks share a host: it succeeds on all ranks or fails on all. kUnsupported says
+  /// why there is none: a GPU without multicast, or two ranks on one GPU.
   static Result<std::unique_ptr<MulticastMemory>> create(Group& group, device::Runtime& runtime, Device device,
                                                          std::size_t bytes, Deadline deadline);
   ~MulticastMemory();

@@ -1,5 +1,5 @@
 #pragma once
-// Calls on devices with what they refer to, but for the buffers.
+// Calls on devices together with everything that they refer to, except the buffers.
 
 #include <deque>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace accord::comm {
 
-/// Factors that lie in the host's memory are read when it is made. REQUIRES: check_call() is ok for all.
+/// Factors in host memory are read at construction. REQUIRES: check_call() is ok for all.
 class OwnedCalls {
  public:
   OwnedCalls(std::span<const Call> calls, const CallOptions& options);
@@ -22,7 +22,7 @@ class OwnedCalls {
 
  private:
   std::vector<Call> calls_;
-  std::deque<std::vector<std::size_t>> counts_;  ///< of the parts; they stay where they are
+  std::deque<std::vector<std::size_t>> counts_;  ///< of the parts; their addresses are stable
   CallOptions options_;
 };
 

@@ -1,6 +1,6 @@
-// Ranks tell each other in one collective of the group where their memory is: its process, its device, a handle for other processes, and the
-// number under which ranks of the same process find it. Each opens what the others told; a second collective makes an error of one rank that
-// of all.
+// In one collective of the group the ranks publish where their memory is: its process, its device, a handle for other
+// processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others.
+// A second collective turns an error of one rank into an error of all.
 #include "comm/device/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ struct PeerMemory::Allocation {
 
 namespace {
 
-/// Of this process, by numbers that it gives out.
+/// The allocations of this process, by numbers that it assigns.
 class Allocations {
  public:
   static Allocations& instance() {
@@ -58,7 +58,7 @@ class Allocations {
   std::uint64_t last_ = 0;
 };
 
-/// Tells this process from others, also those of other namespaces of process ids and those that it is forked into.
+/// Distinguishes this process from others, including those in other process id namespaces and its forked children.
 std::string process_name() {
   static const std::uint64_t drawn = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
   return fmt::format("{}-{:x}", ::getpid(), drawn);
@@ -69,7 +69,7 @@ std::string process_name() {
 Status PeerMemory::allocate() {
   ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
   mine_ = std::make_shared<Allocation>(runtime_, device_, memory);
-  // On a stream of its own: the default one may be part of a capture.
+  // Uses a stream of its own: the default one may be part of a capture.
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
   Status zeroed = runtime_.fill(memory, 0, bytes_, device_, stream);
   if (zeroed.ok()) zeroed = runtime_.synchronize(device_, stream);
@@ -125,7 +125,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
   Status failure = ready.ok() ? memory->allocate() : ready;
   if (failure.ok()) {
     mine = {{"process", process_name()}, {"number", Allocations::instance().add(memory->mine_)}, {"bytes", bytes}};
-    // Ranks of this process need no handle: only where there are others it has to be there.
+    // Ranks of this process need no handle. It is required only if there are ranks in other processes.
     const Result<device::MemoryHandle> handle = runtime.share(device, memory->mine_->memory);
     if (handle.ok())
       mine["handle"] = handle->bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory on the GPU of every rank that the kernels of all ranks of a group reach.
+// Memory on the GPU of every rank that the kernels of all ranks of a group can access.
 
 #include <cstddef>
 #include <memory>
@@ -14,29 +14,30 @@ namespace accord::comm {
 
 class Group;
 
-/// Zeroed, and of equal size on all ranks. A peer of the same process keeps this rank's part as long as it needs it; one of another process has
-/// it mapped until it lets go, and must not use it once the owner has.
+/// Zeroed, and of equal size on all ranks. A peer in the same process keeps this rank's part as long as it needs it.
+/// A peer in another process has it mapped until it releases it, and must not use it after the owner has released it.
 class PeerMemory {
  public:
-  /// Collective over the group: all ranks get it, or all an error. kUnsupported if the GPU of one rank does not reach that of another (another
-  /// host, no way between them); `bytes` at least 64 KiB. `ready`: whether this rank can go on; if not, that is an error of all.
+  /// A collective of the group: it succeeds on all ranks or fails on all. kUnsupported if the GPU of one rank cannot
+  /// access that of another (another host, no connection). `bytes` is at least 64 KiB. `ready`: an error of this rank
+  /// that makes all ranks fail, or ok.
   static Result<std::unique_ptr<PeerMemory>> create(Group& group, device::Runtime& runtime, Device device,
                                                     std::size_t bytes, Deadline deadline, const Status& ready = {});
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// That of `rank`, where this rank's kernels find it.
+  /// The memory of `rank`, at the address for this rank's kernels.
   std::byte* of(Rank rank) const { return parts_[static_cast<std::size_t>(rank)].memory; }
   std::size_t bytes() const { return bytes_; }
 
-  /// One rank's memory; gives it back to its device.
+  /// One rank's memory; returns it to its device when destroyed.
   struct Allocation;
 
  private:
   struct Part {
     std::byte* memory = nullptr;
-    std::shared_ptr<Allocation> allocation = {};  ///< of this process; null: it was opened
+    std::shared_ptr<Allocation> allocation = {};  ///< of this process; null if it was opened
   };
   PeerMemory(device::Runtime& runtime, Device device, std::size_t bytes)
       : runtime_(runtime), device_(device), bytes_(bytes) {}

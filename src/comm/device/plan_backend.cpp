@@ -1,5 +1,6 @@
-// Which program serves a request is a pure function of the request, the same on all ranks: so that none runs what another one cannot, the programs
-// of all ranks are made when a request comes first. They are few, and the ranks of one host.
+// The program of a request is a pure function of the request, the same on all ranks. When a request first occurs,
+// each rank makes the programs of all ranks, so that none runs a program that another rank cannot run. The ranks are
+// few, all of one host.
 #include "comm/device/plan_backend.hpp"
 
 #include <fmt/format.h>
@@ -16,9 +17,10 @@
 namespace accord::comm {
 namespace {
 
-/// Thread blocks that a call takes unless max_ctas says otherwise: ranks that share a GPU have to run side by side on it.
+/// Thread blocks of a call unless max_ctas says otherwise: kernels of ranks that share a GPU have to run on it at the
+/// same time.
 constexpr int kInstances = 16;
-/// For kernels that have to end. One that stands behind what is not accord's may take longer.
+/// Time for kernels to end. One that is queued behind work that is not accord's may take longer.
 constexpr std::chrono::seconds kStopPatience(5);
 
 }  // namespace
@@ -35,7 +37,8 @@ PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device, 
 PlanBackend::~PlanBackend() {
   if (is_under_way()) stop_->set();
   abort();
-  // A kernel that has not begun, behind what is not accord's, will still look at its memory: that stays. So it does where those of peers may.
+  // A kernel that has not begun, queued behind work that is not accord's, will still read its memory, so the memory
+  // is not released. It is not released either if kernels of peers may use it.
   if (is_under_way()) {
     (void)memory_.release();
     (void)multicast_.release();
@@ -106,7 +109,7 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
   const plan::Request request{.collective = record.collective, .root = record.root};
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, group_.topology(), request));
   std::unique_ptr<exec::DevicePlan> mine;
-  int lanes = 1;  // of the rank that has most
+  int lanes = 1;  // of the rank with the most
   for (const Rank rank : group_.topology().ranks()) {
     exec::Payload payload{record.dtype, plan::bounds_of(plan, record.count, size_of(record.dtype))};
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan made,
@@ -114,7 +117,7 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
     if (rank == group_.rank()) mine = std::make_unique<exec::DevicePlan>(made);
     lanes = std::max(lanes, static_cast<int>(made.program.lanes));
   }
-  // All blocks of a kernel run at the same time.
+  // All blocks of a kernel must run at the same time.
   mine->instances = std::min(mine->instances, most_blocks_ / lanes);
   if (mine->instances == 0)
     return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has {} lanes, {} has {} multiprocessors",
@@ -132,7 +135,8 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
-  // Also in the stream that it seems to be in: a handle may be another stream in each thread, or of one that is gone.
+  // Also if it appears to be the same stream: a handle may be another stream in each thread, or one of a destroyed
+  // stream.
   if (!captured && has_last_) ACCORD_RETURN_IF_ERROR(runtime_.wait(last_, device_, stream));
   const exec::DeviceBuffers buffers{.input = call.input.data,
                                     .output = call.output.data,

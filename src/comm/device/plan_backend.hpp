@@ -1,5 +1,5 @@
 #pragma once
-// A group's calls on GPUs by accord's own plans.
+// A group's calls on GPUs with accord's own plans.
 
 #include <memory>
 #include <mutex>
@@ -18,37 +18,41 @@ namespace accord::comm {
 
 class Group;
 
-/// Collectives with parts of one count, where the GPUs of all ranks reach each other. Used by one thread at a time, but for abort(). Calls of a group are
-/// ordered among themselves, in whatever streams they are; within a capture that is the capture's own to do.
+/// Collectives with parts of equal counts, where the GPUs of all ranks can access each other. Used by one thread at a
+/// time, except for abort(). Calls of a group run in order in whatever streams they are; within a capture that order
+/// is up to the capture.
 class PlanBackend {
  public:
-  /// `stop`: set before abort(), which ends the waits of its kernels.
+  /// `stop`: set before abort(); it ends the waits of kernels.
   PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop);
-  /// Ends what is under way, and waits a little for that.
+  /// Ends running kernels, and waits a little for that.
   // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
   ~PlanBackend();
   PlanBackend(const PlanBackend&) = delete;
   PlanBackend& operator=(const PlanBackend&) = delete;
 
-  /// Whether plans are of use for a call at all; equal on all ranks.
+  /// Whether plans can serve a call at all; equal on all ranks.
   static bool serves(const Call& call);
-  /// Collective, once: gives each rank memory that the kernels of all reach. kUnsupported says why there is none.
+  /// Collective, called once: gives each rank memory that the kernels of all ranks can access. kUnsupported says why
+  /// there is none.
   Status connect(Deadline deadline);
-  /// Collective, once, after connect(): memory that a switch reaches on all ranks at once, for plans with multicast. kUnsupported says why there is none.
+  /// Collective, called once after connect(): creates memory that a switch reaches on all ranks at once, for plans
+  /// with multicast. kUnsupported says why there is none.
   Status connect_multicast(Deadline deadline);
-  /// The program of a request, which stays until forget(); a failure is one on all ranks.
+  /// Returns the program of a request, which is valid until forget(). A failure is the same on all ranks.
   Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
-  /// `norm`: comes after it (exec::launch()).
+  /// `norm`: follows the call (exec::launch()).
   Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream, const device::NormRows* norm = nullptr);
-  /// Takes nothing any more, and waits a little for kernels that run, which may still write to the buffers of calls. Any thread.
+  /// Accepts nothing more, and waits a little for running kernels, which may still write to the buffers of calls. Any
+  /// thread.
   void abort();
 
  private:
   bool is_under_way() const;
-  /// The multiprocessors of the rank that has fewest.
+  /// Multiprocessors of the rank that has the fewest.
   Result<int> agree_on_blocks(Deadline deadline);
-  /// Writes addresses where kernels look for them, from that of `first` on.
+  /// Writes addresses where kernels look for them, starting with that of `first`.
   Status tell_addresses(int first, const std::vector<std::byte*>& addresses);
 
   Group& group_;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a device that a backend knows.
+// Memory of a device that is registered with a backend.
 
 #include <memory>
 
@@ -10,7 +10,8 @@ namespace accord::comm {
 
 class Group;
 
-/// What a backend holds for one window; lets go of it at the end, which may be after the backend's. Any thread.
+/// The state that a backend holds for one window. Releases it when destroyed, which may be after the backend. Any
+/// thread.
 class RegisteredMemory {
  public:
   virtual ~RegisteredMemory() = default;
@@ -18,9 +19,9 @@ class RegisteredMemory {
   virtual WindowUse use() const = 0;
 };
 
-/// What a DeviceWindow refers to.
+/// The state that a DeviceWindow refers to.
 struct DeviceWindowState {
-  std::shared_ptr<Group> group;  ///< a handle; goes last
+  std::shared_ptr<Group> group;  ///< a handle; released last
   Device device;
   std::size_t bytes;
   std::shared_ptr<RegisteredMemory> memory;

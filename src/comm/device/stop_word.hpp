@@ -1,5 +1,5 @@
 #pragma once
-// How kernels learn that their group has failed.
+// Tells kernels that their group has failed.
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace accord::comm {
 
-/// A word of the host's memory that kernels read; not 0 once they shall give up waiting for others, and write to them no more.
+/// A word of host memory that kernels read. Once it is not 0 they must stop waiting for other ranks, and must not
+/// write to them any more.
 class StopWord {
  public:
   static Result<std::shared_ptr<StopWord>> create(device::Runtime& runtime, Device device) {

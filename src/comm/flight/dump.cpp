@@ -15,7 +15,7 @@
 namespace accord::comm::flight {
 namespace {
 
-/// A communicator's name as a part of a file's: "world/1" becomes "world_1".
+/// A communicator's name as part of a file name: "world/1" becomes "world_1".
 std::string file_name_of(std::string_view name) {
   constexpr std::size_t kLongest = 64;
   std::string text(name.substr(0, kLongest));
@@ -65,7 +65,7 @@ void FailureDump::start(FlightLog log, std::string directory) {
     const BlockedSignals signals_stay_with_the_program;
     std::thread(write).detach();
   } catch (const std::system_error&) {
-    write();  // no thread to be had
+    write();  // no thread could be created
   }
 }
 

@@ -10,18 +10,18 @@
 
 namespace accord::comm::flight {
 
-/// Writes `log` to accord-NAME-ID-rankRANK.json in `directory`, which is made if absent, as a whole or not at all, and gives the
-/// path. One that is there is replaced.
+/// Writes `log` to accord-NAME-ID-rankRANK.json in `directory`, which is created if absent. The file is written
+/// completely or not at all, and replaces an existing one. Returns its path.
 Result<std::string> write_dump(const FlightLog& log, const std::string& directory);
 
-/// The dump of a communicator's first failure. It is written by a thread of its own, for which those that report the failure
-/// wait a moment: so it is there when a program ends at once, and a file system that hangs holds nobody up. What goes wrong is
-/// logged and harms nothing.
+/// The dump of a communicator's first failure. A thread of its own writes it, and callers that report the failure
+/// wait a moment for that thread. So the dump exists if the program ends at once, and a file system that hangs blocks
+/// nobody. Errors are logged and do no harm.
 class FailureDump {
  public:
-  /// Does nothing while another one is being written.
+  /// Does nothing while another dump is being written.
   void start(FlightLog log, std::string directory);
-  /// Until it is written, at most kPatience; at once if none was started.
+  /// Returns once the dump is written, after at most kPatience; at once if none was started.
   void wait();
 
  private:

@@ -16,7 +16,7 @@ std::string_view to_string(OperationState state) {
 }
 
 const Operation* Order::last_begun() const {
-  // Receives of different tags end out of order: who waits may have others behind it that have ended.
+  // Receives of different tags end out of order: one that waits may have later ones behind it that have ended.
   const auto waits = std::find_if(operations.rbegin(), operations.rend(), [](const Operation& operation) {
     return operation.state == OperationState::kRunning ||
            (operation.state == OperationState::kFailed && operation.started_ns.has_value());

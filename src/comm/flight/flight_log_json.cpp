@@ -1,5 +1,5 @@
-// The dump format. What is read may come from anywhere: each field is looked for by its name and type, and what is wrong is
-// told with the place where it is.
+// The dump format. Text that is read may come from anywhere: each field is looked up by name and type, and an error
+// says where it is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ ordered_json to_json(const Counters& counters) {
           {"by_collective", std::move(collectives)}};
 }
 
-/// Thrown within this file only.
+/// Thrown only within this file.
 struct Wrong {
   std::string what;
 };
@@ -115,7 +115,7 @@ T or_wrong(Result<T> result) {
   return std::move(result).value();
 }
 
-/// The value of an enumeration that is written as `name`; `all` lists them.
+/// The enumerator that is written as `name`; `all` lists them.
 template <typename Enum, std::size_t n>
 Enum named(const ordered_json& object, const char* what, const std::array<Enum, n>& all) {
   const auto name = read<std::string>(object, what);
@@ -151,7 +151,7 @@ Operation read_operation(const ordered_json& json, int size) {
   if (const auto op = read_or_null<std::string>(json, "op"))
     operation.request.op = or_wrong(reduce_op_from_string(*op));
   if (!field(json, "root").is_null()) operation.request.root = read_rank(json, "root", size);
-  // Dumps of the first version have none.
+  // Dumps of the first version have no tags.
   if (json.contains("tag") && !json["tag"].is_null()) operation.request.root = read_rank(json, "tag", INT32_MAX);
   operation.request.count = read<std::uint64_t>(json, "count");
   operation.algorithm = read_or_null<std::string>(json, "algorithm").value_or("");

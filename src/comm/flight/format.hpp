@@ -1,15 +1,16 @@
 #pragma once
-// How a flight recorder lies in memory that other processes may read while it is written.
+// Layout of a flight recorder in memory that other processes may read while it is written.
 //
-// A process has one anonymous file (kFileName in /proc/PID/fd). It begins with a FileHeader, then come records, one for each
-// communicator of a rank in this process, one after the other; each begins with a RecordHeader that tells its length. After it:
+// A process has one anonymous file (kFileName in /proc/PID/fd). It begins with a FileHeader. The records follow one
+// after the other, one for each communicator of a rank in this process; each begins with a RecordHeader that contains
+// its length. After the RecordHeader come:
 //
 //   peers       RecordPeer for each rank
 //   in use      one byte for each order: it has been used, and its block may be read
 //   blocks      one for each order of operations: BlockHeader, then a ring of `capacity` operations of 64 bytes
 //
-// Order 0 is that of the collectives, 1 + 2p of the messages to rank p, 2 + 2p of those from it. Whatever changes is a word that
-// is read and written atomically.
+// Order 0 is that of the collectives, 1 + 2p that of the messages to rank p, 2 + 2p that of the messages from it.
+// Everything that changes is a word that is read and written atomically.
 
 #include <array>
 #include <atomic>
@@ -28,7 +29,7 @@ inline constexpr std::size_t kMostAlgorithms = 64;
 inline constexpr std::size_t kMostCollectives = 24;
 static_assert(kCollectiveCount <= static_cast<int>(kMostCollectives));
 
-/// The only way to a word that may change.
+/// The only access to a word that may change.
 inline std::atomic_ref<std::uint64_t> word(const std::uint64_t& place) {
   return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(place));
 }
@@ -40,7 +41,7 @@ struct FileHeader {
   std::uint64_t ticks = 0;  ///< a Moment
   std::int64_t monotonic_ns = 0;
   std::int64_t unix_ns = 0;
-  std::uint64_t end = 0;  ///< changes: bytes of the file that are in use, also by this header
+  std::uint64_t end = 0;  ///< changes: bytes of the file in use, including this header
 };
 static_assert(sizeof(FileHeader) <= kPage);
 
@@ -54,17 +55,17 @@ using AlgorithmName = std::array<char, 48>;
 
 struct RecordHeader {
   std::uint64_t magic = 0;
-  std::uint64_t bytes = 0;  ///< with this header
-  std::uint64_t life =
-      0;  ///< changes: odd while there is a communicator, one more at its end; the rest is valid only then
+  std::uint64_t bytes = 0;  ///< including this header
+  /// Changes: odd while there is a communicator, which is when the rest is valid; incremented when it ends.
+  std::uint64_t life = 0;
   std::uint64_t id = 0;  ///< of the communicator, equal on its ranks and different from all others
   std::int32_t rank = 0;
   std::int32_t size = 0;
   std::uint64_t capacity = 0;  ///< operations of each ring, a power of two
   std::uint64_t created = 0;   ///< ticks
   std::uint64_t state = 0;     ///< changes: CommunicatorState
-  std::uint64_t failed =
-      0;  ///< changes: ticks of the first failure, 0 before; what is told of it is stored before that
+  /// Changes: ticks of the first failure, 0 before. The failure's other fields are stored before it.
+  std::uint64_t failed = 0;
   std::uint32_t failure_code = 0;
   std::uint32_t failure_rank_count = 0;
   std::array<std::int32_t, 8> failure_ranks = {};
@@ -75,26 +76,27 @@ struct RecordHeader {
   std::array<AlgorithmName, kMostAlgorithms> algorithms = {};
 };
 
-/// What is counted in one order.
+/// Counters of one order.
 struct alignas(64) BlockHeader {
   std::uint64_t failures = 0;
-  std::uint64_t waits = 0;   ///< operations that waited for long, see Counters
-  std::uint64_t queued = 0;  ///< operations that found others before them
+  std::uint64_t waits = 0;   ///< operations that waited long, see Counters
+  std::uint64_t queued = 0;  ///< operations that were queued behind others
   std::array<std::array<std::uint64_t, 2>, kMostCollectives> calls_and_bytes = {};
 };
 
 enum class OperationState : std::uint64_t { kBeingWritten = 1, kQueued = 2, kRunning = 4, kDone = 6, kFailed = 8 };
 
-/// One operation. `stamp` is (its number << 8) | state; the fields belong to the stamp if it is the same before and after they are
-/// read. They are stored with release and read with acquire, so that a reader of a newer one finds a newer stamp.
+/// One operation. `stamp` is (its number << 8) | state. The fields belong to the stamp if it is the same before and
+/// after they are read. They are stored with release and read with acquire, so that a reader of a newer field finds a
+/// newer stamp.
 struct alignas(64) OperationSlot {
   std::uint64_t stamp = 0;
   std::array<std::uint64_t, 3> request = {};  ///< an exec::RequestRecord
-  std::uint64_t started = 0;                  ///< ticks; 0 while not known. May come later than the state
+  std::uint64_t started = 0;                  ///< ticks; 0 while unknown. May be stored after the state
   std::uint64_t ended = 0;                    ///< ticks
-  std::uint64_t queued = 0;                   ///< ticks; 0 if it was not
-  /// Low half: 1 + the algorithm's place among the names, 0 while there is none. High half: 1 + the rank that keeps it from going
-  /// on, 0 if that is not known. Both may come later.
+  std::uint64_t queued = 0;                   ///< ticks; 0 if it was not queued
+  /// Low half: 1 + the algorithm's index among the names, 0 while there is none. High half: 1 + the rank that it
+  /// waits for, 0 if unknown. Both may be stored later.
   std::uint64_t algorithm_and_rank = 0;
 };
 static_assert(sizeof(OperationSlot) == 64);

@@ -1,5 +1,6 @@
-// Each slot is read under its stamp: the same before and after, and not "being written", means that the fields belong together.
-// A slot that changes all the time is one of a quick operation; after some tries it is left out.
+// Each slot is read under its stamp: if the stamp is the same before and after, and is not "being written", the
+// fields belong together. A slot that changes all the time belongs to a quick operation; after several tries it is
+// left out.
 #include "comm/flight/read_record.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ std::string text_of(const std::array<char, n>& text) {
   return std::string(text.data(), strnlen(text.data(), n));
 }
 
-/// A record whose size and capacity have been looked at; they are kept, as the other process may write what it likes.
+/// A record whose size and capacity have been checked. They are copied, since the other process may write anything.
 class Record {
  public:
   static Result<Record> open(std::span<const std::byte> bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// Reads a record while it is written, by this process or another.
+// Reads a record while it is being written, by this process or another.
 
 #include <cstddef>
 #include <optional>
@@ -10,17 +10,18 @@
 
 namespace accord::comm::flight {
 
-/// How the ticks of a record become time: a moment of its process's start, and what they are.
+/// Converts the ticks of a record to time: their source, and a moment of the start of the record's process.
 struct Timebase {
   TickSource source = TickSource::kMonotonic;
   Moment start;
 };
 
-/// Reads the record that `bytes` begin with. nullopt if there is no communicator in it (any more). kCorrupt if it is none: nothing
-/// in it is trusted, but for its bytes being there to read. An operation that is being written is left out.
+/// Reads the record at the start of `bytes`. Returns nullopt if it holds no communicator, or none any more. Fails
+/// with kCorrupt if it is not a record: nothing in it is trusted, except that its bytes can be read. An operation
+/// that is being written is left out.
 Result<std::optional<FlightLog>> read_record(std::span<const std::byte> bytes, const Timebase& time);
 
-/// Counters alone.
+/// Reads the counters only.
 Counters read_counters(std::span<const std::byte> bytes);
 
 }  // namespace accord::comm::flight

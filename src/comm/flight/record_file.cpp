@@ -1,6 +1,6 @@
-// A reader in another process walks from record to record by their lengths, so a place keeps its length and the first page of
-// its header for ever; the other pages of one that is given back are returned to the system. The file is sealed
-// against shrinking, so that a reader's mapping never ends in SIGBUS.
+// A reader in another process goes from record to record by their lengths, so a place keeps its length and the first
+// page of its header for ever. The other pages of a place that is given back are returned to the system. The file is
+// sealed against shrinking, so that a reader's mapping never ends in SIGBUS.
 #include "comm/flight/record_file.hpp"
 
 #include <fcntl.h>

@@ -13,21 +13,21 @@
 
 namespace accord::comm::flight {
 
-/// An anonymous file that grows as communicators are made; the places of those that have ended are used again. One for each
-/// process, as one descriptor has to do for any number of communicators. Thread-safe.
+/// An anonymous file that grows as communicators are created; the places of ended ones are reused. There is one for
+/// each process, so that any number of communicators needs only one descriptor. Thread-safe.
 class RecordFile {
  public:
   static RecordFile& of_this_process();
 
-  /// A mapped place for a record of `bytes` (whole pages), zero but for the magic, bytes and life of its header. Where there can be no
-  /// such file (no descriptor left) it is memory of this process alone: then nobody sees it from outside, which is logged.
-  /// kResourceExhausted if there is no memory either.
+  /// Returns a mapped place for a record of `bytes` (whole pages), zero except for the magic, bytes and life of its
+  /// header. If the file cannot be created (no descriptor left), returns memory of this process alone, which is
+  /// logged: other processes cannot see it. Fails with kResourceExhausted if there is no memory either.
   Result<std::span<std::byte>> take(std::size_t bytes);
-  /// Ends its life and unmaps it.
+  /// Ends the life of a record and unmaps it.
   void give_back(std::span<std::byte> record);
 
   TickSource source() const { return source_; }
-  /// When the first record was made.
+  /// When the first record was created.
   const Moment& start() const { return start_; }
 
  private:
@@ -35,7 +35,7 @@ class RecordFile {
     std::size_t offset = 0;
     std::size_t bytes = 0;
   };
-  /// Makes the file; REQUIRES: mutex_ is held.
+  /// Creates the file. REQUIRES: mutex_ is held.
   Status open();
   Result<Place> place_for(std::size_t bytes);
 

@@ -9,7 +9,7 @@
 namespace accord::comm::flight {
 namespace {
 
-/// Copies as much of `text` as fits, with a zero at its end.
+/// Copies as much of `text` as fits, with a terminating zero.
 template <std::size_t n>
 void copy_text(std::array<char, n>& to, std::string_view text) {
   to.fill('\0');
@@ -19,7 +19,8 @@ void copy_text(std::array<char, n>& to, std::string_view text) {
 }  // namespace
 
 void OrderRecorder::queue(std::uint64_t number, std::uint64_t before, const exec::RequestRecord& request) {
-  if (before > mask_) return;  // its slot is that of one that has not ended; it will be written when it begins
+  // Its slot belongs to an operation that has not ended. It is written when this one begins.
+  if (before > mask_) return;
   OperationSlot& slot = slots_[number & mask_];
   set(slot.stamp, (number << 8) | static_cast<std::uint64_t>(OperationState::kBeingWritten));
   write(slot, request, 0);
@@ -74,7 +75,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Identity& identity, std
 
 FlightLog Recorder::read() const {
   const Timebase time{.source = source_, .start = RecordFile::of_this_process().start()};
-  return *std::move(read_record(bytes_, time)).value();  // a Recorder's own record is whole, and alive
+  return *std::move(read_record(bytes_, time)).value();  // a Recorder's own record is complete, and alive
 }
 
 Counters Recorder::counters() const { return read_counters(bytes_); }

@@ -1,5 +1,6 @@
 #pragma once
-// The flight recorder: the last operations of each communicator, kept where other threads and processes can read them.
+// The flight recorder: the last operations of each communicator, stored where other threads and processes can read
+// them.
 
 #include <bit>
 #include <memory>
@@ -17,7 +18,7 @@
 
 namespace accord::comm::flight {
 
-/// What a record says of its communicator.
+/// Describes a record's communicator.
 struct Identity {
   std::uint64_t id = 0;
   std::string name;
@@ -25,14 +26,16 @@ struct Identity {
   topology::Topology topology;
 };
 
-/// Records one order of operations. Operations have numbers, 1, 2, ..., and are written by who runs them; one that is queued is
-/// written by who queues it, before. Costs stores to one cache line, and a look at the counter; never a lock, an allocation or
-/// a system call. A copy refers to the same order; it lives as long as the Recorder.
+/// Records one order of operations. Operations have the numbers 1, 2, ... and are written by the thread that runs
+/// them; a queued operation is first written by the thread that queues it. Costs stores to one cache line, and a read
+/// of the counter; never a lock, an allocation or a system call. A copy refers to the same order. Lives as long as
+/// the Recorder.
 class OrderRecorder {
  public:
-  /// Whether an operation of so many bytes is timed as a whole, also if it waits for nobody; then begin() comes before its work.
+  /// Whether an operation of that size is timed as a whole, even if it waits for nobody; then begin() is called
+  /// before its work.
   static bool times(std::size_t bytes) { return bytes > kTimedBytes; }
-  /// `bytes`: what it counts as. `algorithm`: of Recorder::algorithm().
+  /// `bytes`: the size that is counted. `algorithm`: from Recorder::algorithm().
   void begin(std::uint64_t number, const exec::RequestRecord& request, std::size_t bytes, std::uint64_t algorithm) {
     slot_ = &slots_[number & mask_];
     stamp_ = number << 8;
@@ -41,24 +44,24 @@ class OrderRecorder {
     started_ = 0;
     write(*slot_, request, algorithm);
     if (!was_queued) set(slot_->queued, 0);
-    // What takes a while is timed as a whole; of the rest the first reading happens while it waits for others, if it does.
+    // A long operation is timed as a whole. A quick one reads the clock first when it waits for others, if it does.
     if (times(bytes)) set(slot_->started, started_ = ticks_now(source_));
     set(slot_->stamp, stamp(OperationState::kRunning));
     auto& [calls, total] = block_->calls_and_bytes[static_cast<std::size_t>(request.collective)];
     add(calls, 1);
     add(total, bytes);
   }
-  /// The running operation has to wait. Cheap when called again.
+  /// The running operation has to wait. Repeated calls are cheap.
   void waiting() {
     if (started_ == 0) set(slot_->started, started_ = ticks_now(source_));
   }
-  /// It has waited long, for `rank` (-1 if unknown). `first`: for the first time.
+  /// It has waited long, for `rank` (-1 if unknown). `first`: whether this is the first time.
   void waiting_long(Rank rank, bool first) {
     const std::uint64_t algorithm = word(slot_->algorithm_and_rank).load(std::memory_order_relaxed) & UINT32_MAX;
     set(slot_->algorithm_and_rank, (static_cast<std::uint64_t>(rank + 1) << 32) | algorithm);
     if (first) add(block_->waits, 1);
   }
-  /// It goes on by another algorithm.
+  /// It continues with another algorithm.
   void chose(std::uint64_t algorithm) { set(slot_->algorithm_and_rank, algorithm); }
   void end(bool ok) {
     const std::uint64_t now = ticks_now(source_);
@@ -68,11 +71,12 @@ class OrderRecorder {
     if (!ok) add(block_->failures, 1);
   }
 
-  /// Before the operation `number`, which `before` others are ahead of. Called in the order of the numbers, by one thread at a time.
+  /// Called before operation `number` begins; `before` others are ahead of it. Called in the order of the numbers, by
+  /// one thread at a time.
   void queue(std::uint64_t number, std::uint64_t before, const exec::RequestRecord& request);
   /// A queued operation ended before it began.
   void drop(std::uint64_t number);
-  /// An operation met a group that had failed already.
+  /// An operation met a group that had already failed.
   void refuse(std::uint64_t number, const exec::RequestRecord& request);
 
  private:
@@ -84,7 +88,7 @@ class OrderRecorder {
 
   std::uint64_t stamp(OperationState state) const { return stamp_ | static_cast<std::uint64_t>(state); }
   static void set(std::uint64_t& place, std::uint64_t value) { word(place).store(value, std::memory_order_release); }
-  /// Of what only one thread at a time writes.
+  /// For words that only one thread at a time writes.
   static void add(std::uint64_t& place, std::uint64_t more) {
     word(place).store(word(place).load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
@@ -100,12 +104,12 @@ class OrderRecorder {
   BlockHeader* block_;
   OperationSlot* slots_;
   std::uint64_t mask_;
-  OperationSlot* slot_ = nullptr;  // of the running operation, as are the next two
+  OperationSlot* slot_ = nullptr;  // of the running operation, like the next two
   std::uint64_t stamp_ = 0;
   std::uint64_t started_ = 0;
 };
 
-/// The record of one communicator. Thread-safe but for what OrderRecorder says.
+/// The record of one communicator. Thread-safe, except as OrderRecorder says.
 class Recorder {
  public:
   /// `capacity`: operations of each order, a power of two.
@@ -117,13 +121,13 @@ class Recorder {
   OrderRecorder messages(Rank peer, Direction direction) {
     return order(1 + 2 * static_cast<std::size_t>(peer) + (direction == Direction::kSend ? 0 : 1));
   }
-  /// The number by which operations name their algorithm; 0 once there are too many names.
+  /// Returns the number by which operations refer to their algorithm; 0 once there are too many names.
   std::uint64_t algorithm(std::string_view name);
-  /// REQUIRES: called under one lock, as is set_state().
+  /// REQUIRES: called under one lock, like set_state().
   void set_failure(const Status& failure);
   void set_state(CommunicatorState state);
 
-  /// What it holds now. Cost: microseconds, and milliseconds with a large capacity.
+  /// Returns the current contents. Cost: microseconds; milliseconds with a large capacity.
   FlightLog read() const;
   Counters counters() const;
 
@@ -134,7 +138,7 @@ class Recorder {
 
   std::span<std::byte> bytes_;
   TickSource source_ = tick_source();
-  std::mutex mutex_;  // of the algorithms' names
+  std::mutex mutex_;  // for the names of algorithms
 };
 
 }  // namespace accord::comm::flight

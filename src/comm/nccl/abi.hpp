@@ -1,6 +1,6 @@
 #pragma once
-// What NCCL's library exports, as far as accord calls it, with the numbers of its C interface: so that a build needs none of its headers, and takes
-// any library from 2.18 on. tests/unit/comm/cuda/nccl_header_test.cpp holds all of it against nccl.h.
+// The part of NCCL's C interface that accord calls, with its numbers, so that a build needs no NCCL headers and works
+// with any library from 2.18 on. tests/unit/comm/cuda/nccl_header_test.cpp compares all of it with nccl.h.
 
 #include <climits>
 #include <cstddef>
@@ -36,7 +36,7 @@ enum DataType : int {
   kFloat8e5m2 = 11,
 };
 
-/// An ncclRedOp_t; those that are made have other numbers.
+/// An ncclRedOp_t; operations that are created have other numbers.
 enum RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 /// An ncclScalarResidence_t.
@@ -49,15 +49,15 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// Of windows: ncclCommWindowRegister()'s flag, and what memory has to be aligned to.
+/// Windows: the flag of ncclCommWindowRegister(), and the required alignment of memory in bytes.
 inline constexpr int kSymmetric = 1;
 inline constexpr std::size_t kWindowAlignment = 4096;
 
-/// Of ncclCommShrink(): the second where the parent has failed or was revoked.
+/// Flags of ncclCommShrink(): the second one if the parent has failed or was revoked.
 inline constexpr int kShrinkDefault = 0;
 inline constexpr int kShrinkAbort = 1;
 
-/// An ncclConfig_t as 2.18 has it, which later ones take, too.
+/// An ncclConfig_t of 2.18, which later versions accept too.
 struct Config {
   static constexpr int kUnset = INT_MIN;
 
@@ -72,7 +72,7 @@ struct Config {
   int split_share = kUnset;
 };
 
-/// Its functions, called as they are there. Streams are cudaStream_t.
+/// NCCL's functions, named as there without the prefix. Streams are cudaStream_t.
 struct Functions {
   int (*GetVersion)(int* version);
   const char* (*GetErrorString)(int code);
@@ -99,7 +99,7 @@ struct Functions {
   int (*Send)(const void* from, std::size_t count, int type, int peer, Communicator*, void* stream);
   int (*Recv)(void* to, std::size_t count, int type, int peer, Communicator*, void* stream);
 
-  // Null where the library is too old for them.
+  // Null if the library is too old for them.
   // From 2.19:
   int (*MemAlloc)(void** memory, std::size_t bytes);
   int (*MemFree)(void* memory);

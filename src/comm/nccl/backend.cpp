@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kPatienceAtEnd(5);
-/// With what ncclCommRevoke() stops.
+/// Time for ncclCommRevoke() to stop pending operations.
 constexpr std::chrono::seconds kPatienceWithRevoke(2);
 
 std::string hex_of(const nccl::UniqueId& id) {
@@ -35,8 +35,9 @@ bool read_hex(const std::string& text, nccl::UniqueId& id) {
   return true;
 }
 
-/// Collective over the group: rank 0's id, once all ranks can go on. Else an error of the same kind on all of them: one that may pass where a rank has one,
-/// kNotFound or kUnsupported where a rank has no library, kMismatch where they differ.
+/// A collective of the group. Returns rank 0's id if all ranks can continue. Otherwise all of them get an error of
+/// the same kind: a transient one if a rank has one, else kNotFound or kUnsupported if a rank has no library, else
+/// kMismatch if they differ.
 Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent,
                              Deadline deadline) {
   json mine;
@@ -99,7 +100,7 @@ NcclBackend::~NcclBackend() {
   }
   if (!aborted_) {
     const std::lock_guard lock(calls_);
-    // All of them begin to end before one is waited for: peers may wait for them in another order.
+    // All of them begin to end before this rank waits for one: peers may wait for them in another order.
     for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommFinalize(communicator);
     for (nccl::Communicator* const communicator : communicators()) {
       const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
@@ -194,7 +195,7 @@ Status NcclBackend::shrink(std::span<const Rank> lost, CollectiveBackend* child,
                                              is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
   const std::lock_guard its_lock(its->calls_);
-  // Those of the child's group: this one may have failed.
+  // settle() of the child looks at the child's group: this group may have failed.
   ACCORD_RETURN_IF_ERROR(its->settle(whole_, "CommShrink", deadline));
   its->whole_ = made;
   return its->settle(made, "CommShrink", deadline);
@@ -248,7 +249,7 @@ Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
   if (call.collective != Collective::kAllToAll || call.input.data != call.output.data || bytes == 0)
     return call.input.data;
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
-  if (captured) {  // its graph runs at any time, beside what is not captured
+  if (captured) {  // its graph runs at any time, concurrently with calls that are not captured
     ACCORD_ASSIGN_OR_RETURN(void* const own, runtime_.allocate(device_, bytes));
     captured_copies_.push_back(own);
     ACCORD_RETURN_IF_ERROR(runtime_.copy(own, call.input.data, bytes, device_, stream));
@@ -323,7 +324,7 @@ bool NcclBackend::revoke(nccl::Communicator* communicator) {
 
 void NcclBackend::abort() {
   if (aborted_.exchange(true)) return;
-  const std::lock_guard lock(calls_);  // whoever holds it sees that and leaves
+  const std::lock_guard lock(calls_);  // a thread that holds it sees aborted_ and leaves
   const device::CurrentDevice current(runtime_, device_);
   registry_->end(nccl::Registry::End::kAborted);
   for (nccl::Communicator* const communicator : communicators()) {

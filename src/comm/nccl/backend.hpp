@@ -1,5 +1,5 @@
 #pragma once
-// A group's calls on GPUs by NCCL.
+// A group's calls on GPUs through NCCL.
 
 #include <algorithm>
 #include <atomic>
@@ -20,21 +20,22 @@ namespace accord::comm {
 
 class Group;
 
-/// One NCCL communicator for the collectives of all ranks, made with the first of them; a pair of ranks that had messages before makes one of its
-/// own. None of NCCL's calls blocks: what is under way is asked for until the deadline, or until the group fails.
+/// One NCCL communicator serves the collectives of all ranks, created with the first of them. A pair of ranks that
+/// exchanged messages before that creates one of its own. No call of NCCL blocks: a pending one is polled until the
+/// deadline, or until the group fails.
 class NcclBackend final : public CollectiveBackend {
  public:
   /// REQUIRES: the group outlives it.
-  /// `lent`: an owner's communicator of the same ranks; null: it makes its own.
+  /// `lent`: an owner's communicator of the same ranks; null: it creates its own.
   NcclBackend(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent);
-  /// Waits a little for what the library has under way; then it is aborted.
+  /// Waits a little for pending operations of the library, then aborts them.
   ~NcclBackend() override;
 
   Status check(const Call& call) const override;
-  /// A rank without NCCL, or with another version or other options than the others, is told to all.
+  /// All ranks are notified if a rank has no NCCL, or has another version or other options than the others.
   Status agree(std::span<const Call> calls, Deadline deadline) override;
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
-  /// Messages connect their pairs, which a capture forbids to none.
+  /// Messages can always be captured: connecting their pairs is allowed during a capture.
   bool can_capture(std::span<const Call> calls) const override {
     const auto is_message = [](const Call& call) { return call.direction != Direction::kNone; };
     return whole_ != nullptr || std::all_of(calls.begin(), calls.end(), is_message);
@@ -48,7 +49,7 @@ class NcclBackend final : public CollectiveBackend {
   Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
                                                             Deadline deadline) override;
   Status asynchronous_error() override;
-  /// That of all ranks is revoked where NCCL's version can do so, which keeps it for shrink().
+  /// The communicator of all ranks is revoked if NCCL's version can do so, which keeps it for shrink().
   void abort() override;
 
  private:
@@ -56,29 +57,31 @@ class NcclBackend final : public CollectiveBackend {
   nccl::Config config() const;
   Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);
   Status connect_whole(Deadline deadline);
-  /// Until `communicator` has nothing under way.
+  /// Returns once `communicator` has no pending operation.
   Status settle(nccl::Communicator* communicator, std::string_view function, Deadline deadline);
-  /// Agrees with those ranks of `calls` that this one had no messages with before by which communicator they go. They tell each other by messages of
-  /// the group: the lower rank first, which waits for nobody before it has told all.
+  /// Agrees on the communicator for messages with each rank of `calls` that this one has exchanged none with before.
+  /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
+  /// for any.
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
   struct Pair;
-  /// Puts `calls` into `stream` as one group. Those of communicators of pairs go on beside each other, in streams of their own: in one they would
-  /// wait for each other, in circles.
+  /// Puts `calls` into `stream` as one group. Messages on communicators of pairs run concurrently, in streams of
+  /// their own: in one stream they would wait for each other, in circles.
   Status enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline);
-  /// What a collective reads: a copy where NCCL cannot do it in place.
+  /// Returns the memory that a collective reads: a copy if NCCL cannot do it in place.
   Result<const void*> input_of(const Call& call, Stream stream);
   nccl::Member member(nccl::Communicator* communicator, Rank rank, int size) const {
     return {.library = library(), .communicator = communicator, .rank = rank, .size = size};
   }
   nccl::Member whole() const;
-  /// With what is enqueued before in `stream`, in the pair's own; made when it is first needed.
+  /// fork() lets the pair's stream wait for the current contents of `stream`, and returns it; it is created when
+  /// first needed.
   Result<Stream> fork(Pair& pair, Stream stream);
   Status join(const Pair& pair, Stream stream);
 
-  /// Stops what is under way, and keeps the communicator. False if it has to be aborted instead.
+  /// Stops pending operations, and keeps the communicator. Returns false if it has to be aborted instead.
   bool revoke(nccl::Communicator* communicator);
 
-  /// Those of its own.
+  /// The communicators that this backend owns.
   std::vector<nccl::Communicator*> communicators() const;
   const nccl::Library& library() const { return **library_; }
 
@@ -88,23 +91,24 @@ class NcclBackend final : public CollectiveBackend {
   const Device device_;
   std::atomic<bool> aborted_ = false;
   const std::shared_ptr<nccl::Registry> registry_ = std::make_shared<nccl::Registry>();
-  std::mutex& calls_ = registry_->calls;  ///< into the library; guards what follows
-  bool is_revoked_ = false;               ///< what is left of whole_, once aborted
-  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed by one that was parted
+  std::mutex& calls_ = registry_->calls;  ///< held for calls of the library; guards what follows
+  bool is_revoked_ = false;               ///< whole_ was revoked, not aborted
+  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed after part()
   nccl::Communicator* whole_;
   const bool is_lent_;
-  /// Where the library puts those that it makes. It does so once more, or only then, from a thread of its own when they are connected, which may be late.
+  /// Memory into which the library stores the communicators that it creates. It stores each once more, or only then,
+  /// from a thread of its own when the communicator is connected, which may be late.
   std::list<nccl::Communicator*> made_;
   struct Pair {
-    nccl::Communicator* communicator = nullptr;  ///< null: their messages go by that of all ranks
+    nccl::Communicator* communicator = nullptr;  ///< null: their messages use that of all ranks
     Stream stream = {};
-    device::Event event = {};  ///< for the order of that stream and those of calls
+    device::Event event = {};  ///< orders that stream and those of calls
   };
   std::map<Rank, Pair> pairs_;
   struct Copies {
     void* memory = nullptr;
     std::size_t bytes = 0;
-    device::Event read = {};  ///< once the last call that reads it is over
+    device::Event read = {};  ///< recorded after the last call that reads it
   };
   Copies copies_;
   std::vector<void*> captured_copies_;  ///< of calls in graphs, one each

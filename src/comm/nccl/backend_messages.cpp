@@ -1,4 +1,5 @@
-// Messages go by the communicator of all ranks where both have it when they first meet, else by one of the pair's own.
+// Messages use the communicator of all ranks if both ranks have it when they first exchange messages, else one for
+// the pair.
 #include <vector>
 
 #include "comm/group.hpp"
@@ -7,7 +8,7 @@
 namespace accord::comm {
 
 Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
-  /// What two ranks tell each other; the id is the lower rank's.
+  /// Exchanged by two ranks; the id is the lower rank's.
   struct Offer {
     std::uint64_t has_whole = 0;
     nccl::UniqueId id = {};

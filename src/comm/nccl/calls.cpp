@@ -1,4 +1,5 @@
-// What moves bytes goes as bytes, whatever the dtype. What NCCL has no collective for is a group of messages, or of collectives with one root each.
+// Calls that only move data move it as bytes, whatever the dtype. A collective that NCCL lacks is a group of
+// messages, or of collectives with one root each.
 #include "comm/nccl/calls.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@
 namespace accord::comm::nccl {
 namespace {
 
-/// How NCCL sees one element that it adds up: as `numbers` of `type`.
+/// NCCL's view of one element of a sum: `numbers` of `type`.
 struct Element {
   DataType type;
   std::size_t numbers = 1;
@@ -48,10 +49,10 @@ std::optional<Element> element_of(DType dtype, int version) {
   return std::nullopt;
 }
 
-/// premul_sum has none: one is made for it.
+/// Returns none for premul_sum, for which an operation is created.
 std::optional<RedOp> op_of(ReduceOp op, DType dtype) {
   const DTypeKind kind = kind_of(dtype);
-  const bool by_parts = kind == DTypeKind::kComplex;  // of real and imaginary numbers
+  const bool by_parts = kind == DTypeKind::kComplex;  // real and imaginary part separately
   switch (op) {
     case ReduceOp::kSum: return kind == DTypeKind::kBool ? kMax : kSum;
     case ReduceOp::kAvg: return kAvg;
@@ -81,7 +82,7 @@ class Operation {
     void* at = factor.data();
     Residence residence = kOnHost;
     if (const auto* given = std::get_if<ConstBuffer>(&call.op.factor())) {
-      at = const_cast<void*>(given->data);  // which it only reads
+      at = const_cast<void*>(given->data);  // only read
       residence = given->device.type == DeviceType::kCpu ? kOnHost : kOnDevice;
     } else {
       store_number(std::get<std::complex<double>>(call.op.factor()).real(), dtype, factor.data());
@@ -112,7 +113,7 @@ Status status_of(const Member& member, const char* function, int code) {
   return member.library.failure(function, code);
 }
 
-/// Several calls as one.
+/// Groups several calls into one.
 Status together(const Member& member, const std::function<Status()>& put) {
   ACCORD_RETURN_IF_ERROR(status_of(member, "GroupStart", member.library.call.GroupStart()));
   const Status inside = put();
@@ -120,9 +121,9 @@ Status together(const Member& member, const std::function<Status()>& put) {
   return inside.ok() ? ended : inside;
 }
 
-/// Where each rank's part of a buffer begins, and its bytes.
+/// The elements and bytes of each rank's part of a buffer.
 struct Parts {
-  std::span<const std::size_t> counts;  ///< empty: all of them have `count`
+  std::span<const std::size_t> counts;  ///< empty: all parts have `count`
   std::size_t count = 0;
   std::size_t element_bytes = 1;
 
@@ -152,7 +153,7 @@ struct Putting {
     const int code = member.library.call.Recv(at, bytes, kUint8, from_rank, member.communicator, stream);
     return status_of(member, "Recv", code);
   }
-  /// Each rank's part of what this rank sends, or receives.
+  /// Sends each rank its part of this rank's input, or receives each rank's part.
   Status send_parts(const Parts& parts, bool without_own) const {
     std::size_t offset = 0;
     for (Rank rank = 0; rank < member.size; ++rank) {
@@ -181,7 +182,7 @@ Status put_all_to_all(const Putting& put) {
   });
 }
 
-/// The root has its part already where it is in place.
+/// An in-place root already has its own part.
 Status put_gather(const Putting& put) {
   const Call& call = put.call;
   const bool is_root = put.member.rank == call.root;
@@ -278,7 +279,7 @@ Status check_reduction(const Call& call, int version, int size) {
   const DType dtype = call.input.dtype;
   const ReduceOp op = call.op.op();
   const bool is_premul = op == ReduceOp::kPremulSum && kind_of(dtype) == DTypeKind::kFloat;
-  // A communicator of one rank scales by a kernel that NCCL's host code leaves out for 8-bit floats (2.24 to 2.30).
+  // A communicator of one rank scales by a kernel that NCCL's host code omits for 8-bit floats (2.24 to 2.30).
   const bool scales = is_premul || op == ReduceOp::kAvg;
   const bool scales_alone = scales && size == 1 && kind_of(dtype) == DTypeKind::kFloat && size_of(dtype) == 1;
   if (element_of(dtype, version) && (is_premul || op_of(op, dtype)) && !scales_alone) return {};

@@ -1,5 +1,5 @@
 #pragma once
-// Calls of a communicator as NCCL's.
+// Translates calls of a communicator to calls of NCCL.
 
 #include "accord/call.hpp"
 #include "accord/status.hpp"
@@ -8,7 +8,7 @@
 
 namespace accord::comm::nccl {
 
-/// kUnsupported: NCCL of that version has no such reduction between `size` ranks.
+/// Fails with kUnsupported if NCCL of that version has no such reduction between `size` ranks.
 Status check_reduction(const Call& call, int version, int size);
 
 /// One rank's place in an NCCL communicator.
@@ -19,10 +19,12 @@ struct Member {
   int size = 1;
 };
 
-/// Puts a collective into `stream`. `from`: what it reads, where that is not call.input's memory. The code of the function that gave one that is
-/// neither kSuccess nor kInProgress is told as library.failure() does. REQUIRES: check_call() and check_reduction() are ok.
+/// Puts a collective into `stream`. `from`: the memory that it reads, which may differ from call.input's. A code that
+/// is neither kSuccess nor kInProgress is returned as the library.failure() of the function that gave it. REQUIRES:
+/// check_call() and check_reduction() are ok.
 Status put_collective(const Member& member, const Call& call, const void* from, Stream stream);
-/// A message, between ncclGroupStart and ncclGroupEnd. `peer`: in the member's communicator.
+/// Puts a message into `stream`, between ncclGroupStart and ncclGroupEnd. `peer`: its rank in the member's
+/// communicator.
 Status put_message(const Member& member, const Call& call, Rank peer, Stream stream);
 
 }  // namespace accord::comm::nccl

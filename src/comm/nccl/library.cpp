@@ -60,7 +60,7 @@ const char* find_all(void* library, Functions& call) {
   return nullptr;
 }
 
-/// What later versions have; a library that lacks some is taken for an older one.
+/// Looks up functions of later versions. A library that lacks one is treated as an older one.
 void find_later(void* library, int version, Functions& call) {
   const auto look = [&](int first, const char* name, auto& function) {
     return version >= first && find(library, name, function);
@@ -150,7 +150,7 @@ Result<const Library*> library() {
   if (const Library* const other = replaced) return other;
   static const Library* found = nullptr;  // never deleted: the library has threads of its own
   const std::lock_guard lock(searching);
-  if (found == nullptr) {  // what is not there may come, with torch
+  if (found == nullptr) {  // a missing library may appear later, with torch
     ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<const Library> library, search());
     found = library.release();
   }

@@ -1,5 +1,6 @@
-// Three steps, each told to all ranks, so that they go on together: memory for all, a window of NCCL's over it where its version has them and the memory
-// is aligned, and where one of the ranks got none, a registration by each rank. NCCL gives success and no window where the machine has none.
+// Three steps, whose results all ranks exchange so that they stay together: memory for all; an NCCL window over it,
+// if the version has windows and the memory is aligned; and if any rank got no window, a registration by each rank.
+// Where the machine has no windows, NCCL returns success and no window.
 #include "comm/nccl/registered_memory.hpp"
 
 #include <fmt/format.h>
@@ -54,7 +55,7 @@ class Memory final : public RegisteredMemory {
   }
 
   // REQUIRES, for all of these: the registry's calls are held.
-  /// Ok, and use() is unchanged, where the machine has no windows.
+  /// Ok, with use() unchanged, if the machine has no windows.
   Status make_symmetric(const Registering& with) {
     const int code = library_.call.CommWindowRegister(registry_->communicator, data_, bytes_, &window_, kSymmetric);
     if (code != kSuccess && code != kInProgress) return library_.failure("CommWindowRegister", code);
@@ -113,7 +114,7 @@ namespace {
 constexpr char kError = 'e';
 constexpr char kText = 't';
 
-/// What all ranks say; an error of one is one on all of them, and this rank's own comes first.
+/// Exchanges texts with all ranks. An error of one rank is returned on all of them; this rank's own has precedence.
 Result<std::vector<std::string>> tell(const Registering& with, const Status& mine, const std::string& text) {
   const std::string said = mine.ok() ? kText + text : kError + mine.message().substr(0, kMostText / 2);
   ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> all, gather_texts(with.group, said, with.deadline.remaining()));
@@ -131,7 +132,7 @@ Result<std::vector<std::string>> tell(const Registering& with, const Status& min
 
 Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& with, void* memory, std::size_t bytes) {
   const auto made = std::make_shared<Memory>(with);
-  // Its end takes the calls, which are held here.
+  // Calls forget() first, since the destructor would otherwise lock the registry's calls, which are held here.
   const auto give_up = [&](const Status& why) {
     made->forget();
     return why;

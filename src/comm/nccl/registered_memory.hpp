@@ -1,5 +1,5 @@
 #pragma once
-// Memory that an NCCL communicator knows: as a window of all ranks, or as this rank's alone.
+// Memory that is registered with an NCCL communicator: as a window of all ranks, or by this rank alone.
 
 #include <functional>
 #include <memory>
@@ -16,33 +16,34 @@ namespace accord::comm::nccl {
 
 class Memory;
 
-/// What one communicator knows, while there is one.
+/// The registrations of one communicator, while it exists.
 struct Registry {
-  std::mutex calls;  ///< held by whoever calls the communicator; guards what follows
+  std::mutex calls;  ///< held during calls on the communicator; guards what follows
   Communicator* communicator = nullptr;
   std::set<Memory*> known;
-  std::vector<std::shared_ptr<Memory>>
-      unfinished;  ///< into which the library may write until the communicator is aborted
+  /// Memory that the library may write to until the communicator is aborted.
+  std::vector<std::shared_ptr<Memory>> unfinished;
 
-  /// Before the communicator is destroyed or aborted. REQUIRES: `calls` is held.
+  /// Called before the communicator is destroyed or aborted. REQUIRES: `calls` is held.
   enum class End { kDestroyed, kAborted };
   void end(End how);
 };
 
-/// What register_memory() needs. REQUIRES: registry->calls is held, the device is current, and the registry's communicator is connected.
+/// Arguments of register_memory(). REQUIRES: registry->calls is held, the device is current, and the registry's
+/// communicator is connected.
 struct Registering {
   Group& group;
   const Library& library;
   device::Runtime& runtime;
   Device device;
   std::shared_ptr<Registry> registry;
-  /// Until the communicator has nothing under way.
+  /// Returns once the communicator has no pending operation.
   std::function<Status(const char* function)> settle;
   Deadline deadline;
 };
 
-/// Collective over the group: registers `bytes` at `memory`, or that it allocates where `memory` is null. An error of one rank is one on all; after one in
-/// NCCL's own collective the group has failed.
+/// A collective of the group: registers `bytes` at `memory`, or memory that it allocates if that is null. An error of
+/// one rank is returned on all; after one in NCCL's own collective the group has failed.
 Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& with, void* memory, std::size_t bytes);
 
 }  // namespace accord::comm::nccl

@@ -1,5 +1,5 @@
-// Each rank's memory begins with what its channels count: for each peer a line with the signals that it has sent here, how many of them were taken, and how
-// many went there.
+// Each rank's memory begins with the counters of its channels: for each peer a line with the number of signals that
+// have arrived from it, how many of them were taken, and how many were sent to it.
 #include "accord/peer_window.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLine = 128;
 constexpr std::size_t kArrived = 0, kTaken = 8, kSent = 64;
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kLeast = std::size_t{64} << 10;  // of memory that is shared
+constexpr std::size_t kLeast = std::size_t{64} << 10;  // smallest size of shared memory
 
 }  // namespace
 

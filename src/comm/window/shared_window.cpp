@@ -1,11 +1,13 @@
-// Opening takes four steps, each an all_gather of the group or the transport's own: sizes and numbers; descriptors of the new
-// endpoints, or why there is none; connect; and how that ended, so that a window is there on all ranks or on none. Endpoints of
-// a transport have windows of one size, so each is as large as the largest contribution; pages that nobody touches cost nothing.
+// Opening takes four steps, each an all_gather of the group or the transport's own: exchange sizes and numbers;
+// exchange descriptors of the new endpoints, or the reason why there is none; connect; exchange the results, so that
+// the window exists on all ranks or on none. Endpoints of a transport have windows of one size, so each is as large
+// as the largest contribution; pages that are never touched cost nothing.
 //
-// Signals are counted, not stored one by one: line r of a rank's window holds how many rank r has sent, which only rank r writes,
-// and the rank itself remembers how many of them its waits took.
+// Signals are counted, not stored one by one: line r of a rank's window holds the number of signals that rank r has
+// sent, and only rank r writes it. The receiving rank remembers how many of them its waits took.
 //
-// Between hosts a put takes its bytes along in pieces, and a get asks for pieces: so a peer that does not run is owed a few MiB at most.
+// Between hosts a put sends its bytes in pieces, and a get asks for pieces, so at most a few MiB are pending for a
+// peer that does not run.
 #include "comm/window/shared_window.hpp"
 
 #include <fmt/format.h>
@@ -29,25 +31,25 @@ using exec::Domain;
 using transport::Link;
 using transport::PeerState;
 
-/// Bytes of a put or get between hosts that are on their way together.
+/// Bytes of a put or get between hosts that are in flight together.
 constexpr std::size_t kPutPiece = std::size_t{1} << 20;
 constexpr std::size_t kGetPiece = std::size_t{4} << 20;
-/// More than any machine maps, little enough to add to.
+/// More than any machine maps, and small enough to add to.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
 
 std::size_t sz(Rank rank) { return static_cast<std::size_t>(rank); }
 
-/// Where a rank counts the signals of `from`.
+/// Offset of the counter for signals of `from`.
 std::size_t counter(Rank from) { return sz(from) * exec::kLine; }
-/// Where the memory of its own begins.
+/// Offset of the user's memory.
 std::size_t first_byte(int size) { return (counter(size) + exec::kPage - 1) / exec::kPage * exec::kPage; }
 
-/// The way to a window, step by step.
+/// The steps that open a window.
 class Opening {
  public:
   Opening(Group& group, Duration timeout) : group_(group), timeout_(timeout), deadline_(Deadline::in(timeout)) {}
 
-  /// What each rank contributes; sets number.
+  /// Returns what each rank contributes, and sets number.
   Result<std::vector<std::uint64_t>> agree(std::uint64_t bytes) {
     const std::uint64_t mine[2] = {bytes, static_cast<std::uint64_t>(group_.windows().next_number())};
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> all, gather<std::uint64_t>(mine, timeout_));
@@ -89,7 +91,7 @@ class Opening {
     return all;
   }
 
-  // A text begins with what it is.
+  // The first character of a text says what it is.
   static constexpr char kDescriptor = 'd';
   static constexpr char kError = 'e';
 
@@ -108,7 +110,8 @@ class Opening {
     return {};
   }
 
-  // A rank that waited in vain for a connection comes when its time is over: this has its own.
+  // A rank that waited in vain for a connection arrives only when its time is over, so this step has a timeout of its
+  // own.
   Status agree_on(const Status& mine) {
     const std::uint8_t said[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(said, timeout_));
@@ -314,13 +317,14 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
     }
     ACCORD_RETURN_IF_ERROR(check_interruption("wait for", from));
     Status failure = why_stop("wait for", from, "no signal came", *deadline);
-    // Who leaves, or fails, may have signalled before.
+    // A peer that leaves or fails may have signalled before.
     if (!failure.ok()) return take_signal(from) ? Status() : failure;
   }
   return {};
 }
 
-// Where memory is mapped, a peer's leaving is known without asking, and its death, which the progress thread sees, ends the group.
+// If memory is mapped, a peer's leaving is visible without asking, and its death, which the progress thread notices,
+// fails the group.
 PeerState SharedWindow::peer_state(Rank rank) const {
   Link& link = *(*links_)[sz(rank)];
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();

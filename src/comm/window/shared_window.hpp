@@ -1,5 +1,5 @@
 #pragma once
-// What a Window refers to.
+// The state that a Window refers to.
 
 #include <atomic>
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace accord::comm {
 
 class Group;
 
-/// A window as one rank has it: one more endpoint over the group's transport, whose memory begins with a line for each rank's
-/// signals. Thread-safe.
+/// One rank's side of a window: another endpoint over the group's transport, whose memory begins with a line for each
+/// rank's signals. Thread-safe.
 class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
  public:
-  /// Collective over the group: all ranks get it, or none does. `group`: a handle.
+  /// A collective of the group: all ranks get the window, or none does. `group`: a handle.
   static Result<std::shared_ptr<SharedWindow>> open(std::shared_ptr<Group> group, std::size_t bytes, Duration timeout);
   ~SharedWindow();
 
   const Group& group() const { return *group_; }
   int number() const { return number_; }
   std::size_t bytes(Rank rank) const { return bytes_[static_cast<std::size_t>(rank)]; }
-  /// Empty where it is not mapped.
+  /// Empty if it is not mapped.
   std::span<std::byte> memory(Rank rank) const;
 
   Status put(ConstBuffer source, Rank to, std::size_t offset);
@@ -41,13 +41,13 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   Status wait(Rank from, Duration timeout);
 
   memory::BlockAllocator& allocator() { return allocator_; }
-  /// `window allocate on group "tp" (ranks 0-3)`.
+  /// For example `window allocate on group "tp" (ranks 0-3)`.
   std::string where(std::string_view operation) const;
 
  private:
   SharedWindow(std::shared_ptr<Group> group, int number, std::vector<std::uint64_t> bytes,
                std::unique_ptr<transport::Endpoint> endpoint, Links links);
-  /// For calls on buffers in it.
+  /// Registers the memory for calls on buffers in it.
   void register_memory();
 
   Status check_transfer(std::string_view operation, Rank peer, std::size_t offset, const ConstBuffer& buffer) const;
@@ -55,18 +55,19 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   Status check_usable(std::string_view operation) const;
   /// REQUIRES: links_mutex_ is held.
   transport::PeerState peer_state(Rank rank) const;
-  /// Takes a signal if one is there.
+  /// Takes a signal if one has arrived; returns whether it did.
   bool take_signal(Rank from);
-  /// Until `ended` gives true or fails, at most for the communicator's timeout: the parts of puts and gets between hosts that wait for
-  /// `peer`. `operation`: "put to".
+  /// Waits until `ended` returns true or fails, for at most the communicator's timeout. For the parts of puts and
+  /// gets between hosts that wait for `peer`. `operation`: "put to".
   template <typename Ended>
   Status wait_for(std::string_view operation, Rank peer, const Ended& ended);
   Status wait_for_room(std::string_view operation, Rank to);
   Status put_between_hosts(std::span<const std::byte> source, Rank to, std::size_t offset);
   Status get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset);
-  /// kAborted if this thread is to leave its `operation` with `peer`: nothing is out of step then.
+  /// Fails with kAborted if this thread has to leave its `operation` with `peer`; both ranks stay in step.
   Status check_interruption(std::string_view operation, Rank peer) const;
-  /// Why `operation` with `peer`, which waits for something of it, need not go on; `news` is what did not come in time.
+  /// Returns why `operation`, which waits for `peer`, cannot continue, or ok. `news`: the timeout's text, for example
+  /// "no signal came".
   Status why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline);
 
   std::shared_ptr<Group> group_;
@@ -76,12 +77,12 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   std::shared_ptr<const Links> links_;  ///< by rank; null for this one
   memory::BlockAllocator allocator_;
 
-  std::mutex links_mutex_;           ///< a link serves one thread at a time, but for memory that is mapped
-  std::vector<std::uint64_t> sent_;  ///< signals to each rank; under links_mutex_
+  std::mutex links_mutex_;                         ///< a link serves one thread at a time, except for mapped memory
+  std::vector<std::uint64_t> sent_;                ///< signals to each rank; under links_mutex_
   std::vector<std::atomic<std::uint64_t>> taken_;  ///< signals of each rank that waits took
 };
 
-/// What a WindowBlock refers to.
+/// The state that a WindowBlock refers to.
 struct WindowBlockState {
   WindowBlockState(std::shared_ptr<SharedWindow> window_, std::size_t offset_, std::size_t bytes_)
       : window(std::move(window_)), offset(offset_), bytes(bytes_) {}

@@ -1,4 +1,4 @@
-// The public face of a SharedWindow.
+// The public interface of a SharedWindow.
 #include "accord/window.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Tables are replaced, never changed: a call that runs goes on with the one that it began with.
+// Tables are replaced, never changed: a running call continues with the table that it began with.
 #include "comm/window/window_registry.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ std::shared_ptr<const WindowTable> WindowRegistry::table() const {
 
 template <typename Change>
 void WindowRegistry::update(Change change) {
-  std::shared_ptr<const WindowTable> old;  // ends its links, if it is their last owner, without the lock
+  std::shared_ptr<const WindowTable> old;  // destroyed without the lock; may be the last owner of links
   const std::lock_guard lock(mutex_);
   auto next = std::make_shared<WindowTable>(*table_);
   change(*next);

@@ -11,23 +11,23 @@
 
 namespace accord::comm {
 
-/// Numbers them, and knows those whose memory is mapped on all ranks. Thread-safe.
+/// Numbers the windows, and keeps those whose memory is mapped on all ranks. Thread-safe.
 class WindowRegistry {
  public:
   int next_number() const { return next_.load(std::memory_order_relaxed); }
-  /// That number is given, or was tried.
+  /// Marks that number as used by a window, or by an attempt to create one.
   void made(int number) { next_.store(number + 1, std::memory_order_relaxed); }
 
-  /// 0 until there is one; grows with each change. Calls look at it, so it is no more than a load.
+  /// 0 until there is a window; grows with each change. Every call reads it, so it is only a load.
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
   std::shared_ptr<const WindowTable> table() const;
 
-  /// Window `number`, whose memory on this rank is `local` and on member m begins at `members[m]` here.
+  /// Adds window `number`. Its memory on this rank is `local`; that of member m begins at `members[m]` here.
   void add(int number, std::span<std::byte> local, std::vector<std::byte*> members, std::shared_ptr<const Links> links);
   void remove(int number);
 
  private:
-  /// What `change` makes of a copy of the table is the table.
+  /// Replaces the table by a copy that `change` has modified.
   template <typename Change>
   void update(Change change);
 

@@ -21,7 +21,7 @@ exec::PlaceWord place_of(const WindowTable& table, const void* data, std::size_t
 
 }  // namespace
 
-// Written where it is read, field by field: it is needed at once, and a copy would have to wait for the stores.
+// Stores field by field into `placement`, which is read at once: a copy would have to wait for the stores.
 void place_buffers(const WindowTable& table, const Operation& operation, const exec::Domain& domain,
                    exec::Placement& placement) {
   placement.windows = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// Which addresses lie in windows, for calls whose buffers may.
+// Finds the windows that contain the buffers of calls.
 
 #include <cstdint>
 #include <memory>
@@ -29,8 +29,8 @@ struct WindowTable {
   std::vector<std::shared_ptr<const Links>> links;
 };
 
-/// Where the buffers lie that this rank has of a call on the whole group; no windows unless all of them do. Calls with parts of unequal
-/// counts have none: peers do not know where parts begin.
+/// Sets `placement` to the places of this rank's buffers in a call on the whole group, or to no windows unless all of
+/// them are in windows. Calls with parts of unequal counts have none: peers do not know where parts begin.
 void place_buffers(const WindowTable& table, const Operation& operation, const exec::Domain& domain,
                    exec::Placement& placement);
 

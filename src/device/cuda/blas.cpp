@@ -1,6 +1,10 @@
-// cuBLASLt's matrices are column-major, so it computes the transpose: c^T [n, m] = b^T * a^T, where a row-major matrix is, as it lies, the
-// transpose of a column-major one. What the library chose for a shape, or that it has nothing for it, is kept with the descriptions of its matrices, for
-// the shapes that were used last: every length of a prompt is one. Scales of rows and columns are cuBLASLt's "outer vector scaling", which it has from 12.9 on for compute capability 9.0 alone.
+// cuBLASLt's matrices are column-major, so it computes the transpose c^T [n, m] = b^T * a^T: the memory of a
+// row-major matrix is that of its column-major transpose.
+// The library's choice for a shape, or the fact that it has no kernel for it, is cached together with the
+// descriptions of the matrices. The cache holds the most recently used shapes; every length of a prompt is a shape of
+// its own.
+// Scales of rows and columns are cuBLASLt's "outer vector scaling", which exists from version 12.9 on, for compute
+// capability 9.0 only.
 #include "device/cuda/blas.hpp"
 
 #if __has_include(<cublasLt.h>)
@@ -19,7 +23,7 @@
 #include "device/cuda/device_scope.hpp"
 #include "device/cuda/error.hpp"
 
-// The version that knows scales of rows and columns.
+// The first version that supports scales of rows and columns.
 #define ACCORD_CUBLASLT_SCALED 120900
 
 namespace accord::device::cuda {
@@ -44,10 +48,10 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
   }
 }
 
-/// What matrices begin at multiples of where nobody knows yet where they lie: so has() takes it. More is of no use to a kernel, and where the arena
-/// has a tensor shall not choose one.
+/// Alignment that has() assumes, because the addresses of the matrices are not yet known. A larger alignment does not
+/// help a kernel, and the position of a tensor in the arena must not affect the choice of kernel.
 constexpr std::uint32_t kLeastAlignment = 16;
-/// The largest power of two up to that which divides the address.
+/// The largest power of two, up to kLeastAlignment, that divides the address.
 std::uint32_t alignment_of(const void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory) | kLeastAlignment;
   return static_cast<std::uint32_t>(address & (~address + 1));
@@ -58,7 +62,7 @@ Alignments alignments_of(const Product& p) {
   return {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)};
 }
 
-/// What a choice depends on.
+/// The key of a choice.
 struct Shape {
   std::int16_t device = 0;
   std::array<std::int64_t, 4> sizes = {};
@@ -87,18 +91,18 @@ using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(&cublas
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, decltype(&cublasLtMatrixLayoutDestroy)>;
 using Wishes = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(&cublasLtMatmulPreferenceDestroy)>;
 
-/// Descriptions and the chosen kernel.
+/// Descriptions of the matrices and the product, and the chosen kernel.
 struct Choice {
   Description product;
   Layout a, b, c;
   cublasLtMatmulAlgo_t kernel = {};
 };
 
-/// Shapes whose choices are kept: a model has some ten weights, and a graph that was captured no longer needs its choices. Another
-/// choice costs some hundred microseconds on the host, a kept one a few hundred bytes.
+/// Maximum number of cached choices. A model has about ten weights, and a captured graph no longer needs its choices.
+/// A new choice takes a few hundred microseconds on the host; a cached one uses a few hundred bytes.
 constexpr std::size_t kMostChoices = 4096;
 
-/// What NVIDIA recommends for the GPUs that need most.
+/// NVIDIA's recommendation for the GPUs that need the most.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 class CudaBlas final : public Blas {
@@ -169,7 +173,7 @@ class CudaBlas final : public Blas {
                      library_.MatmulDescSetAttribute(product, what, &value, sizeof value));
   }
 
-  // Of vectors; REQUIRES: takes_scales(). The library's first matrix is our second.
+  // Sets the vectors of scales. The library's first matrix is our second. REQUIRES: takes_scales().
   Status set_scales(cublasLtMatmulDesc_t description, const Product& product) const {
 #if CUBLAS_VERSION >= ACCORD_CUBLASLT_SCALED
     const std::int32_t vectors = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -189,7 +193,7 @@ class CudaBlas final : public Blas {
     return handle;
   }
 
-  // A matrix of `rows` row-major rows as the column-major one that lies there.
+  // Describes a matrix of `rows` row-major rows as the column-major matrix with the same memory.
   Result<Layout> layout_of(const Matrices& matrices, std::int64_t rows, std::int64_t columns,
                            std::int64_t batch) const {
     const auto type = type_of(matrices.dtype);
@@ -241,7 +245,7 @@ class CudaBlas final : public Blas {
     };
     const std::uint64_t workspace = p.workspace == nullptr ? 0 : kWorkspaceBytes;
     ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
-    // Parts of k are added up in float32; in the output's type they would be rounded first.
+    // Add partial sums over k in float32; in the output's type they would be rounded first.
     const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
     ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]));
@@ -251,7 +255,7 @@ class CudaBlas final : public Blas {
     return wishes;
   }
 
-  // The kept one, or a new one; null: the library has no kernel.
+  // Returns the cached choice or makes a new one; null if the library has no kernel.
   Result<const Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
                                   const Alignments& alignments) {
     const Shape shape = shape_of(p, device, alignments);
@@ -290,7 +294,7 @@ class CudaBlas final : public Blas {
 
 Result<Blas*> blas() {
   ACCORD_ASSIGN_OR_RETURN(const BlasLibrary* const library, blas_library());
-  static auto* const blas = new CudaBlas(*library);  // for threads that outlive static objects
+  static auto* const blas = new CudaBlas(*library);  // never freed, for threads that outlive static objects
   return blas;
 }
 

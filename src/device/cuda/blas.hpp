@@ -1,11 +1,11 @@
 #pragma once
-// The products of NVIDIA's GPUs, by cuBLASLt.
+// Matrix products on NVIDIA GPUs, by cuBLASLt.
 
 #include "device/blas.hpp"
 
 namespace accord::device::cuda {
 
-/// kUnsupported in builds without cuBLASLt's header; else as blas_library().
+/// Fails with kUnsupported in builds without cuBLASLt's header; other errors are those of blas_library().
 Result<Blas*> blas();
 
 }  // namespace accord::device::cuda

@@ -1,4 +1,4 @@
-// Without the header of cuBLASLt there is nothing here: blas.cpp says so.
+// Empty without the header of cuBLASLt; blas.cpp then reports that.
 #if __has_include(<cublasLt.h>)
 
 #include "device/cuda/blas_library.hpp"
@@ -16,13 +16,13 @@ namespace {
 
 std::string library_name() { return fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR); }
 
-/// Where PyPI's packages have it: of CUDA 13 all libraries lie in one folder.
+/// The path in PyPI's packages. Those of CUDA 13 have all libraries in one folder.
 std::string path_of_package() {
   const std::string folder = CUBLAS_VER_MAJOR >= 13 ? fmt::format("cu{}", CUBLAS_VER_MAJOR) : std::string("cublas");
   return path_in_site_packages(fmt::format("nvidia/{}/lib/{}", folder, library_name()));
 }
 
-/// The first name that `handle` lacks; null if it has all.
+/// Looks all functions up. Returns the first name that `handle` lacks; null if it has all.
 const char* find_all(void* handle, BlasLibrary& library) {
   const auto look = [&](const char* name, auto& function) -> const char* {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));

@@ -1,5 +1,5 @@
 #pragma once
-// cuBLASLt's library, loaded when it is first needed.
+// The cuBLASLt library, loaded on first use.
 
 #include <cublasLt.h>
 
@@ -10,7 +10,7 @@
 
 namespace accord::device::cuda {
 
-/// A loaded library; never unloaded.
+/// A loaded library. It is never unloaded.
 struct BlasLibrary {
   decltype(&cublasLtGetVersion) GetVersion = nullptr;
   decltype(&cublasLtGetStatusString) GetStatusString = nullptr;
@@ -26,16 +26,17 @@ struct BlasLibrary {
   decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic = nullptr;
-  std::string path;     ///< of the file
+  std::string path;     ///< of the library's file
   std::string version;  ///< "13.1.1"
 };
 
-/// Loads the one at `path`, a file or a name for the loader. kNotFound if it cannot be loaded; kUnsupported if it is no cuBLASLt, or of
-/// another major version than the header of this build.
+/// Loads the library at `path`, a file or a name for the loader. Fails with kNotFound if it cannot be loaded, and
+/// with kUnsupported if it is not cuBLASLt or has another major version than the header of this build.
 Result<std::unique_ptr<const BlasLibrary>> load_blas_library(const std::string& path);
 
-/// This process's: ACCORD_CUBLASLT where that is set, and no other then; else the one that is loaded already (as by torch), the one of PyPI's
-/// package nvidia-cublas beside accord, the system's. The error says what was tried.
+/// Returns this process's library. If ACCORD_CUBLASLT is set, only that one is tried. Otherwise the order is: the
+/// library that is already loaded (as by torch), the one of PyPI's package nvidia-cublas installed beside accord, and
+/// the system's. The error lists what was tried.
 Result<const BlasLibrary*> blas_library();
 
 }  // namespace accord::device::cuda

@@ -1,8 +1,10 @@
-// cudaSetDevice would do, but for going back: a thread that used no device is on device 0, and to set that begins it, with hundreds of
-// MiB of its memory for each process. So a device's primary context, which is the one of the CUDA runtime, is pushed and popped. Each
-// is kept from its first use on. A capture in the global mode, torch's default, forbids other threads whatever might wait, such as to
-// allocate or to ask for an event, and is spoiled if they try; in the relaxed mode a thread may, and answers for it: streams that are
-// being captured are never asked.
+// cudaSetDevice would work, except for restoring the previous state: a thread that used no device counts as being on
+// device 0, and setting device 0 initializes it, which uses hundreds of MiB of its memory per process. Instead, the
+// device's primary context, which is also the one of the CUDA runtime, is pushed and popped. Each context is retained
+// from its first use on.
+// A capture in global mode, torch's default, forbids other threads every call that might wait, such as allocating or
+// querying an event. The attempt invalidates the capture. In relaxed mode a thread may make such calls at its own
+// risk, which is safe here because streams that are being captured are never queried.
 #include "device/cuda/device_scope.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +40,7 @@ Result<CUcontext> context_of(const Driver& driver, Device device) {
   return context;
 }
 
-/// That of some device in use, else null.
+/// Returns the context of some device in use, or null.
 CUcontext any_context() {
   for (const std::atomic<CUcontext>& each : contexts) {
     if (CUcontext const context = each.load(std::memory_order_acquire)) return context;

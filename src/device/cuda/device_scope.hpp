@@ -1,5 +1,5 @@
 #pragma once
-// The calling thread's device for a few calls of CUDA.
+// Sets the calling thread's device for a few CUDA calls.
 
 #include <cuda_runtime_api.h>
 
@@ -10,21 +10,22 @@
 
 namespace accord::device::cuda {
 
-/// The calling thread's calls of CUDA concern `device` from now on, until pop_context(); also where they did before.
+/// Directs the calling thread's CUDA calls to `device` until pop_context(), even if they already went there.
 Status push_context(Device device);
 void pop_context();
 
-/// Calls of CUDA by this thread concern `device` while this lives, and are as before afterwards: a thread that used no device has none
-/// again. Captures of other streams do not forbid them.
+/// Directs this thread's CUDA calls to `device` for the lifetime of this object and restores the previous state
+/// afterwards: a thread that used no device has none again. Captures of other streams do not prevent the calls.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device);
-  /// For calls that name no device: the thread's own, else one that is in use, so that none is begun by them.
+  /// For calls that name no device: uses the thread's own device, or else one that is in use, so that these calls do
+  /// not initialize one.
   DeviceScope();
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
-  /// Not ok: nothing was changed.
+  /// If this is not ok, nothing was changed.
   const Status& status() const { return status_; }
 
  private:
@@ -33,7 +34,8 @@ class DeviceScope {
   const Driver* driver_ = nullptr;
   bool pushed_ = false;
   bool relaxed_ = false;
-  cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;  // the thread's own while this lives
+  // the thread's own mode during this object's lifetime
+  cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
   Status status_;
 };
 

@@ -1,5 +1,5 @@
-// libcuda.so.1 is found by the loader's own search; the CUDA runtime, which loads it too, finds the same. Symbols have the versions of
-// their types in cuda.h.
+// The loader's own search finds libcuda.so.1; the CUDA runtime, which loads it too, finds the same file. Symbols are
+// looked up in the versions that match their types in cuda.h.
 #include "device/cuda/driver.hpp"
 
 #include <dlfcn.h>
@@ -62,7 +62,7 @@ Result<const Driver*> driver() {
   const std::lock_guard lock(mutex);
   if (const Driver* const ready = loaded.load(std::memory_order_acquire)) return ready;
   ACCORD_ASSIGN_OR_RETURN(Driver found, load());
-  loaded.store(new Driver(found), std::memory_order_release);  // for threads that outlive static objects
+  loaded.store(new Driver(found), std::memory_order_release);  // never freed, for threads that outlive static objects
   return loaded.load();
 }
 

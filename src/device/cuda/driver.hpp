@@ -1,6 +1,7 @@
 #pragma once
-// The driver's own calls, for what the CUDA runtime cannot do without a trace: to look at memory, and to use a device. Its library is
-// loaded at run time, and so are its symbols found: a build with CUDA starts where there is no driver.
+// The driver's own API, for what the CUDA runtime cannot do without side effects: querying memory and selecting a
+// device. The library is loaded and its symbols are looked up at run time, so a build with CUDA starts on machines
+// without a driver.
 
 #include <cuda.h>
 
@@ -22,11 +23,11 @@ struct Driver {
   decltype(&cuPointerGetAttributes) pointer_get_attributes;
   void* library;
 
-  /// As status_of() of the runtime's errors.
+  /// Like status_of() for errors of the CUDA runtime.
   Status status_of(std::string_view call, CUresult said) const;
 };
 
-/// kUnsupported if the driver's library has no such symbol.
+/// Looks up a symbol. Fails with kUnsupported if the driver's library lacks it.
 template <typename Function>
 Status look_up(void* library, const char* name, Function& function) {
   void* found = nullptr;
@@ -37,7 +38,8 @@ Status look_up(void* library, const char* name, Function& function) {
 template <>
 Status look_up<void*>(void* library, const char* name, void*& function);
 
-/// Initialized, and the same from then on. kUnsupported says why there is none; the next call looks again.
+/// Returns the initialized driver, always the same object. Fails with kUnsupported, with the reason, if there is
+/// none; the next call then tries again.
 Result<const Driver*> driver();
 
 }  // namespace accord::device::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// What a call of CUDA says, as a Status.
+// Converts the result of a CUDA call to a Status.
 
 #include <cuda_runtime_api.h>
 
@@ -9,8 +9,9 @@
 
 namespace accord::device::cuda {
 
-/// Ok if `said` is cudaSuccess; else "CALL: what it said", kResourceExhausted for memory that is not there, all others kInternal. CUDA
-/// keeps its last error for whoever asks next, who is the user's program: it is cleared.
+/// Returns ok if `said` is cudaSuccess; otherwise "CALL: error message", with kResourceExhausted if memory is
+/// exhausted and kInternal for all other errors. Also clears the last error that CUDA keeps, because the next code to
+/// query it would be the user's program.
 Status status_of(std::string_view call, cudaError_t said);
 
 }  // namespace accord::device::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels on GPUs: Block (device/kernel.hpp) by CUDA's own, and their code for the host to launch.
+// Kernels on GPUs: implements Block (device/kernel.hpp) in CUDA and makes kernels launchable from the host.
 
 #include <cuda_runtime_api.h>
 
@@ -114,8 +114,8 @@ class Block {
     return x;
   }
   __device__ void store_release(std::uint64_t* word, std::uint64_t x) const {
-    // It passes on what other threads wrote before they met this one at a barrier, too: PTX's order goes through that. A fence before it would
-    // be a second wait for the same writes.
+    // This also publishes writes that other threads made before they met this one at a barrier: PTX's causality order
+    // includes the barrier. A separate fence would wait for the same writes a second time.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(x) : "memory");
   }
   __device__ Packet load(const Packet* packet) const {
@@ -142,7 +142,7 @@ class Block {
   template <SwitchSum kSum>
   __device__ Words sum_multicast(const std::byte* at) const {
     Words x = {};
-#if __CUDA_ARCH__ >= 900  // others have no multicast
+#if __CUDA_ARCH__ >= 900  // earlier architectures have no multicast
     if constexpr (kSum == SwitchSum::kFloat32) {
       ACCORD_MULTIMEM_LOAD("add.v4.f32", x, at);
     } else if constexpr (kSum == SwitchSum::kFloat16) {

@@ -13,15 +13,15 @@
 namespace accord::device::cuda {
 namespace {
 
-constexpr std::size_t kMostDevices = 64;  // of a host
+constexpr std::size_t kMostDevices = 64;  // per host
 
 struct Known {
   std::mutex mutex;
   std::vector<const void* (*)()> codes;
-  std::array<std::atomic<std::size_t>, kMostDevices> loaded = {};  ///< how many of them each device has
+  std::array<std::atomic<std::size_t>, kMostDevices> loaded = {};  ///< number of kernels loaded on each device
 };
 
-// Made by whoever comes first, as objects of several files register before main().
+// Created on first use, because objects in several files register themselves before main().
 Known& known() {
   static Known all;
   return all;

@@ -1,5 +1,6 @@
-// A multicast object is made by one device, and others get it by a file descriptor. Each device is added to it, then binds memory of its own, and maps
-// both: the memory, and the object, whose addresses stand for the memory of all. What a device holds is taken apart in the reverse order.
+// One device creates a multicast object, and the others obtain it through a file descriptor. Each device is added to
+// the object, binds memory of its own, and maps both: the memory, and the object, whose addresses stand for the
+// memory of all devices. A device's part is torn down in the reverse order.
 #include "device/cuda/multicast.hpp"
 
 #include <cuda.h>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr CUmemAllocationHandleType kHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Those of the driver's calls that older drivers lack.
+/// Driver calls that older drivers lack.
 struct Calls {
   const Driver* driver = nullptr;
   decltype(&cuDeviceGetAttribute) device_get_attribute = nullptr;
@@ -68,12 +69,13 @@ Result<Calls> load_calls() {
 }
 
 Result<const Calls*> calls() {
-  static const auto* const loaded = new Result<Calls>(load_calls());  // for threads that outlive static objects
+  // never freed, for threads that outlive static objects
+  static const auto* const loaded = new Result<Calls>(load_calls());
   ACCORD_RETURN_IF_ERROR(loaded->status());
   return &**loaded;
 }
 
-/// A device's part. What is not zero is given back by take_apart().
+/// A device's part. take_apart() releases everything that is not zero.
 struct Part {
   std::size_t bytes = 0;
   CUdevice device = 0;
@@ -128,7 +130,7 @@ CUmulticastObjectProp object_of(int devices, std::size_t bytes) {
   return object;
 }
 
-/// The device becomes one of those of the object, which `part` holds.
+/// Adds the device to the object, which `part` holds.
 Result<Multicast> add(const Calls& call, Part part) {
   const Status added = call.ok("cuMulticastAddDevice", call.multicast_add_device(part.object, part.device));
   if (added.ok()) return Multicast{.handle = new Part(part)};
@@ -184,7 +186,7 @@ Result<Multicast> join_multicast(Device device, int descriptor, std::size_t byte
   ACCORD_RETURN_IF_ERROR(scope.status());
   ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
   Part part{.bytes = bytes, .device = device.index};
-  // The descriptor travels as a pointer.
+  // The API takes the descriptor as a pointer.
   void* const file = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
   const Status opened = call->ok("cuMemImportFromShareableHandle", call->mem_import(&part.object, file, kHandle));
   if (!opened.ok()) return Status(StatusCode::kUnsupported, opened.message());

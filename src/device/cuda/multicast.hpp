@@ -1,5 +1,5 @@
 #pragma once
-// Multicast of an NVSwitch, by the driver's calls (runtime.hpp says what each is for).
+// NVSwitch multicast through the driver API. runtime.hpp documents the functions.
 
 #include "device/runtime.hpp"
 

@@ -1,5 +1,6 @@
-// Each call is one of the CUDA runtime inside a DeviceScope. The runtime is linked statically and loads the driver when it is first
-// called. Where memory lies the driver is asked: the runtime's cudaPointerGetAttributes would begin the thread's device.
+// Each method is a call of the CUDA runtime inside a DeviceScope. The runtime is linked statically and loads the
+// driver at its first call. The driver is asked for the location of memory, because the runtime's
+// cudaPointerGetAttributes would initialize the thread's device.
 #include "device/cuda/runtime.hpp"
 
 #include <cuda_runtime_api.h>
@@ -22,7 +23,8 @@ namespace {
 cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handle); }
 
-/// The oldest driver that programs of this CUDA run on, by NVIDIA's table; versions of one major number have the same.
+/// The oldest driver on which programs of this CUDA version run, according to NVIDIA's table. It is the same for all
+/// versions with the same major number.
 constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -78,7 +80,7 @@ class CudaRuntime final : public Runtime {
     ACCORD_RETURN_IF_ERROR(ask->status_of(
         "cuPointerGetAttributes",
         ask->pointer_get_attributes(what.size(), what.data(), answers.data(), reinterpret_cast<CUdeviceptr>(memory))));
-    // Of memory that it does not know, the type is none; managed memory has the type of its device.
+    // For memory that the driver does not know, the type is 0; managed memory has the type of its device.
     if (type == 0 || type == CU_MEMORYTYPE_HOST) return std::optional<Device>();
     return std::optional(Device{DeviceType::kCuda, static_cast<std::int16_t>(index)});
   }
@@ -246,7 +248,7 @@ class CudaRuntime final : public Runtime {
   Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
-    // Other threads may meanwhile call what a capture must not.
+    // Thread-local mode: other threads may meanwhile make calls that are forbidden during a capture.
     ACCORD_RETURN_IF_ERROR(status_of("cudaStreamBeginCapture",
                                      cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal)));
     const Status put = body();
@@ -325,7 +327,7 @@ class CudaRuntime final : public Runtime {
 }  // namespace
 
 Runtime& runtime() {
-  static auto* const runtime = new CudaRuntime;  // for threads that outlive static objects
+  static auto* const runtime = new CudaRuntime;  // never freed, for threads that outlive static objects
   return *runtime;
 }
 

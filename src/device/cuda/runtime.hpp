@@ -1,11 +1,12 @@
 #pragma once
-// The devices of NVIDIA.
+// The runtime of NVIDIA GPUs.
 
 #include "device/runtime.hpp"
 
 namespace accord::device::cuda {
 
-/// Streams are cudaStream_t, events cudaEvent_t, memory is that of cudaMalloc. Nothing begins to use a device but what names it.
+/// Streams are cudaStream_t, events cudaEvent_t, and memory comes from cudaMalloc. A device is initialized only by
+/// calls that name it.
 Runtime& runtime();
 
 }  // namespace accord::device::cuda

@@ -1,6 +1,7 @@
 #pragma once
-// Attention of a block of threads: some queries over a range of tokens, a piece of tokens at a time, with a softmax that is corrected as larger
-// scores come (Milakov, Gimelshein 2018; Dao et al. 2022). Everything is float32 in the block's shared memory.
+// Attention computed by one block of threads: several queries over a range of tokens. The block works through the
+// tokens piece by piece, with a softmax that is corrected whenever a larger score appears (Milakov, Gimelshein 2018;
+// Dao et al. 2022). Everything is float32 in the block's shared memory.
 
 #include <cmath>
 
@@ -9,16 +10,17 @@
 
 namespace accord::engine {
 
-/// Tokens whose keys and values are in shared memory at a time.
+/// Tokens whose keys and values are in shared memory at the same time.
 inline constexpr int kPieceTokens = 16;
 
-/// How much a block computes.
+/// The amount of work of one block.
 struct AttendSizes {
-  int queries = 0;  ///< at most
+  int queries = 0;  ///< the maximum
   int head_dim = 0, value_dim = 0;
 };
 
-/// Where in shared memory things are; rows of keys are one float longer, so that threads of a warp read from different banks.
+/// The layout of shared memory. Rows of keys are padded by one float, so that the threads of a warp read from
+/// different banks.
 struct AttendMemory {
   float *q, *k, *v, *scores, *sums, *most, *totals, *corrections;
   ACCORD_ON_DEVICE AttendMemory(std::byte* shared, const AttendSizes& sizes) {
@@ -38,7 +40,8 @@ constexpr std::size_t attend_bytes(const AttendSizes& sizes) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-/// One head of one token: floats from number `first` of `data` on; or codes of int8, which are multiplied by `scale`.
+/// One head of one token: floats beginning at element `first` of `data`, or int8 codes that are multiplied by
+/// `scale`.
 struct HeadRow {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -46,7 +49,8 @@ struct HeadRow {
   float scale = 1.0F;
 };
 
-/// Elements d to before d + kElementsAtOnce of a row of `dim`, or as many as there are; 16 bytes at a time where they lie so.
+/// Reads elements [d, d + kElementsAtOnce) of a row of `dim` elements, or as many as remain. Floats are read 16 bytes
+/// at a time where they are aligned to 16 bytes.
 inline constexpr int kElementsAtOnce = 8;
 template <DType kDType>
 ACCORD_ON_DEVICE inline void read_words(const Words* from, float* to) {
@@ -78,7 +82,7 @@ ACCORD_ON_DEVICE inline void read_some(const HeadRow& row, int d, int dim, float
     read_words<DType::kFloat16>(from, to);
   }
 }
-/// `count` rows, row_of(i), to memory where they are `pitch` apart.
+/// Copies `count` rows, row_of(i), to memory where rows are `pitch` elements apart.
 template <typename Block, typename RowOf>
 ACCORD_ON_DEVICE void read_rows(Block& block, int count, int dim, int pitch, float* to, const RowOf& row_of) {
   const int pieces = (dim + kElementsAtOnce - 1) / kElementsAtOnce;
@@ -88,19 +92,20 @@ ACCORD_ON_DEVICE void read_rows(Block& block, int count, int dim, int pitch, flo
   }
 }
 
-/// Tile has, of one block's work:
-///   queries()                       how many, at most sizes.queries
-///   first_token(), last_token()     the range that any of them may see
+/// Computes attention for the work that `tile` describes. Tile provides, for one block:
+///   queries()                       the number of queries, at most sizes.queries
+///   first_token(), last_token()     the range of tokens that any of the queries may see
 ///   query(q), key(t), value(t)      HeadRow
-///   score(q, t, product)            of query and key: scaled, -infinity if the query does not see the token
-///   take(block, memory)             the results: sums[q][d] / totals[q], and most[q]
-/// All threads call it.
+///   score(q, t, product)            the score from the product of query and key: scaled, -infinity if the query does
+///                                   not see the token
+///   take(block, memory)             stores the results: sums[q][d] / totals[q], and the maximum score most[q]
+/// All threads of the block must call it.
 template <typename Block, typename Tile>
 ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile& tile) {
   const AttendMemory at(block.shared(), sizes);
   const int queries = tile.queries(), head_dim = sizes.head_dim, value_dim = sizes.value_dim;
   const int me = block.thread(), threads = block.threads();
-  block.sync();  // what was before may still be read
+  block.sync();  // the previous contents may still be in use
   read_rows(block, queries, head_dim, head_dim, at.q, [&](int q) { return tile.query(q); });
   for (int i = me; i < queries * value_dim; i += threads) at.sums[i] = 0.0F;
   for (int q = me; q < queries; q += threads) {

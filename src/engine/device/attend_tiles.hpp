@@ -1,10 +1,11 @@
 #pragma once
-// Attention of many queries on tensor cores (Dao 2023, FlashAttention-2): a block has a tile of queries, 16 for each of its warps, and goes
-// through the tokens that they see a piece at a time, whose keys and values lie in shared memory while those of the next piece are on their way:
+// Attention of many queries on tensor cores (Dao 2023, FlashAttention-2). Each block has a tile of queries, 16 for
+// each of its warps, and works through the tokens that they see piece by piece. The keys and values of the current
+// piece are in shared memory while those of the next piece are being copied there:
 //   1. scores: queries times keys, summed in float32 in the registers of each warp;
-//   2. a softmax that is corrected as larger scores come, of whole rows within four lanes;
-//   3. its parts, rounded to 16 bits, times values, summed in float32.
-// Pieces begin at multiples of their size, so a row's bits do not depend on the queries beside it.
+//   2. a softmax that is corrected whenever a larger score appears; the scores of one query are held by four lanes;
+//   3. the softmax weights, rounded to 16 bits, times the values, summed in float32.
+// Pieces begin at multiples of their size, so the bits of a row do not depend on the other queries of its tile.
 
 #include <cmath>
 
@@ -12,17 +13,17 @@
 
 namespace accord::engine {
 
-/// Heads are multiples of it: what one product on a tensor core sums over.
+/// Head sizes are multiples of this: the number of elements that one product on a tensor core sums over.
 inline constexpr int kTileDim = 16;
 inline constexpr int kQueriesOfWarp = 16;
 
-/// Of a query: tokens from `first` to before `last` are seen. `mask`: for Tile::score.
+/// A query sees the tokens [first, last). `mask`: for Tile::score.
 struct QueryRow {
   int first = 0, last = 0;
   std::int64_t mask = 0;
 };
 
-/// Queries, keys and values of kDType, bfloat16 or float16, whose heads have up to kMostDim elements.
+/// For queries, keys and values of kDType, bfloat16 or float16, whose heads have up to kMostDim elements.
 template <DType kDType, int kMostDim>
 class AttendTiles {
  public:
@@ -37,23 +38,23 @@ class AttendTiles {
     return static_cast<std::size_t>(words) * sizeof(Words) + 2 * kPieceTokens * sizeof(std::int64_t);
   }
 
-  /// Tile has, of one block's work:
-  ///   queries()                       how many, at most queries_of(block.threads())
-  ///   first_token(), last_token()     the range that any of them may see; nothing else is read
-  ///   row(query)                      its QueryRow
-  ///   row_of(token)                   where key and value are, not negative
+  /// Computes attention for the work that `tile` describes. Tile provides, for one block:
+  ///   queries()                       the number of queries, at most queries_of(block.threads())
+  ///   first_token(), last_token()     the range of tokens that any of the queries may see; nothing else is read
+  ///   row(query)                      the QueryRow of a query
+  ///   row_of(token)                   the row that holds the token's key and value, not negative
   ///   query_words(query), key_words(row), value_words(row)    heads, as Words
-  ///   scales_alone(), scale()         whether a score is the product times that, and nothing else
-  ///   score(row, token, product)      of a QueryRow and a token that it sees, whatever a score is
-  ///   store(query, d, word)           two elements of the result, from number d on
-  /// All threads call it.
+  ///   scales_alone(), scale()         true if a score is only the product times scale()
+  ///   score(row, token, product)      the score of a QueryRow and a token that it sees, in the general case
+  ///   store(query, d, word)           stores two elements of the result, beginning with element d
+  /// All threads of the block must call it.
   template <typename Block, typename Tile>
   ACCORD_ON_DEVICE static void attend(Block& block, int head_dim, int value_dim, const Tile& tile) {
     const Memory at(block, head_dim, value_dim);
     const int lane = block.lane();
     const bool has_queries = first_query(block) < tile.queries();
     const int first = tile.first_token() / kPieceTokens * kPieceTokens, last = tile.last_token();
-    block.sync();  // what was before may still be read
+    block.sync();  // the previous contents may still be in use
     find_rows(block, at, tile, first, 0);
     find_rows(block, at, tile, first + kPieceTokens, 1);
     load_queries(block, at, tile);
@@ -79,7 +80,7 @@ class AttendTiles {
     ACCORD_UNROLLED_BY(1)
     for (int token = first; token < last; token += kPieceTokens, turn ^= 1) {
       block.await_copies();
-      block.sync();  // the piece is there, and nobody reads the one before
+      block.sync();  // the piece has arrived, and the previous one is no longer read
       if (token + kPieceTokens < last) load_piece(block, at, tile, turn ^ 1);
       find_rows(block, at, tile, token + 2 * kPieceTokens, turn);
       if (!has_queries) continue;
@@ -103,29 +104,30 @@ class AttendTiles {
   using Tiles = device::Tiles;
   using Sums = device::Sums;
   static constexpr int kEach = kElementsOfWords<kDType>;
-  /// Whether queries stay in registers; else they are read from shared memory for each piece.
+  /// True if queries stay in registers; otherwise they are read from shared memory for each piece.
   static constexpr bool kQueriesStay = kMostDim <= 128;
   static constexpr float kLog2OfE = 1.4426950408889634F;
 
-  /// One word more than a row has: eight rows, which a tile reads at once, lie in different banks then.
+  /// Row pitch in Words: one more than a row has, so that the eight rows that a tile reads at once are in different
+  /// banks.
   ACCORD_ON_DEVICE static constexpr int pitch_of(int dim) { return dim / kEach + 1; }
 
-  /// Of the warp.
+  /// First query of the calling warp.
   template <typename Block>
   ACCORD_ON_DEVICE static int first_query(Block& block) {
     return block.thread() / kLanes * kQueriesOfWarp;
   }
 
-  /// The warp's, if they stay in registers.
+  /// The queries of the warp, if they stay in registers.
   struct Queries {
     Tiles of[kQueriesStay ? kMostDim / kTileDim : 1];
   };
 
-  /// What a block has in shared memory, and where a lane reads for load_tiles(), of step * 16 elements and after them.
+  /// The block's shared memory, and the address that a lane passes to load_tiles() for 16 elements from 16 * step on.
   struct Memory {
     int key_pitch, value_pitch;
     Words *q, *k, *v;    ///< [queries], [2][kPieceTokens], [2][kPieceTokens] rows
-    std::int64_t* rows;  ///< [2][kPieceTokens], of two pieces; -1 for what is not to be read
+    std::int64_t* rows;  ///< [2][kPieceTokens], for two pieces; -1 for tokens that are not read
     template <typename Block>
     ACCORD_ON_DEVICE Memory(Block& block, int head_dim, int value_dim)
         : key_pitch(pitch_of(head_dim)), value_pitch(pitch_of(value_dim)) {
@@ -147,11 +149,11 @@ class AttendTiles {
     }
   };
 
-  /// Of a lane's two queries.
+  /// The state of a lane's two queries.
   struct Rows {
     QueryRow of[2];
     float most[2] = {-INFINITY, -INFINITY};
-    float totals[2] = {0.0F, 0.0F};  ///< of this lane's tokens
+    float totals[2] = {0.0F, 0.0F};  ///< over this lane's tokens only
   };
 
   ACCORD_ON_DEVICE static std::uint32_t pair_of(float first, float second) {
@@ -169,7 +171,7 @@ class AttendTiles {
 
   template <typename Block, typename Tile>
   ACCORD_ON_DEVICE static void load_queries(Block& block, const Memory& at, const Tile& tile) {
-    constexpr int kWidth = kMostDim / kEach;  // lanes for a row
+    constexpr int kWidth = kMostDim / kEach;  // lanes per row
     const int word = block.thread() % kWidth;
     if (word >= at.key_pitch - 1) return;
     for (int i = block.thread() / kWidth; i < queries_of(block.threads()); i += block.threads() / kWidth) {
@@ -193,7 +195,7 @@ class AttendTiles {
     }
   }
 
-  /// kIsFull: heads of kMostDim, whose products follow each other without a look at how many they are.
+  /// kIsFull: heads have kMostDim elements, so the products follow each other without checks of the size.
   template <bool kIsFull, typename Block>
   ACCORD_ON_DEVICE static void multiply_keys(Block& block, const Memory& at, int turn, const Queries& queries,
                                              Sums (&scores)[kPieceTokens / 8]) {
@@ -230,7 +232,7 @@ class AttendTiles {
     }
   }
 
-  /// Products become parts of a softmax, and the sums those of the largest score so far.
+  /// Turns the products into softmax weights, and rescales the sums to the largest score so far.
   template <typename Block, typename Tile>
   ACCORD_ON_DEVICE static void soften(Block& block, const Tile& tile, int token, Rows& rows,
                                       Sums (&scores)[kPieceTokens / 8], Sums (&sums)[kMostDim / 8]) {
@@ -264,7 +266,8 @@ class AttendTiles {
       float total = rows.totals[i] * correction;
       ACCORD_UNROLLED
       for (int at = 0; at < kPieceTokens / 4; ++at) {
-        // Products are far from the largest floats; the masks of whole rows may be these, and base times more than 1 is none then.
+        // Without a mask, products are far smaller than the largest float. A mask may give whole rows such values,
+        // and then `base` times a factor above 1 would overflow.
         score_at(at) = tile.scales_alone() ? exp2f(multiply_add(score_at(at), kLog2OfE, -base * kLog2OfE))
                                            : exp2f((score_at(at) - base) * kLog2OfE);
         total += score_at(at);

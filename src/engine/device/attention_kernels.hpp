@@ -1,5 +1,5 @@
 #pragma once
-// Attention over the paged cache, and over tensors; and rotary embedding.
+// Attention over the paged cache and over tensors, and rotary embedding.
 
 #include "engine/device/attend.hpp"
 #include "engine/device/cache_kernels.hpp"
@@ -7,36 +7,38 @@
 
 namespace accord::engine {
 
-/// The rows of a call whose sequences have few rows in it (short), as of decoding, or those of the others (long), as of prompts.
+/// Selects the rows of a call by their sequence: sequences with few rows in the call (short), as in decoding, or the
+/// others (long), as in prompts.
 enum class RowsOf : std::uint8_t { kShortSequences, kLongSequences };
 
-/// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. These are cut into `splits` parts; if there
-/// are several, their results go to `partial` for CombineSplits.
+/// output = softmax(scale q k^T) v for each row. A row sees the tokens of its sequence up to and including its own.
+/// Those tokens are divided into `splits` parts; with more than one part, the partial results go to `partial` for
+/// CombineSplits.
 struct PagedCall {
   DeviceCacheLayer cache;
   BatchTables batch;
   std::int64_t rows = 0, heads = 0, window = 0;
   float scale = 1.0F, softcap = 0.0F;
   HeadRows q, output;
-  RowsOf rows_of = RowsOf::kShortSequences;  ///< which rows are computed
-  int few_rows = 1;                          ///< the most rows of a sequence that has few
+  RowsOf rows_of = RowsOf::kShortSequences;  ///< the rows to compute
+  int few_rows = 1;                          ///< the most rows that a short sequence may have
   int splits = 1;
-  float* partial =
-      nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most; without sums where the total is 0
+  /// [rows, heads, splits, value_dim + 2]: sums, total, maximum score. The sums are undefined where the total is 0.
+  float* partial = nullptr;
 
   ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
   ACCORD_ON_DEVICE bool computes(const RowPlace& place) const {
     return (place.rows <= few_rows) == (rows_of == RowsOf::kShortSequences);
   }
-  /// Of a query and a key that it sees, from their product.
+  /// Returns the score of a query and a key that the query sees, from their product.
   ACCORD_ON_DEVICE float score(float product) const {
     const float score = product * scale;
     return softcap > 0.0F ? softcap * tanhf(score / softcap) : score;
   }
 };
 
-/// A block has `tile_rows` rows, the query heads of one key head, and one of the parts, which depend on nothing but the row's own token if
-/// tile_rows is 1.
+/// Each block computes `tile_rows` rows, the query heads of one key head, and one of the parts. If tile_rows is 1,
+/// the parts depend only on the position of the row's own token.
 struct PagedAttention : PagedCall {
   static constexpr const char* kName = "engine_paged_attention";
   static constexpr int kThreads = 256;
@@ -53,7 +55,7 @@ struct PagedAttention : PagedCall {
       tile.kv_head = work / splits % cache.kv_heads;
       const std::int64_t begin = work / splits / cache.kv_heads * tile_rows;
       const std::int64_t end = begin + tile_rows < rows ? begin + tile_rows : rows;
-      // Rows of one sequence at a time.
+      // One sequence at a time.
       for (tile.first_row = begin; tile.first_row < end; tile.first_row += tile.row_count) {
         const RowPlace place = batch.rows[tile.first_row];
         tile.row_count = 1;
@@ -88,7 +90,7 @@ struct PagedAttention : PagedCall {
       const std::int64_t begin = split * chunk();
       if (of.window == 0) return begin;
       const std::int64_t seen = of.batch.rows[first_row].token + 1 - of.window;
-      // A multiple of the pieces, as without a window.
+      // A multiple of kPieceTokens, as without a window.
       const std::int64_t from = seen < 0 ? 0 : seen / kPieceTokens * kPieceTokens;
       return from > begin ? from : begin;
     }
@@ -137,7 +139,8 @@ struct PagedAttention : PagedCall {
   };
 };
 
-/// The parts of a PagedCall as one result. A warp has as many elements of a head as it has lanes; its lanes share the parts' factors.
+/// Combines the parts of a PagedCall into one result. A warp computes as many elements of a head as it has lanes; its
+/// lanes share the work of computing the factors of the parts.
 struct CombineSplits : PagedCall {
   static constexpr const char* kName = "engine_combine_splits";
   static constexpr int kThreads = 256;
@@ -177,14 +180,15 @@ struct CombineSplits : PagedCall {
   }
 
  private:
-  /// `part`: its total and most. 0 for one without sums, never for one that has a NaN.
+  /// `part`: its total and maximum score. Returns 0 for a part without sums, but never for one with a NaN.
   ACCORD_ON_DEVICE static float factor_of(const float* part, float most) {
     if (part[0] != part[0]) return part[0];
     return part[0] == 0.0F ? 0.0F : expf(part[1] - most);
   }
 };
 
-/// output = softmax(scale q k^T + mask) v of tensors [batch, heads, length, dim]. A query that sees nothing gives zeros.
+/// output = softmax(scale q k^T + mask) v for tensors [batch, heads, length, dim]. The output is zero for a query
+/// that sees no token.
 struct WholeCall {
   enum class Mask : std::uint8_t { kNone, kAdditive, kBool };
   std::int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, k_len = 0, head_dim = 0, value_dim = 0;
@@ -196,12 +200,13 @@ struct WholeCall {
   float scale = 1.0F;
 
   ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / kv_heads); }
-  /// How many tokens a row may see: the first ones.
+  /// Returns the number of tokens that a row may see, counted from the first.
   ACCORD_ON_DEVICE std::int64_t seen_by(std::int64_t row) const { return causal && row + 1 < k_len ? row + 1 : k_len; }
   ACCORD_ON_DEVICE std::int64_t mask_offset(std::int64_t in_batch, std::int64_t head, std::int64_t row) const {
     return in_batch * mask.strides[0] + head * mask.strides[1] + row * mask.strides[2];
   }
-  /// Of a query, whose part of the mask begins at `offset`, and a key that it may see, from their product.
+  /// Returns the score of a query and a key that the query may see, from their product. `offset`: where the query's
+  /// part of the mask begins.
   ACCORD_ON_DEVICE float score(std::int64_t offset, std::int64_t token, float product) const {
     const float score = product * scale;
     if (mask_is == Mask::kNone) return score;
@@ -211,7 +216,7 @@ struct WholeCall {
   }
 };
 
-/// A block has `tile_rows` queries of the heads that share a key head.
+/// Each block computes `tile_rows` rows of all query heads that share one key head.
 struct WholeAttention : WholeCall {
   static constexpr const char* kName = "engine_whole_attention";
   static constexpr int kThreads = 256;
@@ -272,7 +277,8 @@ struct WholeAttention : WholeCall {
   };
 };
 
-/// y = x cos + (-second half of x, first half of x) sin, head by head; all heads of a row use the same cos and sin [rows, dim].
+/// y = x cos + (-second half of x, first half of x) sin, for each head. All heads of a row use the same cos and sin
+/// [rows, dim].
 struct Rotary {
   static constexpr const char* kName = "engine_rotary";
   static constexpr int kThreads = 256;

@@ -1,5 +1,5 @@
 #pragma once
-// The paged cache as kernels see it, and its writing.
+// The paged cache as kernels see it, and the kernels that write to it.
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 namespace accord::engine {
 
-/// Rows [tokens, heads, dim] of floats, dim contiguous; strides in elements.
+/// Rows [tokens, heads, dim] of floats. dim is contiguous; strides are in elements.
 struct HeadRows {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -20,35 +20,35 @@ struct HeadRows {
   }
 };
 
-/// One layer's cache on a device: token t of head h in block b lies as row (b * kv_heads + h) * block_tokens + t of keys and of values. A row of int8
-/// has the codes and the scale that kernels::PagedCache describes.
+/// One layer's cache on a device. Token t of head h in block b is row (b * kv_heads + h) * block_tokens + t of the
+/// keys and of the values. An int8 row holds the codes and the scale that kernels::PagedCache describes.
 struct DeviceCacheLayer {
   void* keys = nullptr;
   void* values = nullptr;
-  DType dtype = DType::kFloat32;  ///< or bfloat16, or int8
+  DType dtype = DType::kFloat32;  ///< float32, bfloat16 or int8
   std::int64_t block_tokens = 0;
   std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
-  float *key_scales = nullptr, *value_scales = nullptr;  ///< of each row, of int8
+  float *key_scales = nullptr, *value_scales = nullptr;  ///< one per row, int8 only
   ACCORD_ON_DEVICE std::int64_t row_of(const std::int32_t* table, std::int64_t head, std::int64_t token) const {
     return (std::int64_t{table[token / block_tokens]} * kv_heads + head) * block_tokens + token % block_tokens;
   }
 };
 
-/// Where a row of a run stands: its token's number in its sequence, where that one's blocks begin among the tables, and how many of its rows the run
-/// has.
+/// The place of one row of a run: its token's index in its sequence, where the sequence's blocks begin in the tables,
+/// and how many rows of the sequence are in the run.
 struct RowPlace {
   std::int32_t token = 0;
   std::int32_t table = 0;
   std::int32_t rows = 1;
 };
 
-/// The sequences of a run, in memory of the device.
+/// The sequences of a run, in device memory.
 struct BatchTables {
   const RowPlace* rows = nullptr;
   const std::int32_t* tables = nullptr;
 };
 
-/// Keys and values of `rows` rows, to be written into the cache.
+/// Writes the keys and values of `rows` rows into the cache.
 struct AppendCall {
   DeviceCacheLayer cache;
   BatchTables batch;
@@ -61,7 +61,7 @@ struct AppendCall {
   }
 };
 
-/// Into a cache of floats.
+/// Writes to a cache of floats.
 struct AppendToCache : AppendCall {
   static constexpr const char* kName = "engine_append_to_cache";
   static constexpr int kThreads = 256;
@@ -84,7 +84,7 @@ struct AppendToCache : AppendCall {
   }
 };
 
-/// Into a cache of int8. A warp has one head of one key or value.
+/// Writes to an int8 cache. Each warp writes one head of one key or value.
 struct AppendCodes : AppendCall {
   static constexpr const char* kName = "engine_append_codes";
   static constexpr int kThreads = 256;
@@ -106,20 +106,20 @@ struct AppendCodes : AppendCall {
   }
 
  private:
-  /// As the CPU rounds. `to`: the row.
+  /// Rounds as the CPU does. `to`: the row of the cache.
   template <typename Block>
   ACCORD_ON_DEVICE static void write(Block& block, const HeadRow& from, std::int64_t dim, std::int8_t* codes,
                                      float* scales, std::int64_t to) {
     float most = 0.0F;
     for (std::int64_t d = block.lane(); d < dim; d += block.lanes()) {
       const float size = fabsf(device::load_float(from.data, from.dtype, from.first + d));
-      most = fmaxf(most, size < INFINITY ? size : INFINITY);  // also for a NaN
+      most = fmaxf(most, size < INFINITY ? size : INFINITY);  // NaN counts as infinity
     }
     most = block.warp_max(most);
     const float scale = most < INFINITY ? most / 127.0F : NAN;
     for (std::int64_t d = block.lane(); d < dim; d += block.lanes()) {
       const float x = rintf(device::load_float(from.data, from.dtype, from.first + d) / scale);
-      // A scale that is denormal may be half of what it should be.
+      // A denormal scale may be as small as half its exact value, hence the clamp.
       codes[to * dim + d] = scale > 0.0F ? static_cast<std::int8_t>(fminf(fmaxf(x, -127.0F), 127.0F)) : std::int8_t{0};
     }
     if (block.lane() == 0) scales[to] = scale;

@@ -1,5 +1,6 @@
-// What one rank's piece of a row-parallel layer is at most ranks is a group of rows and weights of its own at fewer: the kernel sees the same
-// numbers, in the same order, at any number of ranks. Layers that are divided by their outputs are one group.
+// The part of a row-parallel layer that one rank computes at the largest number of ranks is, with fewer ranks, a
+// group with rows and weights of its own. The kernel therefore sees the same numbers, in the same order, at any
+// number of ranks. Layers that are divided by their outputs are one group.
 #include "engine/device/canonical_products.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ std::int64_t tile_rows_for(std::int64_t rows) {
              : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1))));
 }
 
-// Each group's rows are tiles of its own.
+// Divides the rows of each group into tiles; no tile spans two groups.
 Result<Tensor> tiles_of(Preparation& op, std::int64_t groups, std::int64_t rows) {
   const std::int64_t most = tile_rows_for(rows);
   std::vector<ExpertTile> tiles;
@@ -33,7 +34,8 @@ Result<Tensor> tiles_of(Preparation& op, std::int64_t groups, std::int64_t rows)
   return op.constant(DType::kUInt8, {static_cast<std::int64_t>(bytes.size())}, bytes);
 }
 
-// Without gaps, and at an address that words of 16 bytes have: where rows are whole words, kernels read them by such.
+// Returns the tensor without gaps and at an address that is a multiple of 16 bytes, copied if necessary: where rows
+// consist of whole words, kernels read them by words.
 Result<Tensor> whole(Preparation& op, const Tensor& tensor) {
   constexpr std::int64_t kAligned = sizeof(device::Words);
   if (tensor.layout.is_contiguous() && tensor.offset % kAligned == 0) return tensor;
@@ -42,7 +44,7 @@ Result<Tensor> whole(Preparation& op, const Tensor& tensor) {
   return copy;
 }
 
-// [rows, pieces * width] as [pieces, rows, width].
+// Views [rows, pieces * width] as [pieces, rows, width].
 Tensor in_pieces(Tensor matrix, std::int64_t pieces) {
   const std::int64_t width = matrix.size(1) / pieces;
   const Sizes sizes = {pieces, matrix.size(0), width};
@@ -51,7 +53,7 @@ Tensor in_pieces(Tensor matrix, std::int64_t pieces) {
   return matrix;
 }
 
-// Matrices [count] of [m, n] that lie `apart` elements apart, from `first` on.
+// Views `count` matrices [m, n] that are `apart` elements apart, beginning at element `first`.
 Tensor every(Tensor sums, std::int64_t first, std::int64_t apart, std::int64_t count) {
   const Sizes sizes = {count, sums.size(1), sums.size(2)};
   const Sizes strides = {apart, sums.stride(1), sums.stride(2)};

@@ -1,5 +1,6 @@
 #pragma once
-// Groups of neighbours as codes of 8 bits with a scale (kernels/coded_rows.hpp): how sums over ranks can travel. A warp makes a group, whose elements its lanes share.
+// Kernels that encode groups of neighbouring elements as 8-bit codes with a scale (kernels/coded_rows.hpp), the form
+// in which sums over ranks can be sent. Each warp computes one group; its lanes share the group's elements.
 
 #include <cfloat>
 #include <cmath>
@@ -10,13 +11,13 @@
 
 namespace accord::engine {
 
-/// Element `i` of a group in codes.
+/// Returns element `i` of an encoded group.
 ACCORD_ON_DEVICE inline float decoded(const std::byte* group, std::int64_t i) {
   const float scale = *reinterpret_cast<const float*>(group);
   return scale * static_cast<float>(reinterpret_cast<const std::int8_t*>(group + sizeof(float))[i]);
 }
 
-/// Codes a group of which element(i) gives number i. All lanes of a warp call it.
+/// Encodes a group whose element i is element(i). All lanes of a warp must call it.
 template <typename Block, typename Element>
 ACCORD_ON_DEVICE void encode_group(Block& block, std::byte* to, const Element& element) {
   float most = 0.0F, poison = 0.0F;  // x * 0 is NaN where x is not finite
@@ -36,7 +37,7 @@ ACCORD_ON_DEVICE void encode_group(Block& block, std::byte* to, const Element& e
   }
 }
 
-/// Calls body(group) of a warp for each of its groups.
+/// Calls body(group) for each group of the calling warp.
 template <typename Block, typename Body>
 ACCORD_ON_DEVICE void for_groups_of_warp(Block& block, std::int64_t groups, const Body& body) {
   const auto lanes = static_cast<std::size_t>(block.lanes());
@@ -45,7 +46,7 @@ ACCORD_ON_DEVICE void for_groups_of_warp(Block& block, std::int64_t groups, cons
     body(static_cast<std::int64_t>(group));
 }
 
-/// kernels::encode_groups() of `groups` groups, of which those behind the last element are zeros.
+/// kernels::encode_groups() for `groups` groups. Elements from `count` on are zeros.
 struct EncodeGroups {
   static constexpr const char* kName = "engine_encode_groups";
   static constexpr int kThreads = 256;

@@ -1,13 +1,15 @@
 #pragma once
-// Attention of single rows over the paged cache, as when a language model decodes: keys and values are read once, at the speed of the memory.
+// Attention of single rows over the paged cache, as when a language model decodes. Keys and values are read once, at
+// the speed of memory.
 //
-// A block has one row, up to kQueries query heads of one key head, and one part of the tokens that the row sees. Its warps take turns at the
-// part's tokens, as many as a warp has lanes at a time:
-//   1. each lane finds one token's row of the cache, a turn ahead;
-//   2. scores: some lanes share a token's key, a word each, and read those of several tokens before they use the first;
-//   3. a softmax that is corrected as larger scores come (Milakov, Gimelshein 2018), a token for each lane;
-//   4. sums of values, by words as the keys. Each lane keeps sums of its own in shared memory.
-// The warps meet once, at the end, to add up what their lanes have.
+// Each block has one row, up to kQueries query heads of one key head, and one part of the tokens that the row sees.
+// Its warps take turns with the tokens of the part, as many tokens at a time as a warp has lanes:
+//   1. each lane looks up the cache row of one token, one turn ahead;
+//   2. scores: several lanes share a token's key, one word each, and read the words of several tokens before they use
+//      the first;
+//   3. a softmax that is corrected whenever a larger score appears (Milakov, Gimelshein 2018), one token per lane;
+//   4. sums of values, read in words like the keys. Each lane keeps its own sums in shared memory.
+// The warps synchronize once, at the end, to add up the sums of their lanes.
 
 #include <type_traits>
 
@@ -15,16 +17,16 @@
 
 namespace accord::engine {
 
-/// Parts have no fewer tokens, but for the last: one for each thread of a block on a GPU.
+/// The minimum tokens of a part, except the last part: one for each thread of a block on a GPU.
 inline constexpr std::int64_t kLeastPartTokens = 256;
 
-/// 8 codes of int8.
+/// 8 int8 codes.
 struct alignas(8) EightCodes {
   std::uint32_t of[2];
 };
 
-/// PagedCall over a cache of kDType, float32, bfloat16 or int8, whose rows of keys and of values are whole words: of int8 those are 8 codes, so that a
-/// lane has as many sums as with bfloat16.
+/// PagedCall over a cache of kDType, float32, bfloat16 or int8, whose rows of keys and of values are whole words. A
+/// word of int8 is 8 codes, so that a lane has as many sums as with bfloat16.
 template <DType kDType, int kQueries>
 struct DecodingAttention : PagedCall {
   static constexpr bool kIsCodes = kDType == DType::kInt8;
@@ -41,11 +43,11 @@ struct DecodingAttention : PagedCall {
   static constexpr int kThreads = 256;
   static constexpr int kEach = kIsCodes ? 8 : kElementsOfWords<kDType>;
 
-  /// Key heads whose query heads are more than kQueries are several blocks' work.
+  /// Key heads with more than kQueries query heads are divided among several blocks.
   ACCORD_ON_DEVICE std::int64_t groups() const { return (heads_together() + kQueries - 1) / kQueries; }
   ACCORD_ON_DEVICE std::int64_t works() const { return rows * cache.kv_heads * groups() * splits; }
 
-  /// Of blocks of `threads` in warps of `lanes`.
+  /// For blocks of `threads` threads, in warps of `lanes`.
   static std::size_t shared_bytes(std::int64_t head_dim, std::int64_t value_dim, int threads = kThreads,
                                   int lanes = 32) {
     const int words = static_cast<int>(value_dim) / kEach, width = width_of(words, lanes);
@@ -79,7 +81,7 @@ struct DecodingAttention : PagedCall {
 
  private:
   static constexpr int kFours = kEach / 4;
-  static constexpr int kTogether = kQueries > 1 ? 4 : 8;  // words that a lane reads at a time
+  static constexpr int kTogether = kQueries > 1 ? 4 : 8;  // words that a lane reads before it uses the first
 
   struct Part {
     std::int64_t row = 0, kv_head = 0, head = 0;
@@ -90,7 +92,7 @@ struct DecodingAttention : PagedCall {
   struct alignas(16) Four {
     float of[4];
   };
-  /// A number for each query.
+  /// One number for each query.
   struct alignas(kQueries < 4 ? 4 : 16) Numbers {
     float of[kQueries];
   };
@@ -101,21 +103,21 @@ struct DecodingAttention : PagedCall {
       return element_of<kDType>(word, i);
     }
   }
-  /// How many of a warp's lanes share a token.
+  /// Returns how many lanes of a warp share a token.
   ACCORD_ON_DEVICE static constexpr int width_of(int words, int lanes) {
     int width = 1;
     while (width * 2 <= words && lanes % (width * 2) == 0) width *= 2;
     return width;
   }
 
-  /// What a thread knows of its block's shared memory and of its place in its warp.
+  /// A thread's place in its warp and the layout of its block's shared memory.
   struct Thread {
     int lane, lanes, warp, warps;
     int key_words, key_width, value_words, value_width, value_turns;
-    float* q;         ///< [query, four of a word, word, 4]
-    float* sums;      ///< [warp, turn, query, four of a word, lane, 4]
-    Numbers* scores;  ///< of the warp's tokens
-    float* merged;    ///< [warp, query]: most and total
+    float* q;         ///< [query, group of four, word, 4]
+    float* sums;      ///< [warp, turn, query, group of four, lane, 4]
+    Numbers* scores;  ///< of this warp's tokens
+    float* merged;    ///< [warp, query]: maximum score and total
     template <typename Block>
     ACCORD_ON_DEVICE Thread(Block& block, const DeviceCacheLayer& cache)
         : lane(block.lane()), lanes(block.lanes()), warp(block.thread() / lanes), warps(block.threads() / lanes) {
@@ -164,7 +166,7 @@ struct DecodingAttention : PagedCall {
   template <typename Block>
   ACCORD_ON_DEVICE void attend(Block& block, const Part& part) const {
     const Thread at(block, cache);
-    block.sync();  // what was before may still be read
+    block.sync();  // the previous contents may still be in use
     const auto head_dim = static_cast<int>(cache.head_dim);
     for (int i = block.thread(); i < kQueries * head_dim; i += block.threads()) {
       const int query = i / head_dim, d = i % head_dim;
@@ -174,7 +176,7 @@ struct DecodingAttention : PagedCall {
     for (int i = 0; i < at.value_turns * kQueries * kFours; ++i) at.sum(at.warp, 0, 0, i, at.lane) = Four{};
     block.sync();
 
-    Numbers most, total = {}, correction;  // `total` is this lane's
+    Numbers most, total = {}, correction;  // `total` covers this lane's tokens only
     ACCORD_UNROLLED
     for (int query = 0; query < kQueries; ++query) most.of[query] = -INFINITY;
     const auto row_of_mine = [&](std::int64_t first) {
@@ -206,7 +208,7 @@ struct DecodingAttention : PagedCall {
     take(block, at, part);
   }
 
-  /// Products of the queries with the keys of `tokens` tokens, the lanes' rows.
+  /// Multiplies the queries with the keys of `tokens` tokens. `row`: the cache row of this lane's token.
   template <typename Block>
   ACCORD_ON_DEVICE void score(Block& block, const Thread& at, std::int64_t row, int tokens) const {
     const int at_once = at.lanes / at.key_width, mine = at.lane % at.key_width;
@@ -254,7 +256,8 @@ struct DecodingAttention : PagedCall {
     }
   }
 
-  /// Products become parts of a softmax, times the scales of values that are codes; `correction` is what earlier sums are to be multiplied by.
+  /// Turns the products into softmax weights, times the scales of values stored as codes. Sets `correction` to the
+  /// factor by which earlier sums must be multiplied.
   template <typename Block>
   ACCORD_ON_DEVICE void soften(Block& block, const Thread& at, std::int64_t row, int tokens, Numbers& most,
                                Numbers& total, Numbers& correction) const {
@@ -330,7 +333,7 @@ struct DecodingAttention : PagedCall {
     }
   }
 
-  /// What all lanes of all warps have, as the output or for CombineSplits.
+  /// Combines the results of all lanes and warps, and stores the output or the partial result for CombineSplits.
   template <typename Block>
   ACCORD_ON_DEVICE void take(Block& block, const Thread& at, const Part& part) const {
     const auto dim = static_cast<int>(cache.value_dim);

@@ -1,4 +1,5 @@
-// Layer after layer, the keys of all blocks and then their values. A batch is one copy: a place for each row, then all tables.
+// In memory, layers follow one another: the keys of all blocks, then their values, then, for int8, the scales of
+// both. A batch is sent in one copy: a place for each row, then all tables.
 #include "engine/device/device_cache.hpp"
 
 #include <fmt/format.h>
@@ -14,11 +15,11 @@ namespace {
 
 constexpr std::size_t kAligned = 256;
 
-// Of all tokens and heads of a block.
+// Bytes of the keys, or of the values, of one block: all its tokens and heads.
 std::size_t piece_bytes(const DeviceCacheLayer& layer, std::int64_t dim) {
   return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads * dim) * size_of(layer.dtype);
 }
-// Of its scales.
+// Bytes of the scales of the keys, or of the values, of one block.
 std::size_t scales_bytes(const DeviceCacheLayer& layer) {
   if (layer.dtype != DType::kInt8) return 0;
   return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads) * sizeof(float);
@@ -90,7 +91,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
     outgrown_.push_back(std::exchange(memory_, DeviceMemory()));
-    rows_ = blocks_ = 0;  // should there be no more
+    rows_ = blocks_ = 0;  // in case the allocation fails
     ACCORD_ASSIGN_OR_RETURN(
         memory_,
         DeviceMemory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),

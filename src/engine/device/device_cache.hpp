@@ -1,5 +1,5 @@
 #pragma once
-// The keys and values of a language model's sequences in memory of a device, and the tables of a run that lead to them.
+// The keys and values of a language model's sequences in device memory, and the tables of a run that locate them.
 
 #include <map>
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace accord::engine {
 
-/// One memory for all layers; blocks as those of KeyValueCache, of the same numbers.
+/// One allocation for all layers. Blocks have the same numbers as in KeyValueCache.
 class DeviceCache {
  public:
   DeviceCache() = default;
-  /// Errors as of KeyValueCache.
+  /// Errors as for KeyValueCache::create().
   static Result<DeviceCache> create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options,
                                     device::Runtime& runtime, Device device);
 
@@ -23,7 +23,7 @@ class DeviceCache {
   std::size_t bytes() const { return memory_.size(); }
   /// REQUIRES: a layer of this number.
   const DeviceCacheLayer& layer(std::int64_t number) const { return layers_.at(number); }
-  /// Copies a block in all layers, in `stream`.
+  /// Copies a block in all layers. Runs in `stream`.
   Status copy_block(std::int32_t from, std::int32_t to, device::Runtime& runtime, Device device, Stream stream) const;
 
  private:
@@ -32,21 +32,22 @@ class DeviceCache {
   std::map<std::int64_t, DeviceCacheLayer> layers_;
 };
 
-/// Where the rows of runs stand, on a device: the same memory as long as it is large enough.
+/// The places of a run's rows and their tables, in device memory that stays the same as long as it is large enough.
 class DeviceBatch {
  public:
-  /// Copies what `batch` says to the device, in `stream`; it stays as it is until the next call, which comes after that. True if the memory is
-  /// another one than before.
+  /// Copies `batch` to the device in `stream`. The tables do not change until the next call, which must come after
+  /// the copy has completed. Returns true if the memory is not the same as before.
   Result<bool> set(std::span<const BatchRows> batch, device::Runtime& runtime, Device device, Stream stream);
   BatchTables tables() const { return tables_; }
 
  private:
   DeviceMemory memory_;
-  std::vector<DeviceMemory> outgrown_;  // small, and giving memory back waits for all that runs on the device
+  // Small, so they are kept: a release waits for everything that runs on the device.
+  std::vector<DeviceMemory> outgrown_;
   std::vector<std::byte> staged_;
-  std::size_t rows_ = 0;    // that there is room for
-  std::size_t blocks_ = 0;  // the same, in all tables together
-  bool moved_ = false;      // and nobody has been told
+  std::size_t rows_ = 0;    // capacity
+  std::size_t blocks_ = 0;  // capacity, over all tables
+  bool moved_ = false;      // and not yet reported to the caller
   BatchTables tables_;
 };
 

@@ -1,6 +1,7 @@
-// A run puts its inputs, its kernels and the copy of its fault into one stream and waits for that. The kernels of a program know nothing of a run but
-// addresses that stay: inputs are copied to their place in the arena, and the tables of a batch to theirs; so from its second run on a program is
-// one graph. What cannot be captured runs as it is.
+// A run puts its inputs, its kernels and the copy of its fault into one stream and waits for that stream. The kernels
+// of a program know only addresses that stay the same from run to run: inputs are copied to their place in the arena,
+// and the tables of a batch to theirs. A program is therefore launched as one graph from its second run on. A program
+// that cannot be captured runs step by step.
 #include "engine/device/device_context.hpp"
 
 #include <fmt/format.h>
@@ -133,14 +134,14 @@ Status DeviceContext::put_steps(const Program& program, const Execution& executi
   return Status();
 }
 
-// A failed capture has run nothing, so the program runs as it is, then and from then on.
+// A failed capture has run nothing, so the program runs step by step, in this run and all later ones.
 Status DeviceContext::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
   graph.drop();
   graph.runtime_ = on_.runtime;
   const Result<device::Graph> made =
       on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
   if (!made.ok()) {
-    execution.started->clear();  // of what was not captured
+    execution.started->clear();  // sums that were started by the failed capture
     graph.is_refused_ = true;
     return made.status();
   }
@@ -174,11 +175,11 @@ Status DeviceContext::run_steps(Execution execution, const PutSteps& put) {
   execution.on_device = &run;
   ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
   const Status done = put(execution);
-  const Status ended = wait(execution);  // also of what a failure left in the stream
+  const Status ended = wait(execution);  // also waits for what a failed step left in the stream
   return done.ok() ? ended : done;
 }
 
-// A collective that failed frees the stream and tells its group.
+// A collective that fails frees the stream and notifies its group.
 Status DeviceContext::wait(const Execution& execution) {
   ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
   ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
@@ -189,8 +190,8 @@ Status DeviceContext::wait(const Execution& execution) {
   return status_of(*found_);
 }
 
-// Nobody watches the collectives of a graph. A rank that has gone may have done its part before; if the stream does not end soon, it has
-// not, and the group is aborted, which ends the stream.
+// Nothing watches the collectives of a graph. A rank that has gone may have finished its part before. If the stream
+// does not finish soon, the rank has not, and the group is aborted, which frees the stream.
 Status DeviceContext::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
   constexpr auto kBetweenLooks = std::chrono::milliseconds(10), kForTheRest = std::chrono::milliseconds(1000);
   const bool has_peers = std::any_of(communicators.begin(), communicators.end(),

@@ -1,5 +1,6 @@
 #pragma once
-// What a RunContext has beside its programs when the engine is on a device: a stream, the arena, the cache, and graphs of programs.
+// The part of a RunContext that exists only for an engine on a device: a stream, the arena, the cache, and the graphs
+// of programs.
 
 #include <memory>
 #include <optional>
@@ -14,16 +15,18 @@
 
 namespace accord::engine {
 
-/// The device of an engine, and its products.
+/// The device of an engine, with its runtime and its library of matrix products.
 struct EngineDevice {
   device::Runtime* runtime = nullptr;
   device::Blas* blas = nullptr;
   Device device;
 };
-/// kUnsupported, kNotFound: why the device, or its library of products, is not there.
+/// Fails with kUnsupported or kNotFound if the device, or its library of products, is not available, and says why;
+/// with kInvalidArgument if there is no device of that index.
 Result<EngineDevice> find_engine_device(Device device);
 
-/// A program's kernels as a graph; made when a program runs for the second time, and again when memory has moved.
+/// The kernels of a program as a graph. Captured when the program runs for the second time, and again after memory
+/// moves.
 class ProgramGraph {
  public:
   ProgramGraph() = default;
@@ -37,12 +40,12 @@ class ProgramGraph {
 
   device::Runtime* runtime_ = nullptr;
   std::optional<device::Graph> graph_;
-  std::uint64_t layout_ = 0;  // DeviceContext::layout_ that it was made for
+  std::uint64_t layout_ = 0;  // the DeviceContext::layout_ that it was captured for
   int runs_ = 0;
-  bool is_refused_ = false;  // it cannot be captured
+  bool is_refused_ = false;  // the program cannot be captured
 };
 
-/// One run at a time.
+/// Runs programs on a device, one run at a time.
 class DeviceContext {
  public:
   static Result<std::unique_ptr<DeviceContext>> create(const EngineDevice& on);
@@ -50,33 +53,35 @@ class DeviceContext {
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
 
-  /// Makes the arena as large as the program needs and tells it where its pieces are.
+  /// Grows the arena to the size that the program needs and tells the program the addresses of its pieces.
   Status place_arena(Program& program);
-  /// What follows begins after what is in `stream` now.
+  /// Work that is added after this call begins after the work that is in `stream` at the time of the call.
   Status begin_after(Stream stream);
-  /// Takes the inputs, on the CPU or a device, to where the program finds them. REQUIRES: place_arena().
+  /// Copies the inputs, on the CPU or a device, to the place where the program reads them. REQUIRES: place_arena().
   Status copy_inputs(const Program& program, std::span<const TensorView> inputs);
-  /// The sequences of the run at hand, and the cache that has their tokens.
+  /// Sets the sequences of the next run, and the cache that holds their tokens.
   Status set_batch(std::span<const BatchRows> batch, const DeviceCache* cache);
 
-  /// Runs the steps, as a graph where that has been captured, and waits for their end. kInvalidArgument names an id outside its table.
-  /// `execution`: all but what this context adds.
+  /// Runs the steps, as a graph if one has been captured, and waits for them to finish. Fails with kInvalidArgument
+  /// if an id is outside its table (the error names it) or a whole number is divided by zero. `execution`: everything
+  /// except what this context adds.
   Status run(const Program& program, const Execution& execution, ProgramGraph& graph);
-  /// The same step by step, never as a graph: calls after(step) when it has happened.
+  /// Same step by step, never as a graph. Calls after(step) once each step has completed.
   using AfterStep = std::function<Status(const ProgramStep& step, const Execution& execution)>;
   Status run_steps(const Program& program, const Execution& execution, const AfterStep& after);
-  /// The same of whatever steps `put` runs.
+  /// Same for any steps that `put` adds.
   using PutSteps = std::function<Status(const Execution& execution)>;
   Status run_steps(Execution execution, const PutSteps& put);
 
-  /// Copies memory of the device to the CPU.
+  /// Copies device memory to the CPU.
   Status copy_to_host(void* to, const void* from, std::size_t bytes);
-  /// TokenChooser::set_most(). Returns the bytes that choices of rows of `width` take.
+  /// TokenChooser::set_most(). Returns the bytes of device memory that choosing tokens from rows of `width` logits
+  /// uses.
   std::size_t expect_choices(std::size_t most, std::int64_t width);
-  /// TokenChooser::choose() of an output [rows, width] of the last run.
+  /// TokenChooser::choose() from an output [rows, width] of the last run.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   Status copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to);
-  /// What was captured knew other communicators, or a cache, that are gone.
+  /// Makes programs capture their graphs again, since the communicators or the cache of the old graphs are gone.
   void forget_graphs() { ++layout_; }
   std::size_t arena_bytes() const { return arena_.size(); }
   const EngineDevice& on() const { return on_; }
@@ -91,17 +96,17 @@ class DeviceContext {
 
   const EngineDevice on_;
   Stream stream_;
-  device::Event callers_;  // what was in a stream of the caller's
-  device::Event end_;      // of a run
+  device::Event callers_;  // the work in the caller's stream
+  device::Event end_;      // the end of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   DeviceMemory fault_;
   DeviceMemory workspace_;
-  Fault* found_ = nullptr;  // the fault as the host reads it
+  Fault* found_ = nullptr;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;
   const DeviceCache* cache_ = nullptr;
-  std::uint64_t layout_ = 0;  // counts whatever moves memory that graphs know
+  std::uint64_t layout_ = 0;  // counts every change that moves memory known to graphs
 };
 
 }  // namespace accord::engine

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a device that goes back at its end.
+// Device memory that is released with its owner.
 
 #include <cstddef>
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace accord::engine {
 
-/// Movable. Whoever lets go of it has waited for what used it.
+/// Movable. Whoever destroys or replaces it must first wait for the work that uses the memory.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// kResourceExhausted, with `what`, if the device refuses.
+  /// Fails with kResourceExhausted, naming `what`, if the device refuses.
   static Result<DeviceMemory> allocate(device::Runtime& runtime, Device device, std::size_t bytes,
                                        std::string_view what);
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }

@@ -1,5 +1,5 @@
 #pragma once
-// Devices by the names that users give them.
+// The names that users give to devices.
 
 #include <string_view>
 
@@ -7,7 +7,7 @@
 
 namespace accord::engine {
 
-/// "cpu", "cuda" (the first one) or "cuda:1". kInvalidArgument for others.
+/// Accepts "cpu", "cuda" (the first one) or "cuda:1". Fails with kInvalidArgument for any other name.
 Result<Device> device_of_name(std::string_view name);
 
 }  // namespace accord::engine

@@ -14,7 +14,7 @@
 namespace accord::engine {
 namespace {
 
-// Whether nobody reads the tensor who does not read float8.
+// Returns whether every reader of the tensor can read float8.
 bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
   const bool others = use.plain || use.product || use.convolution > 0;
   const bool one_kind = !use.experts || !(use.linear || use.table);
@@ -50,7 +50,7 @@ class DeviceLoader {
     return Status();
   }
 
-  // `rows` of a convolution's weight, row-major.
+  // `rows`: the weight of a convolution, row-major.
   Status put_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
                          ParameterMemory& memory) {
     std::vector<std::int64_t> sizes;
@@ -91,13 +91,14 @@ class DeviceLoader {
     return copy(rows, entry.name, memory);
   }
 
-  // One matrix after the other, those of experts side by side. Those of a convolution are packed with their inputs last.
+  // Unpacks one matrix after another; the matrices of experts follow each other in memory. The weights of
+  // convolutions are already packed with their inputs last.
   Status put_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
     const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
     kernels::ConstView from{wide.data(), DType::kFloat32, kernels::contiguous_layout(sizes)};
-    if (entry.packing->transposed) {  // packed as [out, in] of a weight [in, out]
+    if (entry.packing->transposed) {  // a weight [in, out], packed as [out, in]
       static constexpr int kOrder[] = {1, 0};
       from.layout = kernels::permuted_layout(from.layout, kOrder);
       std::swap(sizes[0], sizes[1]);
@@ -120,7 +121,7 @@ class DeviceLoader {
 }  // namespace
 
 kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes) {
-  if (sizes.size() < 3) return kernels::contiguous_layout(sizes);  // of no convolution, as its op will tell
+  if (sizes.size() < 3) return kernels::contiguous_layout(sizes);  // not a convolution: its op reports the error
   const int dims = static_cast<int>(sizes.size());
   std::vector<std::int64_t> in_memory(sizes.begin(), sizes.end());
   std::rotate(in_memory.begin() + 1, in_memory.begin() + 2, in_memory.end());

@@ -1,5 +1,5 @@
 #pragma once
-// What steps of a program on a device run with, and how they put kernels into its stream.
+// What the steps of a program on a device need to run, and how they launch kernels into its stream.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace accord::engine {
 
 class DeviceCache;
 
-/// Of one run. Kernels of it follow each other in `stream`.
+/// The state of one run. Its kernels run one after another in `stream`.
 struct DeviceRun {
   device::Runtime& runtime;
   device::Blas& blas;
@@ -20,14 +20,15 @@ struct DeviceRun {
   Stream stream;
   int multiprocessors = 1;
   Fault* fault = nullptr;              ///< on the device
-  void* workspace = nullptr;           ///< workspace_bytes() of blas
-  const DeviceCache* cache = nullptr;  ///< of a program with attention that keeps its keys
+  void* workspace = nullptr;           ///< blas.workspace_bytes() bytes
+  const DeviceCache* cache = nullptr;  ///< set for programs with cached attention
   BatchTables batch = {};              ///< the sequences whose rows such a program computes
 };
 
 inline std::int64_t quotient_of_blocks(std::int64_t count, std::int64_t each) { return (count + each - 1) / each; }
 
-/// As many blocks as there is work for, at most so many that the device is full several times over; kernels go through the rest in turns.
+/// Launches as many blocks as there is work for, but no more than fill the device several times over (kTurns blocks
+/// for each multiprocessor). Kernels loop over the rest.
 template <typename K>
 Status launch_blocks(const DeviceRun& run, const K& kernel, std::int64_t blocks, std::size_t shared_bytes = 0) {
   constexpr int kTurns = 32;
@@ -37,7 +38,7 @@ Status launch_blocks(const DeviceRun& run, const K& kernel, std::int64_t blocks,
   return device::launch(run.runtime, kernel, grid, run.device, run.stream);
 }
 
-/// A thread for each of `count` elements.
+/// Launches a thread for each of `count` elements.
 template <typename K>
 Status launch_over(const DeviceRun& run, const K& kernel, std::int64_t count) {
   return launch_blocks(run, kernel, quotient_of_blocks(count, K::kThreads));

@@ -1,4 +1,5 @@
-// A kernel is made with everything but addresses when a step is prepared; a run fills those in and puts it into its stream.
+// When a step is prepared, its kernel is set up with everything but addresses. A run fills in the addresses and puts
+// the kernel into its stream.
 #include "engine/device/device_steps.hpp"
 
 #include "engine/device/device_run.hpp"
@@ -14,7 +15,7 @@ using Form = Elementwise::Form;
 
 bool is_real(const Tensor& tensor) { return kernels::is_real(tensor.dtype); }
 
-// Computes as `tensor`'s dtype does.
+// Returns a kernel that computes in the arithmetic of `tensor`'s dtype.
 Elementwise kernel_of(Form form, const Tensor& tensor) {
   Elementwise kernel;
   kernel.form = form;
@@ -153,7 +154,7 @@ Step count_on_device(kernels::Scalar first, kernels::Scalar step, const Tensor& 
 
 Step convert_on_device(const Tensor& x, const Tensor& y) {
   if (x.dtype != y.dtype) return elementwise_on_device(nullptr, kernel_of(Form::kConvert, x), y, {x});
-  // The same elements go as whole numbers of their size.
+  // Elements that keep their dtype are copied as integers of their size.
   Tensor from = x, to = y;
   switch (size_of(x.dtype)) {
     case 1: from.dtype = to.dtype = DType::kUInt8; break;
@@ -179,7 +180,7 @@ Step reduce_on_device(kernels::Reduction kind, const Tensor& x, const std::vecto
   kernel.real = is_real(x);
   kernel.shape = shape_along(x, kept);
   kernel.kept[1] = operand_along(x, kept);
-  // y has the dimensions that stay, and perhaps those that are gone as ones: it is contiguous.
+  // y has the dimensions that stay, and perhaps ones in place of the reduced dimensions. It is contiguous.
   kernel.kept[0].dtype = y.dtype;
   std::int64_t stride = 1;
   for (int i = kernel.shape.dims - 1; i >= 0; --i) {

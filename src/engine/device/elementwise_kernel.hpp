@@ -1,6 +1,6 @@
 #pragma once
-// The kernel of all that goes element by element: a number of each operand in, one out. Real numbers are computed in float32 and rounded
-// once, whole ones in 64 bits, which wrap.
+// The kernel of all elementwise operations: one number of each operand in, one number out. Real numbers are computed
+// in float32 and rounded once; integers are computed in 64 bits and wrap.
 
 #include <cmath>
 
@@ -15,7 +15,7 @@ ACCORD_ON_DEVICE inline float real_of(kernels::UnaryOp op, float x) {
   switch (op) {
     case UnaryOp::kGeluErf: return 0.5F * x * (1.0F + erff(x * 0.70710678118654752F));
     case UnaryOp::kGeluTanh: return 0.5F * x * (1.0F + tanhf(0.79788456080286536F * (x + 0.044715F * x * x * x)));
-    case UnaryOp::kRelu: return x < 0.0F ? 0.0F : x;  // NaN stays
+    case UnaryOp::kRelu: return x < 0.0F ? 0.0F : x;  // NaN stays NaN
     case UnaryOp::kSilu: return x / (1.0F + expf(-x));
     case UnaryOp::kTanh: return tanhf(x);
     case UnaryOp::kSigmoid: return 1.0F / (1.0F + expf(-x));
@@ -47,8 +47,8 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::UnaryOp op, std::int64_t 
   }
 }
 
-/// Comparisons give 0 or 1. NaN of either side goes through kMin and kMax. `dtype`: to which steps are rounded in
-/// between.
+/// Comparisons return 0 or 1. kMin and kMax return NaN if either side is NaN. `dtype`: the dtype to which
+/// intermediate steps are rounded.
 ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b, DType dtype) {
   using kernels::BinaryOp;
   switch (op) {
@@ -74,7 +74,7 @@ ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b, DT
   return a;
 }
 
-/// Wraps. A negative exponent leaves something of 1 and -1 only.
+/// Wraps on overflow. With a negative exponent, the result is 0 unless the base is 1 or -1.
 ACCORD_ON_DEVICE inline std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   std::uint64_t result = 1, square = static_cast<std::uint64_t>(base);
@@ -112,7 +112,7 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::BinaryOp op, std::int64_t
   }
 }
 
-/// x as a whole number of `dtype`, as kernels::convert says; of uint8 the low 8 bits count.
+/// Returns x as an integer of `dtype`, as kernels::convert does. For uint8, only the low 8 bits count.
 ACCORD_ON_DEVICE inline std::int64_t truncated(float x, DType dtype) {
   if (dtype == DType::kBool) return x != 0.0F;
   const bool narrow = dtype == DType::kInt32;
@@ -121,7 +121,7 @@ ACCORD_ON_DEVICE inline std::int64_t truncated(float x, DType dtype) {
   return narrow ? INT32_MIN : INT64_MIN;
 }
 
-/// y = f(a, b, c), or of the numbers `first` and `second`, for all elements of y.
+/// y = f(a, b, c), with the numbers `first` and `second` in place of some operands, for all elements of y.
 struct Elementwise {
   static constexpr const char* kName = "engine_elementwise";
   static constexpr int kThreads = 256;
@@ -129,9 +129,9 @@ struct Elementwise {
     kUnary,         ///< unary(a)
     kBinary,        ///< binary(a, b)
     kBinaryScalar,  ///< binary(a, first)
-    kPower,         ///< a ^ first, by products and roots where those do
+    kPower,         ///< a ^ first, by products and roots where they suffice
     kClamp,         ///< a, at least first, at most second
-    kWhere,         ///< a, which is bool, ? b : c
+    kWhere,         ///< a ? b : c, where a is bool
     kFill,          ///< first
     kCount,         ///< first + i * second
     kConvert,       ///< a
@@ -139,7 +139,7 @@ struct Elementwise {
   Form form = Form::kConvert;
   kernels::UnaryOp unary = {};
   kernels::BinaryOp binary = {};
-  bool real = true;  ///< compute in float32, else in whole numbers
+  bool real = true;  ///< true: computes in float32; false: in integers
   kernels::Scalar first = {}, second = {};
   std::int64_t count = 0;
   Shape shape = {};

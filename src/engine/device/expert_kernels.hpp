@@ -1,35 +1,36 @@
 #pragma once
-// Mixtures of experts. Choices are sorted by expert, those of one in the order of their rows; each expert's rows are cut into tiles, of which a
-// product takes one after the other; and what the experts made of a row is added up in the order of its choices.
+// Mixtures of experts. Choices are sorted by expert; the choices of one expert stay in the order of their rows. The
+// rows of each expert are cut into tiles, and a product processes one tile after another. The experts' results for a
+// row are added up in the order of the row's choices.
 
 #include "engine/device/operands.hpp"
 #include "engine/device/product_kernel.hpp"
 
 namespace accord::engine {
 
-/// Rows [first, first + rows) of the sorted ones, all of one expert; or none.
+/// Rows [first, first + rows) of the sorted rows, all of one expert. May be empty.
 struct ExpertTile {
   std::int64_t first = 0;
   std::int32_t expert = 0, rows = 0;
 };
 
-/// Sorts the choices of this rank's experts. A block for each expert goes through all ids: nobody waits for others, and the order is that of
-/// the ids whatever the timing. Shared memory: an int32 for each thread.
+/// Sorts the choices of this rank's experts. Each block has one expert and reads all ids, so no block waits for
+/// another, and the order is that of the ids whatever the timing. Shared memory: an int32 for each thread.
 struct GroupChoices {
   static constexpr const char* kName = "engine_group_choices";
   static constexpr int kThreads = 256;
   const void* ids = nullptr;  ///< [rows, top_k], contiguous
   DType id_dtype = DType::kInt64;
   std::int64_t choices = 0, top_k = 1;
-  std::int64_t first_expert = 0, experts = 0, in_all = 0;  ///< this rank's, and how many ids there are
+  std::int64_t first_expert = 0, experts = 0, in_all = 0;  ///< this rank's experts, and how many all ranks have
   std::int64_t tile_rows = 1;
-  std::int64_t* tokens = nullptr;  ///< [choices]: the row that each sorted one is; behind the last, the number of rows
-  std::int64_t* places =
-      nullptr;  ///< [choices]: where each choice stands among the sorted ones; -1 if its expert is another rank's
+  std::int64_t* tokens = nullptr;  ///< [choices]: the row of each sorted choice; past the last, the number of rows
+  /// [choices]: the position of each choice among the sorted ones; -1 if another rank has its expert.
+  std::int64_t* places = nullptr;
   ExpertTile* tiles = nullptr;  ///< [tile_count()]
   FaultReport report;
 
-  /// Tiles that any grouping has room in.
+  /// Returns a number of tiles that suffices for any grouping.
   ACCORD_ON_DEVICE std::int64_t tile_count() const { return tiles_before(choices, experts); }
 
   template <typename Block>
@@ -65,18 +66,19 @@ struct GroupChoices {
           tokens[i] = choices / top_k;
       }
       if (expert == 0) leave_out(block, begin, end);
-      block.sync();  // the counts are the next expert's
+      block.sync();  // the next expert reuses the counts
     }
   }
 
  private:
-  /// Where an expert's tiles begin, before whose rows there are so many: no block knows the tiles of others, so each expert has room for a last
-  /// tile that is not full, and some tiles stay empty. No more are needed than there are rows.
+  /// Returns where the tiles of `expert` begin if `rows` rows come before its own. No block knows the tiles of the
+  /// others, so each expert has room for a last tile that is not full, and some tiles stay empty. There are never
+  /// more tiles than rows.
   ACCORD_ON_DEVICE std::int64_t tiles_before(std::int64_t rows, std::int64_t expert) const {
     const std::int64_t whole = rows / tile_rows + expert;
     return rows < whole ? rows : whole;
   }
-  /// Of choice i among this rank's; -1: it is none of those.
+  /// Returns the expert of choice i, counted among this rank's experts; -1 if another rank has it.
   ACCORD_ON_DEVICE std::int64_t own_expert(std::int64_t i) const {
     const std::int64_t id = device::load_integer(ids, id_dtype, i);
     return id >= first_expert && id < first_expert + experts ? id - first_expert : -1;
@@ -92,17 +94,18 @@ struct GroupChoices {
   }
 };
 
-/// What an expert's weights [n, k] make of its rows, by tiles.
+/// Multiplies the rows of each expert by its weights [n, k], tile by tile.
 struct ExpertProduct {
   const ExpertTile* tiles = nullptr;
   std::int64_t tile_count = 0;
-  std::int64_t weight_bytes = 0;  ///< of one expert, as of its gate
+  std::int64_t weight_bytes = 0;  ///< of one expert's weight, and of its gate
   std::int64_t y_row_bytes = 0;
-  FewRowsCall
-      call;  ///< of all rows and experts but m; x and y: where the sorted rows begin, weight and gate: the first expert's
+  /// All fields except m hold for all rows and experts: x and y begin at the first sorted row, weight and gate at the
+  /// first expert.
+  FewRowsCall call;
 };
 
-/// Tiles have at most kRows rows, 1, 2, 4 or 8: a weight is read once for all of them.
+/// Tiles have at most kRows rows: 1, 2, 4 or 8. A weight is read once for all rows of a tile.
 template <int kRows, WeightsAre kWeights>
 struct ExpertsFewRows : ExpertProduct {
   static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
@@ -137,7 +140,8 @@ struct ExpertsFewRows : ExpertProduct {
   }
 };
 
-/// y[row] = sum over j of weights[row, j] * made[places[row, j]], in the order of j, rounded once. Choices without a place are left out.
+/// y[row] = sum over j of weights[row, j] * made[places[row, j]], added in the order of j and rounded once. Choices
+/// without a place are skipped.
 struct CombineChoices {
   static constexpr const char* kName = "engine_combine_choices";
   static constexpr int kThreads = 256;

@@ -1,6 +1,6 @@
 #pragma once
-// Rows of float8_e4m3fn with a scale for each: made of wider numbers, and turned back into such. Where rows are multiples of 16 elements a thread
-// takes so many at a time, one by one else.
+// Kernels that round rows of wider numbers to float8_e4m3fn with one scale per row, and that widen them again. Where
+// rows are multiples of 16 elements, a thread processes 16 at a time; otherwise it processes them one by one.
 
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/words.hpp"
@@ -9,7 +9,7 @@ namespace accord::engine {
 
 inline constexpr int kSixteen = 16;  ///< elements of float8 in one of Words
 
-/// 16 elements from a multiple of 16 bytes on.
+/// Loads 16 elements from an address that is a multiple of 16 bytes.
 template <DType kDType>
 ACCORD_ON_DEVICE inline void load_sixteen(const std::byte* from, float (&x)[kSixteen]) {
   constexpr int kEach = kElementsOfWords<kDType>;
@@ -30,7 +30,7 @@ ACCORD_ON_DEVICE inline void load_sixteen(DType dtype, const std::byte* from, fl
   }
 }
 
-/// The same, of float32, bfloat16, float16 or float8_e4m3fn.
+/// Stores 16 elements of float32, bfloat16, float16 or float8_e4m3fn at an address that is a multiple of 16 bytes.
 ACCORD_ON_DEVICE inline void store_sixteen(DType dtype, std::byte* to, const float (&x)[kSixteen]) {
   auto* const words = reinterpret_cast<Words*>(to);
   if (dtype == DType::kFloat8E4M3FN) {
@@ -63,14 +63,14 @@ ACCORD_ON_DEVICE inline void store_sixteen(DType dtype, std::byte* to, const flo
   }
 }
 
-/// index / by of numbers from 0 on.
+/// Returns index / by for numbers that are not negative.
 ACCORD_ON_DEVICE inline std::int64_t quotient(std::int64_t index, std::int64_t by) {
   if ((index | by) >> 32 != 0) return index / by;
-  return static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(by);  // which is much faster
+  return static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(by);  // much faster than 64-bit division
 }
 
-/// Row i of y is row i of x divided by its scale, scales[i], the largest magnitude of the row / 448, and rounded. A row of zeros has a scale of 0;
-/// what is infinite or no number becomes no number. A block makes a row.
+/// Row i of y is row i of x divided by its scale and rounded; scales[i] is the largest magnitude of the row / 448. A
+/// row of zeros has a scale of 0. Infinities and NaN become NaN. Each block computes one row.
 struct RoundRows {
   static constexpr const char* kName = "engine_round_rows";
   static constexpr int kThreads = 256;
@@ -117,8 +117,8 @@ struct RoundRows {
   }
 };
 
-/// Row i of y, of a wider dtype, is row ids[i] - first_row of a table of float8_e4m3fn times that row's scale; ids of rows that others have give
-/// zeros. Without ids row i is row i of the table.
+/// Row i of y, in a wider dtype, is row ids[i] - first_row of a float8_e4m3fn table times the scale of that row. Ids
+/// whose rows are on other ranks give zeros. Without ids, row i is row i of the table.
 struct WidenRows {
   static constexpr const char* kName = "engine_widen_rows";
   static constexpr int kThreads = 256;
@@ -157,7 +157,7 @@ struct WidenRows {
   }
 
  private:
-  /// The row of the table that is row `row` of y; -1: none.
+  /// Returns the row of the table for row `row` of y, or -1 if there is none.
   template <typename Block>
   ACCORD_ON_DEVICE std::int64_t row_of(Block& block, std::int64_t row, bool tells) const {
     if (ids == nullptr) return row;
@@ -169,7 +169,8 @@ struct WidenRows {
   }
 };
 
-/// y [m, n] = sums * row_scales * column_scales + bias: what is left of a product of float8 whose library takes no scales.
+/// y [m, n] = sums * row_scales * column_scales + bias: completes a float8 product where the library does not apply
+/// scales.
 struct ScaleSums {
   static constexpr const char* kName = "engine_scale_sums";
   static constexpr int kThreads = 256;

@@ -9,10 +9,10 @@
 namespace accord::engine {
 namespace {
 
-// Of a weight in the dtype of its inputs: less than the second-level cache of a large GPU holds.
+// Bytes of a part of a weight in the dtype of its inputs: less than the second-level cache of a large GPU holds.
 constexpr std::int64_t kWidenedBytes = std::int64_t{32} << 20;
 
-// Outputs [first, first + count) of [.., outputs].
+// Views outputs [first, first + count) of a tensor [.., outputs].
 Tensor some_outputs(Tensor tensor, std::int64_t first, std::int64_t count) {
   const int last = tensor.dims() - 1;
   tensor.offset += first * tensor.stride(last) * static_cast<std::int64_t>(size_of(tensor.dtype));
@@ -20,7 +20,7 @@ Tensor some_outputs(Tensor tensor, std::int64_t first, std::int64_t count) {
   return tensor;
 }
 
-// Outputs [first, first + count) of the weight into `to`.
+// Widens outputs [first, first + count) of the weight into `to`.
 void add_widening(Preparation& op, const Tensor& weight, std::int64_t first, std::int64_t count, const Tensor& to) {
   WidenRows kernel;
   kernel.count = count;

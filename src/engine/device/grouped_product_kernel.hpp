@@ -1,13 +1,15 @@
 #pragma once
-// Many rows of experts times their weights: a block makes a tile of outputs of one expert, by tensor cores where the numbers have 16 bits. Words of
-// the rows and the weights lie in shared memory, those of one step while the ones of the next are on their way from the GPU's memory. Weights of float8
-// are read as they are and widened on their way to shared memory, into a dtype that has all of their numbers; their scales are of whole sums.
+// Products of many rows with the weights of their experts. Each block computes a tile of outputs of one expert, on
+// tensor cores if the numbers have 16 bits. The words of the rows and weights of one step are in shared memory while
+// those of the next step are on their way from the GPU's memory. Float8 weights are read as they are and widened on
+// their way to shared memory, to a dtype that holds all of their values; their scales are applied to the finished
+// sums.
 
 #include "engine/device/expert_kernels.hpp"
 
 namespace accord::engine {
 
-/// By whether weights are float8, the dtype of the rows, and whether there is a gate.
+/// Indexed by whether weights are float8, the dtype of the rows, and whether there is a gate.
 inline constexpr const char* kManyRowsNames[2][3][2] = {
     {{"engine_experts_float32", "engine_experts_float32_gated"},
      {"engine_experts_bfloat16", "engine_experts_bfloat16_gated"},
@@ -25,19 +27,20 @@ struct ExpertsManyRows : ExpertProduct {
                                                                                             : 2][kGated];
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
   static constexpr int kRows = 64;
-  static constexpr int kOutputs =
-      kGated || kDType == DType::kFloat32 ? 64 : 128;  // whose sums a warp has registers for
-  static constexpr int kWords = 4;                     // of each row in a step
+  /// Limited by the registers that hold a warp's sums.
+  static constexpr int kOutputs = kGated || kDType == DType::kFloat32 ? 64 : 128;
+  static constexpr int kWords = 4;  // of each row in a step
   static constexpr int kWordsOfStep = (kRows + (kGated ? 2 : 1) * kOutputs) * kWords;
   static constexpr std::size_t kSharedBytes = 2 * kWordsOfStep * sizeof(Words);  // of two steps
 
-  /// Tiles of rows and of outputs.
+  /// Returns the number of tiles of rows times the number of tiles of outputs.
   ACCORD_ON_DEVICE std::int64_t blocks() const { return (call.n + kOutputs - 1) / kOutputs * tile_count; }
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const std::int64_t works = blocks();
-    // Blocks that run side by side take the same outputs of all experts: what they read of a weight is read once for all of its tiles.
+    // Blocks that run side by side compute the same outputs of all experts, so what they read of a weight is read
+    // once for all of its tiles.
     for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
       const ExpertTile tile = tiles[work % tile_count];
       if (tile.rows == 0) continue;
@@ -52,7 +55,7 @@ struct ExpertsManyRows : ExpertProduct {
   static constexpr int kWarpRows = kRows / (kWarps / kWarpsAcross), kWarpOutputs = kOutputs / kWarpsAcross;
   static constexpr int kHigh = kWarpRows / 16, kAcross = kWarpOutputs / 8;  // fragments of a warp's sums
   static constexpr int kEach = kElementsOfWords<kDType>, kBytes = 16 / kEach;
-  static constexpr int kAhead = kWordsOfStep / kThreads;  // words that a thread has on their way
+  static constexpr int kAhead = kWordsOfStep / kThreads;  // words that a thread loads ahead
   static_assert(kWordsOfStep % kThreads == 0);
 
   struct Place {
@@ -63,18 +66,18 @@ struct ExpertsManyRows : ExpertProduct {
     device::Sums of[kHigh][kAcross] = {};
   };
 
-  /// Warp `warp` of kWarps makes its part of the tile; others help to bring it.
+  /// Warp `warp` of kWarps computes its part of the tile; further warps only help to load the tile.
   template <typename Block>
   ACCORD_ON_DEVICE void make(Block& block, const Place& place, int warp) const {
     auto* const memory = reinterpret_cast<Words*>(block.shared());
     const std::int64_t steps = (call.k + kWords * kEach - 1) / (kWords * kEach);
     const bool has_part = warp < kWarps;
     const int row = warp / kWarpsAcross * kWarpRows, output = warp % kWarpsAcross * kWarpOutputs;
-    const std::byte* rows[kAhead];  // of this thread's words, whose number in a row is always the same
+    const std::byte* rows[kAhead];  // of this thread's words, whose index in a row is always the same
     ACCORD_UNROLLED
     for (int i = 0; i < kAhead; ++i) rows[i] = row_of(place, (block.thread() + i * block.threads()) / kWords);
     WarpSums sums, gates;
-    block.sync();  // what was there is no longer read
+    block.sync();  // the previous contents are no longer read
     bring(block, place, 0, memory);
     block.sync();
     ACCORD_UNROLLED_BY(1)
@@ -98,7 +101,7 @@ struct ExpertsManyRows : ExpertProduct {
     if (has_part) put(block, place, row, output, sums, gates);
   }
 
-  /// The words of a step but for those of the first turns.
+  /// Loads the words of a step, except those of the first `turns` turns.
   template <typename Block>
   ACCORD_ON_DEVICE void bring(Block& block, const Place& place, std::int64_t step, Words* memory, int turns = 0) const {
     for (int at = block.thread() + turns * block.threads(); at < kWordsOfStep; at += block.threads())
@@ -106,12 +109,12 @@ struct ExpertsManyRows : ExpertProduct {
           as_multiplied(read(row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
   }
 
-  /// Where the `at`-th word of a step lies: kWords of each row after one another, turned so that those of one number and eight rows lie in different
-  /// banks.
+  /// Returns where the `at`-th word of a step is stored. The kWords words of a row follow each other, permuted so
+  /// that the words of the same index in eight rows are in different banks.
   ACCORD_ON_DEVICE static int slot(int at) { return slot(at / kWords, at % kWords); }
   ACCORD_ON_DEVICE static int slot(int row, int word) { return row * kWords + (word ^ (row / 2 % kWords)); }
 
-  /// The rows of x come first, then the weight's outputs, then the gate's. Null: there is none.
+  /// The rows of x come first, then the weight's outputs, then the gate's. Returns null if there is no such row.
   ACCORD_ON_DEVICE const std::byte* row_of(const Place& place, int row) const {
     if (row < kRows) return row < place.tile.rows ? call.x + (place.tile.first + row) * call.x_row_bytes : nullptr;
     const std::int64_t output = place.first_output + (row - kRows) % kOutputs;
@@ -122,7 +125,8 @@ struct ExpertsManyRows : ExpertProduct {
   }
   ACCORD_ON_DEVICE static bool stays_float8(int row) { return kFloat8 && row >= kRows; }
 
-  /// Of float8 its elements, which as_multiplied() widens once they are there; zeros behind the last.
+  /// Reads one word. For float8 it holds the unwidened elements, which as_multiplied() widens once they have arrived.
+  /// Elements past the last one are zeros.
   ACCORD_ON_DEVICE Words read(const std::byte* from, int row, std::int64_t word) const {
     if (from == nullptr) return {};
     if (!stays_float8(row)) return read_word(from, word);
@@ -183,7 +187,8 @@ struct ExpertsManyRows : ExpertProduct {
       }
     }
   }
-  /// Of 16 rows of x each, and the weights from `first` on, whose left and right tiles of eight outputs come after one another.
+  /// x[i] holds 16 rows of x. The weights begin at row `first`; the left and right tiles of each eight outputs follow
+  /// one another.
   template <typename Block>
   ACCORD_ON_DEVICE static void add_fragments(Block& block, const Words* memory, const device::Tiles (&x)[kHigh],
                                              int word, int first, WarpSums& sums) {
@@ -198,7 +203,7 @@ struct ExpertsManyRows : ExpertProduct {
       }
     }
   }
-  /// A lane makes the sums that it would have in fragments.
+  /// Each lane computes the sums that it would have in fragments.
   template <typename Block>
   ACCORD_ON_DEVICE static void add_numbers(Block& block, const Words* memory, const Words (&x)[2 * kHigh], int word,
                                            int first, WarpSums& sums) {

@@ -1,5 +1,6 @@
 #pragma once
-// Kernels on images whose channels lie last in memory, [batch, height, width, channels]: what kernels/image.hpp has on the CPU.
+// Kernels for images whose channels are last in memory, [batch, height, width, channels]: the device's versions of
+// kernels/image.hpp.
 
 #include <cmath>
 
@@ -9,7 +10,7 @@
 
 namespace accord::engine {
 
-/// Where a convolution reads for a place of its output.
+/// The part of the input that a convolution reads for one place of its output.
 struct Window {
   std::int64_t batch = 0, top = 0, left = 0;
 
@@ -17,7 +18,7 @@ struct Window {
     const std::int64_t column = take_last(place, shape.output.width), row = take_last(place, shape.output.height);
     return {place, row * shape.stride.height - shape.padding.height, column * shape.stride.width - shape.padding.width};
   }
-  /// The place of the input under (i, j) of the kernel; -1: none.
+  /// Returns the place of the input under (i, j) of the kernel, or -1 if it is outside of the image.
   ACCORD_ON_DEVICE std::int64_t place(const kernels::ConvolutionShape& shape, std::int64_t i, std::int64_t j) const {
     const std::int64_t row = top + i * shape.dilation.height, column = left + j * shape.dilation.width;
     if (row < 0 || row >= shape.input.height || column < 0 || column >= shape.input.width) return -1;
@@ -25,8 +26,8 @@ struct Window {
   }
 };
 
-/// kernels::gather_patch of `places` places from `first_place` on, each [kernel height, kernel width, channels]. A thread moves a unit, as many bytes as
-/// channels and addresses are multiples of. Elements are T.
+/// kernels::gather_patch for `places` places from `first_place` on, each [kernel height, kernel width, channels].
+/// Each thread moves a unit of type T: as many bytes as channels and addresses are multiples of.
 template <typename T>
 struct GatherPatches {
   static constexpr const char* kName = sizeof(T) == 2   ? "engine_gather_patches_2"
@@ -54,7 +55,8 @@ struct GatherPatches {
   }
 };
 
-/// A convolution whose groups have few outputs. A thread makes an element of y, neighbours those of neighbouring channels.
+/// A convolution whose groups have few outputs. Each thread computes one element of y; neighbouring threads compute
+/// neighbouring channels.
 struct DirectConvolution {
   static constexpr const char* kName = "engine_direct_convolution";
   static constexpr int kThreads = 256;
@@ -63,7 +65,7 @@ struct DirectConvolution {
   std::int64_t groups = 1, outputs = 0;
   const void* x = nullptr;
   const void* weight = nullptr;  ///< [outputs, kernel height, kernel width, channels / groups]
-  const void* bias = nullptr;    ///< [outputs], or none
+  const void* bias = nullptr;    ///< [outputs]; null: none
   void* y = nullptr;
 
   template <typename Block>
@@ -92,19 +94,19 @@ struct DirectConvolution {
   }
 };
 
-/// Numbers of any dtype.
+/// Floats of any dtype.
 struct AnyFloats {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
   ACCORD_ON_DEVICE float at(std::int64_t i) const { return device::load_float(data, dtype, i); }
 };
 
-/// kernels::GroupNormCall. A block takes a group of one image. Cost: three passes over it.
+/// kernels::GroupNormCall. Each block computes one group of one image. Cost: three passes over the group.
 struct GroupNorm {
   static constexpr const char* kName = "engine_group_norm";
   static constexpr int kThreads = 512;
   std::int64_t batch = 0, places = 0, channels = 0, groups = 0;
-  AnyFloats x, weight, bias;  ///< of the latter two null: none
+  AnyFloats x, weight, bias;  ///< weight and bias: null if there is none
   float eps = 0.0F;
   void* y = nullptr;  ///< of x's dtype
 
@@ -138,7 +140,7 @@ struct GroupNorm {
   }
 };
 
-/// kernels::UpsampleCall. A thread moves a unit of a place, as GatherPatches does.
+/// kernels::UpsampleCall. Each thread moves one unit of a place, as in GatherPatches.
 template <typename T>
 struct UpsampleNearest {
   static constexpr const char* kName = sizeof(T) == 1   ? "engine_upsample_1"

@@ -1,6 +1,7 @@
-// A convolution is a product of patches, what each place of the output sees, with the weight [outputs, patch]; of a kernel of one place the patches are
-// the rows of x as they lie. Pieces of patches are as large as a GPU's second-level cache, which the product then reads them from. Groups with
-// few outputs, as of depthwise convolutions, are no products worth the name: a kernel adds them up one by one.
+// A convolution is computed as a product of patches, the inputs that each place of the output sees, with the weight
+// [outputs, patch]. For a kernel of one place, the patches are the rows of x as they are. Other patches are gathered
+// in pieces as large as a GPU's second-level cache, from which the product then reads them. Groups with few outputs,
+// as in depthwise convolutions, are too small for a matrix product: a kernel adds them up directly.
 #include "engine/device/image_steps.hpp"
 
 #include <algorithm>
@@ -14,10 +15,11 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kFewOutputs = 8;  // of a group
+constexpr std::int64_t kFewOutputs = 8;  // per group
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
 
-// Columns [first, first + columns) of `rows` rows from `row` on of a matrix without gaps, `width` wide, whose elements are those of `tensor`.
+// Views columns [first, first + columns) of `rows` rows, from `row` on, of a matrix without gaps that is `width` wide
+// and consists of the elements of `tensor`.
 Tensor part_of(const Tensor& tensor, std::int64_t width, std::int64_t row, std::int64_t rows, std::int64_t first,
                std::int64_t columns) {
   Tensor part = tensor;
@@ -41,7 +43,7 @@ Step gather_step(GatherPatches<T> kernel, const Tensor& x, const Tensor& patches
   };
 }
 
-/// Places [first_place, first_place + places) of a convolution's output, and the channels that they see.
+/// Places [first_place, first_place + places) of a convolution's output, and the channels that they read.
 struct Patches {
   std::int64_t first_place = 0, places = 0, first = 0, channels = 0;
 };
@@ -57,7 +59,7 @@ GatherPatches<T> kernel_of(const kernels::ConvolutionShape& shape, const Patches
   return kernel;
 }
 
-// Tensors without offset begin where words do.
+// Tensors without an offset begin at a multiple of a word.
 bool has_whole_words(const Tensor& tensor, std::int64_t elements) {
   const auto bytes = static_cast<std::int64_t>(size_of(tensor.dtype)) * elements;
   return (bytes | tensor.offset) % static_cast<std::int64_t>(sizeof(device::Words)) == 0;
@@ -176,7 +178,8 @@ Step upsample_on_device(const Tensor& x, const Tensor& y) {
   switch (size_of(x.dtype)) {
     case 1: return upsample_step(UpsampleNearest<std::uint8_t>(), x, y);
     case 2: return upsample_step(UpsampleNearest<std::uint16_t>(), x, y);
-    default: return upsample_step(UpsampleNearest<std::uint32_t>(), x, y);  // of which 8 bytes are two
+    // 8-byte elements are moved as two units.
+    default: return upsample_step(UpsampleNearest<std::uint32_t>(), x, y);
   }
 }
 

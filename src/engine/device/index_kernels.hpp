@@ -1,12 +1,14 @@
 #pragma once
-// Kernels that pick elements by number. An id that is out of range is told, and what it would have picked is zeros.
+// Kernels that select elements by index. An id that is out of range is reported, and zeros are written in place of
+// its element.
 
 #include "engine/device/operands.hpp"
 #include "engine/device/words.hpp"
 
 namespace accord::engine {
 
-/// Row i of y is row ids[i] - first_row of the table; ids of rows that others have give zeros. A block copies a row.
+/// Row i of y is row ids[i] - first_row of the table, or zeros if another rank has that row. Each block copies one
+/// row.
 struct GatherRows {
   static constexpr const char* kName = "engine_gather_rows";
   static constexpr int kThreads = 128;
@@ -43,7 +45,8 @@ struct GatherRows {
   }
 };
 
-/// y [before, places, after] of contiguous x [before, indexed dimensions.., after]: place p is where the ids at p say.
+/// y [before, places, after] of contiguous x [before, indexed dimensions.., after]: the ids at place p select the
+/// element of x that place p receives.
 struct Pick {
   static constexpr const char* kName = "engine_pick";
   static constexpr int kThreads = 256;
@@ -51,7 +54,7 @@ struct Pick {
   std::int64_t count = 0;  ///< elements of y
   std::int64_t places = 0, after = 0;
   int indexed = 0;
-  bool counts_back = true;            ///< ids below 0
+  bool counts_back = true;            ///< whether ids below 0 count from the end
   std::int64_t sizes[kMostIds] = {};  ///< of the indexed dimensions
   Shape picked;                       ///< of the places
   Operand ids[kMostIds];
@@ -85,8 +88,8 @@ struct Pick {
   }
 };
 
-/// y[.., i, ..] = x[.., index[.., i, ..], ..] along a dimension of x with `size` elements `stride` apart. `operands`: y, x without that
-/// dimension (a stride of 0), index.
+/// y[.., i, ..] = x[.., index[.., i, ..], ..] along a dimension of x with `size` elements that are `stride` apart.
+/// `operands`: y, x (with a stride of 0 in that dimension), index.
 struct GatherElements {
   static constexpr const char* kName = "engine_gather_elements";
   static constexpr int kThreads = 256;

@@ -1,4 +1,5 @@
-// The library takes rows, or columns, without gaps: a transposed view of such is multiplied as it lies.
+// The library takes matrices whose rows, or columns, have no gaps. A transposed view of such a matrix is multiplied
+// without a copy.
 #include "engine/device/library_product.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace accord::engine {
 namespace {
 
-/// c = a * b (+ bias), all but addresses. a and c have a row for each row of the result.
+/// c = a * b (+ bias), without addresses. a and c have a row for each row of the result.
 struct LibraryProduct {
   device::Product call;
   Tensor a, b, c;
@@ -74,7 +75,7 @@ Result<bool> has_library_product(Preparation& op, const Tensor& a, const Tensor&
                                  const Extras& extras) {
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
   device::Product call = product_of(a, b, c, extras).call;
-  static constexpr float kSomewhere = 0.0F;  // addresses that are not null: what there is counts
+  static constexpr float kSomewhere = 0.0F;  // not null: has() only looks at which addresses are null
   if (extras.bias) call.bias = &kSomewhere;
   if (extras.a_scales) call.a_scales = &kSomewhere;
   if (extras.b_scales) call.b_scales = &kSomewhere;

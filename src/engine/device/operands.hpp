@@ -1,5 +1,5 @@
 #pragma once
-// Tensors as kernels take them, and how kernels tell what they find wrong.
+// Tensors in the form that kernels take, and the way in which kernels report faults.
 
 #include <cstdint>
 
@@ -10,23 +10,23 @@
 
 namespace accord::engine {
 
-/// The sizes that a kernel goes through, row-major.
+/// The sizes that a kernel iterates over, row-major.
 struct Shape {
   int dims = 0;
   std::int64_t sizes[kernels::kMaxDims] = {};
 };
 
-/// A tensor by its strides over the sizes that the kernel goes through; of a number 0.
+/// A tensor by its strides over the sizes that the kernel iterates over. For a single number, the strides are 0.
 struct Operand {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
   std::int64_t strides[kernels::kMaxDims] = {};
 };
 
-/// `index` without its last dimension, of `size`; gives the place in that.
+/// Removes the last dimension, of `size`, from `index` and returns the position in that dimension.
 ACCORD_ON_DEVICE inline std::int64_t take_last(std::int64_t& index, std::int64_t size) {
   std::int64_t at = 0;
-  if ((index | size) >> 32 == 0) {  // which divides much faster
+  if ((index | size) >> 32 == 0) {  // 32-bit division is much faster
     const auto narrow = static_cast<std::uint32_t>(index), by = static_cast<std::uint32_t>(size);
     at = narrow % by;
     index = narrow / by;
@@ -37,7 +37,7 @@ ACCORD_ON_DEVICE inline std::int64_t take_last(std::int64_t& index, std::int64_t
   return at;
 }
 
-/// The elements from the tensor's begin to the one that is number `index` of `shape`, for each of `count` operands.
+/// For each of `count` operands, the offset of element `index` of `shape`, in elements from the start of its tensor.
 template <int count>
 struct Offsets {
   std::int64_t of[count] = {};
@@ -52,12 +52,13 @@ ACCORD_ON_DEVICE Offsets<count> offsets_at(const Shape& shape, const Operand (&o
   return offsets;
 }
 
-/// What kernels of a run found wrong: how often, and the first of it that was told. In memory of the device, zero before a run.
+/// The faults that the kernels of a run found: how many, and the first one that was reported. In device memory; zero
+/// before a run.
 struct Fault {
   enum Kind : std::int64_t {
     kId,        ///< an id outside [0, size)
-    kIndex,     ///< one outside [-size, size)
-    kDivision,  ///< of a whole number by zero
+    kIndex,     ///< an id outside [-size, size)
+    kDivision,  ///< an integer is divided by zero
   };
   std::uint64_t count = 0;
   std::uint64_t node = 0;  ///< the address of the Node on the host
@@ -65,7 +66,7 @@ struct Fault {
   std::int64_t id = 0, position = 0, size = 0;
 };
 
-/// Where a kernel tells what is wrong with its node.
+/// Where a kernel reports faults of its node.
 struct FaultReport {
   Fault* fault = nullptr;
   std::uint64_t node = 0;

@@ -1,5 +1,5 @@
-// Attention on devices, and rotary embedding, which read rows of any dtype of floats as they are. Outputs lie as on the CPU: [.., tokens, heads,
-// dim], so that the transpose and view that usually follow are free.
+// Attention and rotary embedding on devices. Rows of any float dtype are read as they are. Outputs are laid out as on
+// the CPU, [.., tokens, heads, dim], so that the transpose and view that usually follow are free.
 #include <cmath>
 #include <limits>
 
@@ -13,13 +13,14 @@
 namespace accord::engine {
 namespace {
 
-constexpr int kMostQueries = 64;     // of a block
-constexpr std::int64_t kLanes = 32;  // of a GPU's warps
+constexpr int kMostQueries = 64;     // per block
+constexpr std::int64_t kLanes = 32;  // of a GPU's warp
 constexpr std::size_t kMostShared = std::size_t{160} << 10;
-// Of few rows each reads its context by itself, which is shared out among blocks until there are enough of these for any GPU.
+// If there are few rows, each one reads its context by itself. That work is divided among blocks until there are
+// enough of them for any GPU.
 constexpr std::int64_t kWantedBlocks = 512, kMostSplits = 64;
 
-/// Rows of queries that a block takes so that its shared memory does; 0 if one is too much.
+/// Returns how many rows of queries fit into a block's shared memory; 0 if not even one does.
 int tile_rows(std::int64_t heads_together, std::int64_t head_dim, std::int64_t value_dim) {
   for (std::int64_t rows = std::max<std::int64_t>(kMostQueries / heads_together, 1); rows > 0; rows /= 2) {
     const AttendSizes sizes{static_cast<int>(rows * heads_together), static_cast<int>(head_dim),
@@ -42,26 +43,27 @@ Result<Tensor> heads_argument(Preparation& op, std::string_view name) {
   return floats_of(op, tensor);
 }
 
-// Of [.., heads, tokens, dim] by strides.
+// Returns the rows of [.., heads, tokens, dim] by their strides.
 HeadRows rows_of_heads(const Tensor& tensor) {
   return {nullptr, tensor.dtype, tensor.stride(tensor.dims() - 2), tensor.stride(tensor.dims() - 3)};
 }
 
-/// All but addresses.
+/// A call of cached attention, without addresses.
 struct CachedAttention {
   std::int64_t layer = 0;
   Tensor q, k, v, output;
   std::optional<Tensor> partial;
   PagedCall call;
-  int tile_rows = 1;  ///< of many rows, without tensor cores
+  int tile_rows = 1;  ///< for many rows, without tensor cores
 };
 
-// Query heads of one key head that a block takes.
+// Returns how many query heads of one key head a block takes.
 std::int64_t heads_of_block(std::int64_t heads_together) {
   return heads_together == 1 ? 1 : heads_together <= 4 ? 4 : 8;
 }
 
-// The program's shape decides, and how much a cache holds: not how long the sequences are, which a graph does not learn.
+// Returns the number of parts into which a row's tokens are divided. It depends on the program's shape and the
+// capacity of the cache, but not on the length of the sequences, which a graph does not learn.
 std::int64_t splits_of(std::int64_t rows, std::int64_t kv_heads, std::int64_t heads_together) {
   const std::int64_t blocks = rows * kv_heads * quotient_of_blocks(heads_together, heads_of_block(heads_together));
   return std::clamp<std::int64_t>(quotient_of_blocks(kWantedBlocks, std::max<std::int64_t>(blocks, 1)), 1, kMostSplits);
@@ -72,7 +74,7 @@ std::int64_t splits_of(const PagedCall& call, const KeyValueCacheOptions& option
   return std::clamp<std::int64_t>(quotient_of_blocks(seen, kLeastPartTokens), 1, call.splits);
 }
 
-/// False if the cache's rows do not suit the kernel.
+/// Returns false if the cache's rows do not suit the kernel.
 template <DType kDType, int kQueries>
 Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   using Kernel = DecodingAttention<kDType, kQueries>;
@@ -93,14 +95,14 @@ Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   }
 }
 
-/// The heads that a kernel on tensor cores has to be made for; 0 if none is made for such.
+/// Returns the head size that a kernel on tensor cores must be compiled for; 0 if no kernel takes such heads.
 int tile_dim(std::int64_t head_dim, std::int64_t value_dim) {
   if (head_dim % kTileDim != 0 || value_dim % kTileDim != 0) return 0;
   const std::int64_t most = std::max(head_dim, value_dim);
   return most <= 64 ? 64 : most <= 128 ? 128 : most <= 256 ? 256 : 0;
 }
 
-/// Whether heads of kDType are whole Words in memory. `batch_stride`: in elements.
+/// Returns whether heads of kDType are whole Words in memory. `batch_stride`: in elements.
 template <DType kDType>
 bool is_in_words(const HeadRows& rows, std::int64_t batch_stride = 0) {
   constexpr int kEach = kElementsOfWords<kDType>;
@@ -116,14 +118,14 @@ Result<bool> launch_on_tensor_cores(const DeviceRun& run, const Call& call, std:
   return true;
 }
 
-/// As tile_dim().
+/// Same for the heads of `call`; 0 also if its dtypes or its layout do not suit.
 int tile_dim(const PagedCall& call) {
   constexpr DType kDType = DType::kBFloat16;
   const bool fits = call.cache.dtype == kDType && is_in_words<kDType>(call.q) && is_in_words<kDType>(call.output);
   return fits ? tile_dim(call.cache.head_dim, call.cache.value_dim) : 0;
 }
 
-/// False if there is no kernel on tensor cores for such heads.
+/// Returns false if there is no kernel on tensor cores for such heads.
 Result<bool> launch_on_tensor_cores(const DeviceRun& run, const PagedCall& call) {
   const DeviceCacheLayer& cache = call.cache;
   switch (tile_dim(call)) {
@@ -138,7 +140,7 @@ Result<bool> launch_on_tensor_cores(const DeviceRun& run, const WholeCall& call)
   const bool fits =
       is_in_words<kDType>(call.q, call.q_batch_stride) && is_in_words<kDType>(call.k, call.k_batch_stride) &&
       is_in_words<kDType>(call.v, call.v_batch_stride) && is_in_words<kDType>(call.output, call.output_batch_stride) &&
-      call.k_len <= std::numeric_limits<int>::max() / 2;  // tokens have numbers of 32 bits there
+      call.k_len <= std::numeric_limits<int>::max() / 2;  // token indices have 32 bits there
   if (!fits) return false;
   switch (tile_dim(call.head_dim, call.value_dim)) {
     case 64: return launch_on_tensor_cores<WholeTiles<kDType, 64>>(run, call, call.head_dim, call.value_dim);
@@ -169,7 +171,7 @@ Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
                                                                  : launch_decoding<DType::kInt8>(run, call));
   if (!is_done) ACCORD_RETURN_IF_ERROR(launch_slow(run, call, 1));
   if (call.splits == 1) return Status();
-  return launch_over(run, CombineSplits{call},  // each of a warp's lanes has an element
+  return launch_over(run, CombineSplits{call},  // each lane of a warp computes one element
                      call.rows * call.heads * quotient_of_blocks(call.cache.value_dim, kLanes) * kLanes);
 }
 
@@ -180,12 +182,14 @@ Status launch_many_rows(const DeviceRun& run, PagedCall call, int tile_rows) {
   return is_done ? Status() : launch_slow(run, call, tile_rows);
 }
 
-// A sequence has few rows if their queries over one key head would fill no more than a warp's part of a tile; without tensor cores, no more than a tile.
+// A sequence has few rows if their queries over one key head fill no more than one warp's part of a tile; without
+// tensor cores, no more than a tile.
 int few_rows(const PagedCall& call) {
   return std::max((tile_dim(call) > 0 ? kQueriesOfWarp : kMostQueries) / call.heads_together(), 1);
 }
 
-// Which rows are few the kernels learn from the tables of the batch, so that a graph serves any sequences of as many rows together.
+// The kernels learn from the tables of the batch which rows belong to short sequences, so that one graph serves any
+// sequences with the same number of rows in total.
 Status run_cached_attention(const CachedAttention& attention, const Execution& execution) {
   const DeviceRun& run = *execution.on_device;
   PagedCall call = attention.call;
@@ -232,7 +236,7 @@ Status prepare_cached_attention(Preparation& op) {
   const std::int64_t heads_together = q.size(1) / k.size(1);
   attention.tile_rows = tile_rows(heads_together, k.size(3), v.size(3));
   if (attention.tile_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
-  // What is shared out may not depend on how many of the heads are this rank's.
+  // The number of parts must not depend on how many of the heads this rank has.
   const std::int64_t splits =
       op.is_canonical() ? splits_of(call.rows, 1, 1) : splits_of(call.rows, k.size(1), heads_together);
   call.splits = static_cast<int>(splits);
@@ -245,7 +249,7 @@ Status prepare_cached_attention(Preparation& op) {
   return Status();
 }
 
-// Rows of the tables are tokens; all heads of a token use the same one.
+// Rows of the tables are tokens; all heads of a token use the same row.
 Status prepare_rotary(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, heads_argument(op, "input"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor cos, heads_argument(op, "cos"));
@@ -280,7 +284,7 @@ Result<Tensor> with_batch(Preparation& op, std::string_view name) {
   return floats_of(op, tensor);
 }
 
-/// All but addresses.
+/// A call of attention, without addresses.
 struct Attention {
   Tensor q, k, v, output;
   std::optional<Tensor> mask;

@@ -1,6 +1,6 @@
-// Mixtures of experts on devices. The rows of a run are sorted by the experts that they chose, and products go through tiles of rows of one expert
-// each, which the device itself lists: nobody on the host knows how many there are. What the experts made of a row is added up in the order of
-// its choices. Choices of experts that other ranks have are left out.
+// Mixtures of experts on devices. The rows of a run are sorted by the experts that they chose, and products process
+// tiles of rows of one expert each. The device lists the tiles; the host does not know how many there are. The
+// experts' results for a row are added up in the order of its choices. Choices of experts on other ranks are skipped.
 #include <algorithm>
 
 #include "engine/device/device_steps.hpp"
@@ -14,12 +14,12 @@ namespace {
 
 using kernels::UnaryOp;
 
-/// Choices [tokens, top_k] of experts, of which this rank has some, and how they are sorted.
+/// Choices [tokens, top_k] of experts, some of which are on this rank, and the result of sorting the choices.
 struct Sorting {
   Tensor ids;
   std::int64_t first_expert = 0, experts = 0, in_all = 0;
   std::int64_t tile_rows = 1;
-  Tensor tokens, places, tiles;  ///< as of GroupChoices; of tiles the bytes
+  Tensor tokens, places, tiles;  ///< as in GroupChoices; tiles as bytes
   std::int64_t tile_count = 0;
 };
 
@@ -37,7 +37,8 @@ GroupChoices kernel_of(const Sorting& sorting) {
 
 constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
 
-// Where experts have a few rows each, what counts is that their weights are read once; more rows are multiplied as matrices.
+// Where experts have a few rows each, it matters most that their weights are read only once. More rows are multiplied
+// as matrices.
 std::int64_t tile_rows_of(std::int64_t tokens, std::int64_t choices, std::int64_t experts) {
   if (tokens > kFewRows && choices > kFewRows / 2 * experts) return kManyRows;
   std::int64_t rows = 1;
@@ -65,7 +66,8 @@ Status add_sorting(Preparation& op, Sorting& sorting) {
   return Status();
 }
 
-// The rows of the input as they are sorted. One that is alone is read where it is by all its experts: rows no bytes apart.
+// Returns the rows of the input in sorted order. A single row is not copied: all its experts read it where it is,
+// with a row stride of 0.
 Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& sorting) {
   const Sizes sizes = {sorting.ids.count(), input.size(1)};
   if (input.size(0) == 1) {
@@ -75,23 +77,24 @@ Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& 
     return same;
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, op.scratch(input.dtype, sizes));
-  // Behind the rows of this rank's experts are those of a table's row that others have: zeros.
+  // Choices that are not this rank's look up a row that counts as another rank's row of the table, which gives zeros.
   const RowLookup lookup{sorting.tokens, input, rows, input.size(1), 0, input.size(0) + 1};
   Step step = gather_rows_on_device(&op.node(), lookup);
   op.step_always(step, [&] { return step; });
   return rows;
 }
 
-/// y = x * weight^T, or activation(x * weight^T), or activation(x * gate^T) * (x * weight^T), of sorted rows by their experts.
+/// y = x * weight^T, or activation(x * weight^T), or activation(x * gate^T) * (x * weight^T), for sorted rows, each
+/// with the weights of its expert.
 struct ExpertLayer {
-  Tensor weight;  ///< [experts, out, in], contiguous, as the gate
+  Tensor weight;  ///< [experts, out, in], contiguous, like the gate
   std::optional<Tensor> gate;
   std::optional<UnaryOp> activation;
 };
 
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const ExpertProduct& product) {
-  constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
+  constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
   const std::int64_t blocks = quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock);
   if (product.call.weight.scales != nullptr)
     return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kFloat8>{product}, blocks);
@@ -175,7 +178,7 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
   op.step_always(step, [&] { return step; });
 }
 
-/// The weights of all of this rank's experts.
+/// The weights of this rank's experts.
 struct Experts {
   ExpertLayer up, down;
 };

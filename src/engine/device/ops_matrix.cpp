@@ -1,7 +1,9 @@
-// Matrix products on devices. Weights are row-major, as all else: what the CPU packs is a plain tensor here. Few rows go to the kernel that reads
-// the weight once, others to the device's library; what that cannot do behind a product is a step of its own. Weights of float8 are read as they
-// are by the former, and by another kernel for some more rows; the latter multiplies them with rows of float8, where it has a kernel for that, or
-// brings them to the dtype of the rows first.
+// Matrix products on devices. Weights are row-major, like everything else: weights that the CPU packs are plain
+// tensors here. Products of few rows go to the kernel that reads the weight once, others to the device's library.
+// Operations after a product that the library does not support are steps of their own.
+//
+// That kernel, and another one for somewhat more rows, read float8 weights as they are. The library multiplies float8
+// weights with rows of float8 if it has a kernel for that; otherwise they are first widened to the dtype of the rows.
 #include "engine/device/canonical_products.hpp"
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
@@ -30,7 +32,7 @@ Sizes with_last(Sizes sizes, std::int64_t last) {
   return sizes;
 }
 
-// As [rows, width].
+// Views a tensor as [rows, width].
 Tensor as_matrix(Tensor tensor, const Rows& rows) {
   const Sizes sizes = {rows.rows, rows.width};
   const Sizes strides = {rows.stride, 1};
@@ -38,18 +40,18 @@ Tensor as_matrix(Tensor tensor, const Rows& rows) {
   return tensor;
 }
 
-/// y = activation(x * weight^T + bias), with a gate activation(x * gate^T + gate_bias) * (x * weight^T + bias).
+/// y = activation(x * weight^T + bias), or, with a gate, activation(x * gate^T + gate_bias) * (x * weight^T + bias).
 struct Layer {
-  Tensor weight;  ///< [out, in], contiguous, as the gate
+  Tensor weight;  ///< [out, in], contiguous, like the gate
   std::optional<Tensor> gate, bias, gate_bias;
   std::optional<UnaryOp> activation;
 };
 
-/// Of one layer, or of several.
+/// The input of one layer, or of several.
 struct Input {
   RowTensor x;
   Tensor rows;                         ///< x [m, k]
-  std::optional<RoundedRows> rounded;  ///< once a layer has multiplied with them
+  std::optional<RoundedRows> rounded;  ///< set once a layer has multiplied with them
 };
 
 Result<Input> input_of(Preparation& op) {
@@ -59,7 +61,7 @@ Result<Input> input_of(Preparation& op) {
   return Input{x, as_matrix(x.tensor, x.rows), {}};
 }
 
-// [out] in the dtype of the outputs.
+// Returns the bias [out] in the dtype of the outputs.
 Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tensor>& bias, std::int64_t out,
                                       DType dtype) {
   if (!bias) return bias;
@@ -75,7 +77,7 @@ void add_unary_in_place(Preparation& op, UnaryOp kind, const Tensor& y) {
   op.step_always(step, [&] { return step; });
 }
 
-// A matrix as a group of one.
+// Views a matrix as a group of one.
 Tensor as_group(Tensor matrix) {
   const Sizes sizes = {1, matrix.size(0), matrix.size(1)};
   const Sizes strides = {0, matrix.stride(0), matrix.stride(1)};
@@ -89,20 +91,22 @@ void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bia
   op.step_always(step, [&] { return step; });
 }
 
-// Of float8, as it is when it was widened.
+// Returns a weight as it is multiplied: float8 is widened to `dtype`.
 Tensor as_multiplied(Tensor weight, DType dtype) {
   weight.dtype = dtype;
   return weight;
 }
 
-// What the library multiplies rounded rows with, if rows are to be rounded. With a gate: for both.
+// Returns how the library multiplies rounded rows; kNone if the rows are not to be rounded. With a gate, the result
+// holds for both products.
 Result<Float8Product> rounding_of(Preparation& op, const Input& x, const Layer& layer, const Tensor& to) {
   if (op.activation_dtype() != DType::kFloat8E4M3FN) return Float8Product::kNone;
   const std::optional<Tensor>& bias = layer.bias ? layer.bias : layer.gate_bias;
   return float8_product_of(op, x.rows.size(0), layer.weight, to, bias);
 }
 
-// activation(x * weight^T + bias) by the library, or, with canonical ranks, by kernels whose bits depend on nothing else.
+// activation(x * weight^T + bias), by the library or, with canonical ranks, by kernels whose bits depend on nothing
+// but the row, the weight and the number of rows.
 Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& to) {
   Extras extras{.bias = layer.bias};
   ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer, to));
@@ -133,7 +137,7 @@ Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, c
 
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
-  constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
+  constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
   const std::int64_t blocks = quotient_of_blocks(call.n, kOutputsOfBlock);
   if (call.weight.scales != nullptr)
     return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kFloat8>{call}, blocks);
@@ -155,7 +159,7 @@ Status launch_some_rows(const DeviceRun& run, const FewRowsCall& call) {
   return call.m <= 32 ? launch(SomeRowsProduct<kDType, 2>{call}) : launch(SomeRowsProduct<kDType, 4>{call});
 }
 
-// By the kernel that takes so many rows.
+// Launches the kernel for this number of rows.
 Status launch_product(const DeviceRun& run, const FewRowsCall& call) {
   if (call.m <= kFewRows) return launch_few_rows(run, call);
   return call.dtype == DType::kBFloat16 ? launch_some_rows<DType::kBFloat16>(run, call)
@@ -196,7 +200,7 @@ Status add_layer_of_pieces(Preparation& op, const Tensor& x, const Layer& layer,
   return add_canonical_pieces(op, {x, layer.weight, y}, pieces);
 }
 
-// Whether a kernel multiplies x with the weight, and the gate, as they are.
+// Returns whether a kernel multiplies x with the weight, and the gate, as they are.
 Result<bool> goes_to_kernel(Preparation& op, const Input& input, const Layer& layer, const Tensor& y) {
   const Tensor& weight = layer.weight;
   const Tensor gate = layer.gate.value_or(weight);
@@ -209,7 +213,8 @@ Result<bool> goes_to_kernel(Preparation& op, const Input& input, const Layer& la
   return kind == Float8Product::kNone;
 }
 
-// With a gate whose product has to be made by itself it comes first, into memory of its own: of many rows, and where one of the two is float8 alone.
+// If the product with the gate must be separate, it comes first, into memory of its own. This is the case with many
+// rows, and if only one of weight and gate is float8.
 Status add_products(Preparation& op, Input& x, const Layer& layer, const Tensor& y) {
   ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, goes_to_kernel(op, x, layer, y));
   if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
@@ -222,7 +227,7 @@ Status add_products(Preparation& op, Input& x, const Layer& layer, const Tensor&
   return Status();
 }
 
-// Makes output `output` of the layer.
+// Adds the steps that compute output `output` from the layer.
 Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output) {
   const Tensor& weight = layer.weight;
   const RowTensor& x = input.x;

@@ -1,6 +1,7 @@
 #pragma once
-// Few rows times a weight, as when a language model decodes: the weight is read once, at the speed of the memory. Each warp makes one output of
-// all rows; its lanes share the inputs, and read several words of the weight before they use the first.
+// Products of few rows with a weight, as when a language model decodes. The weight is read once, at the speed of
+// memory. Each warp computes one output for all rows; its lanes share the inputs, and read several words of the
+// weight before they use the first.
 
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/words.hpp"
@@ -13,19 +14,19 @@ inline constexpr int kFewRows = 8;
 /// A weight [n, k], of x's dtype or float8_e4m3fn.
 struct WeightOperand {
   const std::byte* data = nullptr;
-  const float* scales = nullptr;  ///< [n], of float8: what the sums are multiplied with
+  const float* scales = nullptr;  ///< [n], for float8: the factors of the sums
 };
 
-/// y [m, n] = activation(x * weight^T + bias), or with a gate activation(x * gate^T + gate_bias) * (x * weight^T + bias); summed in
-/// float32, rounded once.
+/// y [m, n] = activation(x * weight^T + bias), or, with a gate,
+/// activation(x * gate^T + gate_bias) * (x * weight^T + bias). Summed in float32 and rounded once.
 struct FewRowsCall {
   DType dtype = DType::kFloat32;  ///< of x: float32, bfloat16 or float16
   std::int64_t m = 0, n = 0, k = 0;
   const std::byte* x = nullptr;
   std::int64_t x_row_bytes = 0;
   WeightOperand weight, gate;
-  std::int64_t weight_row_bytes = 0;  ///< from row to row of weight and gate; 0: their rows have no gaps
-  const void* bias = nullptr;         ///< of y's dtype, as gate_bias
+  std::int64_t weight_row_bytes = 0;  ///< bytes from row to row of weight and gate; 0: no gaps
+  const void* bias = nullptr;         ///< of y's dtype, like gate_bias
   const void* gate_bias = nullptr;
   bool activates = false;
   kernels::UnaryOp activation = {};
@@ -35,7 +36,7 @@ struct FewRowsCall {
   ACCORD_ON_DEVICE std::int64_t weight_stride(std::int64_t element_bytes) const {
     return weight_row_bytes != 0 ? weight_row_bytes : k * element_bytes;
   }
-  /// Stores output `at` of a row, of its sums with the weight and, if there is one, with the gate.
+  /// Stores output `at` of a row, from its sums with the weight and, if there is one, with the gate.
   ACCORD_ON_DEVICE void finish(int row, std::int64_t at, float sum, float factor) const {
     if (weight.scales != nullptr) sum *= weight.scales[at];
     if (gate.scales != nullptr) factor *= gate.scales[at];
@@ -49,7 +50,8 @@ struct FewRowsCall {
 
 enum class WeightsAre : std::uint8_t { kAsRows, kFloat8 };
 
-/// Of at most kRows rows: 1, 2, 4 or 8. Weight and gate are of x's dtype, or both float8: kernels of their own, as those take more registers.
+/// Products of at most kRows rows: 1, 2, 4 or 8. Weight and gate have x's dtype, or are both float8. Float8 has
+/// kernels of its own because it needs more registers.
 template <int kRows, WeightsAre kWeights>
 struct FewRowsProduct : FewRowsCall {
   static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
@@ -68,7 +70,7 @@ struct FewRowsProduct : FewRowsCall {
       make(block, static_cast<std::int64_t>(output));
   }
 
-  /// One output of all rows, by the warp that calls it.
+  /// Computes one output for all rows, in the calling warp.
   template <typename Block>
   ACCORD_ON_DEVICE void make(Block& block, std::int64_t at) const {
     float sums[kRows] = {}, gates[kRows] = {};
@@ -84,9 +86,9 @@ struct FewRowsProduct : FewRowsCall {
   }
 
  private:
-  static constexpr int kTogether = kFloat8 ? 2 : 4;  // words of the weight that a lane reads at a time
+  static constexpr int kTogether = kFloat8 ? 2 : 4;  // words of the weight that a lane reads before it uses the first
 
-  /// Of numbers that are in registers, which have no addresses.
+  /// Returns numbers[row]. The numbers are in registers, which have no addresses.
   ACCORD_ON_DEVICE static float number(const float (&numbers)[kRows], int row) {
     float its = numbers[0];
     ACCORD_UNROLLED
@@ -108,7 +110,7 @@ struct FewRowsProduct : FewRowsCall {
                                         float (&sums)[kRows]) const {
     constexpr DType kWeight = kFloat8 ? DType::kFloat8E4M3FN : kDType;
     constexpr int kEach = kElementsOfWords<kWeight>, kBytes = 16 / kEach;
-    constexpr int kInWords = kElementsOfWords<kDType>, kWords = kEach / kInWords;  // of x for one of the weight
+    constexpr int kInWords = kElementsOfWords<kDType>, kWords = kEach / kInWords;  // words of x for one of the weight
     const std::byte* const weights = matrix + output * weight_stride(kBytes);
     const auto together = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
                           static_cast<std::uintptr_t>(x_row_bytes | k * kBytes | weight_stride(kBytes));
@@ -121,7 +123,7 @@ struct FewRowsProduct : FewRowsCall {
       ACCORD_UNROLLED
       for (int i = 0; i < kTogether; ++i)
         w[i] = words_at(reinterpret_cast<const Words*>(weights), first + i * lanes, words);
-      [[maybe_unused]] float elements[kTogether][kEach];  // of float8, of which two are taken apart at once
+      [[maybe_unused]] float elements[kTogether][kEach];  // for float8, which is decoded in pairs
       if constexpr (kFloat8) {
         ACCORD_UNROLLED
         for (int i = 0; i < kTogether; ++i) elements_of<kWeight>(w[i], elements[i]);
@@ -149,7 +151,7 @@ struct FewRowsProduct : FewRowsCall {
       }
     }
   }
-  /// Of rows that begin anywhere.
+  /// For rows at any address and of any size.
   template <DType kDType, DType kWeight, typename Block>
   ACCORD_ON_DEVICE void add_one_by_one(Block& block, const std::byte* weights, float (&sums)[kRows]) const {
     for (std::int64_t i = block.lane(); i < k; i += block.lanes()) {

@@ -1,5 +1,6 @@
 #pragma once
-// Kernels whose blocks each make one row, or one number, of many: softmax, reductions; and sums along a dimension.
+// Kernels whose blocks each compute one row, or one number out of many: softmax and reductions. Also sums along a
+// dimension.
 
 #include <cmath>
 
@@ -45,7 +46,8 @@ struct SoftmaxRows {
   }
 };
 
-/// Each of `outputs` numbers of y is what `length` numbers of x become: `shape` has the dimensions that stay, `reduced` those that do not.
+/// Each of `outputs` numbers of y is the reduction of `length` numbers of x. `shape` has the dimensions that stay,
+/// `reduced` the dimensions that are reduced.
 struct Reduce {
   static constexpr const char* kName = "engine_reduce";
   static constexpr int kThreads = 256;
@@ -55,7 +57,7 @@ struct Reduce {
   Shape shape;
   Operand kept[2];  ///< y, x
   Shape reduced;
-  Operand inner[1];  ///< x again, by the strides of what is reduced
+  Operand inner[1];  ///< x again, with the strides of the reduced dimensions
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -78,7 +80,7 @@ struct Reduce {
     const bool sums = kind == Reduction::kSum || kind == Reduction::kMean;
     double total = 0.0;
     float most = -INFINITY;
-    std::int64_t strange = 0;  // NaN goes through
+    std::int64_t strange = 0;  // NaNs, which make the result NaN
     for (std::int64_t i = block.thread(); i < length; i += block.threads()) {
       const float x = device::load_float(inner[0].data, inner[0].dtype, first + offsets_at(reduced, inner, i).of[0]);
       const float upright = kind == Reduction::kMin ? -x : x;
@@ -102,7 +104,7 @@ struct Reduce {
     for (std::int64_t i = block.thread(); i < length; i += block.threads()) {
       const std::int64_t x =
           device::load_integer(inner[0].data, inner[0].dtype, first + offsets_at(reduced, inner, i).of[0]);
-      const std::int64_t upright = kind == Reduction::kMin ? ~x : x;  // which turns the order around
+      const std::int64_t upright = kind == Reduction::kMin ? ~x : x;  // reverses the order
       total += kind == Reduction::kAny ? static_cast<std::uint64_t>(x != 0) : static_cast<std::uint64_t>(x);
       most = upright > most ? upright : most;
     }
@@ -113,7 +115,8 @@ struct Reduce {
   }
 };
 
-/// Along a dimension of `length`: y there is the sum of x up to there. `shape` has the other dimensions; a thread makes a line.
+/// y is the running sum of x along a dimension of `length`. `shape` has the other dimensions. Each thread computes
+/// one line.
 struct CumulativeSum {
   static constexpr const char* kName = "engine_cumulative_sum";
   static constexpr int kThreads = 128;

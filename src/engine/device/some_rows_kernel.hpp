@@ -1,17 +1,18 @@
 #pragma once
-// More rows than a FewRowsProduct takes, and few enough that a float8 weight is read at the speed of the memory, by tensor cores. A block makes
-// some outputs of all rows: its warps share out the inputs, each keeps what it read of the weight in registers, widened to 16 bits, which have all
-// numbers of float8; then the warps' sums are added up, always in the same order.
+// Products, on tensor cores, of more rows than a FewRowsProduct takes, but few enough that a float8 weight is read at
+// the speed of memory. Each block computes some outputs of all rows. Its warps divide the inputs among them. Each
+// warp keeps what it has read of the weight in registers, widened to 16 bits, which hold all float8 values. Then the
+// sums of the warps are added up, always in the same order.
 //
-// The order of the inputs within a product is free, so that a lane takes the 16 neighbours that it reads at once: of 64 inputs those from
-// lane % 4 * 16 on, of the weight as of x, four for each of four products.
+// The order of the inputs within a product is free, so that each lane takes the 16 neighbouring inputs that it reads
+// at once: of 64 inputs, those from lane % 4 * 16 on, for the weight as for x, four for each of four products.
 
 #include "engine/device/product_kernel.hpp"
 
 namespace accord::engine {
 
-/// Of at most 16 * kHigh rows: 16, 32 or 64. x has 16-bit floats; weight, and the gate if there is one, are float8 with k a multiple of 16, and begin
-/// at multiples of 16 bytes.
+/// For at most 16 * kHigh rows: 16, 32 or 64. x has 16-bit floats. The weight, and the gate if there is one, are
+/// float8 with k a multiple of 16, and begin at multiples of 16 bytes.
 template <DType kDType, int kHigh>
 struct SomeRowsProduct : FewRowsCall {
   static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
@@ -22,11 +23,11 @@ struct SomeRowsProduct : FewRowsCall {
                                                                      : kHigh == 2 ? "engine_float8_float16_32_rows"
                                                                                   : "engine_float8_float16_64_rows");
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
-  static constexpr int kAcross = 4;  // tiles of eight outputs; with a gate half of them are its
+  static constexpr int kAcross = 4;  // tiles of eight outputs; with a gate, half of them are the gate's
   static constexpr int kColumns = kAcross * 8, kFragmentRows = 16;
   static constexpr std::size_t kSharedBytes = kThreads / kLanes * kFragmentRows * kColumns * sizeof(float);
 
-  /// Outputs of a block.
+  /// Returns the number of outputs that a block computes.
   ACCORD_ON_DEVICE int outputs() const { return gate.data != nullptr ? kColumns / 2 : kColumns; }
   ACCORD_ON_DEVICE std::int64_t blocks() const { return (n + outputs() - 1) / outputs(); }
 
@@ -72,7 +73,7 @@ struct SomeRowsProduct : FewRowsCall {
     for (int i = 0; i < kHigh; ++i) put(block, first, i * kFragmentRows, sums[i]);
   }
 
-  /// Where column `column` of a block's sums has its weights; null: nowhere.
+  /// Returns the weights of column `column` of a block's sums; null if there are none.
   ACCORD_ON_DEVICE const Words* row_of(std::int64_t first, int column) const {
     const bool of_gate = column >= outputs();
     const std::int64_t output = first + (of_gate ? column - outputs() : column);
@@ -86,7 +87,7 @@ struct SomeRowsProduct : FewRowsCall {
     for (int j = 0; j < kAcross; ++j)
       to[j] = rows[j] == nullptr ? Words{} : words_at(rows[j], step * 4 + block.lane() % 4, k / 16);
   }
-  /// This lane's 16 inputs of a row of x, by pairs.
+  /// Loads this lane's 16 inputs of a row of x, in pairs.
   template <typename Block>
   ACCORD_ON_DEVICE void load(Block& block, int row, std::int64_t step, std::uint32_t (&to)[8]) const {
     const std::int64_t begin = step * kTogether + block.lane() % 4 * 16;
@@ -108,12 +109,12 @@ struct SomeRowsProduct : FewRowsCall {
     }
   }
 
-  /// Adds up what the warps have of 16 rows, and stores it.
+  /// Adds up the warps' sums of 16 rows, and stores the results.
   template <typename Block>
   ACCORD_ON_DEVICE void put(Block& block, std::int64_t first, int row, const device::Sums (&sums)[kAcross]) const {
     constexpr int kEach = kFragmentRows * kColumns;
     auto* const shared = reinterpret_cast<float*>(block.shared());
-    block.sync();  // what was there is no longer read
+    block.sync();  // the previous contents are no longer read
     float* const own = shared + block.thread() / kLanes * kEach;
     ACCORD_UNROLLED
     for (int i = 0; i < kAcross * 4; ++i) {

@@ -1,12 +1,13 @@
 #pragma once
-// Attention of many rows on tensor cores: over the paged cache, as of prompts and their chunks, and over tensors.
+// Attention of many rows on tensor cores: over the paged cache, as for prompts and their chunks, and over tensors.
 
 #include "engine/device/attend_tiles.hpp"
 #include "engine/device/attention_kernels.hpp"
 
 namespace accord::engine {
 
-/// How the queries of one key head become tiles: rows of all heads where those fit, else rows of one after the other part of the heads.
+/// How the queries of one key head are divided into tiles: by rows with all heads if these fit, otherwise by rows
+/// with one part of the heads after another.
 struct TileShape {
   int heads_each, groups, rows_each;
   ACCORD_ON_DEVICE TileShape(int heads_together, int queries)
@@ -15,7 +16,7 @@ struct TileShape {
         rows_each(queries / heads_each) {}
 };
 
-/// The queries of a tile: `row_count` rows from `first_row` on, each of `head_count` heads from `first_head` on.
+/// The queries of a tile: `row_count` rows from `first_row` on, each with `head_count` heads from `first_head` on.
 struct TileQueries {
   std::int64_t first_row = 0, first_head = 0;
   int row_count = 0, head_count = 1;
@@ -29,7 +30,7 @@ struct TileQueries {
   ACCORD_ON_DEVICE std::int64_t head(int query) const { return first_head + query % head_count; }
 };
 
-/// Heads as Words; REQUIRES: rows and heads that begin at multiples of a word.
+/// Returns heads as Words. REQUIRES: rows and heads begin at multiples of a word.
 ACCORD_ON_DEVICE inline const Words* words_of(const HeadRows& rows, std::int64_t offset) {
   return reinterpret_cast<const Words*>(static_cast<const std::uint16_t*>(rows.data) + offset);
 }
@@ -37,8 +38,9 @@ ACCORD_ON_DEVICE inline void store_word(const HeadRows& rows, std::int64_t offse
   *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(rows.data) + offset) = word;
 }
 
-/// PagedCall over a cache of bfloat16, with queries and output of that. Tiles have rows of one sequence each, as the batch's rows lie: short
-/// sequences share a tile's rows, so that up to kTurns blocks go through its sequences.
+/// PagedCall over a bfloat16 cache, with queries and output of bfloat16. A tile consists of neighbouring rows of the
+/// batch and is processed one sequence at a time. Several short sequences can share a tile, so up to kTurns blocks
+/// divide the sequences of a tile among them.
 template <int kMostDim>
 struct PagedTiles : PagedCall {
   using Attend = AttendTiles<DType::kBFloat16, kMostDim>;
@@ -48,7 +50,7 @@ struct PagedTiles : PagedCall {
   static constexpr int kThreads = Attend::kThreads, kLanes = Attend::kLanes;
   static constexpr int kTurns = 4;
 
-  /// Of blocks of `threads`.
+  /// For blocks of `threads` threads.
   ACCORD_ON_DEVICE std::int64_t works(int threads = kThreads) const {
     const TileShape shape(heads_together(), Attend::queries_of(threads));
     return tiles(shape) * cache.kv_heads * shape.groups * kTurns;
@@ -60,7 +62,8 @@ struct PagedTiles : PagedCall {
     for (std::int64_t work = block.block(); work < works(block.threads()); work += block.blocks()) {
       const auto group = static_cast<int>(work % shape.groups);
       const std::int64_t kv_head = work / shape.groups % cache.kv_heads, rest = work / shape.groups / cache.kv_heads;
-      // The last rows first: they see most. Blocks of later turns have nothing to do where a tile has one sequence.
+      // The last rows come first because they see the most tokens. Blocks of later turns have nothing to do if a tile
+      // has only one sequence.
       const std::int64_t begin = (tiles(shape) - 1 - rest % tiles(shape)) * shape.rows_each;
       const std::int64_t end = begin + shape.rows_each < rows ? begin + shape.rows_each : rows;
       Tile tile{*this, kv_head, TileQueries(shape, group, kv_head, heads_together())};
@@ -86,11 +89,11 @@ struct PagedTiles : PagedCall {
     const std::int32_t* table = nullptr;
     int first = 0, last = 0;
 
-    /// Those of the sequence of `row`, before `end`.
+    /// Sets the queries to the rows of `row`'s sequence in [row, end).
     ACCORD_ON_DEVICE void set_rows(std::int64_t row, std::int64_t end) {
       const RowPlace place = of.batch.rows[row];
       std::int64_t after = row + 1;
-      if (of.batch.rows[end - 1].table == place.table) after = end;  // as its rows follow each other
+      if (of.batch.rows[end - 1].table == place.table) after = end;  // the rows of a sequence follow each other
       while (after < end && of.batch.rows[after].table == place.table) ++after;
       queries_are.first_row = row;
       queries_are.row_count = static_cast<int>(after - row);
@@ -150,8 +153,8 @@ struct WholeTiles : WholeCall {
       const auto group = static_cast<int>(work % shape.groups);
       const std::int64_t kv_head = work / shape.groups % kv_heads, rest = work / shape.groups / kv_heads;
       Tile tile{*this, rest % batch, kv_head, TileQueries(shape, group, kv_head, heads_together())};
-      tile.queries_are.first_row =
-          (tiles(shape) - 1 - rest / batch) * shape.rows_each;  // the last first: they may see most
+      // The last rows come first because they may see the most tokens.
+      tile.queries_are.first_row = (tiles(shape) - 1 - rest / batch) * shape.rows_each;
       const std::int64_t left = q_len - tile.queries_are.first_row;
       tile.queries_are.row_count = left < shape.rows_each ? static_cast<int>(left) : shape.rows_each;
       Attend::attend(block, static_cast<int>(head_dim), static_cast<int>(value_dim), tile);

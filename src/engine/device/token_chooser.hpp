@@ -1,5 +1,5 @@
 #pragma once
-// Tokens chosen on a device, of logits that lie there.
+// Chooses tokens on a device, from logits in its memory.
 
 #include <span>
 
@@ -9,15 +9,18 @@
 
 namespace accord::engine {
 
-/// Takes its memory when it is first needed, and no other later: giving memory back waits for all that runs on the device.
+/// Allocates memory when it is first needed and then keeps it, since a release waits for everything that runs on the
+/// device.
 class TokenChooser {
  public:
-  /// How many tokens are chosen at once: more take turns. REQUIRES: none was chosen yet.
+  /// Sets how many tokens are chosen at once; more are chosen in turns. REQUIRES: no token has been chosen yet.
   void set_most(std::size_t choices) { most_ = choices; }
-  /// What it takes for rows of `width`, on a device of so many multiprocessors; nearly all of it from the first choice with a temperature on.
+  /// Returns the bytes that this uses for rows of `width` logits on a device with `multiprocessors` multiprocessors.
+  /// Nearly all of them are allocated by the first choice with a temperature.
   std::size_t bytes_for(std::int64_t width, int multiprocessors) const;
-  /// Sets a token for each of `choices`; kNoToken where the row has a NaN or infinity, or nothing else than -infinity. `logits`: of floats,
-  /// [rows, width], without gaps, in memory of the run's device. Waits for the stream. Copies 4 bytes to the CPU for each choice.
+  /// Sets one token for each of `choices`; kNoToken if the row has a NaN or infinity, or nothing but -infinity.
+  /// `logits`: floats [rows, width], without gaps, in memory of the run's device. Blocks until the stream has
+  /// finished. Copies 4 bytes to the CPU for each choice.
   Status choose(const DeviceRun& run, const Buffer& logits, std::int64_t width, std::span<const TokenChoice> choices,
                 std::span<TokenId> tokens);
 
@@ -27,7 +30,7 @@ class TokenChooser {
 
   std::size_t most_ = 64;
   DeviceMemory choices_, tokens_;
-  DeviceMemory weights_;  // a row for each choice that is computed at once
+  DeviceMemory weights_;  // one row for each choice that is computed at the same time
 };
 
 }  // namespace accord::engine

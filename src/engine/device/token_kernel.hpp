@@ -1,5 +1,6 @@
 #pragma once
-// From rows of logits to tokens, those that Sampler gives: nothing is sorted, and nothing but whole numbers is added up, so order does not count.
+// Chooses tokens from rows of logits, the same ones as Sampler. Nothing is sorted, and only integers are added up, so
+// the order of the additions does not matter.
 
 #include <cmath>
 
@@ -9,13 +10,13 @@
 
 namespace accord::engine {
 
-/// A block makes a choice. The edges of top_k and top_p are the largest numbers at which what is above suffices: they are found by three bits
-/// in each pass over the row. Cost: a pass for the best token; 11 each for top_k and top_p, and three more, with a temperature.
-/// Blocks have shared_bytes().
+/// Each block makes one choice. The limits of top_k and top_p are the largest numbers for which the elements at or
+/// above them suffice; each pass over the row finds three bits of a limit. Cost: one pass for the best token; with a
+/// temperature, 11 more each for top_k and top_p, and three others. Blocks need shared_bytes().
 struct ChooseTokens {
   static constexpr const char* kName = "engine_choose_tokens";
   static constexpr int kThreads = 1024;
-  /// A sum for each warp.
+  /// One sum for each warp.
   static constexpr std::size_t shared_bytes() { return kThreads * sizeof(std::uint64_t); }
 
   const void* logits = nullptr;  ///< [rows, width]
@@ -23,7 +24,7 @@ struct ChooseTokens {
   std::int64_t width = 0;  ///< < 2^31
   std::int64_t count = 0;
   const TokenChoice* choices = nullptr;
-  std::uint32_t* weights = nullptr;  ///< [blocks, width], unless no choice has a temperature
+  std::uint32_t* weights = nullptr;  ///< [blocks, width]; not used if no choice has a temperature
   TokenId* tokens = nullptr;
 
   template <typename Block>
@@ -35,7 +36,7 @@ struct ChooseTokens {
         const float value = at(choice, t);
         const std::uint64_t place = std::uint64_t{order_of(value)} << 32 | ~static_cast<std::uint32_t>(t);
         best = place > best ? place : best;
-        strange |= value < INFINITY ? 0 : 1;  // NaN, too, is not below
+        strange |= value < INFINITY ? 0 : 1;  // also for NaN
       }
       best = block.block_max(best);
       strange = block.block_max(strange);
@@ -54,19 +55,20 @@ struct ChooseTokens {
   ACCORD_ON_DEVICE float at(const TokenChoice& choice, std::int64_t token) const {
     return device::load_float(logits, dtype, choice.row * width + token);
   }
-  /// In the order of the floats; both zeros are one.
+  /// Maps floats to integers in the same order. Both zeros map to the same integer.
   ACCORD_ON_DEVICE static std::uint32_t order_of(float value) {
     const std::uint32_t bits = value == 0.0F ? 0U : device::bits_of(value);
     return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   }
 
-  /// The largest number for which suffices(sum of mass(t) over all t with key(t) >= number); true of number 0, and never of an empty sum.
+  /// Returns the largest number for which suffices(sum of mass(t) over all t with key(t) >= number). suffices() must
+  /// be true for number 0, and never for an empty sum.
   template <typename Block, typename Key, typename Mass, typename Suffices>
   ACCORD_ON_DEVICE std::uint32_t edge(Block& block, Key key, Mass mass, Suffices suffices) const {
     constexpr int kBits = 3, kSteps = (1 << kBits) - 1;
     std::uint64_t least = 0;
     for (int shift = 30; shift >= 0; shift -= kBits) {
-      std::uint64_t sums[kSteps] = {};  // of what is `least` and 1, 2, ... steps of 2^shift, or more
+      std::uint64_t sums[kSteps] = {};  // sums[i]: over keys >= least + (i + 1) * 2^shift
       for (std::int64_t t = block.thread(); t < width; t += block.threads()) {
         const std::uint64_t number = key(t);
         if (number < least) continue;
@@ -109,7 +111,7 @@ struct ChooseTokens {
     hit(block, its, least, choice.random, token);
   }
 
-  /// The token that the random number hits, in the order of tokens. A warp has a range of them.
+  /// Finds the token that the random number hits, in the order of tokens. Each warp has a range of tokens.
   template <typename Block>
   ACCORD_ON_DEVICE void hit(Block& block, const std::uint32_t* its, std::uint32_t least, std::uint64_t random,
                             TokenId* token) const {
@@ -142,10 +144,10 @@ struct ChooseTokens {
         break;
       }
     }
-    block.sync();  // before the sums are others
+    block.sync();  // before the sums are overwritten
   }
 
-  /// a b / 2^64.
+  /// Returns a * b / 2^64.
   ACCORD_ON_DEVICE static std::uint64_t high_half(std::uint64_t a, std::uint64_t b) {
 #ifdef __CUDA_ARCH__
     return __umul64hi(a, b);

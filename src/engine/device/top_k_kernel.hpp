@@ -1,12 +1,13 @@
 #pragma once
-// The largest or smallest elements of rows, as kernels/top_k.hpp has them: the most extreme first, of equal ones the one that stands first, and
-// NaN is larger than all.
+// The largest or smallest elements of rows, as in kernels/top_k.hpp: the most extreme first, equal ones in the order
+// of their positions. NaN is larger than everything else.
 
 #include "device/numbers.hpp"
 
 namespace accord::engine {
 
-/// A block takes a row: each turn finds the next element behind the one before, so nothing is kept of a row. Cost: k passes over the rows.
+/// Each block processes one row. Each turn finds the element that follows the previous one, so no state is kept for a
+/// row. Cost: k passes over the rows; 2 k for int64.
 struct TopK {
   static constexpr const char* kName = "engine_top_k";
   static constexpr int kThreads = 256;
@@ -38,11 +39,11 @@ struct TopK {
 
  private:
   struct Place {
-    std::uint64_t order = 0;  ///< larger the earlier an element comes
+    std::uint64_t order = 0;  ///< larger for elements that come earlier
     std::int64_t index = 0;
   };
 
-  // Elements of up to 32 bits: one 64-bit number holds both the order and the place.
+  // For elements of up to 32 bits: one 64-bit number holds both the order and the position.
   template <typename Block>
   ACCORD_ON_DEVICE Place next(Block& block, std::int64_t begin, const Place& last) const {
     std::uint64_t best = 0;
@@ -65,7 +66,7 @@ struct TopK {
     return largest ? order : ~order;
   }
 
-  // First the largest order of those that are left, then the first of its places.
+  // Finds the largest order of the remaining elements, then the first position that has it.
   template <typename Block>
   ACCORD_ON_DEVICE Place next_of_wide(Block& block, std::int64_t begin, const Place& last) const {
     const auto* const numbers = static_cast<const std::int64_t*>(x) + begin;

@@ -1,13 +1,13 @@
 #pragma once
-// Elements of 1, 2 or 4 bytes by 16 bytes at a time, which a thread reads with one instruction; and what else the kernels need that wait for
-// memory alone.
+// Access to elements of 1, 2 or 4 bytes by 16 bytes at a time, which a thread reads with one instruction; and other
+// helpers for kernels that are limited only by memory.
 
 #include "device/numbers.hpp"
 
 #ifdef __CUDACC__
-/// Before a loop of a known number of turns.
+/// Unrolls the loop that follows. The number of its iterations must be known.
 #define ACCORD_UNROLLED _Pragma("unroll")
-/// As many turns of a loop at once.
+/// Unrolls the loop that follows by `turns` iterations.
 #define ACCORD_UNROLLED_BY(turns) _Pragma(ACCORD_TEXT_OF(unroll turns))
 #define ACCORD_TEXT_OF(words) #words
 #else
@@ -17,7 +17,7 @@
 
 namespace accord::engine {
 
-/// a b + c; rounded once on GPUs, in sums whose last bits are nobody's.
+/// a * b + c. Rounded once on GPUs, so it is only for sums whose last bits are not specified.
 ACCORD_ON_DEVICE inline float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
@@ -28,13 +28,14 @@ ACCORD_ON_DEVICE inline float multiply_add(float a, float b, float c) {
 
 using device::Words;
 
-/// Elements in one of Words: of float32, bfloat16, float16 or float8_e4m3fn.
+/// The number of elements in one of Words: of float32, bfloat16, float16 or float8_e4m3fn.
 template <DType kDType>
 inline constexpr int kElementsOfWords = kDType == DType::kFloat32        ? 4
                                         : kDType == DType::kFloat8E4M3FN ? 16
                                                                          : 8;
 
-/// Two neighbours of float8_e4m3fn, the first in the low byte, as two of float16, which has all of its numbers.
+/// Converts two neighbours of float8_e4m3fn, the first in the low byte, to two of float16, which holds all float8
+/// values.
 ACCORD_ON_DEVICE inline std::uint32_t halves_of_float8(std::uint32_t pair) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint32_t halves;
@@ -48,7 +49,7 @@ ACCORD_ON_DEVICE inline std::uint32_t halves_of_float8(std::uint32_t pair) {
 #endif
 }
 
-/// Two numbers rounded to float8_e4m3fn, to nearest even and at most 448, the first in the low byte.
+/// Rounds two numbers to float8_e4m3fn, to nearest even and at most 448. The first is in the low byte.
 ACCORD_ON_DEVICE inline std::uint32_t float8_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair;
@@ -59,7 +60,7 @@ ACCORD_ON_DEVICE inline std::uint32_t float8_pair(float first, float second) {
 #endif
 }
 
-/// Of float32, bfloat16 or float16.
+/// Returns element `i`, of float32, bfloat16 or float16.
 template <DType kDType>
 ACCORD_ON_DEVICE inline float element_of(const Words& words, int i) {
   if constexpr (kDType == DType::kFloat32) {
@@ -72,7 +73,7 @@ ACCORD_ON_DEVICE inline float element_of(const Words& words, int i) {
   }
 }
 
-/// Two elements of bfloat16 or float16 as one word, the first in its lower half. A NaN is any.
+/// Rounds two numbers to bfloat16 or float16. The first is in the lower half. The bits of a NaN are unspecified.
 template <DType kDType>
 ACCORD_ON_DEVICE inline std::uint32_t word_of_pair(float first, float second) {
   static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
@@ -93,13 +94,13 @@ ACCORD_ON_DEVICE inline std::uint32_t word_of_pair(float first, float second) {
 #endif
 }
 
-/// All of them.
+/// Converts all elements of `words` to float32.
 template <DType kDType>
 ACCORD_ON_DEVICE inline void elements_of(const Words& words, float (&elements)[kElementsOfWords<kDType>]) {
   constexpr int kCount = kElementsOfWords<kDType>;
   if constexpr (kDType == DType::kFloat8E4M3FN) {
     ACCORD_UNROLLED
-    for (int pair = 0; pair < kCount / 2; ++pair) {  // of which one instruction makes both
+    for (int pair = 0; pair < kCount / 2; ++pair) {  // one instruction converts both
       const std::uint32_t halves = halves_of_float8(words.of[pair / 2] >> (pair % 2 * 16) & 0xFFFFU);
       elements[2 * pair] = device::from_float16(static_cast<std::uint16_t>(halves));
       elements[2 * pair + 1] = device::from_float16(static_cast<std::uint16_t>(halves >> 16));
@@ -110,7 +111,7 @@ ACCORD_ON_DEVICE inline void elements_of(const Words& words, float (&elements)[k
   }
 }
 
-/// Two neighbours of float8_e4m3fn as two of bfloat16 or float16, which have all of its numbers.
+/// Converts two neighbours of float8_e4m3fn to two of bfloat16 or float16, which hold all float8 values.
 template <DType kDType>
 ACCORD_ON_DEVICE inline std::uint32_t widened_pair(std::uint32_t pair) {
   const std::uint32_t halves = halves_of_float8(pair);
@@ -122,14 +123,14 @@ ACCORD_ON_DEVICE inline std::uint32_t widened_pair(std::uint32_t pair) {
   }
 }
 
-/// 16 elements as such pairs.
+/// Converts 16 elements of float8_e4m3fn to pairs of kDType, one pair in each word of `wide`.
 template <DType kDType>
 ACCORD_ON_DEVICE inline void widen(const Words& words, std::uint32_t (&wide)[8]) {
   ACCORD_UNROLLED
   for (int i = 0; i < 8; ++i) wide[i] = widened_pair<kDType>(words.of[i / 2] >> (i % 2 * 16) & 0xFFFFU);
 }
 
-/// Of float8_e4m3fn, the first in the first word, what fills one of Words in kDType.
+/// Converts as many elements of float8_e4m3fn as fill one of Words in kDType. The first ones are in the first word.
 template <DType kDType>
 ACCORD_ON_DEVICE inline Words widened(const std::uint32_t (&elements)[2]) {
   Words words{};
@@ -147,7 +148,7 @@ ACCORD_ON_DEVICE inline Words widened(const std::uint32_t (&elements)[2]) {
   return words;
 }
 
-/// Number `index` of `count`, zeros behind the last.
+/// Returns word `index` of `count`, or zeros past the last.
 ACCORD_ON_DEVICE inline Words words_at(const Words* words, std::int64_t index, std::int64_t count) {
   return index < count ? words[index] : Words{};
 }

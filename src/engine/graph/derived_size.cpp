@@ -1,4 +1,4 @@
-// The terms of a size are sorted: its symbol comes first, the constant last.
+// SymbolicInt keeps its terms sorted: the term with the symbol is first, the constant last.
 #include "engine/graph/derived_size.hpp"
 
 namespace accord::engine {

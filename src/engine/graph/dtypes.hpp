@@ -1,5 +1,5 @@
 #pragma once
-// Which dtypes an engine has kernels for: fewer than a communicator has.
+// The dtypes that an engine has kernels for, a subset of a communicator's.
 
 #include <string_view>
 
@@ -7,7 +7,8 @@
 
 namespace accord::engine {
 
-/// The dtype of that name in a package; any other is kInvalidArgument and names the nearest one.
+/// Returns the dtype that a package calls `name`. Fails with kInvalidArgument, naming the nearest dtype, if there is
+/// none.
 Result<DType> engine_dtype_from_string(std::string_view name);
 
 }  // namespace accord::engine

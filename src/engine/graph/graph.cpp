@@ -1,7 +1,8 @@
-// SymbolicInt: a sum of terms, each a factor and the symbols it is multiplied with. The form is canonical, so that
-// equal polynomials compare equal: symbols sorted in each term, terms sorted (more symbols first, the constant last),
-// none with factor 0. Text is read by recursive descent: sum = product {(+|-) product}; product = unary {* unary};
-// unary = [-] (number | symbol | "(" sum ")"). All arithmetic is checked for overflow.
+// A SymbolicInt is a sum of terms, each a factor times symbols. The form is canonical, so that equal polynomials
+// compare equal: the symbols of each term are sorted, the terms are sorted (more symbols first, the constant last),
+// and no term has factor 0. Text is parsed by recursive descent:
+//     sum = product {(+|-) product};  product = unary {* unary};  unary = [-] (number | symbol | "(" sum ")")
+// All arithmetic is checked for overflow.
 
 #include "engine/graph/graph.hpp"
 
@@ -32,7 +33,7 @@ bool before(const Term& a, const Term& b) {
   return a.symbols < b.symbols;
 }
 
-// Sorts the terms and adds up equal ones; false on overflow.
+// Sorts the terms and adds up equal ones. Returns false on overflow.
 bool normalize(std::vector<Term>& terms) {
   std::sort(terms.begin(), terms.end(), before);
   std::vector<Term> merged;
@@ -154,7 +155,7 @@ class Parser {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
 
-  // Takes `c`, and the spaces around it, if it comes next.
+  // Consumes `c` and the spaces around it if it is next.
   bool take(char c) {
     skip_spaces();
     if (at_ == text_.size() || text_[at_] != c) return false;
@@ -210,7 +211,7 @@ std::string SymbolicInt::to_string() const {
   std::string text;
   for (const auto& term : terms_) {
     const bool negative = term.factor < 0;
-    // As unsigned, so that the smallest number has an absolute value too.
+    // Unsigned, so that the most negative number has an absolute value too.
     const auto magnitude =
         negative ? std::uint64_t{0} - static_cast<std::uint64_t>(term.factor) : static_cast<std::uint64_t>(term.factor);
     if (text.empty()) {

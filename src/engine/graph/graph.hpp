@@ -1,6 +1,5 @@
 #pragma once
-// The graph of an engine: core ATen ops over named values, with symbolic shapes. docs/engine-format.md writes its JSON
-// down.
+// An engine's graph: core ATen ops over named values, with symbolic shapes. docs/engine-format.md describes its JSON.
 
 #include <cstdint>
 #include <map>
@@ -14,30 +13,30 @@
 
 namespace accord::engine {
 
-/// A whole number that may depend on symbols: a sum of products, e.g. "s0*12 + 1". Immutable value.
+/// A whole number that may depend on symbols: a sum of products, e.g. "s0*12 + 1". An immutable value.
 class SymbolicInt {
  public:
   struct Term {
     std::int64_t factor = 0;
-    std::vector<std::string> symbols;  ///< sorted, with repetition
+    std::vector<std::string> symbols;  ///< sorted; a power repeats its symbol
     bool operator==(const Term&) const = default;
   };
-  /// The numbers from `min` to `max`.
+  /// The numbers from `min` to `max`, both included.
   struct Range {
     std::int64_t min = 0;
     std::int64_t max = 0;
   };
   SymbolicInt(std::int64_t value = 0);
-  /// Parses the format's grammar: numbers, symbols, + - * and parentheses. kCorrupt otherwise.
+  /// Parses the format's grammar: numbers, symbols, + - * and parentheses. Fails with kCorrupt on anything else.
   static Result<SymbolicInt> parse(std::string_view text);
 
-  /// The number if it depends on no symbol.
+  /// Returns true if the number depends on no symbol.
   bool is_constant() const;
   std::int64_t constant() const;  ///< REQUIRES: is_constant()
-  /// kInvalidArgument if a symbol is missing or the result does not fit.
+  /// Fails with kInvalidArgument if a symbol is missing or the result does not fit in 64 bits.
   Result<std::int64_t> evaluate(const std::map<std::string, std::int64_t>& symbols) const;
-  /// Bounds of its value for all symbols within their ranges: never too narrow, and exact for what is usual, such as
-  /// products of sizes that grow with their symbols. Errors as evaluate().
+  /// Returns bounds of the value for all symbols within their ranges. The bounds are never too narrow, and exact in
+  /// the usual cases, such as products of sizes that grow with their symbols. Errors as for evaluate().
   Result<Range> range(const std::map<std::string, Range>& symbols) const;
   std::string to_string() const;
   const std::vector<Term>& terms() const { return terms_; }
@@ -48,9 +47,9 @@ class SymbolicInt {
 };
 
 using SymbolicShape = std::vector<SymbolicInt>;
-/// "[batch, 12, 2*length]".
+/// Returns text such as "[batch, 12, 2*length]".
 std::string shape_text(const SymbolicShape& shape);
-inline constexpr std::size_t kMaxDimensions = 8;  ///< of a tensor
+inline constexpr std::size_t kMaxDimensions = 8;  ///< of one tensor
 using ValueId = int;
 
 /// A tensor that flows through the graph.
@@ -71,29 +70,29 @@ struct None {
 using Argument = std::variant<None, ValueRef, SymbolicInt, double, bool, std::string, DType, std::vector<SymbolicInt>,
                               std::vector<ValueRef>>;
 
-/// One op. Arguments by name, as in ATen's schema, defaults left out.
+/// One op. Its arguments are stored by name, as in ATen's schema; defaults are left out.
 struct Node {
-  std::string op;  ///< "aten.linear.default", or "accord.all_reduce" once partitioned
+  std::string op;  ///< "aten.linear.default", or "accord.all_reduce" after partitioning
   std::map<std::string, Argument> arguments;
   std::vector<ValueId> outputs;
   std::string module;  ///< the module path in the source model, e.g. "encoder.layer.0.attention.self.query"
   std::string source;  ///< file:line in the source model, for messages
 };
 
-/// A weight: a value that comes from the package.
+/// A weight: a value that is read from the package.
 struct Parameter {
   ValueId value = -1;
   std::string tensor;  ///< its name in the manifest
 };
 
-/// A dimension that may change from run to run.
+/// A dimension that may differ from run to run.
 struct Symbol {
   std::string name;
   std::int64_t min = 1;
   std::int64_t max = 1;
 };
 
-/// A value: copied and rewritten by partition and passes. Nodes are in an order in which they can run.
+/// The graph itself is a value: partitioning and the passes copy and rewrite it. Nodes are in an executable order.
 struct Graph {
   std::vector<Symbol> symbols;
   std::vector<Value> values;
@@ -103,8 +102,9 @@ struct Graph {
   std::vector<ValueId> outputs;
 };
 
-/// Reads graph.json and checks it: every value made before it is used (no cycles) and once, known symbols, dtypes and
-/// argument kinds, sizes that can exist. kCorrupt names the node. Knows nothing of which ops exist.
+/// Parses graph.json and checks it: every value is produced exactly once and before it is used (so there are no
+/// cycles), symbols, dtypes and argument kinds are known, and all sizes are valid. Fails with kCorrupt, naming the
+/// node. Does not check which ops exist: that is check_ops().
 Result<Graph> parse_graph(std::string_view json);
 
 }  // namespace accord::engine

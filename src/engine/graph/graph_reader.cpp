@@ -1,6 +1,6 @@
-// graph.json -> Graph. Reading goes through the document once, in the order in which the graph runs: symbols, inputs,
-// parameters, then node by node; a name can be used only after it was made, which rules out cycles. Each size is bounded
-// over all values of its symbols, so that none is below 1 or past what can exist.
+// graph.json -> Graph. The document is read once, in the order in which the graph runs: symbols, inputs, parameters,
+// then node by node. A name can be used only after it was produced, which rules out cycles. Each size is bounded over
+// all values of its symbols, so that none is below 1 or above the limits.
 
 #include <fmt/format.h>
 
@@ -111,7 +111,8 @@ class Reader {
     return {};
   }
 
-  // Every name that some node makes, to tell a cycle from a name that is nowhere. Damage in it is found by read_node.
+  // Records every name that some node produces, to tell a cycle from a name that does not exist. Malformed nodes are
+  // skipped; read_node() reports them.
   void note_later_names(const json& nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       if (!nodes[i].is_object() || !nodes[i].contains("outputs") || !nodes[i]["outputs"].is_array()) continue;
@@ -168,7 +169,7 @@ class Reader {
     return {};
   }
 
-  // A new value: {"name", "dtype", "shape"} and the keys of `more`.
+  // Adds a value: {"name", "dtype", "shape"} and the keys of `more`.
   Result<ValueId> read_value(const json& item, const std::string& where, std::span<const std::string_view> more = {}) {
     std::vector<std::string_view> keys = {"name", "dtype", "shape"};
     keys.insert(keys.end(), more.begin(), more.end());
@@ -314,8 +315,8 @@ class Reader {
 
   Graph graph_;
   std::map<std::string, SymbolicInt::Range> ranges_;  // of the symbols
-  std::map<std::string, ValueId> ids_;                // of the values made so far
-  std::map<std::string, std::size_t> maker_;          // name -> the node that makes it
+  std::map<std::string, ValueId> ids_;                // of the values read so far
+  std::map<std::string, std::size_t> maker_;          // name -> the node that produces it
 };
 
 }  // namespace

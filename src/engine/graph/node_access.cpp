@@ -1,5 +1,5 @@
-// Arguments are kept by name with defaults left out, so a reader gives the default itself; whatever has the wrong kind is a
-// defect of the package and says so.
+// Arguments are kept by name with defaults left out, so the caller supplies the default. An argument of the wrong kind
+// is a defect of the package and is reported as such.
 #include "engine/graph/node_access.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The table comes from ops.inc. Its argument texts are small ("Tensor input, Scalar alpha=1"), so they are taken apart
-// each time that a node is checked: type, name, and whether a default follows.
+// The table is ops.inc. Its argument texts are short ("Tensor input, Scalar alpha=1"), so they are parsed each time a
+// node is checked: type, name, and whether there is a default.
 
 #include "engine/graph/ops.hpp"
 

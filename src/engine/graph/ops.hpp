@@ -1,5 +1,5 @@
 #pragma once
-// Which ops an engine knows, and what arguments they take. ops.inc is the table; the exporter has a copy of it.
+// The ops that an engine knows and the arguments that they take. The table is ops.inc; the exporter has a copy of it.
 
 #include <span>
 #include <string_view>
@@ -9,20 +9,21 @@
 
 namespace accord::engine {
 
-/// One op of a package.
+/// One op that a package may contain.
 struct OpInfo {
   std::string_view name;       ///< "aten.linear.default"
   std::string_view arguments;  ///< as in ATen's schema: "Tensor input, Tensor weight, Tensor? bias=None"
 };
 
-/// An attention that keeps its keys and values.
+/// Attention that caches its keys and values.
 inline constexpr std::string_view kCachedAttention = "accord.attention.default";
 
-/// All of them, sorted by name.
+/// All known ops, sorted by name.
 std::span<const OpInfo> known_ops();
 
-/// Checks each node of a package's graph: kUnsupported names an op that is not in the table, its module and its place
-/// in the source model, and the nearest that is; kCorrupt an argument that is missing, unknown or of another kind.
+/// Checks each node of a package's graph. Fails with kUnsupported if an op is not in the table: the error names the
+/// op, its module, its place in the source model and the nearest op in the table. Fails with kCorrupt if an argument
+/// is missing, unknown or of the wrong kind.
 Status check_ops(const Graph& graph);
 
 }  // namespace accord::engine

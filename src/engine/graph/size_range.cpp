@@ -1,6 +1,7 @@
-// The values that a size can take. Each symbol s of [min, max] is written as min + t with t of [0, max - min] and the products
-// are multiplied out; then each term is bounded by itself. So batch*(length - 1) with length from 2 on, which is
-// batch*length - batch when it is read, becomes 1 + t1 + t2 + t1*t2, and its smallest value is seen to be 1.
+// Bounds of a size. Each symbol s in [min, max] is written as min + t with t in [0, max - min] and the products are
+// multiplied out; then each term is bounded separately. For example, batch*(length - 1) with batch from 1 and length
+// from 2 on, which is stored as batch*length - batch, becomes 1 + t1 + t2 + t1*t2, so its smallest value is found to
+// be 1.
 
 #include <fmt/format.h>
 
@@ -14,7 +15,8 @@ namespace {
 using Range = SymbolicInt::Range;
 using Term = SymbolicInt::Term;
 
-// The term over the shifted symbols: of each factor s, either its min or t. Nothing if it does not fit in 64 bits.
+// Rewrites a term over the shifted symbols: each factor s becomes min + t. Returns nullopt if a factor does not fit in
+// 64 bits.
 std::optional<std::vector<Term>> shifted(const Term& term, const std::map<std::string, Range>& ranges) {
   std::vector<Term> terms = {Term{term.factor, {}}};
   for (const auto& symbol : term.symbols) {
@@ -51,7 +53,7 @@ Result<Range> SymbolicInt::range(const std::map<std::string, Range>& symbols) co
   }
   Range range;
   for (const auto& [names, factor] : factors) {
-    auto largest = factor;  // of the term, in size; the smallest is 0, but for the constant
+    auto largest = factor;  // the term's value furthest from 0; the nearest is 0, except for the constant
     for (const auto& name : names) {
       const auto& limits = symbols.at(name);
       if (__builtin_mul_overflow(largest, limits.max - limits.min, &largest)) return overflow();

@@ -1,5 +1,5 @@
-// JSON is read twice: first by a checker that sees each event with its position (depth, keys that come twice, syntax),
-// then into a document. The second reading cannot fail, but is made without exceptions all the same.
+// JSON is parsed twice: first by a checker that sees each event with its position (depth, duplicate keys, syntax),
+// then into a document. The second pass cannot fail, but still runs without exceptions.
 
 #include "engine/graph/strict_json.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 16;
 
-// nlohmann's SAX interface: each function returns false to stop; `error` then says why.
+// nlohmann's SAX interface: each function returns false to stop, after setting `error`.
 class Checker : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::string error;
@@ -60,7 +60,7 @@ class Checker : public nlohmann::json_sax<nlohmann::json> {
     error = fmt::format("nests deeper than {}", kMaxDepth);
     return false;
   }
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open; empty ones stand for arrays
+  std::vector<std::set<std::string>> keys_;  // keys of the open objects; arrays have an empty set
 };
 
 }  // namespace

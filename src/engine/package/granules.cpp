@@ -7,7 +7,8 @@
 namespace accord::engine {
 namespace {
 
-// Each row has a piece of every unit: of each row those of the asked units are read at once, and go to their units.
+// Each row has a piece of every unit. The pieces of the requested units are adjacent in a row: they are read at once
+// and distributed to their units.
 Status read_from_rows(const PackageFile& file, const TensorEntry& tensor, std::uint64_t first, std::uint64_t count,
                       std::span<std::byte> destination) {
   const auto dim = static_cast<std::size_t>(tensor.sharding->dim);

@@ -1,5 +1,5 @@
 #pragma once
-// Reading granules of a weight file, wherever and however it has them.
+// Reads granules of a weight file, in the package or outside, in either layout.
 
 #include <cstdint>
 #include <span>
@@ -9,11 +9,12 @@
 
 namespace accord::engine {
 
-/// The file of `entry`, of the length that it had when the package was made.
+/// Opens the file of `entry`. Its length must be what it was when the package was made.
 Result<PackageFile> open_weight_file(const PackageFolder& folder, const WeightFileEntry& entry);
 
-/// Reads granules [first, first + count) of `tensor`, of which it reads nothing else, into `destination`: one after the other, also
-/// those of a file outside, which has the rows of a tensor that is divided along another dimension whole.
+/// Reads granules [first, first + count) of `tensor` into `destination`, one after the other, and nothing else. This
+/// also holds for a file outside the package, which is row-major even if the tensor is divided along another dimension
+/// than the first.
 Status read_granules(const PackageFile& file, const WeightFileEntry& entry, const TensorEntry& tensor,
                      std::uint64_t first, std::uint64_t count, std::span<std::byte> destination);
 

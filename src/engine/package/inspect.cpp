@@ -1,5 +1,5 @@
-// What a package holds, from its manifest and graph alone; no weight is read. The bytes of a rank are counted as loading would
-// read them: all granules of tensors that are not divided, its own units of those that are.
+// Describes a package from its manifest and graph alone; no weight is read. The bytes of a rank are counted as loading
+// would read them: all granules of undivided tensors, and the rank's own units of divided ones.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -38,7 +38,8 @@ std::int64_t units_of(const engine::TensorEntry& tensor) {
   return static_cast<std::int64_t>(tensor.granule_xxh3.size());
 }
 
-// How many ranks a group may have: as many as the fewest units of a tensor without copies. None if nothing is divided.
+// Returns how many ranks a group may have: the smallest number of units of any divided tensor without copies. nullopt
+// if nothing is divided.
 std::optional<std::int64_t> most_ranks(const engine::Manifest& manifest) {
   std::optional<std::int64_t> most;
   for (const engine::TensorEntry& tensor : manifest.tensors) {
@@ -48,7 +49,8 @@ std::optional<std::int64_t> most_ranks(const engine::Manifest& manifest) {
   return most;
 }
 
-// The weight bytes that the first of `size` ranks reads, which has the most; none if they cannot share the tensors.
+// Returns the weight bytes that the first of `size` ranks reads, which are the most of all ranks. nullopt if the ranks
+// cannot share the tensors.
 std::optional<std::uint64_t> bytes_of_first_rank(const engine::Manifest& manifest, int size) {
   std::uint64_t bytes = 0;
   for (const engine::TensorEntry& tensor : manifest.tensors) {
@@ -63,7 +65,7 @@ std::optional<std::uint64_t> bytes_of_first_rank(const engine::Manifest& manifes
   return bytes;
 }
 
-// What quantizing did to each tensor, as the exporter measured it.
+// The error that quantization caused in each tensor, as measured by the exporter.
 Json quantized_json(const engine::Manifest& manifest) {
   Json list = Json::array();
   for (const engine::TensorEntry& tensor : manifest.tensors) {
@@ -78,7 +80,7 @@ Json quantized_json(const engine::Manifest& manifest) {
   return list;
 }
 
-// Files of a checkpoint in which weights stayed.
+// Checkpoint files in which weights were left.
 Json references_json(const engine::Manifest& manifest) {
   Json list = Json::array();
   for (const engine::WeightFileEntry& file : manifest.weight_files) {
@@ -103,7 +105,7 @@ Json rules_json(const engine::Manifest& manifest) {
 Json ranks_json(const engine::Manifest& manifest) {
   Json ranks = Json::array();
   for (const int size : {1, 2, 4, 8}) {
-    Json bytes;  // null where loading refuses
+    Json bytes;  // null if loading rejects this number of ranks
     if (const auto first = bytes_of_first_rank(manifest, size)) bytes = *first;
     ranks.push_back({{"ranks", size}, {"weight_bytes_of_rank_0", bytes}});
   }

@@ -1,5 +1,4 @@
-// manifest.json -> Manifest. Every number is checked against what it can be before it is used: dimensions, products,
-// offsets.
+// manifest.json -> Manifest. Every number (dimension, product, offset) is range-checked before it is used.
 
 #include <fmt/format.h>
 
@@ -38,7 +37,7 @@ constexpr std::size_t kMaxFiles = 100'000;
 constexpr std::size_t kMaxTensors = 4'000'000;
 constexpr std::size_t kMaxGranules = 16'000'000;
 
-// Names of files stay inside the package: letters, digits, "-", "_" and ".", not beginning with ".".
+// File names stay inside the package: letters, digits, "-", "_" and ".", not beginning with ".".
 bool is_file_name(std::string_view name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
@@ -151,7 +150,7 @@ class Reader {
     return {};
   }
 
-  // For Python, which reads it itself: how the model's arguments and outputs are nested.
+  // Only Python uses the structure, and parses it itself: how the model's arguments and outputs are nested.
   static Status check_structure(const JsonObject& top) {
     static constexpr std::array<std::string_view, 4> kKeys = {"inputs", "outputs", "in_spec", "out_spec"};
     return JsonObject::read(top.at("structure"), fmt::format("{}: structure", kManifestName), kKeys).status();
@@ -175,7 +174,7 @@ class Reader {
     return {};
   }
 
-  // graph.json first, then the weight files, and those of texts anywhere among them.
+  // graph.json first, then the weight files, with text files anywhere among them.
   Status read_files(const JsonObject& top) {
     static constexpr std::array<std::string_view, 3> kGraphKeys = {"name", "size", "sha256"};
     static constexpr std::array<std::string_view, 4> kWeightKeys = {"name", "size", "header_size", "header_sha256"};
@@ -367,7 +366,7 @@ std::optional<UnitRange> units_of_rank(const Sharding& sharding, std::int64_t un
     const UnitRange range = units_of_rank(blocks, rank, size);
     return UnitRange{range.first * sharding.together, range.count * sharding.together};
   }
-  const std::int64_t ranks = size / blocks;  // of each block
+  const std::int64_t ranks = size / blocks;  // per block
   if (size % blocks != 0 || (!sharding.copies && ranks > sharding.together)) return std::nullopt;
   const std::int64_t first = rank / ranks * sharding.together;
   if (sharding.copies) return UnitRange{first, sharding.together};

@@ -1,5 +1,5 @@
 // manifest.sha256 is 64 hexadecimal digits and a newline, compared byte by byte, so that damage to it is found as well
-// as damage to the manifest. What else a package holds is hashed in the manifest.
+// as damage to the manifest. The hashes of everything else in a package are in the manifest.
 
 #include "engine/package/manifest_file.hpp"
 

@@ -1,5 +1,6 @@
-// The tensors of a file, sorted by offset, must follow each other from the end of its header to its last byte; so every byte of a
-// weight file belongs to its header or to exactly one granule. Of a file outside the package, a checkpoint, tensors may be left out.
+// The tensors of a file, sorted by offset, must follow each other from the end of its header to its last byte, so
+// every byte of a weight file belongs to its header or to exactly one granule. A file outside the package (of a
+// checkpoint) may contain other tensors too.
 #include "engine/package/manifest_layout.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ Status check_layout(const Manifest& manifest) {
         return wrong(fmt::format("tensor \"{}\" begins at byte {} of {}, expected {}: tensors {}", tensor.name,
                                  tensor.offset, file.name, end, tensor.offset < end ? "overlap" : "leave a gap"));
       }
-      // A sum of two numbers of 2^46 at most.
+      // Cannot overflow: both are at most 2^46.
       end = tensor.offset + tensor.bytes();
       if (end > file.bytes) {
         return wrong(

@@ -1,13 +1,13 @@
 #pragma once
-// Where tensors lie in the weight files of a manifest.
+// Checks where the tensors of a manifest are in its weight files.
 
 #include "accord/status.hpp"
 #include "engine/package/package.hpp"
 
 namespace accord::engine {
 
-/// kCorrupt unless each file of the package is its header and then tensors, without a gap, an overlap or an end elsewhere, and each
-/// tensor of a file outside lies in it, as it is.
+/// Fails with kCorrupt unless each file of the package is a header followed by tensors, without gap or overlap, up to
+/// the last byte, and each tensor of a file outside the package is inside that file and not packed.
 Status check_layout(const Manifest& manifest);
 
 }  // namespace accord::engine

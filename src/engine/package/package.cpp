@@ -1,7 +1,7 @@
-// Opening reads what describes the package, outside in: manifest.sha256 vouches for manifest.json, which vouches for
-// graph.json and the header of each weight file, and says how long each file is. The weights are not touched;
-// map_granules() maps the whole file once, check_mapped() brings the pages of the asked ones and hashes them, piece by piece and on
-// several threads; read_granules() reads granules with pread() into the caller's memory.
+// Opening reads the metadata, outside in: manifest.sha256 covers manifest.json, which covers graph.json and the header
+// of each weight file, and states the length of every file. Weights are not touched. map_granules() maps a weight file
+// as a whole, once. check_mapped() reads the pages of the requested granules and hashes them, piece by piece, on
+// several threads. read_granules() reads granules with pread() into the caller's memory.
 
 #include "engine/package/package.hpp"
 
@@ -22,8 +22,8 @@ namespace accord::engine {
 
 struct Package::WeightFile {
   PackageFile file;
-  std::shared_ptr<const FileMapping> mapping;              // once something of it was asked for:
-  std::map<std::uint64_t, std::uint64_t> mapped_granules;  // from, up to
+  std::shared_ptr<const FileMapping> mapping;              // null until something in the file is mapped
+  std::map<std::uint64_t, std::uint64_t> mapped_granules;  // begin -> end, bytes in the file
 };
 
 Result<Package> Package::open(const std::string& path) {
@@ -110,7 +110,7 @@ Result<std::span<const std::byte>> Package::map_granules(const TensorEntry& tens
 
 void Package::expect_mapped() const {
   for (const auto& file : files_) {
-    // Neighbours are one range: large pages may lie across the border.
+    // Adjacent ranges are merged, because a large page may span their border.
     std::uint64_t begin = 0, end = 0;
     for (const auto& [from, to] : file->mapped_granules) {
       if (from > end) {

@@ -1,10 +1,10 @@
-// Files are opened with openat() relative to the package's directory; the names come from parse_manifest, which lets
-// none through that could leave it. O_NOFOLLOW refuses symbolic links, O_NONBLOCK keeps a FIFO from blocking the open,
-// and fstat then refuses whatever is no regular file.
+// Files are opened with openat() relative to the package's directory; parse_manifest() accepts no name that could
+// leave it. O_NOFOLLOW refuses symbolic links, O_NONBLOCK keeps a FIFO from blocking the open, and fstat() then
+// refuses anything but a regular file.
 //
-// A mapping is read in large pages (MADV_HUGEPAGE: 2 MiB, which the kernel keeps in its cache and maps by one entry) wherever such a
-// page holds nothing but what was asked for; the ends are read in pages of 4 KB, since asking for more would read what belongs to
-// other ranks.
+// A mapping is read in large pages (MADV_HUGEPAGE: 2 MiB, which the kernel keeps in its cache and maps with one entry)
+// wherever such a page contains only requested bytes. The ends are read in pages of 4 KB, because larger ones would
+// also read what belongs to other ranks.
 
 #include "engine/package/package_folder.hpp"
 
@@ -29,7 +29,7 @@
 namespace accord::engine {
 namespace {
 
-// The kernel reads at most about so much for one request; the first ones travel while the last ones are made.
+// About the most that the kernel reads for one request. The first requests are served while the last are issued.
 constexpr std::uint64_t kRequest = 128 << 10;
 
 std::uint64_t page_bytes() {
@@ -37,7 +37,7 @@ std::uint64_t page_bytes() {
   return bytes;
 }
 
-// Of a page that one entry of the upper table maps; 0 if the kernel has none.
+// Size of a page that one PMD entry maps; 0 if the kernel has none.
 std::uint64_t large_page_bytes() {
   static const std::uint64_t bytes = [] {
     const auto text = read_file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 64);
@@ -66,7 +66,7 @@ Status PackageFile::read(std::uint64_t offset, std::span<std::byte> destination)
 Result<std::shared_ptr<const FileMapping>> PackageFile::map() const {
   void* address = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd_.get(), 0);
   if (address == MAP_FAILED) return errno_status(errno, name_);
-  // Reading ahead would read what belongs to other ranks.
+  // Read-ahead would read what belongs to other ranks.
   ::madvise(address, bytes_, MADV_RANDOM);
   return std::shared_ptr<const FileMapping>(new FileMapping({static_cast<const std::byte*>(address), bytes_}, name_));
 }
@@ -85,8 +85,8 @@ void FileMapping::expect(std::uint64_t offset, std::uint64_t end) const {
 Status FileMapping::populate(std::uint64_t offset, std::uint64_t count) const {
   const std::uint64_t end = offset + count;
   const std::uint64_t large = large_page_bytes();
-  // The first page brings the large one that it is in. On kernels without such (for files: before 5.18) the rest is asked for
-  // here, page by page it would travel alone; where all is there, asking costs little.
+  // The first page brings in the large page around it. Kernels without large pages for files (before 5.18) would read
+  // the others one at a time, so the rest is requested here. If all pages are in memory, the request costs little.
   for (std::uint64_t at = offset, next = 0; large != 0 && count > kRequest && at < end; at = next) {
     next = std::min(end, (at / large + 1) * large);
     ACCORD_RETURN_IF_ERROR(fault(at, at + 1));
@@ -107,7 +107,7 @@ Status FileMapping::fault(std::uint64_t offset, std::uint64_t end) const {
   const std::uint64_t first = offset / page_bytes() * page_bytes();
   while (::madvise(address(first), end - first, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
-    if (errno == EINVAL || errno == ENOSYS) break;  // a kernel before 5.14: pages come when they are read
+    if (errno == EINVAL || errno == ENOSYS) break;  // kernels before 5.14: pages are read on first access
     if (errno == EFAULT) return corrupt_at(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
     return errno_status(errno, name_);
   }
@@ -173,7 +173,7 @@ Result<std::vector<std::string>> PackageFolder::names() const {
   if (!copy.valid()) return errno_status(errno, path_);
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(copy.get()), closedir);
   if (!folder) return errno_status(errno, path_);
-  copy.release();  // the DIR owns it now
+  copy.release();  // owned by the DIR
   std::vector<std::string> names;
   errno = 0;
   while (const auto* entry = readdir(folder.get())) {

@@ -1,5 +1,6 @@
 #pragma once
-// The files of a package, opened so that nothing outside it is ever read: relative to its directory, no symbolic links.
+// The files of a package, opened relative to its directory. Symbolic links are refused, so that only outside() reads a
+// file that is not in the package.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace accord::engine {
 
-/// A file in memory, read-only and shared with all processes that map it. It must not be changed while it is mapped; replacing it
-/// by another one of its name is no change.
+/// A file in memory, read-only and shared with all processes that map it. It must not be changed in place while it is
+/// mapped; replacing it with another file of the same name is safe.
 class FileMapping {
  public:
   FileMapping(const FileMapping&) = delete;
@@ -22,13 +23,14 @@ class FileMapping {
   ~FileMapping();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// Tells the kernel that [offset, end) will be populated: what fills large pages is read into such, the rest begins to be
-  /// read now, and nothing outside.
+  /// Tells the kernel that [offset, end) will be populated. Parts that fill large pages will be read as such; reading
+  /// the rest begins now. Nothing outside the range is read.
   void expect(std::uint64_t offset, std::uint64_t end) const;
-  /// Makes the pages of [offset, offset + count) be there, read from the disk where they are not: these, which were expected, and
-  /// no others. Thread-safe: several threads read several pieces at a time. kCorrupt if the file is shorter by now.
+  /// Brings the pages of [offset, offset + count) into memory, reading missing ones from the disk, and no others.
+  /// REQUIRES: they are in a range passed to expect(). Thread-safe: several threads may read several pieces at a time.
+  /// Fails with kCorrupt if the file has become shorter.
   Status populate(std::uint64_t offset, std::uint64_t count) const;
-  /// Takes pages that lie between `offset` and `end` as a whole out of this process's memory.
+  /// Removes the pages that are entirely inside [offset, end) from this process's memory.
   void forget(std::uint64_t offset, std::uint64_t end) const;
 
  private:
@@ -46,11 +48,12 @@ class PackageFile {
  public:
   const std::string& name() const { return name_; }
   std::uint64_t bytes() const { return bytes_; }
-  /// Reads exactly `destination` from byte `offset` on; kCorrupt if the file ends before, kIo.
+  /// Reads exactly `destination.size()` bytes from `offset` on. Fails with kCorrupt if the file ends before, or with
+  /// kIo.
   Status read(std::uint64_t offset, std::span<std::byte> destination) const;
-  /// All of it.
+  /// Maps the entire file.
   Result<std::shared_ptr<const FileMapping>> map() const;
-  /// The first `bytes` of it, REQUIRES: bytes <= bytes().
+  /// Reads the first `bytes` of the file. REQUIRES: bytes <= bytes().
   Result<std::string> read_text(std::uint64_t bytes) const;
 
  private:
@@ -65,17 +68,17 @@ class PackageFile {
 /// The directory of a package.
 class PackageFolder {
  public:
-  /// kNotFound if there is nothing at `path`, or nothing like a package.
+  /// Fails with kNotFound if there is nothing at `path`, or nothing like a package.
   static Result<PackageFolder> open(const std::string& path);
 
-  /// kCorrupt if there is no such file or it is no regular file (a symbolic link is none).
+  /// Fails with kCorrupt if the file does not exist or is not a regular file (a symbolic link is not).
   Result<PackageFile> file(const std::string& name) const;
-  /// As above, and kCorrupt unless it has exactly `bytes`.
+  /// As above. Also fails with kCorrupt unless the file has exactly `bytes`.
   Result<PackageFile> file(const std::string& name, std::uint64_t bytes) const;
-  /// A file outside, by its path, absolute or from this directory; a symbolic link is followed. kCorrupt, naming it, unless it is a
-  /// regular file of exactly `bytes`.
+  /// Opens a file outside the package by its path, absolute or relative to this directory. Follows symbolic links.
+  /// Fails with kCorrupt, naming the file, unless it is a regular file of exactly `bytes`.
   Result<PackageFile> outside(const std::string& path, std::uint64_t bytes) const;
-  /// Names of all that lies in it, sorted.
+  /// Returns the names of all directory entries, sorted.
   Result<std::vector<std::string>> names() const;
 
  private:

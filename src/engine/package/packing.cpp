@@ -1,6 +1,7 @@
-// How a tensor lies in its file, from its entry in the manifest. A packed unit is a block of the grid that products take, a
-// multiple of 64 bytes apart from the next; units along `in` of a divided weight stand side by side in that grid. Of experts a unit has
-// such a block of each, one after the other; a convolution's weight is one unit, with a block of each group.
+// The layout of a tensor in its file, from its manifest entry. A packed unit is one block of the grid that products
+// read, and units begin at multiples of 64 bytes. Units along `in` of a divided weight are side by side in that grid.
+// A unit of experts has such a block for each expert, one after the other. A convolution's weight is one unit, with a
+// block for each group.
 
 #include "engine/package/packing.hpp"
 
@@ -30,7 +31,7 @@ bool has_expert_units(const TensorEntry& tensor) {
   return is_of_experts(tensor) && tensor.sharding && tensor.sharding->dim == 0;
 }
 
-// One unit of a matrix, or of each expert's, as [out, in], and whether it is divided by its outputs.
+// One unit of a matrix, or of each expert's matrix, as [out, in], and whether the matrix is divided along its outputs.
 struct Block {
   std::int64_t out = 0, in = 0;
   bool by_outputs = true;
@@ -52,7 +53,8 @@ Block block_of(const TensorEntry& tensor) {
   return block;
 }
 
-// Whether the units of a float8 weight, which devices put side by side, begin with a group of inputs each.
+// Returns false if the units of a float8 weight, which devices place side by side, would begin inside a group of
+// inputs.
 bool ends_with_groups(const TensorEntry& tensor, const Packing& packing) {
   if (packing.format.type != kernels::WeightType::kFloat8 || packing.format.group == 0 || !tensor.sharding) return true;
   const std::size_t in_dim = tensor.shape.size() - (packing.transposed ? 2 : 1);

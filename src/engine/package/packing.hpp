@@ -1,5 +1,5 @@
 #pragma once
-// "packed" of a tensor in the manifest.
+// Parses "packed" of a tensor in the manifest.
 
 #include <cstdint>
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace accord::engine {
 
-/// Where packed tensors and their units begin in a file, and so in memory: vectors are loaded from there.
+/// Alignment of packed tensors and their units in a file, and so in memory, where vector loads read them. Bytes.
 inline constexpr std::uint64_t kPackedAlignment = 64;
 
-/// "int8", as the manifest has it.
+/// Returns the name that the manifest uses, such as "int8".
 std::string_view packing_type_name(kernels::WeightType type);
 
-/// Reads "packed" of `object`, which describes `tensor`, whose dtype, shape and sharding are read already. kCorrupt if there is no
-/// such format, or if a tensor of that kind cannot be packed.
+/// Parses "packed" of `object`, which describes `tensor`. REQUIRES: dtype, shape and sharding of `tensor` are set.
+/// Fails with kCorrupt if the format does not exist or if a tensor of this kind cannot be packed.
 Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor);
 
 }  // namespace accord::engine

@@ -1,5 +1,5 @@
-// manifest.json of a program -> SavedProgram, and which of its packages a rank loads: the one of the rank that has the same places
-// in all groups. Where several ranks have (those of replicas), they must have the same weights.
+// manifest.json of a program -> SavedProgram, and the choice of the package that a rank loads: that of the rank with
+// the same places in all groups. If several ranks have these places (replicas), they must have the same weights.
 
 #include "engine/package/program.hpp"
 
@@ -155,7 +155,7 @@ Result<SavedProgram> parse_program(const json& manifest) {
 
 Result<std::optional<SavedProgram>> find_program(const PackageFolder& folder) {
   ACCORD_ASSIGN_OR_RETURN(const auto text, read_manifest_text(folder));
-  // A program's manifest says so first; a package's may be long, and is read elsewhere.
+  // A program's manifest begins with its format; a package's may be long, and is parsed elsewhere.
   if (text.text.substr(0, 64).find(kProgramFormat) == std::string::npos) return std::optional<SavedProgram>();
   const auto manifest = parse_json(text.text, kManifestName, kMaxManifestBytes);
   if (!manifest.ok() || !is_program(*manifest)) return std::optional<SavedProgram>();

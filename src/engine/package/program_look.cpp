@@ -34,7 +34,7 @@ Status check_file(const PackageFolder& folder, const ProgramPart& part) {
                                                   part.name, sha256, part.sha256));
 }
 
-// Of an engine's package: whether it is the one that the program was written with.
+// Checks that an engine's package is the one that the program was written with.
 Status check_identity(const std::string& path, const ProgramPart& part) {
   ACCORD_ASSIGN_OR_RETURN(const auto folder, PackageFolder::open(path));
   ACCORD_ASSIGN_OR_RETURN(const auto text, read_manifest_text(folder));
@@ -79,7 +79,7 @@ Result<std::vector<Damage>> verify_program(const std::string& path, const Packag
       const std::string engine = path + "/" + part.path;
       note(part.path, check_identity(engine, part));
       const auto inside = verify_package(engine, progress);
-      if (!inside.ok()) continue;  // the identity could not be read either
+      if (!inside.ok()) continue;  // reported above: the identity could not be read either
       for (const Damage& damage : *inside) damages.push_back({part.path + "/" + damage.file, damage.what});
     }
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What tells of a saved program as a whole: inspecting and verifying it.
+// Inspects and verifies a saved program as a whole.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace accord::engine {
 
-/// What inspect_package() says of it.
+/// Returns what inspect_package() returns for a program.
 nlohmann::ordered_json program_json(const std::string& path, const SavedProgram& program);
 
-/// All damage in its files and in the packages of its engines.
+/// Returns all damage in the program's files and in the packages of its engines.
 Result<std::vector<Damage>> verify_program(const std::string& path, const PackageFolder& folder,
                                            const SavedProgram& program, void (*progress)(std::uint64_t, std::uint64_t));
 

@@ -1,5 +1,6 @@
-// The linear layers are taken one by one; each finds its rule by its module, and notes for its weight and bias what that gives,
-// also where it gives nothing: a tensor of several layers must get the same from all of them.
+// The layers are visited one by one. Each finds its rule by its module and records what the rule decides for its
+// weight and bias, even if that is no sharding: a tensor that several layers share must get the same decision from all
+// of them.
 #include "engine/package/sharding_rules.hpp"
 
 #include <fmt/format.h>
@@ -64,7 +65,7 @@ class Plan {
     RuleDecision bias{{}, rule, &layer};
     if (rule != nullptr) {
       const bool column = rule->style == ParallelStyle::kColumn;
-      const bool table = layer.op == kEmbedding;  // [ids, out], where a layer has [out, in]
+      const bool table = layer.op == kEmbedding;  // [ids, out]; the weight of a linear layer is [out, in]
       weight.sharding = Sharding{rule->group, column == table ? 1 : 0, rule->unit, rule->together, rule->copies};
       if (column && !table) bias.sharding = weight.sharding;
     }
@@ -72,7 +73,7 @@ class Plan {
     return note(tensor_argument(layer, "bias"), bias);
   }
 
-  // [experts, out, in]: within each expert, or expert by expert.
+  // Weights are [experts, out, in]: divided within each expert, or expert by expert.
   Status decide_experts(const Node& layer, const ShardingRule* rule) {
     RuleDecision outputs{{}, rule, &layer};
     RuleDecision inputs{{}, rule, &layer};
@@ -134,12 +135,12 @@ bool divides_batch(const Manifest& manifest, std::string_view group) {
          });
 }
 
-// Greedy, going back to the last * where it fails.
+// Greedy; backtracks to the last * after a mismatch.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t at = 0;
   std::size_t in_name = 0;
   std::optional<std::size_t> star;
-  std::size_t taken = 0;  // where in `name` the last * ends
+  std::size_t taken = 0;  // where in `name` the run of the last * ends
   while (in_name < name.size()) {
     if (at < pattern.size() && pattern[at] == '*') {
       star = at++;

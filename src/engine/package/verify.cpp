@@ -1,6 +1,6 @@
-// Verifying goes on where loading stops: every file is read to its end, each damaged piece is listed, and so is
-// whatever lies in the package without belonging to it. Where the manifest itself is damaged but still readable, the
-// rest is held against it.
+// Verification continues where loading would stop: every file is read to its end, and all damaged pieces are listed,
+// as is everything in the package that does not belong to it. If the manifest is damaged but still readable, the rest
+// is checked against it.
 
 #include <fmt/format.h>
 
@@ -53,14 +53,14 @@ class Verifier {
     if (!status.ok()) note(file, status.message());
   }
 
-  // Messages of the reader begin with the file's name, which stands beside them here.
+  // Messages of the reader begin with the file's name, which is reported separately here.
   void note(const std::string& file, std::string_view what) {
     const auto prefix = file + ": ";
     if (what.starts_with(prefix)) what.remove_prefix(prefix.size());
     damages_.push_back({file, std::string(what)});
   }
 
-  // What is known when nothing more can be read.
+  // The result if nothing more can be read.
   Result<std::vector<Damage>> only(const std::string& file, const Status& status) {
     note(file, status);
     return std::move(damages_);
@@ -98,7 +98,7 @@ class Verifier {
     advance(entry.bytes);
   }
 
-  // A file of the wrong length is still read as far as it goes, so that all its damaged tensors are named.
+  // A file of the wrong length is still read as far as possible, so that all its damaged tensors are named.
   void verify_weights(int index) {
     const auto& entry = manifest_.weight_files[static_cast<std::size_t>(index)];
     auto file = open_weight_file(folder_, entry);

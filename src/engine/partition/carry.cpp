@@ -1,4 +1,4 @@
-// The table of rules. An op that is not in it may stand anywhere where its inputs are whole.
+// The table of rules. An op that is not in it can be used only where all its inputs are whole.
 #include "engine/partition/carry.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// How shards flow through one op.
+// How shards propagate through one op.
 
 #include <functional>
 #include <optional>
@@ -13,23 +13,23 @@ namespace accord::engine {
 
 using OptionalShard = std::optional<Shard>;
 
-/// One node in the whole (not yet divided) graph, and the shards of all values made before it.
+/// One node of the whole (undivided) graph, and the shards of all values produced before it.
 struct CarryQuestion {
   const Graph& graph;
   const Node& node;
-  const std::vector<OptionalShard>& shards;  ///< by ValueId
+  const std::vector<OptionalShard>& shards;  ///< indexed by ValueId
 
   const Value& value(ValueId id) const { return graph.values[static_cast<std::size_t>(id)]; }
   const OptionalShard& shard(ValueId id) const { return shards[static_cast<std::size_t>(id)]; }
-  /// The shard of a tensor argument; nullopt if it is whole or left out.
+  /// The shard of a tensor argument, or nullopt if the argument is whole or left out.
   OptionalShard shard(std::string_view argument) const;
   int dims(ValueId id) const { return static_cast<int>(value(id).shape.size()); }
-  /// kUnsupported: this op cannot carry a shard, because of `why`.
+  /// Returns kUnsupported: this op cannot carry a shard, because of `why`.
   Status refuse(std::string_view why) const;
 };
 
-/// What comes out: the shard of the outputs, and the group over which they still have to be added up, or whose ranks have to exchange
-/// their rows because each has some of the experts.
+/// The result of a rule: the shard of the outputs; the group over which the outputs are still to be added up; or the
+/// group whose ranks have to exchange rows because each rank has some of the experts.
 struct CarryAnswer {
   OptionalShard output = {};
   std::optional<std::string> partial_over = {};
@@ -38,10 +38,10 @@ struct CarryAnswer {
 
 using CarryFunction = Result<CarryAnswer> (*)(const CarryQuestion& question);
 
-/// The rule for an op, nullptr if it can carry no shard. Only asked when an input is sharded.
+/// Returns the rule for an op, or nullptr if the op cannot carry a shard. Called only if an input is sharded.
 CarryFunction carry_rule(std::string_view op);
 
-// The rules, by kind; each file has its own part of the table.
+// The rules by kind. Each file has its part of the table.
 Result<CarryAnswer> carry_elementwise(const CarryQuestion& question);
 Result<CarryAnswer> carry_linear(const CarryQuestion& question);
 Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question);
@@ -62,8 +62,8 @@ Result<CarryAnswer> carry_along_dimension(const CarryQuestion& question);
 Result<CarryAnswer> carry_reduction(const CarryQuestion& question);
 Result<CarryAnswer> carry_layer_norm(const CarryQuestion& question);
 
-/// Where a shard of a tensor of shape `from` lies when the same elements are seen in shape `to`; nullopt if no dimension of
-/// `to` is cut the same way. Pure.
+/// Returns the shard after a tensor of shape `from` is viewed in shape `to`, or nullopt if no dimension of `to` is
+/// divided the same way. Pure.
 OptionalShard shard_of_view(const Shard& shard, const SymbolicShape& from, const SymbolicShape& to);
 
 }  // namespace accord::engine

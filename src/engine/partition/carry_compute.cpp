@@ -1,4 +1,4 @@
-// Rules of the ops that compute element by element, along dimensions that are not cut, or over heads.
+// Rules of the ops that compute element by element, along undivided dimensions, or per head.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace accord::engine {
 
-// Inputs are aligned at their last dimension. Each must be cut like the output, or have one element there.
+// Inputs are aligned at their last dimension. Each must be divided like the output, or have one element in the divided
+// dimension.
 Result<CarryAnswer> carry_elementwise(const CarryQuestion& question) {
   const int dims = question.dims(question.node.outputs.front());
   OptionalShard output;
@@ -35,7 +36,7 @@ Result<CarryAnswer> carry_elementwise(const CarryQuestion& question) {
   return CarryAnswer{output, {}};
 }
 
-// softmax, cumsum and the like: along "dim" everything is needed.
+// softmax, cumsum and similar ops need all elements along "dim".
 Result<CarryAnswer> carry_along_dimension(const CarryQuestion& question) {
   const auto self = tensor_argument(question.node, "self");
   if (!self || !question.shard(*self)) return question.refuse("only its first input may be sharded");
@@ -73,8 +74,8 @@ Result<CarryAnswer> carry_layer_norm(const CarryQuestion& question) {
   return CarryAnswer{question.shard(*input), {}};
 }
 
-// Heads are independent: a rank computes its own. With fewer key and value heads than query heads (grouped queries) the
-// units have to line up, so that each query head finds its key head on the same rank.
+// Heads are independent: each rank computes its own. With fewer key and value heads than query heads (grouped
+// queries), the units must line up, so that each query head finds its key head on the same rank.
 Result<CarryAnswer> carry_attention(const CarryQuestion& question) {
   const auto query = tensor_argument(question.node, "query");
   const auto key = tensor_argument(question.node, "key");
@@ -109,14 +110,14 @@ Result<CarryAnswer> carry_attention(const CarryQuestion& question) {
   return CarryAnswer{q, {}};
 }
 
-// The same, but what comes out is [1, tokens, heads, dim].
+// The same, but the output is [1, tokens, heads, dim].
 Result<CarryAnswer> carry_cached_attention(const CarryQuestion& question) {
   ACCORD_RETURN_IF_ERROR(carry_attention(question).status());
   return CarryAnswer{question.shard("query")->in_dim(2), {}};
 }
 
-// A table divided by its columns gives rows divided in their last dimension. Of one divided by its rows each rank knows some,
-// and zeros stand for the others.
+// A table divided by columns yields rows that are divided in their last dimension. If the table is divided by rows,
+// each rank looks up the rows that it has and outputs zeros for the others.
 Result<CarryAnswer> carry_embedding(const CarryQuestion& question) {
   const OptionalShard table = question.shard("weight");
   if (question.shard("indices")) return question.refuse("its ids are sharded");

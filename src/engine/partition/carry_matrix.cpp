@@ -1,4 +1,4 @@
-// Rules of matrix products: where column-parallel layers begin and row-parallel layers end a sharded stretch.
+// Rules of matrix products. Column-parallel layers begin a sharded stretch, row-parallel layers end it.
 #include <fmt/format.h>
 
 #include "engine/graph/node_access.hpp"
@@ -16,7 +16,8 @@ struct Product {
   int in_dim;
 };
 
-// Column: whole x, output divided in its last dimension. Row: x divided in its last dimension, partial sums come out.
+// Column: x is whole and the output is divided in its last dimension. Row: x is divided in its last dimension and the
+// outputs are partial sums.
 Result<CarryAnswer> carry_product(const CarryQuestion& question, const Product& product) {
   const OptionalShard& x = question.shard(product.x);
   const OptionalShard& weight = question.shard(product.weight);
@@ -83,8 +84,8 @@ Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question) {
   return carry_product(question, {*x, *weight, bias, 1, 0});
 }
 
-// Each rank has a part of every expert (up and gate by their outputs, down by its inputs), so that partial sums come out; or some of
-// the experts.
+// Each rank has either a part of every expert (up and gate divided by outputs, down by inputs), which yields partial
+// sums, or some of the experts.
 Result<CarryAnswer> carry_experts(const CarryQuestion& question) {
   for (const std::string_view whole : {"input", "experts", "weights"}) {
     if (question.shard(whole)) return question.refuse("its rows and what they chose must be whole");

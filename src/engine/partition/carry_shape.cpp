@@ -1,5 +1,5 @@
-// Rules of the ops that only show the same elements otherwise: views, permutations, slices, concatenations. A dimension
-// that is cut moves to another place, and its unit grows or shrinks where dimensions are merged or split.
+// Rules of the ops that only rearrange elements: views, permutations, slices, concatenations. The divided dimension
+// moves to another place, and its unit grows or shrinks where dimensions are merged or split.
 #include <algorithm>
 
 #include "engine/graph/node_access.hpp"
@@ -8,7 +8,7 @@
 namespace accord::engine {
 namespace {
 
-// SymbolicInt offers no product; its text does.
+// SymbolicInt has no product, so this multiplies by parsing text.
 std::optional<SymbolicInt> product_of(SymbolicShape::const_iterator first, SymbolicShape::const_iterator last) {
   std::string text = "1";
   for (auto size = first; size != last; ++size) text += "*(" + size->to_string() + ")";
@@ -17,7 +17,7 @@ std::optional<SymbolicInt> product_of(SymbolicShape::const_iterator first, Symbo
   return *product;
 }
 
-// a * factor / b where that is a constant whole number.
+// Returns a * factor / b if that is a constant whole number.
 std::optional<std::int64_t> quotient(const SymbolicInt& a, std::int64_t factor, const SymbolicInt& b) {
   if (a == b) return factor;
   if (a.terms().size() != 1 || b.terms().size() != 1) return std::nullopt;
@@ -37,7 +37,7 @@ const ValueId* single_input(const CarryQuestion& question) {
   return ref == nullptr ? nullptr : &ref->id;
 }
 
-// Runs `rule` on the shard of "self"; an op of this file has no other tensor that may be sharded.
+// Runs `rule` on the shard of "self", the only tensor of the ops in this file that may be sharded.
 template <typename Rule>
 Result<CarryAnswer> carry_self(const CarryQuestion& question, const Rule& rule) {
   const ValueId* self = single_input(question);
@@ -59,9 +59,9 @@ Result<OptionalShard> touch_only_other_dims(const CarryQuestion& question, Value
 
 }  // namespace
 
-// The sharded dimension d has P elements before it and S after it, all in row-major order: a unit is a run of unit * S
-// elements within each of P blocks. It is a unit of the output's dimension e if as many elements lie before e, and what
-// lies after e divides the run.
+// Let P elements precede the sharded dimension d and S follow it, all in row-major order. A unit is then a run of
+// (unit * S) elements within each of P blocks. It is also a unit of the output's dimension e if the same number of
+// elements precede e and the number of elements that follow e divides the run.
 OptionalShard shard_of_view(const Shard& shard, const SymbolicShape& from, const SymbolicShape& to) {
   const auto cut = from.begin() + shard.dim;
   const auto before = product_of(from.begin(), cut);
@@ -119,7 +119,7 @@ Result<CarryAnswer> carry_squeeze(const CarryQuestion& question) {
     if (shape[static_cast<std::size_t>(shard.dim)] == SymbolicInt(1)) {
       return question.refuse("it would remove the sharded dimension");
     }
-    // Squeezing is a view: the dimensions that go have one element.
+    // Squeezing is a view: the removed dimensions have one element.
     return shard_of_view(shard, shape, question.value(question.node.outputs.front()).shape);
   });
 }
@@ -132,7 +132,7 @@ Result<CarryAnswer> carry_expand(const CarryQuestion& question) {
 
 Result<CarryAnswer> carry_slice(const CarryQuestion& question) {
   return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    // A slice that takes everything carries any shard.
+    // A slice of everything carries any shard.
     if (question.value(self).shape == question.value(question.node.outputs.front()).shape) return OptionalShard(shard);
     return touch_only_other_dims(question, self, shard, "it slices the sharded dimension");
   });

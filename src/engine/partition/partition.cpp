@@ -1,6 +1,7 @@
-// One pass over the graph in its order. Each weight starts with the shard that the manifest gives it; each node gets the
-// shards of its outputs from the rule of its op, its literal sizes (12 heads) are replaced by the local ones, and where the
-// rule says that partial sums come out, an all_reduce and the bias are put behind the node. Then all shapes become local.
+// One pass over the graph in its order. Each weight starts with the shard that the manifest gives it. The rule of each
+// node's op determines the shards of its outputs, and the node's literal sizes (12 heads) are replaced by local ones.
+// If the rule yields partial sums, an all_reduce and the bias are added after the node. Finally all shapes become
+// local.
 #include "engine/partition/partition.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +78,8 @@ class Partitioner {
     return Status();
   }
 
-  // Gives the tensor its shard and this rank's granules of it, if its group has more than one rank.
+  // Gives the tensor its shard and this rank's granules. Does nothing if its group has one rank; in canonical mode
+  // this applies only to experts that are divided one by one.
   Status divide(const TensorEntry& entry, ValueId value, TensorPart& part) {
     const Sharding& sharding = *entry.sharding;
     const GroupPlace& here = place(sharding.group);
@@ -118,14 +120,14 @@ class Partitioner {
       ACCORD_RETURN_IF_ERROR(check_carried(question, output, answer.output));
       shards_[static_cast<std::size_t>(output)] = answer.output;
     }
-    // Of view and expand.
+    // view and expand have literal sizes.
     const auto sizes = node.arguments.find("size");
     if (sizes != node.arguments.end() && answer.output) sizes->second = local_shape(node.outputs.front());
     result_.graph.nodes.push_back(std::move(node));
     return Status();
   }
 
-  // A rule that is wrong about the cut dimension would make wrong shapes: this says so instead.
+  // Guards against a rule that is wrong about the divided dimension: returns an error instead of wrong shapes.
   Status check_carried(const CarryQuestion& question, ValueId output, const OptionalShard& shard) const {
     if (!shard) return Status();
     const SymbolicShape& shape = question.value(output).shape;
@@ -144,8 +146,8 @@ class Partitioner {
     return entry.shape.size() == 3 && sharding.dim == 0;
   }
 
-  // Of ranks that have the same rows each sends its own through its experts, and what these make of a row is added up. Ranks that share a
-  // batch have other rows each, which go to the ranks whose experts they chose.
+  // Ranks with the same rows each run all rows through their own experts, and the results are added up. Ranks that
+  // divide a batch have different rows, which are sent to the ranks whose experts they chose.
   Status spread_experts(Node node, const std::string& group) {
     const ValueId up = *tensor_argument(node, "up");
     const Shard& shard = *shards_[static_cast<std::size_t>(up)];
@@ -158,7 +160,7 @@ class Partitioner {
     return reduce_after(std::move(node), group);
   }
 
-  // dispatch -> the rows through this rank's experts -> combine.
+  // dispatch -> this rank's experts on the rows that arrived -> combine.
   Status dispatch_and_combine(Node node, const std::string& group, std::int64_t experts, std::int64_t mine) {
     const ValueId input = *tensor_argument(node, "input");
     const ValueId ids = *tensor_argument(node, "experts");
@@ -217,7 +219,8 @@ class Partitioner {
     return Status();
   }
 
-  // A size where another rank has the larger part of the batch: by one.
+  // Returns the value of `size` on the rank with the largest part of the batch, which may be one row larger than this
+  // rank's.
   Result<SymbolicInt> of_largest_part(const SymbolicInt& size) const {
     std::string text = "0";
     for (const SymbolicInt::Term& term : size.terms()) {
@@ -242,7 +245,7 @@ class Partitioner {
     return shape;
   }
 
-  // product -> all_reduce -> + bias, so that the bias counts once.
+  // product -> all_reduce -> + bias, so that the bias is added once.
   Status reduce_after(Node node, const std::string& group) {
     const ValueId output = node.outputs.front();
     const bool addmm = op_family(node.op) == "aten.addmm";
@@ -257,7 +260,7 @@ class Partitioner {
       node.arguments.erase("mat1");
     }
     const DType dtype = whole_.values[static_cast<std::size_t>(output)].dtype;
-    // A row of a table is there once, so its sum over the ranks is exact as it is.
+    // Each row of a table is on one rank only, so its sum over the ranks is exact anyway.
     const bool product = op_family(node.op) != "accord.embedding";
     if (canonical() && product) ACCORD_RETURN_IF_ERROR(divide_inputs(node));
     const bool rounds = canonical() && product && dtype != DType::kFloat32;
@@ -289,7 +292,7 @@ class Partitioner {
 
   bool canonical() const { return canonical_ranks_ > 0; }
 
-  // Says of a product of which inputs this rank has a part, in how many pieces they are.
+  // Records in how many pieces a product computes its partial sums over this rank's inputs.
   Status divide_inputs(Node& node) {
     const auto linear = tensor_argument(node, "weight");
     const auto weight = linear ? linear : tensor_argument(node, "mat2");
@@ -312,7 +315,7 @@ class Partitioner {
     return Status();
   }
 
-  // This rank's rows of a table that is divided by them.
+  // Restricts the lookup to this rank's rows of a table that is divided by rows.
   void take_own_rows(Node& node) const {
     const ValueId table = *tensor_argument(node, "weight");
     const Shard& shard = *shards_[static_cast<std::size_t>(table)];
@@ -334,7 +337,7 @@ class Partitioner {
     return static_cast<ValueId>(result_.graph.values.size() - 1);
   }
 
-  // An output that is divided in its last dimension is put together again.
+  // Gathers an output that is divided in its last dimension.
   Status gather_output(ValueId& output) {
     const OptionalShard shard = shards_[static_cast<std::size_t>(output)];
     if (!shard) return Status();

@@ -19,40 +19,43 @@ struct TensorPart {
   std::uint64_t first_granule = 0;
   std::uint64_t granules = 0;
   bool sharded = false;  ///< false if every rank holds all of it, however many there are
-  int pieces = 1;        ///< of its inputs, of which products are made one by one (Partition of canonical ranks)
+  int pieces = 1;        ///< pieces of its inputs that products compute one by one (`canonical_ranks`)
   bool operator==(const TensorPart&) const = default;
 };
 
-/// This rank's model. `graph` has local shapes and the collectives in place ("accord.all_reduce"); `parts` go with its
-/// parameters, one each.
+/// This rank's model. `graph` has local shapes and contains the collectives ("accord.all_reduce"). `parts` has one
+/// entry for each of its parameters, in order.
 struct Partition {
   Graph graph;
   std::vector<TensorPart> parts;
-  std::vector<std::optional<Shard>>
-      shards;  ///< by ValueId of the whole graph: how the ranks share it; none if each has all
+  /// How the ranks share each value, by ValueId of the whole graph; nullopt if every rank has all of it.
+  std::vector<std::optional<Shard>> shards;
 };
 
-/// kInvalidArgument unless there is such a place.
+/// Fails with kInvalidArgument unless `place` is valid.
 Status check_place(const std::string& group, const GroupPlace& place);
 
-/// Applies the manifest's sharding to `graph` for a rank that has `places`; a group that is absent there has one rank.
+/// Applies the manifest's sharding to `graph` for a rank that has `places`; a group that is not in `places` has one
+/// rank.
 ///
-/// Shards flow from the weights through the graph. A linear layer whose weight is divided by its outputs (column) gives a
-/// tensor divided in its last dimension; one whose weight is divided by its inputs (row) takes such a tensor and gives
-/// partial sums, which an all_reduce adds; its bias is added once, after that.
+/// Shards propagate from the weights through the graph. A linear layer whose weight is divided by its outputs (column)
+/// yields a tensor that is divided in its last dimension. A linear layer whose weight is divided by its inputs (row)
+/// takes such a tensor and yields partial sums, which an all_reduce adds up; its bias is added once, after that.
 ///
-/// `canonical_ranks`: 0, or a power of two that every group's size divides. Then the graph computes the same bits at every such size:
-/// each row-parallel product is one partial product for each piece that this rank has of `canonical_ranks` equal pieces of the
-/// weight's inputs ("pieces"), and its sums stay float32 until all are added. kInvalidArgument also if a weight's units cannot be
-/// divided so.
+/// `canonical_ranks`: 0, or a power of two that every group's size divides. If it is not 0, the graph computes
+/// bit-identical results with every such size. The weight's inputs are divided into `canonical_ranks` equal pieces;
+/// each row-parallel product is one partial product for each of the pieces that this rank has ("pieces"), and its sums
+/// stay float32 until all are added. Also fails with kInvalidArgument if a weight's units cannot be divided that way.
 ///
-/// Experts that are divided one by one: ranks that all run the same rows add up what theirs make of them. Over a group that divides the
-/// batch (divides_batch) rows go to the ranks whose experts they chose and what is made of them comes back ("accord.dispatch",
-/// "accord.dispatched_experts", "accord.combine"); `batch_symbol`: the size whose parts the ranks run then.
+/// Experts that are divided one by one: ranks that all run the same rows add up the results of their experts. Over a
+/// group that divides the batch (divides_batch), rows are sent to the ranks whose experts they chose, and the results
+/// are sent back ("accord.dispatch", "accord.dispatched_experts", "accord.combine"). `batch_symbol` is then the size
+/// that is divided among the ranks.
 ///
-/// kInvalidArgument: a group unknown to the package, a place that cannot be, more ranks than units to share, a row weight that
-/// does not line up with what comes in. kUnsupported: an op that cannot carry a shard, named with its place in the model.
-/// REQUIRES: graph and manifest are those of one package, as Package::open gives them.
+/// Fails with kInvalidArgument for a group that the package does not have, an invalid place, more ranks than units to
+/// share, or a row weight that does not line up with its input. Fails with kUnsupported for an op that cannot carry a
+/// shard; the error names it and its place in the model.
+/// REQUIRES: graph and manifest are those of one package, as returned by Package::open.
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,
                             const std::map<std::string, GroupPlace>& places, int canonical_ranks = 0,
                             const std::string& batch_symbol = "");

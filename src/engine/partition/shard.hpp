@@ -11,18 +11,18 @@
 
 namespace accord::engine {
 
-/// Dimension `dim` is cut into `units` pieces of `unit` elements (the last one may be shorter), which the ranks of `group`
-/// share as units_of_rank says.
+/// Dimension `dim` is divided into `units` pieces of `unit` elements (the last one may be shorter). units_of_rank()
+/// says which pieces each rank of `group` holds.
 struct Shard {
   std::string group;
   int dim = 0;
   std::int64_t unit = 1;
   std::int64_t units = 1;
-  std::int64_t together = 1;  ///< as of Sharding, and
+  std::int64_t together = 1;  ///< as in Sharding, like `copies`
   bool copies = false;
   bool operator==(const Shard&) const = default;
 
-  /// The same pieces seen in another dimension.
+  /// Returns the same pieces in another dimension.
   Shard in_dim(int other) const {
     Shard shard = *this;
     shard.dim = other;
@@ -30,15 +30,15 @@ struct Shard {
   }
 };
 
-/// True if both cut their dimensions into equally many pieces that stay together, for the same group: what one rank holds of one
-/// belongs to what it holds of the other.
+/// Returns true if both dimensions are divided into the same number of pieces that stay together, over the same group:
+/// a rank's elements of one belong to its elements of the other.
 inline bool line_up(const Shard& a, const Shard& b) {
   return a.group == b.group && a.units / a.together == b.units / b.together;
 }
-/// True if a rank holds the same elements of both dimensions.
+/// Returns true if a rank holds the same elements of both dimensions.
 inline bool same_units(const Shard& a, const Shard& b) { return a.in_dim(b.dim) == b; }
 
-/// "dimension 0 in 12 units of 32 over group "tp"".
+/// Returns text such as "dimension 0 cut in 12 units of 32 over group "tp"".
 std::string shard_text(const Shard& shard);
 
 /// Elements [first, first + count) of a dimension.
@@ -48,7 +48,7 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-/// The part of a dimension of `size` elements that `place` holds.
+/// Returns the part of a dimension of `size` elements that `place` holds.
 Extent local_extent(const Shard& shard, std::int64_t size, const GroupPlace& place);
 
 }  // namespace accord::engine

@@ -1,4 +1,5 @@
-// First the last node of each stage is chosen, then the graph of one stage is put together of receive, own nodes, send and broadcasts.
+// Chooses the last node of each stage, then assembles the graph of one stage: receive, the stage's nodes, send, and
+// broadcasts.
 #include "engine/partition/stages.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr int kEveryStage = -1;  // of nodes and values that depend on the inputs alone
+constexpr int kEveryStage = -1;  // nodes and values that depend on the inputs alone
 
 std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
 
@@ -43,8 +44,9 @@ class Stages {
     return bytes;
   }
 
-  // Which nodes belong to a stage, and the bytes of weights that come with each: those that no node before it reads. They are those of
-  // whole tensors, as ranks that divide them unevenly must find the same stages.
+  // Finds the nodes that belong to a stage, and the bytes of weights that each node adds: those of weights that no
+  // earlier node reads. Bytes are counted for whole tensors, because ranks that divide them unevenly must find the
+  // same stages.
   void find_costs() {
     std::vector<bool> is_weight(graph_.values.size()), seen(graph_.values.size()), depends(graph_.values.size());
     std::vector<std::uint64_t> weight_bytes(graph_.values.size());
@@ -67,7 +69,8 @@ class Stages {
     }
   }
 
-  // How many values are made up to node `last` and read behind it; weights and what every stage computes do not count.
+  // Returns, for each node, the number of values that are produced up to that node and read after it. Does not count
+  // weights and values that every stage computes.
   std::vector<int> crossings() const {
     std::vector<int> made_at(graph_.values.size(), -1), last_use(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -85,14 +88,15 @@ class Stages {
     return count;
   }
 
-  // The last node of each stage but the last: where the fewest values cross, as near as may be to equal shares of the weights.
+  // Chooses the last node of each stage except the last: where few values cross and the weights are divided about
+  // equally.
   Status choose_ends() {
     const auto nodes = static_cast<std::int64_t>(graph_.nodes.size());
     const std::vector<int> crossing = crossings();
     std::uint64_t total = 0;
     for (const std::uint64_t bytes : costs_) total += bytes;
     const auto share = static_cast<double>(total) / place_.size;
-    // What is before each node: weights, and attention that keeps its keys.
+    // Weights up to and including each node, and layers of attention with a cache before it.
     std::vector<double> before;
     std::vector<int> attention = {0};
     double bytes = 0;
@@ -120,7 +124,7 @@ class Stages {
                       attention.back() - attention[index + 1] < later)) {
           continue;
         }
-        // A value that crosses weighs as much as a tenth of a share.
+        // Each crossing value weighs as much as a tenth of a share.
         const double off =
             share > 0 ? std::abs(before[index] / share - (stage + 1))
                       : std::abs(static_cast<double>(i + 1) * place_.size / static_cast<double>(nodes) - (stage + 1));
@@ -154,7 +158,7 @@ class Stages {
     }
   }
 
-  // What is made in stages up to `stage` and read behind it, in the order of the values.
+  // Returns the values that are produced in stages up to `stage` and read after it, ordered by id.
   std::vector<ValueRef> crossing(int stage) const {
     std::vector<bool> crosses(graph_.values.size(), false);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -221,10 +225,10 @@ class Stages {
   const std::string& group_;
   const GroupPlace place_;
   std::map<std::string, std::uint64_t> tensor_bytes_;
-  std::vector<bool> staged_;          // by node
-  std::vector<std::uint64_t> costs_;  // by node
-  std::vector<std::int64_t> ends_;    // the last node of each stage but the last
-  std::vector<int> made_;             // by value: the stage that makes it
+  std::vector<bool> staged_;          // indexed by node
+  std::vector<std::uint64_t> costs_;  // indexed by node
+  std::vector<std::int64_t> ends_;    // the last node of each stage except the last
+  std::vector<int> made_;             // the stage that produces each value
 };
 
 }  // namespace

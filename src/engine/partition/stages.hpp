@@ -1,5 +1,5 @@
 #pragma once
-// Pipeline stages: one rank of a group holds and runs a part of the graph's nodes, and hands on what the next one needs.
+// Pipeline stages: each rank of a group holds and runs a part of the graph's nodes, and sends what the next one needs.
 
 #include <string>
 
@@ -8,14 +8,16 @@
 
 namespace accord::engine {
 
-/// The part of `graph` (this rank's shard of the model, without dead nodes) that stage `place.rank` of `place.size` runs. Stages
-/// follow each other in the order of the nodes and have about equal bytes of weights, counted as in the `whole` model, so that
-/// all ranks find the same stages; they are cut where few values cross,
-/// and each has attention that keeps its keys if the model has such. "accord.recv" brings what earlier stages made,
-/// "accord.send" hands it on; what depends on the inputs alone each stage computes for itself. Every rank gets every
-/// output: "accord.broadcast" from the stage that makes it.
+/// Returns the part of `graph` (this rank's shard of the model, without dead nodes) that stage `place.rank` of
+/// `place.size` runs. Stages follow each other in the order of the nodes and have about equal bytes of weights,
+/// counted as in the `whole` model, so that all ranks find the same stages. They are cut where few values cross. If
+/// the model has attention with a cache, each stage has at least one such layer.
 ///
-/// kInvalidArgument if there are more stages than can be.
+/// "accord.recv" receives the values of earlier stages, and "accord.send" passes values on. Each stage itself computes
+/// what depends on the inputs alone. Every rank gets every output: "accord.broadcast" sends it from the stage that
+/// produces it.
+///
+/// Fails with kInvalidArgument if the model cannot be cut into that many stages.
 Result<Graph> cut_stage(Graph graph, const Graph& whole, const std::string& group, const GroupPlace& place);
 
 }  // namespace accord::engine

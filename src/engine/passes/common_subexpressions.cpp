@@ -1,5 +1,5 @@
-// Each node is written as text: its op and its arguments, with the values that stand for its inputs. Two nodes of the same
-// text, and the same dtype and shape of the outputs, compute the same.
+// Each node is written as text: its op and its arguments, after substitution of its inputs. Two nodes with the same
+// text and the same dtypes and shapes of their outputs compute the same values.
 #include <cstdio>
 #include <string>
 #include <unordered_map>

@@ -1,4 +1,4 @@
-// Backwards: a node lives if one of its outputs is needed by the graph or by a node that lives.
+// Walks backwards: a node is alive if the graph or another live node needs one of its outputs.
 #include <algorithm>
 
 #include "engine/graph/node_access.hpp"

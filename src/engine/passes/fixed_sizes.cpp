@@ -1,4 +1,4 @@
-// Shapes of values and sizes among the arguments, one after the other.
+// Evaluates the shapes of all values and all sizes among the arguments.
 #include "engine/passes/fixed_sizes.hpp"
 
 namespace accord::engine {

@@ -1,5 +1,5 @@
 #pragma once
-// A graph whose sizes are numbers.
+// A graph whose sizes are all numbers.
 
 #include <map>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace accord::engine {
 
-/// The graph for these values of its symbols, in shapes and arguments. kInvalidArgument if one is missing. Pure.
+/// Returns the graph for these values of its symbols, in shapes and arguments. Fails with kInvalidArgument if a symbol
+/// is missing. Pure.
 Result<Graph> with_fixed_sizes(Graph graph, const std::map<std::string, std::int64_t>& symbols);
 
 }  // namespace accord::engine

@@ -1,5 +1,5 @@
-// A residual sum and its norm are one pass over the rows. The fused node stands where the sum stood, which is early enough
-// for all other users of the sum; so the norm's weight and bias must be parameters.
+// A residual sum and its norm become one pass over the rows. The fused node takes the place of the sum, which is early
+// enough for all other users of the sum. The norm's weight and bias must therefore be parameters.
 #include "engine/graph/node_access.hpp"
 #include "engine/passes/passes.hpp"
 #include "engine/passes/uses.hpp"
@@ -48,7 +48,7 @@ class AddNormFuser {
 
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
 
-  // Two tensors of the output's own shape, added as they are.
+  // Two tensors of the output's shape and dtype, added without a factor.
   bool is_residual_sum(const Node& node) const {
     if (node.op != "aten.add.Tensor" || node.outputs.size() != 1 || find_argument(node, "alpha") != nullptr)
       return false;
@@ -84,7 +84,7 @@ class AddNormFuser {
 
   Graph graph_;
   std::vector<int> uses_;
-  std::vector<int> adder_;  // the node that makes the value by adding, -1 if none
+  std::vector<int> adder_;  // the node that produces the value by addition; -1 if none
   std::vector<bool> is_parameter_;
 };
 

@@ -1,6 +1,6 @@
-// The activation costs nothing where the product still has its output in registers or cache. The linear must have no other
-// user, and its weight must be a parameter: only packed weights have such a kernel. The fused node stands where the activation
-// stood.
+// The activation costs nothing while the product still has its output in registers or cache. The linear must have no
+// other user, and its weight must be a parameter: only packed weights have such a kernel. The fused node takes the
+// place of the activation.
 #include <optional>
 
 #include "engine/graph/node_access.hpp"

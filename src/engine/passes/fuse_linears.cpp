@@ -1,8 +1,11 @@
-// Products of one input with weights of the package. Where one is the gate of another, activation(x * gate^T) * (x * weight^T), the
-// two and their product are one node. Others, such as query, key and value, become one node with several outputs, which stands
-// where the first of them stood: its rows are brought into the form of the products once, and threads share all of its weights and
-// meet once. Weights stay where they are, each by itself. Only neighbours are joined, those that no other product stands between:
-// what many layers compute of one input (keys of an encoder's output) would all live from the first layer on.
+// Fuses products of one input with weights of the package. If one is the gate of another, the two and their product
+// become one node:
+//     activation(x * gate^T) * (x * weight^T)
+// Others, such as query, key and value, become one node with several outputs, in the place of the first of them: the
+// rows are converted to the products' input format once, and the threads divide all of the weights among themselves
+// and synchronize once. The weights stay separate and are not moved. Only linears with no other product between them
+// are joined: otherwise everything that many layers compute from one input (such as keys of an encoder's output) would
+// be live from the first layer on.
 #include <algorithm>
 #include <iterator>
 
@@ -23,7 +26,7 @@ class Weights {
     for (const Parameter& parameter : graph.parameters) is_parameter_[index(parameter.value)] = true;
   }
 
-  // A linear layer whose weight and bias come from the package, computed in one piece.
+  // Returns true for a linear layer whose weight and bias are parameters and whose inputs are not divided into pieces.
   bool serve(const Node& linear) const {
     const auto weight = tensor_argument(linear, "weight");
     const auto bias = tensor_argument(linear, "bias");
@@ -63,7 +66,7 @@ std::optional<Node> gated_linear(const Makers& makers, const Weights& weights, c
   return std::nullopt;
 }
 
-// All of `nodes` as one.
+// Merges `nodes` into one.
 Node joined(const std::vector<const Node*>& nodes) {
   Node all = *nodes.front();
   all.op = "accord.linears";
@@ -95,9 +98,9 @@ Graph fuse_gated_linear(Graph graph) {
 
 Graph fuse_linears(Graph graph) {
   const Weights weights(graph);
-  std::vector<std::vector<const Node*>> groups;  // of neighbours with one input
+  std::vector<std::vector<const Node*>> groups;  // consecutive layers with the same input
   std::vector<int> group_of(graph.nodes.size(), -1);
-  ValueId input = -1;  // of the group that another node may join
+  ValueId input = -1;  // of the group that the next layer may join
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const std::string_view family = op_family(node.op);

@@ -1,6 +1,7 @@
-// Where a row-parallel layer ends, the ranks add up its partial sums and a norm reads what comes out, mostly with the residual, in
-// some models with the layer's bias (the norm's "addend") between: one step. Runs once residual sums and norms are one node. The fused node stands where the norm stood; the order of
-// collectives stays what it was on every rank, as all have the same graph.
+// At the end of a row-parallel layer, the ranks add up its partial sums, and a norm reads the result, mostly together
+// with the residual. In some models the layer's bias (the norm's "addend") is added in between. This pass makes it one
+// step. It runs after residual sums and norms have been fused. The fused node takes the place of the norm; the order
+// of collectives is the same on all ranks, since all have the same graph.
 #include <array>
 
 #include "engine/graph/node_access.hpp"
@@ -20,13 +21,13 @@ constexpr std::array kFusions = {Fusion{"aten.layer_norm.default", "accord.all_r
                                  Fusion{"accord.add_layer_norm", "accord.all_reduce_add_layer_norm"},
                                  Fusion{"accord.add_rms_norm", "accord.all_reduce_add_rms_norm"}};
 
-// A sum over the ranks, and what is added to each of its rows.
+// A sum over the ranks, and the vector that is added to each of its rows.
 struct Sum {
   const Node* reduce = nullptr;
   std::optional<ValueId> addend;
 };
 
-// Of which `value` is all that there is.
+// Returns the sum that `value` consists of.
 Sum sum_behind(const Makers& makers, std::optional<ValueId> value) {
   Sum sum;
   if (const Node* add = makers.find(value, "aten.add"); add != nullptr && makers.used_once(*add)) {
@@ -49,7 +50,7 @@ Sum sum_behind(const Makers& makers, std::optional<ValueId> value) {
 std::optional<Node> fused(const Makers& makers, const Node& norm) {
   for (const auto& [name, fused_name] : kFusions) {
     if (norm.op != name) continue;
-    // The rows come from any of these; the other of a pair is the residual.
+    // The rows come from one of these; the other of a pair is the residual.
     for (const std::string_view input : {"input", "self", "residual"}) {
       const auto& [reduce, addend] = sum_behind(makers, tensor_argument(norm, input));
       if (reduce == nullptr) continue;

@@ -1,6 +1,6 @@
-// Models write the norm out: x * rsqrt(mean(x ^ 2, last dimension) + eps), in float32, and then times a weight, before or after
-// it is rounded to their own dtype. It becomes one "accord.rms_norm" of what was converted, with the weight if there is one; then
-// a residual sum in front of it joins it, as with layer_norm.
+// Models spell the norm out: x * rsqrt(mean(x ^ 2, last dimension) + eps), in float32, then times a weight, before or
+// after rounding to their own dtype. It becomes one "accord.rms_norm" of the tensor before the conversion, with the
+// weight if there is one. fuse_add_norm can then join it with a residual sum in front of it, as for layer_norm.
 #include "engine/graph/node_access.hpp"
 #include "engine/passes/makers.hpp"
 #include "engine/passes/passes.hpp"
@@ -42,7 +42,7 @@ std::optional<Root> root_of(const Makers& makers, ValueId value) {
   return Root{*x, *eps};
 }
 
-// The norm that `node` is, without a weight.
+// Returns the norm that `node` computes, without a weight.
 std::optional<Node> bare_norm(const Makers& makers, const Node& node) {
   const auto factors = op_family(node.op) == "aten.mul" ? operands(node) : std::nullopt;
   if (!factors) return std::nullopt;
@@ -66,7 +66,8 @@ std::optional<Node> bare_norm(const Makers& makers, const Node& node) {
   return std::nullopt;
 }
 
-// A conversion, or a product with a weight, of a norm that nobody else uses: the norm with that.
+// If `node` converts a norm, or multiplies it by a weight, and nothing else uses the norm: returns the norm including
+// that.
 std::optional<Node> extended_norm(const Makers& makers, const Node& node) {
   const std::string_view family = op_family(node.op);
   if (family == "aten._to_copy") {

@@ -1,5 +1,5 @@
-// Rotary embedding as transformers writes it: x * cos + cat(-x[half:], x[:half]) * sin, over the last dimension. It becomes one
-// "accord.rotary".
+// Rotary embedding as transformers writes it: x * cos + cat(-x[half:], x[:half]) * sin, over the last dimension. It
+// becomes one "accord.rotary".
 #include "engine/graph/node_access.hpp"
 #include "engine/passes/makers.hpp"
 #include "engine/passes/passes.hpp"
@@ -16,7 +16,7 @@ bool is_dimension(const Node& node, std::string_view argument, std::size_t dims,
 
 enum class Half : std::uint8_t { kFirst, kSecond };
 
-// What `slice` cuts the given half of the last dimension from.
+// Returns the tensor of which `slice` takes the given half of the last dimension.
 std::optional<ValueId> half_of(const Makers& makers, const Node* slice, Half half) {
   const auto x = slice == nullptr ? std::nullopt : tensor_argument(*slice, "self");
   if (!x) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<ValueId> half_of(const Makers& makers, const Node* slice, Half hal
   return *start == first && std::min(*end, width) == first + width / 2 ? x : std::nullopt;
 }
 
-// x of cat(-x[half:], x[:half]).
+// Returns x of cat(-x[half:], x[:half]).
 std::optional<ValueId> turned(const Makers& makers, std::optional<ValueId> value) {
   const Node* cat = makers.find(value, "aten.cat");
   const Argument* argument = cat == nullptr ? nullptr : find_argument(*cat, "tensors");
@@ -47,7 +47,7 @@ std::optional<ValueId> turned(const Makers& makers, std::optional<ValueId> value
   return from && from == other ? from : std::nullopt;
 }
 
-// `table` says for each element of x, of [1, heads, tokens, dim], what it is multiplied with: [1, 1, tokens, dim].
+// Returns true if x is [1, heads, tokens, dim] and `table` has a factor for each of its elements: [1, 1, tokens, dim].
 bool is_table_for(const Makers& makers, ValueId table, ValueId x) {
   const SymbolicShape& shape = makers.value(table).shape;
   const SymbolicShape& of_x = makers.value(x).shape;

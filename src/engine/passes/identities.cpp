@@ -1,5 +1,6 @@
-// One walk from the front. For each value it is known whether it is true everywhere (full of true, x >= 0 of an arange)
-// or never negative; a node whose output equals one of its inputs is left out and the input stands for it.
+// One walk from the front. For each value, the pass tracks whether it is true everywhere (full of true, x >= 0 of an
+// arange) or never negative. A node whose output equals one of its inputs is removed, and the input replaces its
+// output.
 #include <set>
 
 #include "engine/graph/node_access.hpp"
@@ -58,7 +59,7 @@ class IdentityRemover {
     return value(a).dtype == value(b).dtype && value(a).shape == value(b).shape;
   }
 
-  // The input that the node gives back, if it does.
+  // Returns the input that the node returns unchanged, if there is one.
   std::optional<ValueId> equal_input(const Node& node, ValueId output) const {
     const std::string_view family = op_family(node.op);
     const auto self = tensor_argument(node, "self");
@@ -74,7 +75,7 @@ class IdentityRemover {
     return std::nullopt;
   }
 
-  // A slice of the same shape could only differ by a step that is not 1.
+  // A slice of the same shape can differ only by a step that is not 1.
   static bool reverses(const Node& node) {
     return op_family(node.op) == "aten.slice" && find_argument(node, "step") != nullptr && !is_number(node, "step", 1);
   }
@@ -102,7 +103,7 @@ class IdentityRemover {
     return Known::kNothing;
   }
 
-  // x of x & true: all bool, so that bitwise and logical are the same.
+  // Returns x of x & true. Both are bool, so bitwise and logical ops are the same.
   std::optional<ValueId> neutral_and(const Node& node, ValueId output) const {
     if (!is_one_of(op_family(node.op), {"aten.bitwise_and", "aten.logical_and"})) return std::nullopt;
     const auto self = tensor_argument(node, "self");
@@ -113,7 +114,7 @@ class IdentityRemover {
     return std::nullopt;
   }
 
-  // Expanding costs nothing, the runtime only writes strides of 0.
+  // Expanding is free: the runtime only sets strides to 0.
   void expand_instead(Node& node, ValueId operand) {
     const SymbolicShape shape = value(node.outputs.front()).shape;
     node.op = "aten.expand.default";

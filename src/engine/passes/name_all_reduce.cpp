@@ -1,4 +1,4 @@
-// One op for sums over ranks, whoever wrote them, so that what is fused with the partitioner's is fused with the model's own too.
+// Gives sums over ranks one op name, so that the model's own sums are fused like those that the partitioner adds.
 #include "engine/passes/passes.hpp"
 
 namespace accord::engine {

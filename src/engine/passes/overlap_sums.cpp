@@ -1,10 +1,11 @@
-// Sizes become numbers first. Then nodes are taken in order. The rows of a product whose sum over the ranks follows are cut in two; a
-// node that reads divided rows is divided too if its rows do not need each other, which the rules that carry shards know: two
-// halves are two units of a shard. Any other node reads whole tensors, put together by cat.
+// Sizes become numbers first. Then nodes are visited in order. If a sum over the ranks follows a product, the
+// product's rows are divided into two halves. A node that reads divided rows is divided too if its rows are
+// independent of each other, as determined by the rules that propagate shards (carry.hpp): the halves are two units of
+// a shard. Any other node reads whole tensors, joined by cat.
 //
-// The nodes of each half wait in phases, of which one ends where a sum is started and the next one begins with waiting for it. Where
-// whole tensors are needed, and at the end, the phases follow each other in turn, first half, second half: each sum has the
-// other half's phase to come.
+// The nodes of each half are collected in phases. A phase ends by starting a sum, and the next one begins by waiting
+// for it. Whenever whole tensors are needed, and at the end, the phases are emitted alternately, first half, second
+// half, so that each sum overlaps with the other half's phase.
 #include "engine/passes/overlap_sums.hpp"
 
 #include <algorithm>
@@ -20,9 +21,9 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kGrain = 16;  // rows that products like to have together
+constexpr std::int64_t kGrain = 16;  // products are efficient with multiples of this many rows
 
-// Element by element, or along the last dimension.
+// Ops that work element by element, or along the last dimension.
 Result<CarryAnswer> carry_rows(const CarryQuestion& question) {
   ACCORD_ASSIGN_OR_RETURN(CarryAnswer answer, carry_elementwise(question));
   const int last = question.dims(question.node.outputs.front()) - 1;
@@ -30,7 +31,7 @@ Result<CarryAnswer> carry_rows(const CarryQuestion& question) {
   return answer;
 }
 
-// Products of rows with weights, which are whole.
+// Products of rows with whole weights.
 Result<CarryAnswer> carry_products(const CarryQuestion& question) {
   const auto input = tensor_argument(question.node, "input");
   const OptionalShard rows = input ? question.shard(*input) : std::nullopt;
@@ -63,7 +64,7 @@ class RowDivider {
   std::optional<DividedGraph> run() && {
     if (partial_.empty()) return std::nullopt;
     for (at_ = 0; at_ < given_.nodes.size(); ++at_) take(given_.nodes[at_]);
-    at_ = given_.nodes.size() - 1;  // what puts outputs together counts as of the last node
+    at_ = given_.nodes.size() - 1;  // nodes that join outputs are attributed to the last node
     for (const ValueId output : given_.outputs) make_whole(output);
     release();
     return std::move(made_);
@@ -71,13 +72,13 @@ class RowDivider {
 
  private:
   using Halves = std::array<ValueId, 2>;
-  /// Nodes that wait, and where they come from.
+  /// Nodes that wait, and the positions of the nodes that they come from.
   using Phase = std::vector<std::pair<Node, std::size_t>>;
 
   static std::size_t index(auto id) { return static_cast<std::size_t>(id); }
   const SymbolicShape& shape(ValueId id) const { return given_.values[index(id)].shape; }
 
-  // The products with rows enough of which a sum over ranks is made.
+  // Finds the products whose results are summed over ranks and have enough rows.
   void find_sums() {
     std::set<ValueId> products;
     for (const Node& node : given_.nodes) {
@@ -94,7 +95,7 @@ class RowDivider {
     }
   }
 
-  // What `node` adds up over ranks; nullopt if it is no such node.
+  // Returns the value that `node` sums over ranks, or nullopt if it is no such node.
   std::optional<ValueId> partial_sums(const Node& node) const {
     if (node.op.rfind("accord.all_reduce", 0) != 0) return std::nullopt;
     const Argument* op = find_argument(node, "op");
@@ -104,7 +105,7 @@ class RowDivider {
     return self ? self : tensor_argument(node, "input");
   }
 
-  // A sum and its norm that are one node become two again, where the sum is one of ours.
+  // Separates a fused sum and norm into two nodes again if the sum is one of those to overlap.
   void part_norms() {
     std::vector<Node> nodes;
     for (std::size_t i = 0; i < given_.nodes.size(); ++i) {
@@ -129,7 +130,8 @@ class RowDivider {
     given_.nodes = std::move(nodes);
   }
 
-  // Two halves of the first dimension that has several elements, so that each half lies in one piece; none of the last dimension.
+  // Halves the first dimension that has several elements, so that each half is contiguous. Returns nullopt if only the
+  // last dimension has several.
   OptionalShard cut(ValueId id) const {
     const SymbolicShape& sizes = shape(id);
     int dim = 0;
@@ -155,7 +157,7 @@ class RowDivider {
     add(node);
   }
 
-  // A sum over the ranks of divided rows.
+  // Handles a sum over the ranks if its rows are divided.
   bool take_sum(const Node& node) {
     const auto partial = partial_sums(node);
     if (!partial || node.op != "accord.all_reduce" || !halves_[index(*partial)]) return false;
@@ -175,10 +177,10 @@ class RowDivider {
     return true;
   }
 
-  /// An input that is whole and shall be divided as the others are.
+  /// Inputs that are whole and are to be divided like the others.
   using ToDivide = std::vector<std::pair<ValueId, Shard>>;
 
-  // Of inputs that are read element by element beside divided ones.
+  // Returns the whole inputs that `node` reads element by element together with divided ones.
   ToDivide shards_of_others(const Node& node) const {
     ToDivide others;
     const CarryFunction rule = rule_of(node);
@@ -231,7 +233,7 @@ class RowDivider {
     return shard.unit < size && size <= 2 * shard.unit;
   }
 
-  // New values of half the size, like `whole`.
+  // Adds new values like `whole`, but half the size.
   Halves add_halves(const Value& whole, const Shard& shard, const std::string& suffix) {
     Halves halves{};
     const std::int64_t size = whole.shape[index(shard.dim)].constant();
@@ -252,7 +254,7 @@ class RowDivider {
     return halves;
   }
 
-  // Halves of a whole tensor, as views of it.
+  // Adds the halves of a whole tensor, as views of it.
   void divide(ValueId id, const Shard& shard) {
     const Halves halves = make_halves(id, shard);
     is_whole_.insert(id);
@@ -301,13 +303,13 @@ class RowDivider {
 
   const OverlapRequest& request_;
   Graph given_;
-  std::vector<std::size_t> origins_;           // of its nodes
-  std::set<ValueId> partial_;                  // what the products make whose rows are divided
+  std::vector<std::size_t> origins_;           // of the nodes of given_
+  std::set<ValueId> partial_;                  // results of the products whose rows are divided
   std::vector<OptionalShard> shards_;          // by ValueId: how it is divided
   std::vector<std::optional<Halves>> halves_;  // by ValueId: its halves
-  std::set<ValueId> is_whole_;                 // of those that are divided: what is there as a whole, too
-  std::array<std::vector<Phase>, 2> phases_;   // of the first half, and of the second
-  std::size_t at_ = 0;                         // the node at hand
+  std::set<ValueId> is_whole_;                 // divided values that also exist as a whole
+  std::array<std::vector<Phase>, 2> phases_;   // of the first half and of the second
+  std::size_t at_ = 0;                         // the current node
   DividedGraph made_;
 };
 

@@ -1,5 +1,5 @@
-// The order: first what makes graphs smaller, so that the fusions see layer after layer as it was meant; those that look at who else
-// uses a value come after the dead nodes have gone.
+// The order: the passes that make graphs smaller come first, so that the fusions see layers in their plain form.
+// Passes that check for other users of a value run after dead nodes have been removed.
 #include "engine/passes/passes.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
 #pragma once
-// What is done to this rank's graph before it is run: small pure functions, each from a graph to an equivalent one.
+// The passes over this rank's graph before it runs: small pure functions, each from a graph to an equivalent one.
 
 #include <span>
 #include <string_view>
@@ -8,48 +8,50 @@
 
 namespace accord::engine {
 
-/// Takes away ops that give back their input: conversions to the same dtype, + 0, * 1, views and expansions to the same shape,
-/// and masks that are true everywhere.
+/// Removes ops that return their input unchanged: conversions to the same dtype, + 0, * 1, views and expansions to the
+/// same shape, and masks that are true everywhere.
 Graph remove_identities(Graph graph);
 
-/// Keeps the first of nodes that compute the same of the same values. Collectives are left alone.
+/// Keeps only the first of several nodes that compute the same from the same values. Leaves collectives alone.
 Graph merge_common_subexpressions(Graph graph);
 
-/// Takes away nodes of which nobody uses an output.
+/// Removes nodes whose outputs are not used.
 Graph remove_dead_nodes(Graph graph);
 
-/// x * rsqrt(mean(x ^ 2) + eps) over the last dimension, with conversions and a weight: one "accord.rms_norm". What it leaves
-/// without users is for remove_dead_nodes, here and below.
+/// Turns x * rsqrt(mean(x ^ 2) + eps) over the last dimension, with conversions and a weight, into one
+/// "accord.rms_norm". Here and below, remove_dead_nodes removes nodes that are left without users.
 Graph fuse_rms_norm(Graph graph);
 
-/// x * cos + cat(-second half of x, first half of x) * sin: one "accord.rotary".
+/// Turns x * cos + cat(-second half of x, first half of x) * sin into one "accord.rotary".
 Graph fuse_rotary(Graph graph);
 
-/// linear with a parameter as its weight, then gelu, relu, silu or tanh of it alone: one "accord.linear" with that activation.
+/// Turns a linear whose weight is a parameter and a gelu, relu, silu or tanh that is its only user into one
+/// "accord.linear" with that activation.
 Graph fuse_linear_activation(Graph graph);
 
-/// activation(linear) * linear of one input, with parameters as their weights: one "accord.gated_linear". Runs behind
-/// fuse_linear_activation.
+/// Turns activation(linear) * linear of one input, with parameters as their weights, into one "accord.gated_linear".
+/// Runs after fuse_linear_activation.
 Graph fuse_gated_linear(Graph graph);
 
-/// Linear layers of one input with parameters as their weights, with no other product between them: one "accord.linears" with their
-/// outputs.
+/// Turns linear layers of one input with parameters as their weights, with no other product between them, into one
+/// "accord.linears" with all their outputs.
 Graph fuse_linears(Graph graph);
 
-/// add, then layer_norm or rms_norm of the sum: one "accord.add_layer_norm" or "accord.add_rms_norm", which also gives the sum if
-/// others use it.
+/// Turns an add and a layer_norm or rms_norm of the sum into one "accord.add_layer_norm" or "accord.add_rms_norm",
+/// which also outputs the sum if others use it.
 Graph fuse_add_norm(Graph graph);
 
-/// all_reduce, then a norm of the sum, with or without a residual: one "accord.all_reduce_rms_norm", "accord.all_reduce_add_rms_norm"
-/// or the same of layer_norm. Leaves the all_reduce to remove_dead_nodes.
+/// Turns an all_reduce and a norm of the sum, with or without a residual, into one "accord.all_reduce_rms_norm" or
+/// "accord.all_reduce_add_rms_norm", or the same for layer_norm. Leaves the all_reduce to remove_dead_nodes.
 Graph fuse_reduce_norm(Graph graph);
-/// The norm in one of these ops; empty if `op` is none.
+/// Returns the norm in one of these ops, or an empty name if `op` is another op.
 std::string_view norm_of_reduce_norm(std::string_view op);
 
-/// PyTorch's functional all_reduce becomes "accord.all_reduce". Comes before the others, which know only that.
+/// Turns PyTorch's functional all_reduce into "accord.all_reduce". Runs before the other passes, which know only the
+/// latter.
 Graph name_all_reduce(Graph graph);
 
-/// One row of the table.
+/// One row of the table of passes.
 struct Pass {
   std::string_view name;
   Graph (*apply)(Graph graph);
@@ -58,7 +60,7 @@ struct Pass {
 /// All passes in the order in which they run.
 std::span<const Pass> passes();
 
-/// Runs all of them.
+/// Runs all passes.
 Graph apply_passes(Graph graph);
 
 }  // namespace accord::engine

@@ -1,4 +1,4 @@
-// Nodes come in an order in which they can run, so one walk from the front replaces every use of a value.
+// Nodes are in an executable order, so one walk from the front replaces every use of a value.
 #include "engine/passes/uses.hpp"
 
 #include <numeric>

@@ -1,5 +1,5 @@
 #pragma once
-// Who uses a value, and how to put another one in its place.
+// Counts the uses of values and replaces values by others.
 
 #include <vector>
 
@@ -7,18 +7,18 @@
 
 namespace accord::engine {
 
-/// For each value, by how many arguments of nodes and outputs of the graph it is used.
+/// For each value, returns the number of node arguments and graph outputs that use it.
 std::vector<int> count_uses(const Graph& graph);
 
-/// Maps each value to the one that stands for it from now on; the identity at first.
+/// Maps each value to the one that replaces it; initially the identity.
 class Substitution {
  public:
   explicit Substitution(const Graph& graph);
   void replace(ValueId value, ValueId by) { by_[static_cast<std::size_t>(value)] = (*this)(by); }
   ValueId operator()(ValueId value) const { return by_[static_cast<std::size_t>(value)]; }
-  /// Applies it to the arguments of `node`.
+  /// Applies the substitution to the arguments of `node`.
   void apply_to(Node& node) const;
-  /// Applies it to the outputs of `graph`.
+  /// Applies the substitution to the outputs of `graph`.
   void apply_to_outputs(Graph& graph) const;
 
  private:

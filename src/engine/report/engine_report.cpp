@@ -1,6 +1,6 @@
-// The package's graph is cut for this rank once more, as loading did it, to know the ops before the passes; the program is prepared
-// once more, with notes of what became of each node and of the arena. Of collectives, the selector says which
-// algorithm serves them: that of the rank's communicators if the ranks share this machine.
+// Partitions the package's graph for this rank again, as loading did, to know the ops before the passes. Prepares the
+// program again with notes about each node and the arena. For a collective, the selector names the algorithm that the
+// rank's communicators use if all ranks are on this machine.
 #include "engine/report/engine_report.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::string_view to_string(Kind kind) {
   return "?";
 }
 
-// The collective that an op is, or begins with: "accord.all_reduce_add_rms_norm".
+// Returns the collective that an op is or begins with, as in "accord.all_reduce_add_rms_norm".
 std::optional<Collective> collective_in(std::string_view op) {
   for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                                       Collective::kAllToAll, Collective::kBroadcast}) {
@@ -42,7 +42,7 @@ std::optional<Collective> collective_in(std::string_view op) {
   return std::nullopt;
 }
 
-// Which algorithm serves a collective, if the ranks of its group share this machine.
+// Returns the algorithm of a collective if the ranks of its group are on this machine.
 Result<std::string> algorithm_of(Collective collective, std::size_t bytes, int ranks) {
   ACCORD_RETURN_IF_ERROR(config().status());
   ACCORD_ASSIGN_OR_RETURN(const comm::SelectText select, comm::read_select(config()->select));
@@ -87,11 +87,11 @@ class Reporter {
  private:
   const std::string& name_of(ValueId id) const { return graph_.values[static_cast<std::size_t>(id)].name; }
 
-  // What became of each op of the model.
+  // Finds what became of each op of the model.
   Status trace_origins() {
     origins_of_.resize(graph_.nodes.size());
     const Result<Package> opened = engine_.open_package();
-    // An engine of parts in memory has nothing to tell of what its ops were.
+    // An engine assembled from parts in memory does not know the original ops.
     if (!opened.ok()) return opened.status().code() == StatusCode::kUnsupported ? Status() : opened.status();
     const Package& package = *opened;
     ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, engine_.groups(), engine_.canonical_ranks()));

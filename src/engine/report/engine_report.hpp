@@ -1,5 +1,5 @@
 #pragma once
-// Where each part of a loaded engine runs, and what it takes.
+// Reports where each part of a loaded engine runs and what it costs.
 
 #include <cstdint>
 #include <map>
@@ -10,11 +10,13 @@
 
 namespace accord::engine {
 
-/// The symbols of `graph` with the values of `sizes`; the others have their smallest value.
-/// kInvalidArgument names a symbol that there is not, with the nearest one, and a value out of its range.
+/// Returns the symbols of `graph` with the values of `sizes`; the other symbols have their smallest value. Fails with
+/// kInvalidArgument, naming the symbol, if a symbol is unknown (the error also names the nearest one) or a value is
+/// out of range.
 Result<SymbolValues> chosen_sizes(const Graph& graph, const std::map<std::string, std::int64_t>& sizes);
 
-/// This rank's report as docs/cli.md describes it, for `symbols`. Reads the package's graph again. Costs one preparation.
+/// Returns this rank's report for `symbols`, as described in docs/cli.md. Reads the package's graph again. Cost: one
+/// preparation.
 Result<nlohmann::ordered_json> report_of(const LoadedEngine& engine, const SymbolValues& symbols);
 
 }  // namespace accord::engine

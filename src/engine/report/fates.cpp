@@ -1,5 +1,6 @@
-// Values keep their numbers through all passes. A node whose output is still made was kept, or fused if another op makes it now.
-// One that was lost while or after nodes were fused belongs to the fused op that its output led to; any other one went for good.
+// Values keep their ids through all passes. If a node's output still has a producer, the node was kept, or fused if
+// the producer is another op. A node that was lost during or after a fusion belongs to the fused op that its output
+// led to; any other lost node was removed for good.
 #include "engine/report/fates.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-// The node that makes each value.
+// Returns the node that produces each value.
 std::vector<int> makers(const Graph& graph, std::size_t values) {
   std::vector<int> found(values, kNone);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -32,7 +33,7 @@ int maker_of(const Node& node, const std::vector<int>& makers) {
 
 struct Loss {
   std::string_view pass;
-  bool to_fusion = false;  // by a pass that fuses, or as dead after one
+  bool to_fusion = false;  // lost in a pass that fuses, or removed as dead after one
 };
 
 std::vector<Loss> losses(const Graph& graph, Graph& after) {
@@ -59,8 +60,8 @@ std::vector<Fate> fates(const Graph& graph) {
   const std::vector<Loss> lost = losses(graph, after);
   const std::vector<int> made = makers(after, graph.values.size());
   std::vector<Fate> found(graph.nodes.size());
-  std::vector<int> leads_to(graph.values.size(), kNone);  // the fused op that a value goes into
-  // Backwards: what reads a node's output is known before the node.
+  std::vector<int> leads_to(graph.values.size(), kNone);  // the fused op that a value is an input of
+  // Backwards, so that the readers of a node's output are known before the node.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     Fate& fate = found[i];

@@ -11,16 +11,16 @@ namespace accord::engine {
 /// What became of one node.
 struct Fate {
   enum class Kind : std::uint8_t {
-    kKept,     ///< runs as it is
+    kKept,     ///< runs unchanged
     kFused,    ///< is part of another op
     kRemoved,  ///< computes nothing that is needed
   };
   Kind kind = Kind::kKept;
-  int node = -1;          ///< of the graph after the passes: itself, or what it is part of
-  std::string_view pass;  ///< that removed it
+  int node = -1;          ///< in the graph after the passes: the node itself, or the op that it is part of
+  std::string_view pass;  ///< the pass that removed it
 };
 
-/// Runs the passes on `graph`; one answer for each of its nodes.
+/// Runs the passes on `graph` and returns the outcome for each of its nodes.
 std::vector<Fate> fates(const Graph& graph);
 
 }  // namespace accord::engine

@@ -94,7 +94,7 @@ class Counter {
                                            {"aten.addmm", "mat1"}}) {
       if (family_ != family) continue;
       ACCORD_ASSIGN_OR_RETURN(const std::uint64_t depth, last_size(argument));
-      std::uint64_t all = 0;  // of what the products make
+      std::uint64_t all = 0;  // elements of all outputs
       for (const ValueId output : node_.outputs) {
         ACCORD_ASSIGN_OR_RETURN(const std::uint64_t elements, elements_of(output));
         all += elements;
@@ -112,7 +112,8 @@ class Counter {
     return 2 * made * product(weight) / static_cast<std::uint64_t>(std::max<std::int64_t>(weight.front(), 1));
   }
 
-  // Each row goes through the matrices of as many experts as it chose; where ranks share the experts, each has its part of the choices.
+  // Each row passes through the matrices of as many experts as it chose. If ranks share the experts, each rank has its
+  // part of the choices.
   Result<std::uint64_t> experts() const {
     std::uint64_t choices = 0;
     if (const Argument* const expected = find_argument(node_, "expected_rows")) {

@@ -1,5 +1,5 @@
 #pragma once
-// What one op costs, counted from the sizes of what it reads and makes.
+// The cost of one op, computed from the sizes of its inputs and outputs.
 
 #include <cstdint>
 #include <map>
@@ -11,15 +11,15 @@ namespace accord::engine {
 
 struct NodeWork {
   std::uint64_t flops = 0;         ///< a multiplication and an addition count as two
-  std::uint64_t bytes = 0;         ///< of all tensors that it reads and makes, weights included
-  std::uint64_t weight_bytes = 0;  ///< of the weights among them, as the package has them
+  std::uint64_t bytes = 0;         ///< of all inputs and outputs, weights included
+  std::uint64_t weight_bytes = 0;  ///< of the weights among them, as stored in the package
 };
 
-/// The bytes that weights lie in, by value.
+/// Bytes in which weights are stored, by value.
 using StoredBytes = std::map<ValueId, std::uint64_t>;
 
-/// The work of a node that runs as steps, for these symbols. Of a table that rows are looked up in, only the rows count. Weights that
-/// `stored` does not know have the bytes of their dtype.
+/// Returns the work of a node that runs as steps, for these symbols. For a table in which rows are looked up, only the
+/// rows count. Weights that are not in `stored` have the size of their dtype.
 Result<NodeWork> work_of(const Graph& graph, const Node& node, const SymbolValues& symbols, const StoredBytes& stored);
 
 }  // namespace accord::engine

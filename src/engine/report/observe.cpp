@@ -1,5 +1,6 @@
-// The graph of the package is cut again to know which values ranks hold in parts, and of which module each is. After all steps
-// of a node its outputs lie in the arena as the next node will find them; of an engine on a device they are copied from there.
+// The graph of the package is partitioned again to know which values the ranks hold in parts, and the module of each.
+// After all steps of a node, its outputs are in the arena as the next node will read them. If the engine is on a
+// device, they are copied from there.
 #include "engine/report/observe.hpp"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return elements;
 }
 
-/// Bytes from the element with all indices 0 to the end of the last one.
+/// Bytes from the element whose indices are all 0 to the end of the last element.
 std::size_t reach(const Tensor& tensor) {
   if (tensor.count() == 0) return 0;
   std::int64_t last = 0;
@@ -34,7 +35,7 @@ std::size_t reach(const Tensor& tensor) {
   return static_cast<std::size_t>(last + 1) * size_of(tensor.dtype);
 }
 
-/// The model before it was cut, and how it was.
+/// The model before partitioning, and its partition.
 struct WholeModel {
   Package package;
   CutPackage cut;
@@ -55,7 +56,7 @@ class Observer {
     }
   }
 
-  // Shows a value of the model's graph; those that cutting or the passes added are passed over.
+  // Passes a value of the model's graph to see_. Skips values that partitioning or the passes added.
   Status see(ValueId id, const Tensor& tensor, const Execution& execution) {
     const auto inner = inner_.find(id);
     if (inner == inner_.end()) return Status();
@@ -76,7 +77,7 @@ class Observer {
     return Status();
   }
 
-  // Tells of the values that were not seen.
+  // Reports the values that were not seen.
   Status tell_rest(const SymbolValues& symbols) const {
     for (const auto& [id, inner] : inner_) {
       if (inner.seen) continue;
@@ -97,7 +98,7 @@ class Observer {
     bool seen = false;
   };
 
-  // With the gaps between its elements. Waits for what makes it.
+  // Returns the tensor on the CPU, including the gaps between its elements. Waits for the steps that compute it.
   Result<kernels::ConstView> on_cpu(const Tensor& tensor, const Execution& execution) {
     kernels::ConstView made = execution.read(tensor);
     const DeviceRun* const run = execution.on_device;
@@ -110,7 +111,8 @@ class Observer {
     return made;
   }
 
-  // The parts of all ranks, woven together along the dimension that is cut. Several ranks may have the same part (key heads).
+  // Gathers the parts of all ranks and interleaves them along the divided dimension. Several ranks may have the same
+  // part (key heads).
   Status gather(const Shard& shard, ValueId id, Sizes& sizes) {
     std::optional<Communicator> communicator = engine_.communicator(shard.group);
     if (!communicator) return Status();

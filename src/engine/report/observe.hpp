@@ -1,5 +1,5 @@
 #pragma once
-// The values inside a model while it runs, to be held against another implementation.
+// Shows the values inside a model while it runs, for comparison with another implementation.
 
 #include <span>
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace accord::engine {
 
-/// Runs `context` once and shows `see` every value of the model's own graph: those that this engine makes, in their order, whole (what
-/// ranks hold in parts is gathered), then the others without memory. Collective over the bound groups.
+/// Runs `context` once and passes every value of the model's own graph to `see`: first the values that the engine
+/// computes, in their order and whole (parts that the ranks hold are gathered), then the others, without memory.
+/// Collective over the bound groups.
 Status run_observed(RunContext& context, std::span<const TensorView> inputs, const SeeValue& see);
 
 }  // namespace accord::engine

@@ -1,6 +1,6 @@
-// Each rank writes down its steps as JSON; the ranks exchange that over one group after the other, passing on what they have heard,
-// and each makes the same trace of it. Ranks of a host are on one clock, hosts are brought together by their wall clocks.
-// The n-th collective of a group is the same call on all its ranks.
+// Each rank records its steps as JSON. The ranks exchange the records over one group after the other, forwarding the
+// records that they have received, and each makes the same trace from them. Ranks of one host share a clock; hosts are
+// aligned by their wall clocks. The n-th collective of a group is the same call on all its ranks.
 #include "engine/report/step_trace.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::int64_t nanoseconds(auto since_epoch) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();
 }
 
-// The group of a collective that has peers; empty of any other op, also of messages between two ranks.
+// Returns the group of a collective that has peers; empty for any other op, including messages between two ranks.
 std::string group_of(const LoadedEngine& engine, const Node& node) {
   if (node.op == "accord.send" || node.op == "accord.recv") return "";
   const auto name = group_argument(node);
@@ -36,7 +36,7 @@ std::string group_of(const LoadedEngine& engine, const Node& node) {
   return place == engine.groups().end() || place->second.size == 1 ? "" : *name;
 }
 
-// This rank's place in the groups that have several: "tp 1", "dp 0, tp 1".
+// Returns this rank's place in the groups of several ranks: "tp 1", "dp 0, tp 1".
 std::string place_text(const LoadedEngine& engine, const std::string& without = "") {
   std::string text;
   for (const auto& [name, place] : engine.groups()) {
@@ -75,7 +75,7 @@ Result<Json> own_record(const RunContext& context) {
               {"runs", runs}};
 }
 
-// What all ranks of the group have, by place.
+// Returns the records of all ranks of the group, by place.
 Result<Json> exchanged(Communicator group, const Json& mine) {
   const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
   const auto size = static_cast<std::size_t>(group.size());
@@ -97,7 +97,7 @@ Result<Json> exchanged(Communicator group, const Json& mine) {
   return heard;
 }
 
-/// A collective that one rank took part in.
+/// One rank's part in a collective.
 struct Meeting {
   TracePlace place;
   std::int64_t begin_ns = 0;
@@ -175,7 +175,7 @@ class StepTrace {
                                        [](const Meeting& a, const Meeting& b) { return a.begin_ns < b.begin_ns; });
     for (const Meeting& meeting : meetings) {
       if (meeting.place.process == last->place.process) continue;
-      // Within the slice also where the clocks of two hosts are apart.
+      // Stays inside the slice even if the clocks of two hosts differ.
       const std::int64_t arrives = std::clamp(last->begin_ns, meeting.begin_ns, meeting.end_ns);
       events_.add_flow(last->place, last->begin_ns, meeting.place, arrives, name);
     }

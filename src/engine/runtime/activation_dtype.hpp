@@ -1,5 +1,5 @@
 #pragma once
-// LoadOptions::activation_dtype by the names that users give it.
+// Parses the names that users give for LoadOptions::activation_dtype.
 
 #include <string_view>
 
@@ -8,8 +8,8 @@
 
 namespace accord::engine {
 
-/// "fp8" is float8_e4m3fn, as of exported weights; else a dtype by its name, of which int8 and float8_e4m3fn can be loaded with. kInvalidArgument
-/// for others.
+/// Returns float8_e4m3fn for "fp8", the name that exported weights use too; otherwise the dtype of that name. Engines
+/// can be loaded with int8 and float8_e4m3fn only. Fails with kInvalidArgument for an unknown name.
 Result<DType> activation_dtype_of_name(std::string_view name);
 
 }  // namespace accord::engine

@@ -1,4 +1,4 @@
-// One all_gather of a record of fixed size for each group: a code, a digest and the start of the message.
+// Each group does one all_gather of a fixed-size record: a status code, a digest and the start of the message.
 #include "engine/runtime/agreement.hpp"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace accord::engine {
 namespace {
 
-// Ranks that read their shards from different disks, or build what others find in a cache, are minutes apart. One that dies is
-// noticed all the same.
+// Ranks that read their shards from different disks, or build files that others find in a cache, can be minutes
+// apart. The death of a rank is detected regardless of this timeout.
 constexpr Duration kPatience = std::chrono::hours(1);
 
 struct Record {
@@ -34,7 +34,7 @@ std::string get(const std::array<char, size>& field) {
   return std::string(field.data(), strnlen(field.data(), size));
 }
 
-// The ranks whose digest is not the one that most have; of two equally frequent ones the lowest rank's counts.
+// Returns the ranks whose digest differs from the most frequent one. In a tie, the digest of the lowest rank wins.
 std::vector<Rank> odd_ranks(const std::vector<Record>& records) {
   const auto occurs = [&](const Record& record) {
     return std::count_if(records.begin(), records.end(),

@@ -1,5 +1,6 @@
-// In codes: every rank codes all of its part, in as many pieces of equal numbers of groups as there are ranks, and piece p goes to
-// rank p (all_to_all), which adds the pieces up and codes the sums; then all gather them. What fills up the last pieces are zeros.
+// A sum in 8-bit codes: every rank encodes its whole input, divided into one piece per rank with equal numbers of
+// groups. Piece p is sent to rank p (all_to_all), which adds the pieces up and encodes the sums. All ranks then
+// gather the sums. The last pieces are padded with zeros.
 #include "engine/runtime/all_reduce_step.hpp"
 
 #include <cstring>
@@ -16,10 +17,10 @@ namespace {
 using kernels::kCodeGroup;
 using kernels::kCodeGroupBytes;
 
-// Below, exact sums are faster than the two steps of a coded one, or as fast.
+// Below this size, an exact sum is at least as fast as the two steps of an encoded one.
 constexpr std::size_t kLeastBytes = std::size_t{32} << 10;
 
-// Groups are shared out among the threads.
+// Divides the groups among the threads.
 template <typename Body>
 Status for_groups(const Execution& execution, std::int64_t groups, const Body& body) {
   const int parts = execution.pool.threads();
@@ -30,13 +31,14 @@ Status for_groups(const Execution& execution, std::int64_t groups, const Body& b
   });
 }
 
-/// Groups of a coded sum: `all` of this rank's part, with those that fill up the last pieces, `of_piece` of which each rank adds up.
+/// The groups of an encoded sum: `all` groups of this rank's input, including those that pad the last pieces, and the
+/// `of_piece` groups that each rank adds up.
 struct Groups {
   std::int64_t all = 0;
   std::int64_t of_piece = 0;
 };
 
-// A warp of a block for each.
+// Each block of threads handles 8 groups, one per warp.
 std::int64_t blocks_for(std::int64_t groups) {
   constexpr std::int64_t kOfBlock = 8;
   return quotient_up(groups, kOfBlock);
@@ -60,7 +62,7 @@ Status encode(const AllReduce& step, const Execution& execution, const Groups& g
   return Status();
 }
 
-// What was received, into this rank's piece of what was sent.
+// Adds up what was received and writes the sums into this rank's piece of the send buffer.
 Status add(const AllReduce& step, const Execution& execution, const Groups& groups, std::byte* mine) {
   const AllReduce::Codes& codes = *step.codes;
   std::byte* const received = execution.address(codes.received);
@@ -118,7 +120,7 @@ Result<AllReduce> prepare_step(Preparation& op, AllReduce given) {
   const int ranks = op.ranks_with_codes(given.group);
   const bool floats = input.dtype == DType::kFloat32 || kernels::is_narrow_float(input.dtype);
   given.node = &op.node();
-  given.by_itself = op.is_canonical();  // which sums up a row in another way than the norm's own
+  given.by_itself = op.is_canonical();  // canonical: the fused kernel sums a row in another order than the norm's own
   if (ranks == 0 || exact || given.op != ReduceOp::kSum || !floats || input.bytes() < kLeastBytes) return given;
   const std::int64_t groups_of_rank = quotient_up(quotient_up(input.count(), kCodeGroup), ranks);
   AllReduce::Codes codes;

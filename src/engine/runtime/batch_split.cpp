@@ -1,4 +1,5 @@
-// Parts are as equal as may be and in the order of the ranks, so that the whole output is one gather of unequal parts.
+// The parts are as equal as possible and follow the order of the ranks, so one gather of unequal parts yields the
+// whole output.
 #include "engine/runtime/batch_split.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ bool begins_with(const Value& value, const SymbolicInt& symbol) {
   return !value.shape.empty() && value.shape.front() == symbol;
 }
 
-// Rows [first, last) of a tensor.
+// Returns rows [first, last) of a tensor.
 TensorView rows_of(const TensorView& tensor, std::int64_t first, std::int64_t last) {
   TensorView rows = tensor;
   const std::int64_t all = tensor.shape.front();

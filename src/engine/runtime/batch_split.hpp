@@ -1,5 +1,5 @@
 #pragma once
-// Data parallelism: the ranks of a group each run a part of a batch, and all get the whole outputs.
+// Data parallelism: each rank of a group runs a part of a batch, and all ranks get the whole outputs.
 
 #include <cstddef>
 #include <span>
@@ -11,28 +11,30 @@
 
 namespace accord::engine {
 
-/// How a batch is divided: the symbol that is the first dimension of every output, and of those inputs that are cut along it.
+/// How a batch is divided: `symbol` is the first dimension of every output and of the inputs that are cut.
 struct BatchSplit {
   std::string symbol;
-  std::int64_t min = 1;  ///< rows of a run
+  std::int64_t min = 1;  ///< rows of one run
   std::int64_t max = 1;
-  std::vector<bool> cut;  ///< by input
+  std::vector<bool> cut;  ///< indexed by input
   GroupPlace place;
 };
 
-/// kUnsupported if the outputs do not all begin with one dimension of an input, or depend on it elsewhere.
+/// Fails with kUnsupported if the outputs do not all begin with one dimension of an input, or if they depend on it
+/// elsewhere.
 Result<BatchSplit> find_batch_split(const Graph& graph, const GroupPlace& place);
 
-/// The rows of a batch that a rank runs: [first, first + count), of which [first + skip, first + skip + share) are its own. More than
-/// its own only where that are fewer than a run may have.
+/// The rows of a batch that one rank runs: [first, first + count), of which [first + skip, first + skip + share) are
+/// its own. It runs more rows than its own only if its share is smaller than the minimum of a run.
 struct BatchPart {
   std::int64_t first = 0, count = 0, skip = 0, share = 0;
 };
 
-/// The part of rank `rank`. kInvalidArgument, alike for all ranks, if a batch of `rows` cannot be divided.
+/// Returns the part of rank `rank`. Fails with kInvalidArgument, alike on all ranks, if a batch of `rows` cannot be
+/// divided.
 Result<BatchPart> batch_part(const BatchSplit& split, std::int64_t rows, Rank rank);
 
-/// Outputs of the whole batch, put together.
+/// The outputs of a whole batch, gathered from all ranks.
 class BatchOutputs {
  public:
   /// Gathers the outputs of each rank's part of a batch of `rows`. Collective.
@@ -40,14 +42,16 @@ class BatchOutputs {
                                          const std::vector<TensorView>& outputs, Communicator communicator);
 
  private:
-  std::vector<std::vector<std::byte>> memory_;  // by output
+  std::vector<std::vector<std::byte>> memory_;  // indexed by output
 };
 
-/// This rank's part of the inputs, where they lie. REQUIRES: the inputs that are cut have `part.first + part.count` rows.
+/// Returns this rank's part of the inputs, without a copy. REQUIRES: the inputs that are cut have at least
+/// `part.first + part.count` rows.
 std::vector<TensorView> inputs_of_part(const BatchSplit& split, const BatchPart& part,
                                        std::span<const TensorView> inputs);
 
-/// The rows of the batch: kInvalidArgument if inputs that are cut differ in them, by the names that `graph` gives them.
+/// Returns the number of rows in the batch. Fails with kInvalidArgument if the inputs that are cut disagree; the
+/// error uses the names in `graph`.
 Result<std::int64_t> batch_rows(const BatchSplit& split, const Graph& graph, std::span<const TensorView> inputs);
 
 }  // namespace accord::engine

@@ -1,5 +1,5 @@
-// Each rank checks its communicators, then all tell each other how that went and what they loaded; also a rank that failed takes
-// part, so that nobody waits for it.
+// Each rank checks its communicators. Then all ranks exchange the outcome and what they loaded. A rank that failed
+// takes part as well, so that no rank waits for it.
 #include <fmt/format.h>
 
 #include "base/text.hpp"
@@ -9,7 +9,7 @@
 namespace accord::engine {
 namespace {
 
-// Groups of one rank have nothing to agree on.
+// Leaves out groups of one rank, which have nothing to agree on.
 std::map<std::string, Communicator> with_peers(const std::map<std::string, Communicator>& communicators) {
   std::map<std::string, Communicator> found;
   for (const auto& [name, communicator] : communicators) {
@@ -20,7 +20,7 @@ std::map<std::string, Communicator> with_peers(const std::map<std::string, Commu
 
 }  // namespace
 
-// Every group of more than one rank needs its communicator, of the rank and size that it was loaded for.
+// Every group of more than one rank needs a communicator with the rank and size that the engine was loaded for.
 Status LoadedEngine::check_communicators(const std::map<std::string, Communicator>& communicators) const {
   for (const auto& [name, communicator] : communicators) {
     const auto group = groups_.find(name);
@@ -57,7 +57,7 @@ Status LoadedEngine::check_bindable() const {
   return StateMachine(state_).move(EngineEvent::kBind);
 }
 
-// Sums of canonical ranks go over groups of the engine's own, whose rules allow no other order.
+// Sums of canonical ranks run over the engine's own groups, whose selection rules allow no other order.
 Result<Communicator> LoadedEngine::communicator_for(const Communicator& given) const {
   if (canonical_ranks_ == 0) return given;
   Communicator parent = given;

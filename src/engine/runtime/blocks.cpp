@@ -1,5 +1,5 @@
-// A dimension is good to divide if it has at least as many indices as there are threads; the outermost one is taken, since
-// its blocks lie apart in memory.
+// A dimension is worth dividing if it has at least as many indices as there are threads. The outermost such dimension
+// is chosen, because its blocks are separate in memory.
 #include "engine/runtime/blocks.hpp"
 
 namespace accord::engine {

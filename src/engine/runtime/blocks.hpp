@@ -1,22 +1,24 @@
 #pragma once
-// Dividing an elementwise step among threads.
+// Divides an elementwise step among threads.
 
 #include "engine/runtime/tensor.hpp"
 
 namespace accord::engine {
 
-/// Indices [first, first + count) of one dimension, counted from the last one so that it fits broadcast inputs too.
+/// Indices [first, first + count) of one dimension. The dimension is counted from the last one, so that a block also
+/// fits inputs that are broadcast.
 struct Block {
   int from_last = 0;
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-/// The part of a view; inputs that repeat along the dimension stay as they are.
+/// Returns the part of a view. Inputs that repeat along the dimension are returned unchanged.
 kernels::ConstView narrowed(kernels::ConstView view, const Block& block);
 kernels::View narrowed(kernels::View view, const Block& block);
 
-/// The first of the dimensions with enough elements to be shared out, and the number of parts: 1 for small tensors.
+/// How a tensor is divided: the first dimension with enough indices for all threads, and the number of parts. Small
+/// tensors have one part.
 struct Split {
   int from_last = 0;
   std::int64_t size = 1;
@@ -24,7 +26,7 @@ struct Split {
 };
 Split split_of(const kernels::Layout& output, int threads);
 
-/// Calls body(block) for blocks that together are all of `output`.
+/// Calls body(block) for blocks that together cover all of `output`.
 template <typename Body>
 Status for_blocks(const Execution& execution, const kernels::Layout& output, const Body& body) {
   const Split split = split_of(output, execution.pool.threads());

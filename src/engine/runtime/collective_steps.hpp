@@ -13,7 +13,7 @@ inline Device device_of(const Execution& execution) {
   return execution.on_device == nullptr ? Device() : execution.on_device->device;
 }
 
-/// The memory of `tensor` in a run, as collectives take it.
+/// Returns the memory of `tensor` in a run as an argument for collectives.
 inline Buffer buffer_of(const Tensor& tensor, const Execution& execution) {
   return {execution.address(tensor), static_cast<std::size_t>(tensor.count()), tensor.dtype, device_of(execution)};
 }
@@ -21,14 +21,14 @@ inline ConstBuffer const_buffer_of(const Tensor& tensor, const Execution& execut
   return buffer_of(tensor, execution);
 }
 
-/// On a device calls go into the run's stream.
+/// On a device, calls are put into the run's stream.
 inline CallOptions call_options(const Execution& execution) {
   CallOptions options;
   if (execution.on_device != nullptr) options.stream = execution.on_device->stream;
   return options;
 }
 
-/// Adds a step that calls `call` with the group's communicator; its failure tells of the node.
+/// Adds a step that calls `call` with the group's communicator. An error names the node.
 template <typename Call>
 void add_call(Preparation& op, int group, Call call) {
   Step step = [group, call, node = &op.node()](const Execution& execution) {

@@ -1,4 +1,5 @@
-// A step captures tensors, not addresses; each thread gets its block of the output and what of the inputs belongs to it.
+// A step captures tensors, not addresses. Each thread gets its block of the output and the matching parts of the
+// inputs.
 #include "engine/runtime/elementwise_steps.hpp"
 
 #include "engine/device/device_steps.hpp"

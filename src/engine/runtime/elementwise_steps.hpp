@@ -1,5 +1,5 @@
 #pragma once
-// What the elementwise ops have in common: broadcasting, and steps that are shared among threads.
+// Shared by the elementwise ops: broadcasting, and steps that are divided among threads.
 
 #include <initializer_list>
 
@@ -8,23 +8,23 @@
 
 namespace accord::engine {
 
-/// The sizes that all inputs broadcast to; kCorrupt if they do not.
+/// Returns the sizes that all inputs broadcast to. Fails with kCorrupt if they do not broadcast.
 Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tensor> inputs);
 
-/// The wider of two dtypes, as PyTorch promotes tensors: bool < uint8 < int32 < int64 < 16-bit floats < float32. Of
-/// float16 and bfloat16 neither holds the other: that is float32.
+/// Returns the wider of two dtypes, as PyTorch promotes tensors: bool < uint8 < int32 < int64 < 16-bit floats <
+/// float32. Neither float16 nor bfloat16 can hold the other, so the two promote to float32.
 DType wider(DType a, DType b);
 
-/// PyTorch's result dtype of a tensor and a number, or a tensor without dimensions, of dtype `number`: the tensor's
-/// dtype, unless the number is of a higher kind (bool < integer < float).
+/// Returns PyTorch's result dtype for a tensor combined with a number, or with a tensor without dimensions, of dtype
+/// `number`: the tensor's dtype, unless the number is of a higher kind (bool < integer < float).
 DType with_number(DType tensor, DType number);
-/// PyTorch's result dtype of two tensors.
+/// Returns PyTorch's result dtype for two tensors.
 DType common_dtype(const Tensor& a, const Tensor& b);
 
-/// `tensor`, or a copy of it in the wider `dtype`; kCorrupt if it is narrower.
+/// Returns `tensor`, or a copy of it in the wider `dtype`. Fails with kCorrupt if `dtype` is narrower.
 Result<Tensor> promoted(Preparation& op, const Tensor& tensor, DType dtype);
 
-/// kUnsupported unless `dtype` is one that arithmetic has kernels for: float32, int32, int64.
+/// Fails with kUnsupported unless arithmetic has kernels for `dtype`: float32, bfloat16, float16, int32, int64.
 Status require_number(const Preparation& op, DType dtype);
 
 /// Add the step y = a op b, y = a op scalar, y = op(x).

@@ -37,7 +37,7 @@ Result<ExpertExchange*> ExpertExchanges::with_room(const ExchangeKey& key, Commu
   if (tokens > kMost) {
     return Status(StatusCode::kResourceExhausted, "more tokens than can be dispatched at once");
   }
-  // Twice the room each time, so that growing batches make few groups.
+  // The capacity grows to the next power of two, so that growing batches create few groups.
   const auto room =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(tokens, 64))));
   ExpertGroupConfig config;

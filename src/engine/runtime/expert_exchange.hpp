@@ -1,5 +1,5 @@
 #pragma once
-// The expert groups of a context: through which the rows of a batch that ranks share go to the experts that they chose.
+// The expert groups of a context, which send the rows of a batch that ranks share to the experts chosen for them.
 
 #include <cstdint>
 #include <list>
@@ -10,7 +10,7 @@
 
 namespace accord::engine {
 
-/// What layers have in common that can take turns with one group.
+/// Layers with equal keys can take turns with one expert group.
 struct ExchangeKey {
   int group = 0;  ///< index of the engine's group
   int experts = 0;
@@ -20,7 +20,7 @@ struct ExchangeKey {
   bool operator==(const ExchangeKey&) const = default;
 };
 
-/// One that is there.
+/// An existing expert group and its key.
 struct ExpertExchange {
   ExchangeKey key;
   std::int64_t most_tokens = 0;
@@ -28,15 +28,16 @@ struct ExpertExchange {
   ExpertHandle handle;
 };
 
-/// Made when they are first needed, and anew for more tokens than they have room for.
+/// Expert groups are created on first use, and created again when more tokens are needed than they have room for.
 class ExpertExchanges {
  public:
-  /// For layers like `key` where no rank has more than `tokens`. Each rank has its share of the experts, as it has of the weights. Collective
-  /// over `communicator` if there is none yet: ranks ask for the same in the same order.
+  /// Returns an exchange for layers like `key` in which no rank has more than `tokens` tokens. Each rank has its
+  /// share of the experts, matching its weights. Collective over `communicator` if none exists yet: ranks ask for the
+  /// same in the same order.
   Result<ExpertExchange*> with_room(const ExchangeKey& key, Communicator communicator, std::int64_t tokens);
-  /// The one that was asked for last; nullptr if there is none.
+  /// Returns the exchange that was requested last for `key`; nullptr if there is none.
   ExpertExchange* find(const ExchangeKey& key);
-  /// Ends what peers wait for in them.
+  /// Releases peers that wait in any of the exchanges.
   void abort(std::string_view reason);
   void clear() { exchanges_.clear(); }
 

@@ -10,7 +10,8 @@ constexpr int kChannelsLast[] = {0, 2, 3, 1};
 constexpr int kChannelsBack[] = {0, 3, 1, 2};
 constexpr int kLengthLast[] = {0, 2, 1};
 
-// Height and width of an argument that has both, or one for both, or (of a convolution over a length) the width alone.
+// Reads the height and width of an argument that has both, or one value for both, or (for a convolution over a
+// length) the width alone.
 Result<kernels::Extent2> extent(const Preparation& op, std::string_view name, bool length, std::int64_t otherwise) {
   ACCORD_ASSIGN_OR_RETURN(const Sizes given, op.integers(name));
   if (given.empty()) return op.corrupt("an argument has no sizes");

@@ -1,6 +1,6 @@
-// First every dimension that is a symbol, or derived from one (2*h + 1), gives that symbol its value; then all sizes
-// are evaluated and compared. It all happens before anything runs, so equal inputs fail alike on every rank and no
-// collective is left waiting.
+// First, every dimension that is a symbol, or is derived from one (2*h + 1), gives that symbol its value. Then all
+// sizes are evaluated and compared. All of this happens before anything runs, so equal inputs fail alike on every
+// rank and no collective is left waiting.
 #include "engine/runtime/inputs.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 // A dimension that gives a symbol its value.
 struct SymbolSource {
-  std::size_t symbol = 0;  // position among the graph's
+  std::size_t symbol = 0;  // position in Graph::symbols
   DerivedSize size;
 };
 

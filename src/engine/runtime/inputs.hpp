@@ -1,5 +1,5 @@
 #pragma once
-// Checking what a caller gives to run().
+// Checks what a caller passes to run().
 
 #include <span>
 #include <vector>
@@ -10,19 +10,21 @@
 
 namespace accord::engine {
 
-/// How inputs and outputs of `graph` are shown to users.
+/// Returns inputs or outputs of `graph` as they are shown to users.
 std::vector<TensorInfo> tensor_infos(const Graph& graph, const std::vector<ValueId>& values);
 
-/// What has to be checked on every run: kInvalidArgument names the input and what is wrong, how many there are, dtype,
-/// number of dimensions, memory that is of another size than the shape or neither the CPU's nor on `device`. Allocates nothing when all is well.
+/// Checks what must be checked on every run: the number of inputs, their dtypes and numbers of dimensions, and that
+/// the memory of each has the size of its shape and is the CPU's or on `device`. Fails with kInvalidArgument, naming
+/// the input and the problem. Allocates nothing if all is well.
 Status check_memory(const Graph& graph, std::span<const TensorView> inputs, Device device);
 
-/// The values of the symbols that these inputs mean, in the order of graph.symbols. kInvalidArgument names the input whose
-/// size is wrong: not the graph's, a symbol out of its range or of two values.
+/// Returns the values of the symbols implied by these inputs, in the order of graph.symbols. Fails with
+/// kInvalidArgument, naming the input, if a size is not the graph's, is outside its symbol's range, or gives a symbol
+/// two values.
 /// REQUIRES: check_memory is ok.
 Result<std::vector<std::int64_t>> match_inputs(const Graph& graph, std::span<const TensorView> inputs);
 
-/// The same as a map, for evaluating sizes.
+/// Returns the same values as a map, for evaluating sizes.
 SymbolValues symbol_values(const Graph& graph, std::span<const std::int64_t> values);
 
 }  // namespace accord::engine

@@ -1,4 +1,4 @@
-// One region holds, layer after layer, the keys of all blocks and then their values.
+// One region holds, for each layer in turn, the keys of all blocks followed by their values.
 #include "engine/runtime/key_value_cache.hpp"
 
 #include <fmt/format.h>
@@ -16,13 +16,13 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// A key or value.
+/// The heads of a key or value.
 struct Heads {
   std::int64_t heads, dim;
   DType dtype;
 };
 
-// Of [1, heads, rows, dim].
+// Reads the heads of a tensor [1, heads, rows, dim].
 Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view argument) {
   const auto id = tensor_argument(node, argument);
   if (!id) return Status(StatusCode::kCorrupt, fmt::format("{}: no {}", node_text(node), argument));

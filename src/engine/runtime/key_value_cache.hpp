@@ -1,5 +1,5 @@
 #pragma once
-// The keys and values that a language model keeps of its sequences, one paged cache for each attention layer.
+// The keys and values that a language model keeps for its sequences: one paged cache per attention layer.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace accord::engine {
 
-/// Rows [first_row, first_row + rows.rows) of a run's tensors are one sequence's.
+/// Rows [first_row, first_row + rows.rows) of a run's tensors belong to one sequence.
 struct BatchRows {
   std::int64_t first_row = 0;
   kernels::SequenceRows rows;
@@ -26,24 +26,26 @@ struct CachedLayer {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
-  DType dtype = DType::kFloat32;  ///< that a cache can have without rounding keys and values: or bfloat16
+  DType dtype = DType::kFloat32;  ///< bfloat16 if a cache of it rounds no key or value, else float32
 };
 
-/// The layers of `graph` (cut for this rank). kCorrupt for two of one number, kUnsupported for sizes that are no constants.
+/// Returns the attention layers of `graph` (cut for this rank). Fails with kCorrupt if two have the same number, and
+/// with kUnsupported for sizes that are not constants.
 Result<std::vector<CachedLayer>> cached_layers(const Graph& graph);
 
-/// kInvalidArgument for numbers of blocks or tokens that cannot be, kUnsupported for a dtype.
+/// Fails with kInvalidArgument for an invalid number of blocks or tokens, and with kUnsupported for an unsupported
+/// dtype.
 Status check(const KeyValueCacheOptions& options);
 
-/// kInvalidArgument unless the sequences fill rows [0, rows) one after the other and their tables are long enough and name blocks of a cache
-/// of these options.
+/// Fails with kInvalidArgument unless the sequences fill rows [0, rows) one after the other, and their block tables
+/// are long enough and name blocks of a cache with these options.
 Status check(std::span<const BatchRows> batch, std::int64_t rows, const KeyValueCacheOptions& options);
 
-/// Pages are taken from the system when they are first written.
+/// Its pages are taken from the system when they are first written.
 class KeyValueCache {
  public:
   KeyValueCache() = default;
-  /// kInvalidArgument for options that cannot be, kResourceExhausted if the system refuses the memory.
+  /// Fails with kInvalidArgument for invalid options, and with kResourceExhausted if the system refuses the memory.
   static Result<KeyValueCache> create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
 
   const KeyValueCacheOptions& options() const { return options_; }

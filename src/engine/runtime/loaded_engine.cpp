@@ -1,5 +1,5 @@
-// Loading: open the package, cut it for this rank, apply the passes, see that every op can run, read the weights, and try programs
-// of it.
+// Loading opens the package, cuts it for this rank, applies the passes, checks that every op can run, reads the
+// weights, and prepares programs as a trial.
 #include "engine/runtime/loaded_engine.hpp"
 
 #include <fmt/format.h>
@@ -79,14 +79,15 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// The places in the package's groups, and in those that any package can be loaded over.
+/// This rank's places in the package's groups, and in the groups over which any package can be loaded.
 struct LoadGroups {
   std::map<std::string, GroupPlace> shards;
   GroupPlace stages;
   GroupPlace batch;
 };
 
-// A package may have a group of such a name itself. `groups` gets the names of those that are not the package's.
+// A package may define a group with one of these names itself. Appends to `groups` the names that the package does
+// not define.
 Result<LoadGroups> take_load_groups(const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
                                     std::vector<std::string>& groups) {
   LoadGroups found{places, {}, {}};
@@ -96,7 +97,7 @@ Result<LoadGroups> take_load_groups(const Manifest& manifest, const std::map<std
     if (given == places.end() || (of_package && !divides_batch(manifest, name))) continue;
     *place = given->second;
     ACCORD_RETURN_IF_ERROR(check_place(name, *place));
-    if (of_package) continue;  // experts are divided over it, too
+    if (of_package) continue;  // experts are divided over it too
     found.shards.erase(name);
     groups.emplace_back(name);
   }
@@ -110,7 +111,7 @@ std::uint64_t region_bytes(const Parameters& parameters) {
   return bytes;
 }
 
-// What ranks whose weights and shapes differ have in common: the same collectives, in one order.
+// Ranks whose weights and shapes differ still share the same collectives, in one order.
 std::string collectives_digest(const Graph& graph, const std::map<std::string, GroupPlace>& groups) {
   std::string text;
   for (const auto& [name, place] : groups) text += fmt::format("{}={} ", name, place.size);
@@ -196,7 +197,7 @@ Status LoadedEngine::check_device_groups(const std::map<std::string, GroupPlace>
       fmt::format("group \"{}\": on GPUs stages send each other their values by NCCL", kStageGroup));
 }
 
-// How sums travel and products are made: equal on all ranks.
+// How sums are sent and products computed; equal on all ranks.
 std::string LoadedEngine::arithmetic_text() const {
   const auto text = [](const std::optional<DType>& dtype) { return dtype ? to_string(*dtype) : "none"; };
   return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={} device={}", overlap_rows_,
@@ -247,10 +248,10 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   ACCORD_ASSIGN_OR_RETURN(engine->chat_format_json_, package.text_file("chat_format.json"));
   ACCORD_RETURN_IF_ERROR(engine->dry_run());
   ACCORD_RETURN_IF_ERROR(engine->check_arena());
-  // By the names that the model gave: a pass may let another value stand for an output.
+  // Uses the names that the model gave, since a pass may replace an output by another value.
   engine->inputs_ = tensor_infos(package.graph(), package.graph().inputs);
   engine->outputs_ = tensor_infos(package.graph(), package.graph().outputs);
-  // Ranks with parts of their own have the program in common, and the collectives.
+  // Ranks that load parts of their own share the program and the collectives.
   std::string identity =
       part ? part->program + collectives_digest(package.graph(), engine->groups_) : package.manifest().sha256;
   identity += fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
@@ -260,7 +261,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_->bytes.sharded,
                      engine->parameters_->bytes.replicated,
                      std::chrono::duration<double>(Clock::now() - begin).count()};
-  // Packing went through many large blocks; give them back to the system.
+  // Packing allocates and frees many large blocks; return them to the system.
   ::malloc_trim(0);
   return engine;
 }
@@ -324,7 +325,8 @@ void LoadedEngine::set_groups(const std::vector<std::string>& names, const std::
   communicators_.resize(group_index_.size());
 }
 
-// The groups that the graph itself names: collectives that the model wrote out have their sizes in it.
+// Checks the groups that the graph itself names. Collectives that were written in the model record the sizes of their
+// groups.
 Status LoadedEngine::check_groups() const {
   for (const Node& node : graph_.nodes) {
     const auto name = group_argument(node);

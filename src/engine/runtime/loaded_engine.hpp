@@ -1,5 +1,5 @@
 #pragma once
-// What an Engine handle holds: one rank's graph and weights, its state, and its communicators.
+// The object behind an Engine handle: one rank's graph and weights, its state, and its communicators.
 
 #include <atomic>
 #include <map>
@@ -22,24 +22,25 @@
 
 namespace accord::engine {
 
-/// What a rank has of a package: cut for its groups, and for its stage if there are several; before the passes.
+/// One rank's part of a package: cut for its groups, and for its stage if there are several. The passes have not run
+/// yet.
 struct CutPackage {
   Partition part;
-  std::vector<std::string> groups;  ///< the package's, and those that any package can be loaded over
-  std::optional<BatchSplit> batch;  ///< if replicas share one
+  std::vector<std::string> groups;  ///< the package's, and those over which any package can be loaded
+  std::optional<BatchSplit> batch;  ///< if replicas share a batch
 };
 /// `canonical_ranks`: as in LoadOptions.
 Result<CutPackage> cut_package(const Package& package, const std::map<std::string, GroupPlace>& places,
                                int canonical_ranks);
 
-/// Thread-safe. Graph and report never change after load(); the communicators not during a run.
+/// Thread-safe. The graph and the report never change after load(); the communicators do not change during a run.
 class LoadedEngine {
  public:
   static Result<std::shared_ptr<LoadedEngine>> load(const std::string& path,
                                                     const std::map<std::string, GroupPlace>& places,
                                                     const LoadOptions& options);
-  /// Checks that load() takes the package on the CPU. Does everything that load() does except read weights, so damaged
-  /// weights are not noticed. Cost: reading the metadata, whatever the weights' size.
+  /// Checks that load() accepts the package on the CPU. Does everything that load() does except reading weights, so
+  /// damaged weights are not noticed. Cost: reading the metadata, whatever the size of the weights.
   static Status check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places);
   static Result<std::shared_ptr<LoadedEngine>> assemble(const EngineParts& parts,
                                                         const std::map<std::string, GroupPlace>& places,
@@ -53,37 +54,37 @@ class LoadedEngine {
   EngineState state() const;
   void close();
 
-  /// Of an assembled engine, the name of its parts.
+  /// The path of the package; for an assembled engine, the name of its parts.
   const std::string& path() const { return path_; }
-  /// kUnsupported of an assembled engine.
+  /// Fails with kUnsupported for an assembled engine.
   Result<Package> open_package() const;
   const LoadReport& report() const { return report_; }
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
   const std::map<std::string, GroupPlace>& groups() const { return groups_; }
   const Graph& graph() const { return graph_; }
-  /// nullopt if the package is none.
+  /// nullopt if the package is not a language model.
   const std::optional<LanguageModelEntry>& language_model() const { return language_model_; }
-  /// What texts are for the model; nullopt if the package does not say.
+  /// The tokenizer and the chat format; nullopt if the package has none.
   const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
   const std::optional<std::string>& chat_format_json() const { return chat_format_json_; }
   int threads() const { return threads_; }
   /// Null on the CPU.
   const EngineDevice* on_device() const { return on_device_ ? &*on_device_ : nullptr; }
   Device device() const { return on_device_ ? on_device_->device : Device(); }
-  /// Whether outputs that lie on a device are copied to the CPU.
+  /// Whether outputs on a device are copied to the CPU.
   bool copies_outputs() const { return copies_outputs_; }
   int canonical_ranks() const { return canonical_ranks_; }
   /// nullopt unless kBatchGroup has several ranks.
   const std::optional<BatchSplit>& batch_split() const { return batch_split_; }
   /// Whether ranks run other layers, or other rows, than their peers.
   bool divides_runs() const;
-  /// REQUIRES: batch_split(), Running.
+  /// REQUIRES: batch_split(), and the engine is Running.
   Communicator batch_communicator() const;
 
-  /// Engine::load_weights().
+  /// Implements Engine::load_weights().
   Status load_weights(const std::string& path);
-  /// How often the weights were replaced.
+  /// How often the weights have been replaced.
   std::uint64_t weights_version() const { return weights_version_.load(std::memory_order_acquire); }
   struct Weights {
     std::shared_ptr<const Parameters> parameters;
@@ -91,29 +92,30 @@ class LoadedEngine {
   };
   Weights newest_weights() const;
 
-  /// A program for these symbols, with the newest weights or these, which have to outlive it; what prepare_program says.
+  /// Prepares a program for these symbols, with the newest weights or with `parameters`, which must outlive the
+  /// program. Errors as from prepare_program.
   Result<Program> prepare(const SymbolValues& symbols, const Parameters& parameters,
                           ProgramNotes* notes = nullptr) const;
   Result<Program> prepare(const SymbolValues& symbols, ProgramNotes* notes = nullptr) const;
 
-  /// What the engine and its contexts may take.
+  /// The memory that the engine and its contexts may use.
   MemoryBudget& budget() const { return *budget_; }
-  /// Bytes that every context takes when it is made, so that no run lacks them: of the arena at the largest sizes, 0 if there is no
-  /// limit, or if how the engine is used decides.
+  /// Bytes of the engine's limit that every context reserves when it is created, so that no run lacks them: the arena
+  /// at the largest sizes. 0 without a limit, and for a language model, whose use decides the size of the arena.
   std::size_t reserved_arena_bytes() const {
     return budget_->limit() == 0 || language_model_ ? 0 : largest_arena_bytes_;
   }
 
-  /// The communicators of the groups that have several ranks; those that are bound.
+  /// The communicators that are bound to groups of several ranks.
   std::map<std::string, Communicator> peers() const;
 
-  /// How often communicators were bound.
+  /// How often communicators have been bound.
   std::uint64_t bindings() const { return bindings_.load(std::memory_order_acquire); }
-  /// Between these two the engine is Running and `communicators` may be used.
+  /// Between these two calls the engine is Running and `communicators` may be used.
   Status begin_run();
   void end_run();
   std::span<const std::optional<Communicator>> communicators() const { return communicators_; }
-  /// That of a group; nullopt if it has one rank.
+  /// The communicator of a group; nullopt if the group has one rank.
   std::optional<Communicator> communicator(const std::string& group) const {
     const auto found = group_index_.find(group);
     return found == group_index_.end() ? std::nullopt : communicators_[static_cast<std::size_t>(found->second)];
@@ -123,7 +125,7 @@ class LoadedEngine {
   LoadedEngine() = default;
   struct OpenedPackage {
     Package package;
-    CutPackage cut;  ///< its graph has become graph_
+    CutPackage cut;  ///< its graph has been moved to graph_
   };
   Result<OpenedPackage> take_package(const std::string& path, const std::map<std::string, GroupPlace>& places,
                                      const LoadOptions& options);
@@ -158,13 +160,13 @@ class LoadedEngine {
     std::vector<std::int64_t> shape;
     std::optional<Sharding> sharding;
   };
-  std::vector<TensorFacts> tensors_;  // of the package, to be held against another's
+  std::vector<TensorFacts> tensors_;  // the package's, to be compared with another package's
   LoadReport report_;
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> outputs_;
   std::map<std::string, GroupPlace> groups_;
   std::map<std::string, int> group_index_;  // groups of more than one rank -> communicators_
-  std::string digest_;                      // what the ranks have to have in common
+  std::string digest_;                      // must be equal on all ranks
   int threads_ = 1;
   std::optional<EngineDevice> on_device_;
   bool copies_outputs_ = false;
@@ -173,7 +175,7 @@ class LoadedEngine {
   std::optional<DType> all_reduce_dtype_;
   std::optional<DType> activation_dtype_;
   std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>();
-  std::size_t largest_arena_bytes_ = 0;  // at the largest sizes of all symbols
+  std::size_t largest_arena_bytes_ = 0;  // at the largest sizes of all symbols; if assembled, at EngineParts::sizes
 
   mutable std::mutex weights_mutex_;
   std::shared_ptr<const Parameters> parameters_;  // guarded by weights_mutex_

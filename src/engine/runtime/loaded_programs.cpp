@@ -1,5 +1,6 @@
-// What a loaded engine's graph becomes for one set of sizes. One program for the smallest and one for the largest shapes are
-// prepared at load without running them, so that a graph that contradicts itself is refused there and not in the first run.
+// Prepares a loaded engine's graph for one set of sizes. At load, one program for the smallest and one for the
+// largest shapes are prepared without being run, so that a graph that contradicts itself is rejected at load instead
+// of in the first run.
 #include <fmt/format.h>
 
 #include <map>
@@ -23,8 +24,8 @@ Status LoadedEngine::dry_run() {
   return Status();
 }
 
-// An arena at the largest sizes must fit; if it does not, says which sizes would, found by halving between the smallest and
-// the largest of all symbols together.
+// An arena at the largest sizes must fit. If it does not, the error says which sizes would fit, found by bisection
+// between the smallest and the largest sizes of all symbols together.
 Status LoadedEngine::check_arena() const {
   constexpr std::int64_t kParts = 1024;
   const std::size_t bytes = reserved_arena_bytes();
@@ -76,7 +77,7 @@ Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Paramet
   if (!divided) return prepare_graph(graph_);
   const auto graph = std::make_shared<const Graph>(std::move(divided->graph));
   ACCORD_ASSIGN_OR_RETURN(Program program, prepare_graph(*graph));
-  // Profiles tell of the nodes of the engine's graph.
+  // Profiles name nodes of the engine's own graph.
   for (ProgramStep& step : program.steps) {
     if (step.node == nullptr) continue;
     step.node = &graph_.nodes[divided->origins[static_cast<std::size_t>(step.node - graph->nodes.data())]];
@@ -89,7 +90,7 @@ Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, ProgramNotes*
   return prepare(symbols, *newest_weights().parameters, notes);
 }
 
-// Gives the bytes of its arena.
+// Returns the bytes of the program's arena.
 Result<std::size_t> LoadedEngine::try_program(const SymbolValues& symbols) const {
   const Result<Program> program = prepare(symbols);
   if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");

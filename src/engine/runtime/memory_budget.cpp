@@ -1,6 +1,6 @@
-// A process may take what the machine has available (as the kernel counts it) and what each of its control groups has left, those of
-// version 2 up to the root and that of version 1. Without a limit only what is about to be taken is held against that: what was taken
-// before shows there already.
+// A process may use what the machine has available (as counted by the kernel) and what each of its control groups has
+// left: all those of version 2 up to the root, and the one of version 1. Without a limit, only the bytes about to be
+// taken are compared with that, since memory taken earlier is already counted there.
 #include "engine/runtime/memory_budget.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;  // and above: what control groups say where there is none
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;  // control groups without a limit report this or more
 
 std::optional<std::uint64_t> number_in(std::string_view text) {
   const std::size_t begin = text.find_first_of("0123456789");
@@ -31,7 +31,7 @@ std::optional<std::uint64_t> number_of(const std::string& path) {
   return text.ok() ? number_in(*text) : std::nullopt;
 }
 
-// The number behind `name` in lines like "MemAvailable:  123 kB" or "inactive_file 4096".
+// Returns the number after `name` in lines like "MemAvailable:  123 kB" or "inactive_file 4096".
 std::optional<std::uint64_t> field_of(const std::string& path, std::string_view name) {
   const Result<std::string> text = read_file(path);
   if (!text.ok()) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<std::uint64_t> left_in(const std::string& folder, const GroupFiles
   return *limit - std::min(*limit, held);
 }
 
-// What the groups of one line of /proc/self/cgroup have left: "0::/user.slice/job" or "4:memory:/job".
+// Returns what is left in the groups of one line of /proc/self/cgroup: "0::/user.slice/job" or "4:memory:/job".
 std::optional<std::uint64_t> left_in_groups(const std::string& root, std::string_view line) {
   const std::size_t first = line.find(':');
   const std::size_t second = line.find(':', first + 1);

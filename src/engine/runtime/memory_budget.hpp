@@ -1,5 +1,5 @@
 #pragma once
-// How much memory an engine may take, and what it has taken.
+// How much memory an engine may use, and how much it has taken.
 
 #include <cstdint>
 #include <mutex>
@@ -11,34 +11,34 @@
 
 namespace accord::engine {
 
-/// What a process may still take, of whatever has least left.
+/// What a process may still use: the least of what the machine and its control groups have left.
 struct AvailableMemory {
   std::uint64_t bytes = 0;
   std::string whose;  ///< "the machine", "the control group"
 };
 
-/// Of this machine, and of the control groups that this process is in (pages of files count as free). `root`: a folder that holds
-/// proc and sys; empty: this machine's.
+/// Returns what this machine, and the control groups of this process, have left (file pages count as free). `root`: a
+/// folder that holds proc and sys; empty: this machine's.
 Result<AvailableMemory> available_memory(const std::string& root = "");
 
-/// A part of what an engine takes.
+/// One item of an engine's memory.
 struct MemoryPart {
   std::string what;  ///< "weights", "arena at batch=64"
   std::uint64_t bytes = 0;
 };
 
-/// What an engine, or several that share it, have taken of a limit. Thread-safe.
+/// The memory that an engine, or several engines that share the budget, have taken of a limit. Thread-safe.
 class MemoryBudget {
  public:
-  /// `limit` 0: no limit but what there is.
+  /// `limit` 0: only what is available limits it.
   explicit MemoryBudget(std::uint64_t limit = 0) : limit_(limit) {}
 
   std::uint64_t limit() const { return limit_; }
-  /// Bytes that are left; those of the machine if there is no limit.
+  /// Returns the bytes that are left; those of the machine if there is no limit.
   Result<std::uint64_t> left() const;
-  /// kResourceExhausted if `more` does not fit beside what is taken: names all parts.
+  /// Fails with kResourceExhausted, naming all parts, if `more` does not fit beside what is already taken.
   Status check(std::span<const MemoryPart> more) const;
-  /// Counts it. If there is a limit and it does not fit: as check().
+  /// Counts `part`. Fails as check() does if there is a limit and the part does not fit.
   Status take(const MemoryPart& part);
   void give_back(const MemoryPart& part);
 
@@ -49,7 +49,7 @@ class MemoryBudget {
 
   std::uint64_t limit_;
   mutable std::mutex mutex_;
-  std::vector<MemoryPart> parts_;  // by what they are
+  std::vector<MemoryPart> parts_;  // one entry per `what`
 };
 
 }  // namespace accord::engine

@@ -1,6 +1,6 @@
-// Largest first (Pisarchyk and Lee 2020, "greedy by size"): of the pieces already placed, those alive at the same time cut
-// the arena into gaps; the smallest gap that is large enough is taken, else the place behind the last one. Behind all of
-// them come those that share no place.
+// Largest first (Pisarchyk and Lee 2020, "greedy by size"): the pieces already placed that are alive at the same time
+// divide the arena into gaps. The smallest gap that is large enough is used, or else the place behind the last piece.
+// Pieces that do not share their place follow all others.
 #include "engine/runtime/memory_plan.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Where in one arena each intermediate result lies.
+// Assigns each intermediate result its place in one arena.
 
 #include <cstddef>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace accord::engine {
 
-/// A piece of memory that is in use from step `first` to step `last`, both included.
+/// A piece of memory in use from step `first` to step `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;
   int first = 0;
@@ -15,18 +15,18 @@ struct Lifetime {
 };
 
 struct MemoryPlan {
-  std::vector<std::size_t> offsets;  ///< one for each lifetime, multiples of kArenaAlignment
-  std::size_t bytes = 0;             ///< of the arena
+  std::vector<std::size_t> offsets;  ///< one per lifetime, multiples of kArenaAlignment
+  std::size_t bytes = 0;             ///< size of the arena
 };
 
 inline constexpr std::size_t kArenaAlignment = 64;
 
-/// As many pieces share places; with more, the smallest of them get places of their own.
+/// At most this many pieces share places. If there are more, the smallest ones get places of their own.
 inline constexpr std::size_t kMostSharing = 8192;
 
-/// Gives pieces whose lifetimes overlap disjoint places. Greedy: the largest first, each into the tightest gap that fits
-/// between those already placed. Pure; cost quadratic in the number of pieces up to kMostSharing (there about 0.1 s), and
-/// n log n beyond it. REQUIRES: all pieces together have less than 2^63 bytes.
+/// Gives pieces whose lifetimes overlap disjoint places. Greedy: the largest piece first, each into the tightest gap
+/// that fits between the pieces already placed. Pure. Cost: quadratic in the number of pieces up to kMostSharing
+/// (about 0.1 s there), and n log n beyond. REQUIRES: all pieces together have fewer than 2^63 bytes.
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes);
 
 }  // namespace accord::engine

@@ -7,7 +7,7 @@
 namespace accord::engine {
 namespace {
 
-// PyTorch's defaults; that of rms_norm is the machine epsilon of float32.
+// PyTorch's defaults. The one of rms_norm is the machine epsilon of float32.
 constexpr double kLayerNormEps = 1e-5;
 constexpr double kRmsNormEps = 1.1920928955078125e-07;
 

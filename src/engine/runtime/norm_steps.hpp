@@ -1,5 +1,5 @@
 #pragma once
-// What the steps that end in a norm have in common.
+// Shared by the steps that end in a norm.
 
 #include <optional>
 
@@ -9,7 +9,8 @@ namespace accord::engine {
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
 
-/// Weight and bias of a norm over the last dimension, and what is added to each of its rows first; of the dtype of its rows.
+/// Weight and bias of a norm over the last dimension, and an addend that is added to each row first. All have the
+/// dtype of the rows.
 struct NormWeights {
   std::optional<Tensor> weight;
   std::optional<Tensor> bias;
@@ -17,7 +18,7 @@ struct NormWeights {
   float eps = 0.0F;
 };
 
-/// y = norm(x [+ addend] [+ residual]), sum = what is normalized, if asked for. All of one dtype.
+/// y = norm(x [+ addend] [+ residual]); sum = the rows that are normalized, if requested. All have one dtype.
 struct Norm {
   NormKind kind = NormKind::kRms;
   RowTensor x;
@@ -27,10 +28,10 @@ struct Norm {
   std::optional<Tensor> sum;
 };
 
-/// Has 16-bit floats seen as float32 unless the tensors that are named, and the outputs, are all of one dtype.
+/// Makes the node see 16-bit floats as float32, unless the named tensors and the outputs all have one dtype.
 Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names);
 
-/// Of rows like `input`. kUnsupported unless the norm is over the last dimension.
+/// Reads the weights for rows like `input`. Fails with kUnsupported unless the norm is over the last dimension.
 Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& input);
 
 Status run_norm(const Norm& norm, const Execution& execution);

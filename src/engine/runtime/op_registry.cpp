@@ -1,4 +1,4 @@
-// All tables joined into one map on first use.
+// All tables are joined into one map on first use.
 #include "engine/runtime/op_registry.hpp"
 
 #include <algorithm>
@@ -30,8 +30,8 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
   return *map;
 }
 
-// An op that is on the CPU alone is found, too: its outputs may be constants. Steps that have no kernel of the device are refused when a
-// program is prepared; a whole table is known to have none.
+// Ops that only the CPU has are found too, since their outputs may be constants. Steps without a device kernel are
+// rejected when a program is prepared. exchange_ops() is left out, because none of its ops has a device kernel.
 const std::unordered_map<std::string_view, FoundOp>& device_registry() {
   static const auto* const map = [] {
     auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());

@@ -1,5 +1,5 @@
 #pragma once
-// The ops that can run, by their full names.
+// The ops that can run, by full name.
 
 #include <span>
 #include <string_view>
@@ -17,7 +17,7 @@ struct OpEntry {
   PrepareFunction prepare;
 };
 
-// The tables, one for each file of ops. These see 16-bit floats as they are:
+// The tables, one per file of ops. These see 16-bit floats as they are:
 std::span<const OpEntry> elementwise_ops();
 std::span<const OpEntry> logical_ops();
 std::span<const OpEntry> view_ops();
@@ -30,29 +30,31 @@ std::span<const OpEntry> image_ops();
 std::span<const OpEntry> stage_ops();
 std::span<const OpEntry> matrix_ops();
 std::span<const OpEntry> norm_ops();
-// And these as float32:
+// These see 16-bit floats as float32:
 std::span<const OpEntry> reduction_ops();
 std::span<const OpEntry> softmax_ops();
 std::span<const OpEntry> attention_ops();
 std::span<const OpEntry> cached_attention_ops();
 
-// In the place of others of these names, in programs on devices:
+// These replace the ops of the same names in programs on devices:
 std::span<const OpEntry> device_matrix_ops();
 std::span<const OpEntry> device_attention_ops();
 std::span<const OpEntry> device_expert_ops();
 
-/// All of them, sorted.
+/// Returns the names of all ops, sorted.
 std::vector<std::string_view> op_names();
 
-/// What preparing an op takes: its function, and whether that sees 16-bit floats as float32 (Preparation).
+/// How an op is prepared: its function, and whether it sees 16-bit floats as float32 (Preparation).
 struct FoundOp {
   PrepareFunction prepare = nullptr;  ///< nullptr if the op is unknown
   kernels::NarrowFloats narrow = kernels::NarrowFloats::kAsFloat32;
 };
-/// For programs on devices of `type`. Those of GPUs see 16-bit floats as they are wherever that spares a conversion.
+/// Returns the op for programs on devices of `type`. Ops of GPUs see 16-bit floats as they are wherever that saves a
+/// conversion.
 FoundOp find_op(std::string_view name, DeviceType type = DeviceType::kCpu);
 
-/// kUnsupported, naming op, module and source and the nearest op that can run, for the first op of `graph` that cannot.
+/// Fails with kUnsupported for the first op of `graph` that cannot run, naming the op, its module and source, and the
+/// nearest op that can run.
 Status check_supported(const Graph& graph, DeviceType type = DeviceType::kCpu);
 
 }  // namespace accord::engine

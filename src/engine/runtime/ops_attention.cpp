@@ -1,5 +1,6 @@
-// Attention, kept whole. Inputs are read with whatever strides their views have; the output's memory is laid out as [batch,
-// length, heads, dim], so that the transpose and view that usually follow are free. Heads are shared out among threads.
+// Attention as one op, not decomposed. Inputs are read with the strides of their views. The output's memory is laid
+// out as [batch, length, heads, dim], so that the transpose and view that usually follow are free. Heads are divided
+// among threads.
 #include <cmath>
 
 #include "engine/runtime/op_registry.hpp"
@@ -10,16 +11,16 @@ namespace {
 
 using kernels::AttentionCall;
 
-/// All but addresses.
+/// Everything but addresses.
 struct Attention {
   Tensor q, k, v;
   std::optional<Tensor> mask;
   Tensor output;
-  Tensor scratch;  // one piece for each thread
+  Tensor scratch;  // one piece per thread
   AttentionCall call;
 };
 
-// [heads, length, dim] counts as a batch of one.
+// Treats [heads, length, dim] as a batch of one.
 Result<Tensor> with_batch(Preparation& op, Tensor tensor) {
   ACCORD_RETURN_IF_ERROR(op.require(tensor, {DType::kFloat32}));
   if (tensor.dims() == 3) {
@@ -54,7 +55,7 @@ Status set_mask(Preparation& op, Attention& attention) {
   return Status();
 }
 
-// Heads [first, last) of batch * heads, in pieces that lie in one batch entry.
+// Computes heads [first, last) of batch * heads, in pieces that belong to one batch entry.
 Status run_heads(const Attention& attention, const Execution& execution, const PartRange& range, int part) {
   const AttentionCall& whole = attention.call;
   const auto per_thread = attention.scratch.size(1);

@@ -1,5 +1,6 @@
-// Attention over the cache of the context that runs. The rows of the batch belong to several sequences: first their keys and
-// values go into the cache, head by head, then each piece of a sequence's rows is one part of the work for each key head.
+// Attention over the cache of the running context. The rows of the batch belong to several sequences. Their keys and
+// values are first written to the cache, head by head. Then each piece of a sequence's rows is one part of the work
+// for each key head.
 #include "engine/graph/ops.hpp"
 #include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -11,12 +12,12 @@ namespace {
 
 constexpr std::int64_t kRowsOfPart = 32;
 
-/// All but addresses.
+/// Everything but addresses.
 struct CachedAttention {
   std::int64_t layer = 0;
   Tensor q, k, v;
   Tensor output;
-  Tensor scratch;  // one piece for each thread
+  Tensor scratch;  // one piece per thread
   std::int64_t kv_heads = 0;
   kernels::PagedAttentionCall call;
 };
@@ -96,7 +97,7 @@ Status prepare_cached_attention(Preparation& op) {
   return Status();
 }
 
-// Rows of the tables are tokens; all heads of a token use the same one.
+// Each row of the tables is a token; all heads of a token use the same row.
 Status prepare_rotary(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, heads_argument(op, "input"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor cos_given, heads_argument(op, "cos"));

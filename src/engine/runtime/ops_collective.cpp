@@ -1,4 +1,5 @@
-// Collectives inside the engine, on the arena itself. Every rank prepares the same graph, so all meet them in the same order.
+// Collectives inside the engine, directly on the arena. Every rank prepares the same graph, so all ranks reach them
+// in the same order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,8 +45,8 @@ Status copy(const Tensor& from, const Tensor& to, const Execution& execution) {
   return kernels::copy_strided(execution.read(from), execution.write(to));
 }
 
-// A sum that goes on while other steps run, in place of its own part unless others read that; on a device in a stream of the group's own, for which
-// the run's stream waits.
+// Starts a sum that proceeds while other steps run. It overwrites its input unless another node still reads that. On
+// a device it runs in a stream of the group's own, for which the run's stream waits.
 Status prepare_all_reduce_start(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
@@ -80,7 +81,7 @@ Status prepare_all_reduce_wait(Preparation& op) {
   return Status();
 }
 
-/// Parts of the rows of a tensor, one rank's after the other's, and the whole rows.
+/// The ranks' parts of a tensor's rows, one rank's after the other's, and the whole rows.
 struct RowGather {
   Tensor part;
   Tensor parts;
@@ -90,7 +91,7 @@ struct RowGather {
   int group = 0;
 };
 
-// Rows [rows, width of rank] of every rank into [rows, sum of the widths].
+// Copies the rows [rows, width of rank] of every rank into [rows, sum of the widths].
 Status weave(const RowGather& gather, const Execution& execution) {
   const std::int64_t width = gather.whole.size(gather.whole.dims() - 1);
   const std::int64_t rows = width == 0 ? 0 : gather.whole.count() / width;
@@ -127,7 +128,7 @@ Status prepare_all_gather(Preparation& op) {
     gather.counts.push_back(static_cast<std::size_t>(rows * width));
   }
   ACCORD_ASSIGN_OR_RETURN(gather.whole, op.make(0, sizes));
-  gather.parts = gather.whole;  // one row lies in the order of the ranks already
+  gather.parts = gather.whole;  // a single row is already in the order of the ranks
   if (rows != 1) {
     ACCORD_ASSIGN_OR_RETURN(gather.parts, op.scratch(given.dtype, sizes));
   }
@@ -140,17 +141,18 @@ Status prepare_all_gather(Preparation& op) {
   return Status();
 }
 
-// PyTorch's functional collectives, but for all_reduce, which a pass makes the engine's own. Their sizes say how many ranks there
-// are: the engine has checked that.
+// PyTorch's functional collectives, except all_reduce, which a pass turns into the engine's own op. Their sizes
+// depend on the number of ranks, which the engine has already checked.
 
-/// What the others have in common: a whole input, an output of the sizes that the graph says, and the group.
+/// Shared by the functional collectives: a whole input, an output of the sizes that the graph declares, and the
+/// group.
 struct Exchange {
   Tensor input;
   Tensor output;
   int group = 0;
 };
 
-// nullopt if this rank is alone: then the output is the input.
+// nullopt if this rank is alone in the group; the output is then the input.
 Result<std::optional<Exchange>> prepare_exchange(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("input"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group_name"));
@@ -197,7 +199,7 @@ Status prepare_broadcast(Preparation& op) {
   return Status();
 }
 
-// Rows for each rank as counts of elements.
+// Returns rows per rank as counts of elements.
 std::vector<std::size_t> element_counts(const Sizes& rows, const Tensor& tensor) {
   const std::int64_t all = tensor.dims() == 0 ? 0 : tensor.size(0);
   const std::int64_t width = all == 0 ? 0 : tensor.count() / all;

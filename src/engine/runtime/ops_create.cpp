@@ -1,4 +1,4 @@
-// Ops that make tensors of numbers. They depend on no input, so small ones are computed once for each shape.
+// Ops that create tensors from numbers. They depend on no input, so small ones are computed once per shape.
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/elementwise.hpp"
@@ -32,7 +32,7 @@ Status prepare_scalar_tensor(Preparation& op) {
   return add_fill(op, {}, value);
 }
 
-// As many elements as the graph says, which has to be ceil((end - start) / step).
+// The graph declares the number of elements, which must be ceil((end - start) / step).
 Status prepare_arange(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Scalar start, op.scalar("start", Scalar::of(std::int64_t{0})));
   ACCORD_ASSIGN_OR_RETURN(const Scalar end, op.scalar("end"));

@@ -1,5 +1,5 @@
-// Arithmetic, element by element. Operands are first brought to the output's dtype, which the graph says, as PyTorch's
-// promotion does. Outputs are written over an input that nobody needs any more.
+// Arithmetic, element by element. Operands are first converted to the output's dtype, which the graph declares, as
+// PyTorch's promotion does. Outputs overwrite an input that is not needed afterwards.
 #include <cmath>
 #include <limits>
 
@@ -16,15 +16,16 @@ using kernels::BinaryOp;
 using kernels::Scalar;
 using kernels::UnaryOp;
 
-// As PyTorch rounds a number, or a tensor of one element, beside 16-bit floats: to their dtype, unless they are
-// multiplied with it or divided by it.
+// PyTorch rounds a number, or a tensor of one element, beside 16-bit floats to their dtype, unless the op multiplies
+// or divides by it.
 DType number_dtype(BinaryOp kind, DType dtype) {
   const bool exact =
       kind == BinaryOp::kMul || kind == BinaryOp::kDiv || kind == BinaryOp::kFloorDiv || kind == BinaryOp::kTruncDiv;
   return exact && kernels::is_real(dtype) ? DType::kFloat32 : dtype;
 }
 
-// A tensor argument in `dtype`, one of one element in `number`, or a number as a tensor without dimensions in `number`.
+// Returns a tensor argument in `dtype`, a tensor of one element in `number`, or a number as a tensor without
+// dimensions in `number`.
 Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype, DType number) {
   if (op.is_tensor(name)) {
     ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
@@ -62,8 +63,8 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor factor, operand(op, "alpha", dtype, dtype));
-  // PyTorch rounds the factor to the dtype, and what is scaled here and there: where it runs by vectors, only once it
-  // is added.
+  // PyTorch rounds the factor to the dtype, and in some places the product as well. Its vectorized code rounds only
+  // after the addition.
   ACCORD_ASSIGN_OR_RETURN(const Tensor scaled,
                           op.scratch(kernels::is_real(dtype) ? DType::kFloat32 : dtype, other.sizes()));
   add_binary(op, BinaryOp::kMul, other, factor, scaled);
@@ -74,7 +75,7 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
 }
 
 Status prepare_add(Preparation& op) {
-  // bool + bool is their or, as in PyTorch.
+  // In PyTorch, bool + bool is a logical or.
   if (op.declared_dtype() == DType::kBool) return op.unsupported("no kernel adds bool");
   return prepare_sum(op, BinaryOp::kAdd);
 }
@@ -92,7 +93,7 @@ Status prepare_mul(Preparation& op) {
   return Status();
 }
 
-// Division of whole numbers without a rounding mode gives real ones: the output's dtype says so.
+// Division of whole numbers without a rounding mode gives real numbers, as the output's dtype says.
 Status prepare_div(Preparation& op) {
   enum Mode { kExact, kTruncated, kFloored };
   ACCORD_ASSIGN_OR_RETURN(const int mode, op.choice("rounding_mode", {"", "trunc", "floor"}));
@@ -159,7 +160,7 @@ Status prepare_clamp(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Scalar low, op.scalar("min", lowest));
   ACCORD_ASSIGN_OR_RETURN(const Scalar high, op.scalar("max", highest));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  if (std::isnan(low.real) || std::isnan(high.real)) {  // a bound that is no number leaves none
+  if (std::isnan(low.real) || std::isnan(high.real)) {  // a NaN bound makes every element NaN
     const Scalar nan = Scalar::of(std::numeric_limits<double>::quiet_NaN());
     op.step([=](const Execution& execution) { return kernels::fill(nan, execution.write(y)); },
             [&] { return fill_on_device(nan, y); });

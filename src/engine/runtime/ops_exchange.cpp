@@ -1,4 +1,4 @@
-// Rows of ranks that share a batch go to the experts that they chose, and what is made of them comes back.
+// Sends the rows of ranks that share a batch to the experts chosen for them, and returns the results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,16 +24,16 @@ Result<ExchangeKey> key_of(const Preparation& op, const Tensor& rows, const Tens
                      static_cast<int>(rows.size(1)), rows.dtype};
 }
 
-/// All but addresses.
+/// Everything but addresses.
 struct Dispatch {
   ExchangeKey key;
   Tensor tokens, ids, weights;
   Tensor rows, row_weights, first;
-  std::int64_t batch = 0;              // rows of the batch that are this rank's
-  std::int64_t tokens_of_largest = 0;  // of a rank that has one more
+  std::int64_t batch = 0;              // this rank's rows of the batch
+  std::int64_t tokens_of_largest = 0;  // tokens of a rank that has one more row
 };
 
-// Ids as the router of a model gives them are right; those that are not are told by all ranks alike.
+// The ids that a model's router computes are valid. All ranks report invalid ids alike.
 Status check_ids(const ExpertHandle& handle) {
   const std::span<const ExpertRankCounts> ranks = handle.ranks();
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

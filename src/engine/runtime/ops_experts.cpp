@@ -1,7 +1,7 @@
-// Mixtures of experts. The rows of a run are sorted by the experts that they chose; each chosen expert then takes its rows
-// together, and what the experts made of a row is added up in the order of its choices. A row's bits depend on itself alone. Of
-// experts that the ranks share a rank has some: it leaves the other choices out, or its rows have come from all ranks sorted, and
-// what it makes of them goes back.
+// Mixtures of experts. The rows of a run are sorted by the experts chosen for them. Each chosen expert then computes
+// its rows together, and the results for a row are added up in the order of its choices. A row's bits depend on that
+// row alone. If the ranks share the experts, a rank has only some of them: either it skips the choices of other
+// experts, or its rows have arrived from all ranks already sorted and its results are sent back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,21 +20,22 @@ namespace {
 using kernels::Arithmetic;
 using kernels::RowsLayout;
 
-/// All but addresses. Rows stand in the order of their experts from `rows` on; those of one expert are prepared together.
+/// Everything but addresses. Rows are stored in the order of their experts, from `rows` on; the rows of one expert
+/// are prepared together.
 struct Experts {
   const PackedStack* up = nullptr;
-  const PackedStack* gate = nullptr;  // or none
+  const PackedStack* gate = nullptr;  // may be null
   const PackedStack* down = nullptr;
   kernels::Activation activation = kernels::Activation::kNone;
   Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
-  std::int64_t first_expert = 0;  // of this rank's
-  std::int64_t in_all = 0;        // of all ranks'
+  std::int64_t first_expert = 0;  // this rank's first
+  std::int64_t in_all = 0;        // experts of all ranks
   Tensor input, weights, output;
-  Tensor first;             // [experts + 1], as ExpertGroups: where the rows of each begin
-  Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one]
-  Tensor inner, made;       // what up (and gate) give, what down gives: [choices, width]
-  Tensor scratch;           // one piece for each thread
-  int panel_parts = 1;      // in which the weights of one expert are shared among threads
+  Tensor first;             // [experts + 1], as in ExpertGroups: where the rows of each expert begin
+  Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one row]
+  Tensor inner, made;       // results of up (and gate) and of down: [choices, width]
+  Tensor scratch;           // one piece per thread
+  int panel_parts = 1;      // parts in which the threads share the weights of one expert
 };
 
 struct Choices {
@@ -46,7 +47,7 @@ Choices choices_of(const Experts& experts, const Execution& execution, std::int6
   return {first[expert], first[expert + 1] - first[expert]};
 }
 
-// Rows of prepared rows never take more memory together than one by one.
+// Rows prepared together never need more memory than the same rows prepared one by one.
 std::byte* prepared(const Tensor& rows, const Execution& execution, std::int64_t first) {
   return execution.data<std::byte>(rows) + first * rows.size(1);
 }
@@ -57,7 +58,7 @@ kernels::Rows rows_from(const Tensor& tensor, const Execution& execution, std::i
   return {data, tensor.dtype, tensor.size(1)};
 }
 
-// One part of the product of one expert's rows.
+// Computes one part of the product of one expert's rows.
 Status multiply(const Experts& experts, const Execution& execution, std::int64_t expert, int part, int thread,
                 const PackedStack& weights, const PackedStack* gate, const Tensor& x, const Tensor& y) {
   const Choices choices = choices_of(experts, execution, expert);
@@ -86,7 +87,7 @@ Status multiply(const Experts& experts, const Execution& execution, std::int64_t
   return kernels::product(call, share, scratch);
 }
 
-// What this rank's experts make of their rows. `token_of`: the row of the input that the i-th of the sorted ones is.
+// Computes this rank's experts for their rows. `token_of` maps a sorted row to its row of the input.
 template <typename TokenOf>
 Status run_products(const Experts& experts, const Execution& execution, const TokenOf& token_of) {
   const std::int64_t count = experts.up->count();
@@ -127,7 +128,7 @@ Status run_products(const Experts& experts, const Execution& execution, const To
   });
 }
 
-// The sums of `rows` rows of the output.
+// Adds up `rows` rows of the output.
 Status add_up(const Experts& experts, const Execution& execution, kernels::CombineCall combine) {
   combine.width = experts.output.size(1);
   combine.weights = execution.data<const float>(experts.weights);
@@ -141,11 +142,11 @@ Status add_up(const Experts& experts, const Execution& execution, kernels::Combi
   });
 }
 
-// Rows that chose experts, of which this rank may have some only.
+// Rows and the experts chosen for them; this rank may have only some of these experts.
 struct ChosenExperts {
   Experts experts;
   std::int64_t tokens = 0, top_k = 0;
-  Tensor ids, order, place;  // ExpertGroups
+  Tensor ids, order, place;  // as in ExpertGroups
 };
 
 Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution& execution) {
@@ -170,7 +171,7 @@ Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution
   return add_up(experts, execution, combine);
 }
 
-// Rows that were dispatched to this rank: they are sorted, and each has chosen one expert.
+// Computes rows that were dispatched to this rank. They are sorted, and each has one expert.
 Status run_dispatched(const Experts& experts, const Execution& execution) {
   ACCORD_RETURN_IF_ERROR(run_products(experts, execution, [](std::int64_t i) { return i; }));
   kernels::CombineCall combine;
@@ -195,7 +196,7 @@ Status set_weights(Preparation& op, Experts& experts) {
   return fits && gate_fits ? Status() : op.corrupt("the weights of its experts do not fit each other");
 }
 
-// Memory for prepared rows of any grouping of `choices` rows.
+// Returns memory for the prepared rows of any grouping of `choices` rows.
 Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithmetic arithmetic, std::int64_t choices) {
   ACCORD_ASSIGN_OR_RETURN(const RowsLayout one, kernels::rows_layout(weights.matrix(0), arithmetic, 1));
   return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(round_up(one.bytes(), 64))});
@@ -203,7 +204,7 @@ Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithme
 
 constexpr std::initializer_list<DType> kExpertRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-// Everything for `choices` sorted rows of `input` but where each expert's begin.
+// Prepares everything for `choices` sorted rows of `input`, except where the rows of each expert begin.
 Result<Experts> experts_of(Preparation& op, const Tensor& input, const Tensor& weights, std::int64_t choices,
                            std::int64_t output_rows) {
   Experts experts;
@@ -271,7 +272,7 @@ Status prepare_dispatched_experts(Preparation& op) {
   return Status();
 }
 
-// The last dimension; 16-bit floats are seen as they are converted.
+// Along the last dimension. 16-bit floats are compared in float32.
 Status prepare_top_k(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   if (self.dims() == 0) return op.unsupported("the best elements of a scalar");

@@ -1,6 +1,7 @@
-// Convolutions, norms over groups of channels and enlarged images. All of them read and write images with their channels last in
-// memory, whatever their shape says ([batch, channels, height, width]), and ops between them keep that order; so a convolution is
-// a product of rows, one for each place of its output, with packed weights, and a layer over the channels of a place is one too.
+// Convolutions, group norms and upsampling. All of them read and write images with the channels last in memory,
+// whatever their shape ([batch, channels, height, width]), and ops between them keep that order. A convolution is
+// therefore a product of rows, one for each place of its output, with packed weights. So is a linear layer over the
+// channels of a place.
 #include <algorithm>
 
 #include "base/rounding.hpp"
@@ -13,20 +14,20 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kImageBlockRows = 240;  // of a thread: places of the output that are multiplied together
+constexpr std::int64_t kImageBlockRows = 240;  // per thread: places of the output that are multiplied together
 constexpr std::int64_t kImageRowGrain = 16;
 
-/// All but addresses.
+/// Everything but addresses.
 struct Convolution {
   const PackedStack* weights = nullptr;
   kernels::ConvolutionShape shape;
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kFloat32;
-  bool plain = false;      // a product of the places as they lie
+  bool plain = false;      // multiplies the places as they are in memory
   std::int64_t rows = 0;   // places of the output
-  std::int64_t block = 0;  // rows of a part
+  std::int64_t block = 0;  // rows of one part
   Tensor x, y;             // channels last
   std::optional<Tensor> bias;
-  Tensor prepared, patch, scratch;  // of each thread
+  Tensor prepared, patch, scratch;  // per thread
 };
 
 Status run_block(const Convolution& convolution, const Execution& execution, int part, int thread) {
@@ -65,7 +66,7 @@ Status run_block(const Convolution& convolution, const Execution& execution, int
   return Status();
 }
 
-// By packed weights; of float32 biases.
+// Uses packed weights and float32 biases.
 Status add_convolution_on_cpu(Preparation& op, Convolution convolution) {
   convolution.plain = is_plain(convolution.shape);
   const kernels::ConvolutionShape& shape = convolution.shape;
@@ -95,7 +96,7 @@ Status add_convolution_on_cpu(Preparation& op, Convolution convolution) {
   return Status();
 }
 
-// Weights lie in memory of devices with their inputs last (device_parameters.hpp), others are brought to that.
+// Weights in device memory have their inputs last (device_parameters.hpp). Other weights are converted to that order.
 Status prepare_on_device(Preparation& op, DeviceConvolution convolution) {
   if (convolution.weight.dtype != convolution.x.dtype)
     return op.unsupported("its image is of another dtype than its weight");

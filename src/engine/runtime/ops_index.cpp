@@ -1,5 +1,5 @@
-// Ops that pick elements by number. Ids are checked on each run: one outside its table is an error that names it, found
-// before anything is written, and on all ranks alike since they are given equal inputs.
+// Ops that pick elements by index. Ids are checked on each run. An id outside its table is an error that names it; it
+// is found before anything is written, and alike on all ranks, since they get equal inputs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace accord::engine {
 namespace {
 
-/// Ids of a dimension that may be picked: from `lowest` to below `size`.
+/// The valid ids of a dimension: from `lowest` to below `size`.
 struct IdRange {
   std::int64_t lowest = 0;
   std::int64_t size = 0;
@@ -26,11 +26,12 @@ Status bad_index(const Node& node, std::int64_t index, std::int64_t position, co
                                                           node_text(node), index, position, range.lowest, range.size));
 }
 
-/// Rows of a table by their ids.
+/// Rows of a table, looked up by id.
 struct Lookup {
   Tensor ids;  // contiguous
   Tensor y;    // [ids.., width]
-  // Of a table that ranks share by rows, this one's; the others' give zeros, and an all_reduce follows.
+  // If the ranks share a table by rows: this rank's rows. Ids in other ranks' rows give zeros, and an all_reduce
+  // follows.
   std::int64_t first_row = 0;
   std::int64_t rows_in_all = 0;
 };
@@ -48,7 +49,8 @@ Result<Lookup> lookup_of(Preparation& op, std::int64_t table_rows, std::int64_t 
   return lookup;
 }
 
-// Adds a step that shares the ids out and calls gather(execution, first id, ids, output, thread), which gives a bad id.
+// Adds a step that divides the ids among threads and calls gather(execution, ids, count, output, thread), which
+// returns a bad id if there is one.
 template <typename Gather>
 void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather, const MakeStep& on_device = {}) {
   const Step step = [=, node = &op.node()](const Execution& execution) {
@@ -67,7 +69,7 @@ void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather, con
   op.step(step, on_device);
 }
 
-// The table is also the weight of a linear layer: there is one copy of it.
+// The table is also the weight of a linear layer, so there is only the packed copy of it.
 Status prepare_packed_embedding(Preparation& op, const kernels::PackedMatrix& table) {
   ACCORD_ASSIGN_OR_RETURN(const Lookup lookup, lookup_of(op, table.out(), table.in()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, op.scratch(DType::kFloat32, {op.threads(), table.in()}));
@@ -144,7 +146,7 @@ Status prepare_concatenate(Preparation& op) {
   std::vector<Tensor> inputs;
   for (const auto& input : given) {
     if (!input) return op.corrupt("one of its inputs is missing");
-    // PyTorch lets an empty tensor of one dimension stand for nothing.
+    // PyTorch ignores an empty tensor of one dimension.
     if (input->dims() == 1 && input->count() == 0) continue;
     ACCORD_ASSIGN_OR_RETURN(inputs.emplace_back(), op.converted(*input, op.declared_dtype()));
   }
@@ -160,7 +162,7 @@ Status prepare_concatenate(Preparation& op) {
     sizes[static_cast<std::size_t>(dim)] += inputs[i].size(dim);
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_like(0, sizes, inputs));
-  // One copy per input into its slice of the output: no list of views has to be built on each run.
+  // One copy per input into its slice of the output, so that no list of views is built on each run.
   std::int64_t first = 0;
   for (const Tensor& input : inputs) {
     Tensor slice = y;
@@ -176,8 +178,8 @@ Status prepare_concatenate(Preparation& op) {
   return Status();
 }
 
-// For each block before the indexed dimensions and each picked place: the offset is the sum of id * stride, and what lies
-// behind the indexed dimensions is copied whole.
+// For each block before the indexed dimensions and each picked place, the offset is the sum of id * stride. The
+// elements after the indexed dimensions are copied as one block.
 Status pick(const Picking& picking, const Node& node, const Execution& execution) {
   const Tensor& x = picking.x;
   const auto indexed = static_cast<int>(picking.ids.size());

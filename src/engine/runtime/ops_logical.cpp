@@ -1,5 +1,5 @@
-// Ops with truth values: comparisons bring their operands to the dtype that PyTorch compares them in, logical ops to
-// bool, where chooses between two tensors in the output's dtype.
+// Ops on truth values. Comparisons convert their operands to the dtype in which PyTorch compares them, logical ops to
+// bool. `where` chooses between two tensors in the output's dtype.
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
@@ -12,7 +12,7 @@ using kernels::BinaryOp;
 using kernels::Scalar;
 using kernels::UnaryOp;
 
-// A number is rounded to the dtype, or wraps there: 0.3 is the bfloat16 0.30078125 beside bfloat16.
+// A number is rounded to the dtype, or wraps in it: compared with bfloat16, 0.3 is the bfloat16 0.30078125.
 Status prepare_comparison(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   Tensor other;
@@ -40,7 +40,7 @@ Status prepare_le(Preparation& op) { return prepare_comparison(op, BinaryOp::kLe
 Status prepare_gt(Preparation& op) { return prepare_comparison(op, BinaryOp::kGt); }
 Status prepare_ge(Preparation& op) { return prepare_comparison(op, BinaryOp::kGe); }
 
-// Logical ops take any dtype and give bool.
+// Logical ops take any dtype and return bool.
 Status prepare_logical(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   Tensor other;
@@ -70,7 +70,7 @@ Status prepare_logical_not(Preparation& op) {
   return Status();
 }
 
-// On bool, bitwise is logical; on numbers there is no kernel.
+// On bool, bitwise ops are logical ops. On numbers they have no kernel.
 Status require_bool_output(const Preparation& op) {
   return op.declared_dtype() == DType::kBool ? Status() : op.unsupported("bitwise ops have kernels for bool only");
 }

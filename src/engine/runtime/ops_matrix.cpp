@@ -1,5 +1,5 @@
-// Matrix products. Those with weights of the package go to the packed product and see 16-bit floats as they are; products of
-// computed matrices go to the plain GEMM, in float32.
+// Matrix products. Products with weights of the package use the packed product and see 16-bit floats as they are.
+// Products of computed matrices use the plain GEMM, in float32.
 #include <algorithm>
 
 #include "engine/runtime/elementwise_steps.hpp"
@@ -41,15 +41,15 @@ Sizes with_last(Sizes sizes, std::int64_t last) {
   return sizes;
 }
 
-/// c[i] = alpha * a[i] * b[i] + beta * c[i] over a batch. a and b have two dimensions behind the batch.
+/// c[i] = alpha * a[i] * b[i] + beta * c[i] over a batch. In a and b, two dimensions follow those of the batch.
 struct PlainProduct {
   Tensor a;
   Tensor b;
   Tensor c;
-  kernels::GemmCall call;  // all but addresses
+  kernels::GemmCall call;  // everything but addresses
 };
 
-// A matrix for GEMM: rows contiguous, or (for b) columns, which is a transposed matrix.
+// GEMM needs matrices with contiguous rows, or (for b) contiguous columns, which is a transposed matrix.
 bool has_contiguous_rows(const Tensor& tensor) {
   const int last = tensor.dims() - 1;
   return (tensor.size(last) == 1 || tensor.stride(last) == 1) && tensor.stride(last - 1) >= tensor.size(last);
@@ -64,7 +64,7 @@ std::int64_t row_stride_of(const Tensor& tensor) {
   return std::max(tensor.stride(tensor.dims() - 2), tensor.size(tensor.dims() - 1));
 }
 
-// Adds c = a * b for [batch.., m, k] and [batch.., k, n] with equal, or no, batch dimensions.
+// Adds c = a * b for [batch.., m, k] and [batch.., k, n] with equal batch dimensions, or none.
 Status add_plain_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, float alpha, float beta) {
   for (const DType dtype : {a.dtype, b.dtype, c.dtype}) {
     if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel for float32 only");
@@ -138,7 +138,7 @@ Status prepare_plain_linear(Preparation& op) {
   return Status();
 }
 
-// In pieces if the node says so.
+// Computes the product in pieces if the node says so.
 Status add_product(Preparation& op, const Tensor& x, const PackedProduct& product) {
   if (!op.has("pieces")) return add_packed_products(op, x, {product});
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces"));
@@ -194,7 +194,7 @@ Status prepare_gated_linear(Preparation& op) {
   return Status();
 }
 
-// Several layers of one input; those whose weights are stored alike are one step.
+// Several layers with the same input. Layers whose weights are stored alike are one step.
 Status prepare_linears(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   const std::vector<kernels::PackedMatrix> weights = op.packed_linears("weights");
@@ -233,7 +233,7 @@ Status prepare_plain_product(Preparation& op, std::string_view x_name, std::stri
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
   const Sizes sizes = {x.size(0), mat2.size(1)};
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  const bool adds = !bias_name.empty() && beta != 0.0;  // NaN times 0 is not added, as in PyTorch
+  const bool adds = !bias_name.empty() && beta != 0.0;  // as in PyTorch, NaN * 0 is not added
   if (adds) {
     ACCORD_ASSIGN_OR_RETURN(Tensor spread, op.tensor(bias_name));
     ACCORD_ASSIGN_OR_RETURN(spread.layout, kernels::broadcast_layout(spread.layout, sizes));
@@ -242,7 +242,7 @@ Status prepare_plain_product(Preparation& op, std::string_view x_name, std::stri
   return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), adds ? 1.0F : 0.0F);
 }
 
-// The same, with the package's weight if it is that.
+// The same, using the packed weight if the matrix is a weight of the package.
 Status prepare_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
   const kernels::PackedMatrix* weights = op.packed_product("mat2");
   if (weights == nullptr) return prepare_plain_product(op, x_name, bias_name);

@@ -1,5 +1,5 @@
-// Norms: rows of the last dimension, shared out among threads. One that follows a sum over the ranks is one step with it, so that
-// one call does what a row-parallel layer ends in and its rows are still in the first cache.
+// Norms: rows of the last dimension, divided among threads. A norm that follows a sum over the ranks is one step with
+// it, so that one call computes the end of a row-parallel layer while its rows are still in the first-level cache.
 #include "engine/device/norm_on_device.hpp"
 #include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/norm_steps.hpp"
@@ -39,7 +39,7 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, self));
   ACCORD_ASSIGN_OR_RETURN(norm.residual, rows_of(op, residual));
   if (op.output_used(1)) {
-    // The kernel may write the sum over an input, but then y needs a place of its own.
+    // The kernel may write the sum over an input, but then y needs memory of its own.
     ACCORD_ASSIGN_OR_RETURN(norm.sum, op.make_over(1, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
     ACCORD_ASSIGN_OR_RETURN(norm.y, op.make(0, self.sizes()));
   } else {
@@ -52,7 +52,8 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
 Status prepare_add_layer_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kLayer); }
 Status prepare_add_rms_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kRms); }
 
-// norm(sum of self over the ranks [+ addend] [+ residual]). The sum comes where the norm needs it: over the partial sums if nobody else does.
+// norm(sum of self over the ranks [+ addend] [+ residual]). The sum is written where the norm reads it: over the
+// partial sums, unless they are needed elsewhere.
 Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.has("residual") ? prepare_add_norm(op, kind) : prepare_norm(op, kind);
@@ -68,7 +69,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
     if (residual->sizes() != given.sizes()) return op.corrupt("its two inputs differ in sizes");
     ACCORD_ASSIGN_OR_RETURN(norm.residual, rows_of(op, *residual));
   }
-  // The sum goes into the place of its own part, unless that is the residual, too.
+  // The sum overwrites this rank's partial sum, unless that is also the residual.
   const bool in_place = !residual || residual->storage != partial.storage;
   const auto make_sum = [&](std::size_t output) {
     return in_place ? op.make_over(output, given.sizes(), {partial}) : op.make(output, given.sizes());

@@ -32,7 +32,7 @@ void add_reduction(Preparation& op, Reduction kind, const Tensor& x, const std::
 Status prepare_reduction(Preparation& op, Reduction kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   const DType dtype = op.declared_dtype();
-  // A bool is counted in int64 by the kernel itself.
+  // The kernel itself counts a bool in int64.
   const bool counts = kind == Reduction::kSum && self.dtype == DType::kBool && dtype == DType::kInt64;
   Tensor x = self;
   if (!counts) {
@@ -70,7 +70,7 @@ Status prepare_vector_norm(Preparation& op) {
   return Status();
 }
 
-// Each place of the dimension is the one before it and what stands there.
+// Each element is the sum of the elements up to it along the dimension.
 Status prepare_cumulative_sum(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor_as_output("self"));
   ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));

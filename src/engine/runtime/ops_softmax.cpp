@@ -1,4 +1,4 @@
-// Softmax and its logarithm: rows of one dimension, shared out among threads.
+// Softmax and log-softmax: rows of one dimension, divided among threads.
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "engine/runtime/row_parts.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using SoftmaxKernel = void (*)(const kernels::RowsCall&);
 
-// Over another dimension than the last one, that dimension is brought to the end and the output is a view.
+// A dimension other than the last is moved to the end, and the output is a view.
 Status prepare_softmax(Preparation& op, SoftmaxKernel kernel) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(Tensor self, op.converted(given, op.declared_dtype()));

@@ -1,11 +1,11 @@
-// What the stages of a pipeline hand on, and give to all ranks (partition/stages.hpp).
+// The values that the stages of a pipeline pass on, and those that they send to all ranks (partition/stages.hpp).
 #include "engine/runtime/collective_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 
 namespace accord::engine {
 namespace {
 
-// Stages are cut for groups of several ranks only.
+// Stages are cut only for groups of several ranks.
 Result<int> group_of(const Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.corrupt("its group has one rank");

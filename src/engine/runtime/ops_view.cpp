@@ -1,5 +1,5 @@
-// Ops that only show the same elements in another way: they give strides and add no step. A view that strides cannot express
-// is a copy.
+// Ops that show the same elements in another way. They compute strides and add no step. A view that strides cannot
+// express is a copy.
 #include <algorithm>
 
 #include "engine/device/device_steps.hpp"
@@ -18,7 +18,7 @@ Sizes strides_of(const Tensor& tensor) {
   return Sizes(tensor.layout.strides.begin(), tensor.layout.strides.begin() + tensor.dims());
 }
 
-// Sizes with -1 filled in, for `count` elements.
+// Fills in a size of -1, for `count` elements.
 Result<Sizes> complete_sizes(const Preparation& op, Sizes sizes, std::int64_t count) {
   std::int64_t known = 1;
   std::int64_t* open = nullptr;
@@ -129,7 +129,8 @@ Status prepare_expand(Preparation& op) {
   return Status();
 }
 
-// `count` indices of dimension `dim` from `first` on, `step` apart. REQUIRES: the last one lies in the dimension.
+// Returns `count` indices of dimension `dim` from `first` on, `step` apart. REQUIRES: the last one is in the
+// dimension.
 Tensor sliced(Tensor tensor, int dim, std::int64_t first, std::int64_t count, std::int64_t step) {
   const auto index = static_cast<std::size_t>(dim);
   tensor.offset += first * tensor.layout.strides[index] * static_cast<std::int64_t>(size_of(tensor.dtype));
@@ -151,7 +152,7 @@ Status prepare_slice(Preparation& op) {
   if (last < 0) last += size;
   first = std::clamp<std::int64_t>(first, 0, size);
   last = std::clamp<std::int64_t>(last, first, size);
-  // A step past the end is as good as any other; of a huge one no stride could be made.
+  // Any step past the end gives the same slice. A huge one would overflow the stride.
   const std::int64_t near_step = std::min(step, std::max<std::int64_t>(last - first, 1));
   op.alias(0, sliced(self, dim, first, (last - first + near_step - 1) / near_step, near_step));
   return Status();
@@ -176,7 +177,6 @@ Status prepare_select(Preparation& op) {
   return Status();
 }
 
-// Each output is a slice.
 Status prepare_split(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   if (self.dims() == 0) return op.corrupt("a split of a scalar");

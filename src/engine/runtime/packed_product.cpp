@@ -1,5 +1,6 @@
-// Rows are taken in blocks, so that prepared rows need little memory. A block is prepared first. Then threads share the panels of
-// all products, counted through, so that each reads its own part of the weights; where panels are few and rows are many, the rows.
+// Rows are taken in blocks, so that prepared rows need little memory. A block is prepared first. Then the threads
+// share the panels of all products, numbered consecutively, so that each thread reads its own part of the weights. If
+// there are few panels and many rows, the threads share the rows instead.
 #include "engine/runtime/packed_product.hpp"
 
 #include <fmt/format.h>
@@ -13,15 +14,15 @@ namespace accord::engine {
 namespace {
 
 constexpr std::int64_t kProductBlockRows =
-    960;  // reading the weights again for each takes nothing beside the arithmetic
+    960;  // rereading the weights for each block costs little beside the arithmetic
 constexpr std::int64_t kProductRowGrain = 16;
-constexpr std::int64_t kPanelsForEach = 4;  // with fewer for a thread, one more or less makes a difference
+constexpr std::int64_t kPanelsForEach = 4;  // with fewer per thread, one panel more or less makes a difference
 
 struct PackedProducts {
   RowTensor x;
-  kernels::RowsLayout layout;  // of the largest block
-  Tensor rows;                 // of a block, prepared
-  Tensor scratch;              // of each thread
+  kernels::RowsLayout layout;  // for the largest block
+  Tensor rows;                 // a block's rows, prepared
+  Tensor scratch;              // per thread
   std::vector<PackedProduct> products;
 
   std::int64_t panels() const;
@@ -62,7 +63,7 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
   return execution.pool.run(parts, [&](int part, int thread) {
     const PartRange range =
         by_rows ? part_range(block.rows, kProductRowGrain, part, parts) : part_range(count, 1, part, parts);
-    std::int64_t first_panel = 0;  // of this product among all
+    std::int64_t first_panel = 0;  // of this product, among the panels of all products
     for (const PackedProduct& product : products) {
       kernels::ProductCall call;
       call.weights = &product.weights;

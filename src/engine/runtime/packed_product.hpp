@@ -9,24 +9,26 @@
 
 namespace accord::engine {
 
-/// y = activation(x * weights^T + bias), or with a gate y = activation(x * gate^T + gate_bias) * (x * weights^T + bias).
+/// y = activation(x * weights^T + bias), or with a gate
+/// y = activation(x * gate^T + gate_bias) * (x * weights^T + bias).
 struct PackedProduct {
   kernels::PackedMatrix weights;
-  std::optional<kernels::PackedMatrix> gate;  ///< of the format, the sizes and the division of the weights
+  std::optional<kernels::PackedMatrix> gate;  ///< with the format, sizes and division of the weights
   std::optional<Tensor> bias, gate_bias;      ///< [out] in float32, contiguous
   kernels::Activation activation = kernels::Activation::kNone;
   Tensor y;  ///< [.., out], contiguous, of any real dtype
 };
 
-/// Adds the step that computes all of them of the same rows [.., in], which are prepared once: those of bfloat16 are multiplied as
-/// they are, others as float32. All threads share the work, and the bits do not depend on how many they are. kUnsupported
-/// unless x is made of real numbers. REQUIRES: at least one product, all of one format, `in` and division of it.
+/// Adds the step that computes all products of the same rows [.., in]. The rows are prepared once: bfloat16 rows are
+/// multiplied as they are, others as float32. All threads share the work, and the bits do not depend on the number of
+/// threads. Fails with kUnsupported unless x has real numbers. REQUIRES: at least one product; all have the same
+/// format, the same `in` and the same division of it.
 Status add_packed_products(Preparation& op, const Tensor& x, const std::vector<PackedProduct>& products);
 
-/// The same of one product, made of partial products of `pieces` equal pieces of the inputs, which are added as a balanced binary
-/// tree: the bits that as many ranks with a piece each would give. kUnsupported unless y is float32, there is neither bias nor
-/// activation, `pieces` is a power of two and the weights lie in blocks that no piece cuts. Cost: y written once and read twice for
-/// each piece besides.
+/// Adds the same for one product, computed as partial products of `pieces` equal pieces of the inputs that are added
+/// as a balanced binary tree. The result has the bits that as many ranks with one piece each would give. Fails with
+/// kUnsupported unless y is float32, there is neither bias nor activation, `pieces` is a power of two, and no piece
+/// cuts a block of the weights. Extra cost: y is written once and read twice for each piece.
 Status add_product_of_pieces(Preparation& op, const Tensor& x, const PackedProduct& product, std::int64_t pieces);
 
 }  // namespace accord::engine

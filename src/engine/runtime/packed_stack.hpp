@@ -1,6 +1,6 @@
 #pragma once
-// Several weights of one size, each packed by itself: those of experts, of which a run reads the chosen ones only, and of the
-// groups of a convolution.
+// Several weights of one size, each packed by itself: those of experts, of which a run reads only the chosen ones,
+// and those of the groups of a convolution.
 
 #include <cstdint>
 #include <string>
@@ -13,17 +13,18 @@ namespace accord::engine {
 
 class PackedStack {
  public:
-  /// Packs row-major weights [experts, out, in] of a real dtype, each in that dtype; without `weights` the memory is
-  /// left zero. kUnsupported for other ones.
+  /// Packs row-major weights [experts, out, in] of a real dtype, each in that dtype. Without `weights` the memory is
+  /// left zero. Fails with kUnsupported for other weights.
   static Result<PackedStack> of_experts(const std::byte* weights, DType dtype, const std::vector<std::int64_t>& shape,
                                         const std::string& name);
-  /// Packs a row-major weight [out, in, ..] of a convolution of `groups` groups as [groups, out / groups, .. * in]: the channels
-  /// of a place lie side by side, as in the rows that are multiplied with it.
+  /// Packs a row-major weight [out, in, ..] of a convolution of `groups` groups as [groups, out / groups, .. * in].
+  /// The channels of a place are adjacent, as in the rows that are multiplied with it.
   static Result<PackedStack> of_convolution(const std::byte* weight, DType dtype,
                                             const std::vector<std::int64_t>& shape, std::int64_t groups,
                                             const std::string& name);
 
-  /// Of matrices that are packed already, in memory of somebody else: `count` like `first`, so many bytes apart.
+  /// A stack of `count` matrices like `first` that are already packed, in memory that the caller owns, `bytes_of_one`
+  /// bytes apart.
   PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_of_one);
 
   std::int64_t count() const { return count_; }
@@ -35,7 +36,7 @@ class PackedStack {
  private:
   kernels::PackedMatrix first_;
   std::int64_t count_ = 0, bytes_of_one_ = 0;
-  Region memory_;  // empty if the matrices are somebody else's
+  Region memory_;  // empty if the caller owns the matrices
 };
 
 }  // namespace accord::engine

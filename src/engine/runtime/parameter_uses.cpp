@@ -1,4 +1,4 @@
-// How nodes read weights, by their ops and by the arguments that name them.
+// Finds how nodes read weights, from their ops and the arguments that name the weights.
 #include <algorithm>
 
 #include "engine/graph/node_access.hpp"
@@ -15,7 +15,7 @@ bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.
 bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
 bool is_convolution(const Node& node) { return node.op == "aten.convolution.default"; }
 
-// The inputs that the node reads as packed weights.
+// Returns the inputs that the node reads as packed weights.
 std::vector<ValueId> packed_weights(const Node& node) {
   std::vector<ValueId> weights;
   for (const std::string_view name : {is_product(node) ? "mat2" : "weight", "gate"}) {
@@ -33,7 +33,7 @@ int groups_of(const Node& node) {
   return groups.ok() ? static_cast<int>(std::clamp<std::int64_t>(*groups, 1, 1 << 30)) : 1;
 }
 
-// The arguments of a layer of experts that are packed.
+// Returns whether `id` is an argument of a layer of experts that is packed.
 bool is_expert_weight(const Node& node, ValueId id) {
   const std::string_view family = op_family(node.op);
   if (family != "accord.experts" && family != "accord.dispatched_experts") return false;

@@ -1,7 +1,8 @@
-// Each tensor is mapped as it lies if the graph can use it so; all that is mapped is read and checked at the end, by all threads. A
-// sharded row-major tensor lies in its file as units, each a row-major block. Units along dimension 0 follow each other as the
-// tensor's own rows do; along another dimension they are woven together while they are copied out of the staging buffer.
-// Row-major weights of matrix products go from there into panels and nothing else of them stays. Those in float8 become row-major first.
+// Each tensor is mapped as it is in the file if the graph can use it that way. All mapped granules are read and
+// checked at the end, by all threads. A sharded row-major tensor is stored as units, each a row-major block. Units
+// along dimension 0 follow each other like the tensor's own rows. Units along another dimension are interleaved while
+// they are copied out of the staging buffer. Row-major weights of matrix products are packed from there into panels,
+// and nothing else of them is kept. Float8 weights become row-major first.
 #include "engine/runtime/parameters.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@
 namespace accord::engine {
 namespace {
 
-// Whether elements are read; an embedding reads them too where no packed weight is there.
+// Whether elements are read individually. An embedding reads them too if there is no packed weight.
 bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
 
 std::uint64_t element_count(const std::vector<std::int64_t>& shape) {
@@ -29,11 +30,11 @@ std::uint64_t element_count(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-// What a thread reads and checks before it takes more.
+// Bytes that a thread reads and checks at a time.
 constexpr std::uint64_t kPieceBytes = 4 << 20;
 
-// Reading waits for the disk, so more threads than compute are of use, and more than cores; they are gone when the weights are there.
-// A small model is not worth as many.
+// Reading waits for the disk, so it helps to use more threads than compute, and more than there are cores. They end
+// when the weights are loaded. A small model is not worth as many.
 int loading_threads(int threads, std::uint64_t bytes) {
   constexpr int kLeast = 8, kMost = 16;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -82,14 +83,14 @@ class Loader {
   }
 
  private:
-  // Granules that are mapped, to be checked.
+  // Granules that are mapped and must be checked.
   struct Mapped {
     const TensorEntry* entry;
     std::uint64_t first;
     std::span<const std::byte> bytes;
   };
 
-  // A weight without kernel is told with the first node that reads it.
+  // Errors about a weight without a kernel name the first node that reads it.
   Status at_reader(std::size_t parameter, Status status) const {
     if (status.code() != StatusCode::kUnsupported) return status;
     for (const Node& node : graph_.nodes) {
@@ -174,7 +175,7 @@ class Loader {
     return Status();
   }
 
-  // Brings float8, which no product on the CPU reads, into panels of the dtype that the graph says.
+  // Converts float8, which no product on the CPU reads, into panels of the dtype that the graph declares.
   Status repack(const TensorEntry& entry, const TensorPart& part, const PackedStack& matrices,
                 ParameterMemory& memory) {
     const std::int64_t out = matrices.out(), in = matrices.in(), count = matrices.count();
@@ -199,7 +200,7 @@ class Loader {
     return Status();
   }
 
-  // Whether this rank's part lies row-major in the file, where a kernel may read it.
+  // Whether this rank's part is row-major in the file, aligned so that a kernel can read it.
   static bool lies_as_used(const TensorEntry& entry) {
     return (!entry.sharding || entry.sharding->dim == 0) && entry.offset % size_of(entry.dtype) == 0;
   }
@@ -210,7 +211,7 @@ class Loader {
     return bytes;
   }
 
-  // In memory of this process, row-major.
+  // Reads the part, row-major, into this process's own memory.
   Result<std::span<const std::byte>> woven(const TensorEntry& entry, const TensorPart& part) {
     ACCORD_ASSIGN_OR_RETURN(Region region, Region::allocate(part_bytes(entry, part), "tensor \"" + entry.name + "\""));
     ACCORD_RETURN_IF_ERROR(read(entry, part, region.bytes()));
@@ -223,7 +224,8 @@ class Loader {
     return read_row_major(*package_, entry, part, units_, rows);
   }
 
-  // `source` has the addresses of [out, in] in the row-major weight; each of the pieces of its inputs becomes a block.
+  // `source` has the addresses of [out, in] in the row-major weight. Each of the `pieces` pieces of its inputs
+  // becomes a block.
   Result<kernels::PackedMatrix> pack(const TensorEntry& entry, int pieces, const kernels::WeightSource& source) {
     const kernels::PackedFormat format = kernels::format_of(entry.dtype);
     kernels::WeightSource piece = source;
@@ -248,8 +250,8 @@ class Loader {
     return matrix;
   }
 
-  // Piece by piece, in the order in which they lie in the files: while one thread waits for the disk another one hashes. The first
-  // damaged piece is the one that is named, whichever thread finds one first.
+  // Checks piece by piece, in the order of the files: while one thread waits for the disk, another one hashes. The
+  // error names the first damaged piece, whichever thread finds one first.
   Status check() {
     std::vector<Mapped> pieces;
     for (Mapped rest : mapped_) {

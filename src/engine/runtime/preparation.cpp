@@ -1,4 +1,4 @@
-// Arguments come as the graph has them; symbols are replaced by this run's numbers here and nowhere else.
+// Arguments arrive as they are in the graph. Symbols are replaced by this run's numbers here and nowhere else.
 #include "engine/runtime/preparation.hpp"
 
 #include <fmt/format.h>

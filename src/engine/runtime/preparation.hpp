@@ -1,5 +1,6 @@
 #pragma once
-// What an op's prepare function sees and does: its arguments for one set of shapes in, outputs and steps out.
+// The interface of an op's prepare function: it reads the op's arguments for one set of shapes and adds outputs and
+// steps.
 
 #include <initializer_list>
 #include <optional>
@@ -19,16 +20,17 @@ namespace accord::engine {
 class ProgramBuilder;
 class Preparation;
 
-/// A tensor that can be read as rows: itself, or a copy. kUnsupported unless it is made of real numbers.
+/// A tensor that can be read as rows: the tensor itself, or a copy. rows_of() fails with kUnsupported unless it has
+/// real numbers.
 struct RowTensor {
   Tensor tensor;
   Rows rows;
 };
 Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor);
 
-/// One node being prepared. Its function reads arguments, makes or aliases every output that is used, and adds steps. If it
-/// sees 16-bit floats as float32, tensors come converted, outputs are declared as float32, and what it makes of them is
-/// rounded afterwards.
+/// One node that is being prepared. The op's function reads arguments, creates or aliases every output that is used,
+/// and adds steps. If the op sees 16-bit floats as float32, tensors arrive converted, outputs are declared as
+/// float32, and the results are rounded afterwards.
 class Preparation {
  public:
   Preparation(ProgramBuilder& builder, const Node& node, kernels::NarrowFloats narrow)
@@ -36,97 +38,101 @@ class Preparation {
 
   const Node& node() const { return node_; }
   int threads() const;
-  /// As what rows of `dtype` are multiplied with packed weights.
+  /// Returns the arithmetic that multiplies rows of `dtype` with packed weights.
   kernels::Arithmetic arithmetic(DType dtype, const kernels::PackedFormat& weights) const;
 
-  // Arguments; symbols are put in. A missing one without a default, or one of the wrong kind, is kCorrupt.
+  // Arguments, with symbols replaced by numbers. They fail with kCorrupt if an argument without a default is missing
+  // or an argument has the wrong kind.
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
   Result<Tensor> tensor(std::string_view name) const;
-  /// The same, rounded first to the dtype that the graph says of the first output.
+  /// Returns the tensor, first rounded to the dtype that the graph declares for the first output.
   Result<Tensor> tensor_as_output(std::string_view name) const;
   Result<std::optional<Tensor>> maybe_tensor(std::string_view name) const;
-  /// nullopt where the list has None.
+  /// An entry is nullopt where the list has None.
   Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name) const;
   Result<std::int64_t> integer(std::string_view name, std::optional<std::int64_t> otherwise = {}) const;
   Result<Sizes> integers(std::string_view name) const;
   Result<double> real(std::string_view name, std::optional<double> otherwise = {}) const;
   Result<bool> flag(std::string_view name, bool otherwise) const;
   Result<std::string> text(std::string_view name, std::string otherwise) const;
-  /// Which of `names` the text argument is; the first one if it is left out.
+  /// Returns the position of the text argument in `names`; 0 if it is left out.
   Result<int> choice(std::string_view name, std::initializer_list<std::string_view> names) const;
   Result<kernels::Scalar> scalar(std::string_view name, std::optional<kernels::Scalar> otherwise = {}) const;
-  /// float32, int64 or bool, as PyTorch sees a number.
+  /// Returns float32, int64 or bool, as PyTorch sees a number.
   DType scalar_dtype(std::string_view name) const;
-  /// Dimensions counted from the front; for an empty list none.
+  /// Returns dimensions counted from the front; none for an empty list.
   Result<std::vector<int>> dimensions(std::string_view name, int dims) const;
   Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
-  /// The packed form of a weight; nullptr if the tensor is no parameter.
+  /// Returns the packed form of a weight; nullptr if the tensor is not a parameter.
   const kernels::PackedMatrix* packed_linear(std::string_view name) const;
-  /// Those of a list; empty unless all are parameters.
+  /// Returns the packed forms of a list; empty unless all are parameters.
   std::vector<kernels::PackedMatrix> packed_linears(std::string_view name) const;
   const kernels::PackedMatrix* packed_product(std::string_view name) const;
   const PackedStack* packed_experts(std::string_view name) const;
   const PackedStack* packed_convolution(std::string_view name) const;
-  /// The index of the group that the argument names; nullopt if this rank is alone in it.
+  /// Returns the index of the group that the argument names; nullopt if this rank is alone in it.
   Result<std::optional<int>> group(std::string_view name) const;
-  /// The ranks of a group by its index if its sums travel in codes, else 0.
+  /// Returns the size of a group, given its index, if its sums are sent in codes; else 0.
   int ranks_with_codes(int group) const;
 
-  // What the graph says of an output.
+  // What the graph declares about an output.
   std::size_t outputs() const { return node_.outputs.size(); }
   bool output_used(std::size_t output) const;
   DType declared_dtype(std::size_t output = 0) const;
   Result<Sizes> declared_sizes(std::size_t output = 0) const;
 
   // Outputs and memory.
-  /// A new contiguous tensor of the output's declared dtype.
+  /// Creates a contiguous tensor of the output's declared dtype.
   Result<Tensor> make(std::size_t output, const Sizes& sizes);
-  /// The same, in the place of one of `candidates` if that is of the same layout and nobody needs it any more.
+  /// Does the same, but reuses the memory of one of `candidates` that has the same layout and is not needed
+  /// afterwards.
   Result<Tensor> make_over(std::size_t output, const Sizes& sizes, std::initializer_list<Tensor> candidates);
-  /// A new tensor, with its channels last if one of `inputs` is so.
+  /// Creates a tensor, with its channels last if one of `inputs` has them last.
   Result<Tensor> make_like(std::size_t output, const Sizes& sizes, std::span<const Tensor> inputs);
-  /// A new tensor whose memory has the dimensions in `order`.
+  /// Creates a tensor whose memory has the dimensions in `order`.
   Result<Tensor> make_ordered(std::size_t output, const Sizes& sizes, std::span<const int> order);
-  /// The output is a view of what is there.
+  /// Makes the output a view of an existing tensor.
   void alias(std::size_t output, Tensor tensor);
-  /// The tensor that an output was set to.
+  /// Returns the tensor that an output was set to.
   const Tensor& made(std::size_t output) const;
-  /// Memory for this node alone.
+  /// Returns memory for this node alone.
   Result<Tensor> scratch(DType dtype, const Sizes& sizes);
-  /// A number as a tensor without dimensions, computed now.
+  /// Returns a number as a tensor without dimensions, computed now.
   Result<Tensor> constant(kernels::Scalar value, DType dtype);
-  /// Bytes that are known now, row-major.
+  /// Returns a constant of bytes that are known now, row-major.
   Tensor constant(DType dtype, const Sizes& sizes, std::span<const std::byte> bytes);
-  /// `tensor`, or a copy of it, row-major without gaps.
+  /// Returns `tensor`, or a copy of it that is row-major without gaps.
   Result<Tensor> contiguous(const Tensor& tensor);
-  /// `tensor`, or a copy of it in `dtype`: one made now if it is a small weight or constant.
+  /// Returns `tensor`, or a copy of it in `dtype`. A small weight or constant is converted now.
   Result<Tensor> converted(const Tensor& tensor, DType dtype) const;
 
-  /// This node computes `rows` rows of the run's sequences; kUnsupported if another one computes another number of them.
+  /// Declares that this node computes `rows` rows of the run's sequences. Fails with kUnsupported if another node
+  /// computes a different number.
   Status take_batch_rows(std::int64_t rows);
 
-  /// `on_device`: the same by kernels of a device. Without it, programs on devices can only have the node if its outputs are constants.
+  /// Adds a step. `on_device`: the same step by kernels of a device. Without it, programs on devices can contain the
+  /// node only if its outputs are constants.
   void step(Step run, const MakeStep& on_device = {});
-  /// As step(), for a step that must run each time (a collective).
+  /// Like step(), for a step that must run each time (a collective).
   void step_always(Step run, const MakeStep& on_device = {});
-  /// Whether the program is one on a device.
+  /// Returns whether the program is for a device.
   bool is_on_device() const;
   Device device() const;
-  /// As of LoadOptions.
+  /// As in LoadOptions.
   std::optional<DType> activation_dtype() const;
-  /// Whether the engine has canonical ranks: then no bit may depend on how many there are.
+  /// Returns whether the engine has canonical ranks. Then no bit may depend on the number of ranks.
   bool is_canonical() const;
 
-  /// kUnsupported unless `tensor` has one of `dtypes`.
+  /// Fails with kUnsupported unless `tensor` has one of `dtypes`.
   Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;
-  /// An error about this node, with its place in the source model.
+  /// Errors about this node that name its place in the source model.
   Status unsupported(std::string_view why) const;
   Status corrupt(std::string_view why) const;
 
-  /// From here on this node sees 16-bit floats as float32.
+  /// Makes this node see 16-bit floats as float32 from here on.
   void widen() { narrow_ = kernels::NarrowFloats::kAsFloat32; }
-  /// Once the function is done: brings outputs that were made in float32 to the dtype that the graph says.
+  /// Called after the function: converts outputs that were computed in float32 to the dtype that the graph declares.
   Status round_outputs();
 
  private:

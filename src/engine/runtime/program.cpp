@@ -1,7 +1,7 @@
-// Nodes are prepared in order. A value becomes a tensor: strides over a storage; views share their input's. A node whose
-// inputs are all weights or constants, and whose outputs are small, is run at once and its outputs become constants (position
-// ids, masks of ones). Every other storage gets the nodes from which and to which it lives, and the arena is planned from
-// that. Last, each output of the graph is brought into the arena as a whole.
+// Nodes are prepared in order. A value becomes a tensor: strides over a storage; a view shares its input's storage. A
+// node whose inputs are all weights or constants, and whose outputs are small, runs at once, and its outputs become
+// constants (position ids, masks of ones). Every other storage is assigned its first and last node, and the arena is
+// planned from these lifetimes. Finally, each output of the graph is put into the arena as a contiguous tensor.
 #include "engine/runtime/program.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kLargestTensor = std::size_t{1} << 46;
 constexpr std::size_t kMostBytes = std::size_t{1} << 62;  // of all tensors together, so that no sum of them overflows
 
-// Bytes of `sizes`, or nothing if they are negative or absurd.
+// Returns the bytes of `sizes`, or nullopt if a size is negative or absurdly large.
 std::optional<std::size_t> bytes_of(DType dtype, const Sizes& sizes) {
   std::size_t bytes = size_of(dtype);
   for (const std::int64_t size : sizes) {
@@ -74,7 +74,8 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     const Value& value = graph.values[static_cast<std::size_t>(input)];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
     Tensor tensor{value.dtype, kernels::contiguous_layout(sizes), -1, 0};
-    // Of a program on a device inputs are copied into the arena, where a graph finds them again; also one that nobody reads.
+    // In programs on devices, inputs are copied into the arena, where a captured graph finds them again, even those
+    // that nobody reads.
     tensor.storage = is_on_device() ? add_storage({StorageKind::kArena, tensor.bytes(), nullptr, 0, 0})
                                     : add_storage({StorageKind::kInput, 0, nullptr, 0, -1});
     set(input, tensor);
@@ -149,7 +150,7 @@ Tensor ProgramBuilder::make_constant(DType dtype, const Sizes& sizes, std::span<
 bool ProgramBuilder::is_constant(StorageId storage) const {
   const Storage& there = storages_[static_cast<std::size_t>(storage)];
   if (there.kind == StorageKind::kConstant) return true;
-  // On a device there are weights that the CPU cannot read.
+  // On a device, some weights cannot be read by the CPU.
   return there.kind == StorageKind::kParameter && (!is_on_device() || there.base != nullptr);
 }
 
@@ -184,7 +185,7 @@ Status ProgramBuilder::prepare_node(const Node& node) {
   return finish_node(node);
 }
 
-// The shapes in the graph were computed by whoever exported it; what they promise has to be what the ops give.
+// The shapes in the graph were computed by whoever exported it. What they promise must match what the ops return.
 Status ProgramBuilder::check_outputs(const Node& node) const {
   for (const ValueId output : node.outputs) {
     if (!is_used(output)) continue;
@@ -218,7 +219,7 @@ Status ProgramBuilder::finish_node(const Node& node) {
   return Status();
 }
 
-// What is read counts as well as what is made: an expanded view shows far more elements than there are in memory.
+// Both what is read and what is created counts: an expanded view shows far more elements than there are in memory.
 bool ProgramBuilder::worth_folding(const Node& node) {
   std::size_t bytes = 0;
   for (const StorageId storage : pending_storages_) bytes += storages_[static_cast<std::size_t>(storage)].bytes;
@@ -244,7 +245,7 @@ Status ProgramBuilder::fold() {
   return Status();
 }
 
-// What the caller gets must be whole, and its own: not an input, a weight, or memory that another output shows too.
+// The caller must get whole tensors of its own: not an input, a weight, or memory that another output shows too.
 Status ProgramBuilder::add_output(ValueId output) {
   const Tensor& made = tensor(output);
   const Storage& storage = storage_of(made);
@@ -268,7 +269,7 @@ Status ProgramBuilder::add_output(ValueId output) {
   return Status();
 }
 
-// So far the addresses were those that the CPU folded with.
+// Copies the constants to the device and replaces the addresses, which until here are those that the CPU folded with.
 Status ProgramBuilder::place_on_device() {
   constexpr std::size_t kAligned = 256;
   const auto is_copied = [](const Storage& storage) { return storage.kind == StorageKind::kConstant; };

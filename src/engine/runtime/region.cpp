@@ -1,4 +1,4 @@
-// mmap and munmap: weights and arenas are few and large, and malloc would keep their pages after they are gone.
+// Uses mmap and munmap: weights and arenas are few and large, and malloc would keep their pages after they are freed.
 #include "engine/runtime/region.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Memory straight from the operating system: it goes back at once, and untouched pages cost nothing.
+// Memory straight from the operating system. It is returned at once when freed, and untouched pages cost nothing.
 
 #include <cstddef>
 #include <span>
@@ -13,7 +13,7 @@ namespace accord::engine {
 class Region {
  public:
   Region() = default;
-  /// kResourceExhausted, with `what`, if the system refuses.
+  /// Fails with kResourceExhausted, naming `what`, if the system refuses.
   static Result<Region> allocate(std::size_t bytes, std::string_view what);
 
   Region(Region&& other) noexcept;
@@ -23,7 +23,8 @@ class Region {
   std::byte* data() const { return bytes_.data(); }
   std::size_t size() const { return bytes_.size(); }
   std::span<std::byte> bytes() const { return bytes_; }
-  /// Gives the pages back and keeps the addresses: they may still be read and written, and are zero from now on.
+  /// Returns the pages to the system and keeps the addresses: they can still be read and written, and read as zero
+  /// from now on.
   void clear();
 
  private:

@@ -1,5 +1,6 @@
-// New weights for an engine that is loaded: read beside the old ones and agreed among the ranks; then one pointer changes. Contexts
-// hold the weights that their programs were prepared with, and let go of both when they see that the version has changed.
+// Replaces the weights of a loaded engine. New weights are read beside the old ones, the ranks agree on the outcome,
+// and then one pointer changes. Contexts hold the weights that their programs were prepared with, and release both
+// when they see that the version has changed.
 #include <fmt/format.h>
 
 #include <utility>
@@ -12,7 +13,7 @@
 namespace accord::engine {
 namespace {
 
-/// Weights, which count against the engine's limit as long as anybody holds them.
+/// Weights that count against the engine's limit as long as anything holds them.
 struct HeldParameters {
   HeldParameters(std::shared_ptr<MemoryBudget> limit, MemoryPart taken)
       : budget(std::move(limit)), part(std::move(taken)) {}
@@ -37,7 +38,7 @@ Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package&
   const Float8Weights float8 = canonical_ranks_ != 0 ? Float8Weights::kUnpacked : Float8Weights::kStay;
   const MemoryPart weights{"weights", on_device_ ? planned_bytes_on_device(package, graph_, parts, float8)
                                                  : planned_bytes(package, graph_, parts)};
-  // Without a limit the device itself says what it has.
+  // Without a limit, the device itself reports what it has.
   if (!on_device_ || budget_->limit() != 0) ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
   ACCORD_RETURN_IF_ERROR(budget_->take(weights));
   const auto held = std::make_shared<HeldParameters>(budget_, weights);

@@ -6,7 +6,7 @@
 namespace accord::engine {
 namespace {
 
-// `units` holds blocks [outer, unit * inner bytes] one after the other, the last one perhaps narrower; `destination`
+// `units` holds blocks [outer, unit * inner bytes] one after the other; the last one may be narrower. `destination`
 // gets rows [outer, all units side by side].
 void weave(std::span<const std::byte> units, std::size_t outer, std::size_t unit_row, std::size_t row,
            std::byte* destination) {

@@ -1,5 +1,5 @@
 #pragma once
-// Rows shared out among threads.
+// Divides rows among threads.
 
 #include "engine/runtime/tensor.hpp"
 

@@ -1,7 +1,7 @@
-// A run: check the inputs, find the program for their shapes (or prepare it, and forget the one that was not used for the
-// longest), set the addresses of inputs and arena, and call one step after the other. The arena only grows, so that a shape
-// met before always fits. One that was outgrown keeps its addresses, not its pages, until the context ends: arrays that
-// Python made of earlier outputs lie there.
+// A run checks the inputs, finds the program for their shapes (or prepares it, evicting the least recently used one),
+// sets the addresses of inputs and arena, and calls one step after the other. The arena only grows, so a shape that
+// has run before always fits. An outgrown arena keeps its addresses, but not its pages, until the context ends,
+// because arrays that Python made of earlier outputs still refer to it.
 #include "engine/runtime/run_context.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
-/// The engine is Running while this lives.
+/// The engine is Running while this object lives.
 class Running {
  public:
   explicit Running(LoadedEngine& engine) : engine_(engine) {}
@@ -89,7 +89,7 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   if (const Status status = check_memory(engine_->graph(), inputs, engine_->device()); !status.ok()) {
-    if (engine_->on_device() != nullptr) abort_peers(status);  // where inputs lie is this rank's own affair
+    if (engine_->on_device() != nullptr) abort_peers(status);  // the device of an input concerns this rank alone
     return status;
   }
   if (!pinned_) static_cast<void>(take_newest_weights());
@@ -101,7 +101,7 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   return outputs;
 }
 
-// Sums that a failed run has left under way use the arena.
+// A failed run may leave sums under way that use the arena.
 void RunContext::end_started() {
   for (StartedSum& sum : started_) static_cast<void>(sum.work.wait());
   started_.clear();
@@ -112,9 +112,10 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  met_.clear();  // the next run of any shape meets the others after this program's memory is free
+  met_.clear();  // this program's memory is freed after the run, so every shape must meet the peers again
   NotedProgram noted;
-  // Its callers are in no hurry: a rank that cannot run, for whatever reason, tells the others before they wait for it.
+  // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
+  // for it.
   ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
   Status status = run_noted_steps(noted, after);
   if (device_) {
@@ -159,8 +160,8 @@ Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) 
   return device_ ? device_->run_steps(execution, put) : put(execution);
 }
 
-// The ranks are given equal inputs and find alike what is wrong with them. What this rank may be alone with would leave the
-// others waiting for it in a collective.
+// The ranks get equal inputs and find the same faults in them. A failure that may concern this rank alone would leave
+// the others waiting for it in a collective.
 void RunContext::release_peers(const Status& failure) {
   if (failure.code() == StatusCode::kResourceExhausted || failure.code() == StatusCode::kInternal) abort_peers(failure);
 }
@@ -187,7 +188,7 @@ Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   return Status();
 }
 
-// How many tokens the cache may have beside what is taken.
+// Says how many tokens the cache could have beside what is already taken.
 std::string RunContext::cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
   const Result<std::uint64_t> left = engine_->budget().left();
   const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
@@ -208,7 +209,7 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   return Status();
 }
 
-// Which rows belong to which sequence, for a program that has attention that keeps its keys.
+// Sets which rows belong to which sequence, for a program with cached attention.
 Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
   batch_.clear();
   cache_at_hand_ = nullptr;
@@ -230,13 +231,13 @@ Status RunContext::set_batch(const Program& program, std::optional<std::span<con
   return check(batch_, *program.batch_rows, *options);
 }
 
-// Of the cache that create_cache() made.
+// Returns the options of the cache that create_cache() created; nullptr before.
 const KeyValueCacheOptions* RunContext::cache_options() const {
   if (device_cache_) return &device_cache_->options();
   return cache_ ? &cache_->options() : nullptr;
 }
 
-// All rows as one sequence of their own, in a cache that grows to the longest.
+// Treats all rows as one new sequence, in a cache that grows to the longest.
 Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
   const bool on_device = engine_->on_device() != nullptr;
@@ -260,7 +261,7 @@ Status RunContext::set_whole_batch(std::int64_t rows) {
   return Status();
 }
 
-// This rank's part of the batch, and then the outputs of all.
+// Runs this rank's part of the batch, then gathers the outputs of all ranks.
 Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView> inputs) {
   const BatchSplit& split = *engine_->batch_split();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t rows, batch_rows(split, engine_->graph(), inputs));
@@ -282,7 +283,7 @@ Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView
   }
   ACCORD_RETURN_IF_ERROR(place_arena(*program));
   const Status ran = run_steps(*program);
-  // What one stage or replica finds wrong, an id outside its table say, the others do not see.
+  // A fault that one stage or replica finds, such as an id outside its table, is not seen by the others.
   if (!ran.ok() && engine_->divides_runs()) abort_peers(ran);
   ACCORD_RETURN_IF_ERROR(ran);
   std::vector<TensorView> outputs;

@@ -1,5 +1,5 @@
 #pragma once
-// What an EngineContext handle holds: the arena and the prepared programs of one user of an engine.
+// The object behind an EngineContext handle: the arena and the prepared programs of one user of an engine.
 
 #include <atomic>
 #include <functional>
@@ -28,21 +28,21 @@ inline constexpr const char* kArena = "arenas";
 inline constexpr const char* kCache = "caches of keys and values";
 inline constexpr const char* kSampling = "choices of tokens";
 
-/// A step of a run, or all of one, in nanoseconds of this host's monotonic clock.
+/// A step of a run, or a whole run, in nanoseconds of this host's monotonic clock.
 struct StepTime {
-  const Node* node = nullptr;  ///< of the engine's graph; nullptr: an output's copy
+  const Node* node = nullptr;  ///< of the engine's graph; nullptr for the copy of an output
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 };
 
-/// What Profiling::kTrace recorded.
+/// The times recorded by Profiling::kTrace.
 struct RecordedRuns {
   std::vector<StepTime> steps;
   std::vector<StepTime> runs;
   bool cut = false;  ///< there was more than is kept
 };
 
-/// One run at a time; a second one that comes meanwhile is refused with kWrongState.
+/// Does one run at a time; a second one that starts meanwhile is rejected with kWrongState.
 class RunContext {
  public:
   explicit RunContext(std::shared_ptr<LoadedEngine> engine);
@@ -50,40 +50,45 @@ class RunContext {
   RunContext(const RunContext&) = delete;
   RunContext& operator=(const RunContext&) = delete;
 
-  /// Takes `bytes` of the engine's limit for the arena, so that runs which need no more cannot fail for it.
+  /// Reserves `bytes` of the engine's limit for the arena, so that runs that need no more cannot fail for lack of it.
   Status reserve_arena(std::size_t bytes);
 
-  /// Without sequences the rows of a language model are one sequence that begins with them.
+  /// Without sequences, the rows of a language model are one sequence that begins with them.
   Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
                                       std::optional<std::span<const SequenceRows>> sequences = std::nullopt);
-  /// Runs once on a program made for it, and calls `after` behind the steps of each node. `ready`: whether the caller can go on; if
-  /// one rank cannot, or finds its inputs wrong, all get its error. Collective over the bound groups.
+  /// Runs once on a program made for it, and calls `after` after the steps of each node. `ready`: whether the caller
+  /// can go on. If one rank cannot, or finds its inputs wrong, all ranks get its error. Collective over the bound
+  /// groups.
   using AfterNode = std::function<Status(std::size_t node, const ProgramNotes& notes, const Execution& execution)>;
   Status run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after);
-  /// Calls `body` while no run can begin; kWrongState during one.
+  /// Calls `body` while no run can begin. Fails with kWrongState during a run.
   Status between_runs(const std::function<Status()>& body);
-  /// Whether runs take the newest weights by themselves, or only by take_newest_weights(). At first they do.
+  /// From now on, runs use new weights only after take_newest_weights(). By default, each run takes the newest
+  /// weights.
   void pin_weights() { pinned_ = true; }
-  /// True if they are others than those of the last run.
+  /// Switches to the newest weights. Returns whether they differ from those of the last run.
   bool take_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const { return device_cache_ ? device_cache_->bytes() : cache_ ? cache_->bytes() : 0; }
-  /// Outputs stay on the engine's device, whatever it was loaded with; copy_output() copies one, or a part, to memory of the CPU of its size.
+  /// Outputs stay on the engine's device, whatever it was loaded with. copy_output() copies an output, or a part of
+  /// it, to CPU memory of the same size.
   void keep_outputs_on_device() { keeps_outputs_ = true; }
   Status copy_output(const Buffer& output, void* to);
   /// EngineContext::set_stream().
   void set_stream(Stream stream) { callers_stream_ = stream; }
-  /// Takes of the engine's limit what choices of tokens take on its device, so many at once, of rows of `width`; nothing on the CPU.
+  /// Reserves, from the engine's limit, the device memory for `choices` simultaneous choices of tokens from rows of
+  /// `width`. Does nothing on the CPU.
   Status reserve_sampling(std::size_t choices, std::int64_t width);
-  /// Tokens of an output that stayed on the device, rows of logits (TokenChooser::choose). On an engine on a device.
+  /// Chooses tokens from an output that stayed on the device and whose rows are logits (TokenChooser::choose). Only
+  /// for engines on a device.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
-  /// On any thread, also during a run.
+  /// May be called on any thread, also during a run.
   void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
   /// REQUIRES: between_runs().
   const RecordedRuns& recorded() const { return recorded_; }
   const LoadedEngine& engine() const { return *engine_; }
-  /// On any thread, also during a run.
+  /// May be called on any thread, also during a run.
   std::vector<OpTime> profile() const;
   std::size_t arena_bytes() const { return device_ ? device_->arena_bytes() : arena_.size(); }
 
@@ -142,28 +147,29 @@ class RunContext {
   KeyValueCache passing_cache_;  // of runs without sequences: each begins anew
   std::vector<std::int32_t> passing_blocks_;
   const KeyValueCache* cache_at_hand_ = nullptr;
-  std::unique_ptr<DeviceContext> device_;  // of an engine on a device, from its first use on
+  std::unique_ptr<DeviceContext> device_;  // of an engine on a device; created on first use
   std::optional<DeviceCache> device_cache_;
   DeviceCache passing_device_cache_;
   const DeviceCache* device_cache_at_hand_ = nullptr;
   std::size_t reserved_sampling_ = 0;  // of the engine's limit
-  std::uint64_t device_bindings_ = 0;  // bindings of the engine that its graphs know
+  std::uint64_t device_bindings_ = 0;  // the engine's bindings() that the captured graphs use
   bool keeps_outputs_ = false;
   Stream callers_stream_ = {};
-  std::vector<BatchRows> batch_;  // of the run at hand
+  std::vector<BatchRows> batch_;  // of the current run
   BatchOutputs batch_outputs_;
-  std::int64_t largest_batch_part_ = 0;  // of the run at hand
-  ExpertExchanges exchanges_;            // over communicators that were bound so often:
+  std::int64_t largest_batch_part_ = 0;  // of the current run
+  ExpertExchanges exchanges_;            // over the communicators of binding number bindings_
   std::uint64_t bindings_ = 0;
-  std::vector<StartedSum> started_;  // of the run at hand
+  std::vector<StartedSum> started_;  // of the current run
   Region arena_;
   std::size_t reserved_arena_ = 0;  // of the engine's limit
-  std::vector<Region> outgrown_;    // arenas before this one, cleared: callers may still look at outputs there. Of an
-                                    // engine on a device these are of outputs alone
+  // Arenas before this one, cleared: callers may still look at outputs there. For an engine on a device, these hold
+  // outputs only.
+  std::vector<Region> outgrown_;
   using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
   RecentMap<Shapes, CachedProgram> programs_{kMostPrograms};
-  Shapes key_;                                            // of the inputs at hand
-  RecentMap<Shapes, std::monostate> met_{kMostPrograms};  // on a device: of runs that the ranks have met for
+  Shapes key_;                                            // of the current inputs
+  RecentMap<Shapes, std::monostate> met_{kMostPrograms};  // on a device: shapes for which the ranks have met
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
   std::atomic<Profiling> profiling_{Profiling::kOff};

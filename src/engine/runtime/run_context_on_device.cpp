@@ -1,4 +1,4 @@
-// What a RunContext does where its engine is on a device: the programs are the same, the memory is a DeviceContext's.
+// The part of RunContext for engines on a device: the programs are the same, but the memory is a DeviceContext's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Status RunContext::create_passing_device_cache(std::span<const CachedLayer> laye
   device_->forget_graphs();
   const EngineDevice& on = device_->on();
   KeyValueCacheOptions options{.blocks = blocks};
-  // Keys and values are there in the model's dtype.
+  // Keys and values already have the model's dtype.
   const bool is_exact = std::all_of(layers.begin(), layers.end(),
                                     [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
   if (is_exact) options.dtype = DType::kBFloat16;
@@ -66,7 +66,7 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   return outputs_of_device(program);
 }
 
-// Memory, inputs and the tables of the batch.
+// Places memory, inputs and the tables of the batch.
 Status RunContext::place_on_device(Program& program, std::span<const TensorView> inputs,
                                    std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
@@ -81,8 +81,9 @@ Status RunContext::place_on_device(Program& program, std::span<const TensorView>
   return device_->copy_inputs(program, inputs);
 }
 
-// A shape that comes for the first time may free memory. A device then waits until all its kernels have ended, also those of other ranks of
-// this process, which may wait for this rank's: so none is launched before all ranks have their memory.
+// A shape that runs for the first time may free memory. A device then waits until all its kernels have ended,
+// including those of other ranks in this process, which may wait for this rank's kernels. So nothing is launched
+// before all ranks have their memory.
 Status RunContext::meet_peers() {
   if (met_.find(key_) != nullptr) return Status();
   for (auto& [group, communicator] : engine_->peers()) {
@@ -93,8 +94,9 @@ Status RunContext::meet_peers() {
   return Status();
 }
 
-// What the kernels of one stage find wrong, an id outside its table say, is known at the end of its run, when it has sent what others wait for.
-// All else is this device's own and ends the run of the others, which wait.
+// A fault that the kernels of one stage find, such as an id outside its table, is known only at the end of its run,
+// when the stage has sent what the others wait for. Any other failure belongs to this device alone and ends the run
+// of the other ranks, which are waiting.
 Status RunContext::end_on_device(const Status& ran) {
   if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
     abort_peers(ran);

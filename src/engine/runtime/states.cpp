@@ -1,5 +1,6 @@
-// Unbound -> Bound -> Running -> Bound, Bound -> Unbound, any -> Closed; a bound engine may be bound to others. Several contexts may run at once: Running lasts until the last run
-// ends. A run that ends after close() changes nothing.
+// Unbound -> Bound -> Running -> Bound, Bound -> Unbound, any -> Closed; a bound engine may be bound again to other
+// communicators. Several contexts may run at once: Running lasts until the last run ends. A run that ends after
+// close() changes nothing.
 #include "engine/runtime/states.hpp"
 
 #include <string>

@@ -5,14 +5,14 @@
 
 namespace accord::engine {
 
-/// What can happen to an engine.
+/// The events that can happen to an engine.
 enum class EngineEvent : std::uint8_t { kBind, kUnbind, kRunBegins, kRunEnds, kClose };
 
-/// Where an engine is, and how many runs are under way. Not thread-safe: its owner locks.
+/// The state of an engine, and how many runs are under way. Not thread-safe: its owner locks.
 class StateMachine {
  public:
   EngineState state() const { return state_; }
-  /// Goes where the table says, or stays and gives kWrongState, which says what to do instead.
+  /// Moves as the table says, or stays and returns kWrongState with what to do instead.
   Status move(EngineEvent event);
 
  private:

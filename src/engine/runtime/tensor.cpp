@@ -1,5 +1,5 @@
-// Layout arithmetic. A view exists if the input's dimensions, taken from the last one in runs without gaps, can be cut into
-// the output's.
+// Layout arithmetic. A view exists if the input's dimensions, taken from the last one in runs without gaps, can be
+// cut into the output's dimensions.
 #include "engine/runtime/tensor.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::optional<Rows> as_rows(const kernels::Layout& layout) {
     }
     rows.rows *= layout.sizes[dim];
   }
-  // A row that is repeated (stride 0) is no row of its own.
+  // A row that is repeated (stride 0) is not a row of its own.
   if (rows.rows > 1 && rows.stride < rows.width) return std::nullopt;
   return rows;
 }

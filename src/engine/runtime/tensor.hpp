@@ -1,5 +1,5 @@
 #pragma once
-// A tensor while a program is prepared: where it will lie, but no address yet.
+// A tensor while a program is being prepared: it has a place, but no address yet.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +20,15 @@ struct BatchRows;
 struct DeviceRun;
 
 using Sizes = std::vector<std::int64_t>;
-/// A piece of memory of a program: an input, a weight, a constant, or a part of the arena.
+/// A piece of a program's memory: an input, a weight, a constant, or a part of the arena.
 using StorageId = int;
 
-/// Strided elements in a storage. Several tensors may lie in one (views).
+/// Strided elements in a storage. Several tensors may share one storage (views).
 struct Tensor {
   DType dtype = DType::kFloat32;
   kernels::Layout layout;
   StorageId storage = -1;
-  std::int64_t offset = 0;  ///< bytes from the storage's begin to the element with all indices 0
+  std::int64_t offset = 0;  ///< bytes from the start of the storage to the element with all indices 0
 
   std::int64_t count() const { return layout.count(); }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype); }
@@ -44,17 +44,18 @@ struct StartedSum {
   Work work;
 };
 
-/// What a step runs with: addresses of the storages of this run, threads, and the communicators of the engine's groups.
+/// What a step runs with: the addresses of this run's storages, threads, and the communicators of the engine's
+/// groups.
 struct Execution {
-  std::span<std::byte* const> bases;  ///< by StorageId
+  std::span<std::byte* const> bases;  ///< indexed by StorageId
   ThreadPool& pool;
-  std::span<const std::optional<Communicator>> communicators;  ///< by group index; empty where a group has one rank
-  const KeyValueCache* cache = nullptr;                        ///< of a program with attention that keeps its keys
+  std::span<const std::optional<Communicator>> communicators;  ///< by group index; nullopt if the group has one rank
+  const KeyValueCache* cache = nullptr;                        ///< of a program with cached attention
   std::span<const BatchRows> batch = {};                       ///< the sequences whose rows such a program computes
   std::vector<StartedSum>* started = nullptr;                  ///< of a program that sums while it computes
-  ExpertExchanges* exchanges = nullptr;  ///< of a program whose ranks have other rows than each other,
-  std::int64_t largest_batch_part = 0;   ///< of the batch of the run, the largest of their parts
-  const DeviceRun* on_device = nullptr;  ///< of a program on a device: then the addresses are that one's
+  ExpertExchanges* exchanges = nullptr;                        ///< of a program whose ranks have different rows
+  std::int64_t largest_batch_part = 0;                         ///< rows of the largest part of this run's batch
+  const DeviceRun* on_device = nullptr;  ///< of a program on a device; addresses are then that device's
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;
@@ -69,23 +70,26 @@ struct Execution {
 
 /// A kernel call with everything but addresses settled.
 using Step = std::function<Status(const Execution& execution)>;
-/// Makes the same step for a device, where a program is one on a device.
+/// Creates the same step for a device; called if the program is for a device.
 using MakeStep = std::function<Step()>;
 
-/// Rows of floats or bytes: all dimensions but the last seen as one.
+/// Rows of floats or bytes: all dimensions but the last are treated as one.
 struct Rows {
   std::int64_t rows = 1;
   std::int64_t width = 1;
   std::int64_t stride = 1;  ///< elements from row to row
 };
 
-/// Sees `layout` as rows, if its last dimension is contiguous and the others lie one after the other at one distance.
+/// Returns `layout` as rows if its last dimension is contiguous and the others merge into one with a constant stride;
+/// else nullopt.
 std::optional<Rows> as_rows(const kernels::Layout& layout);
 
-/// [batch, channels, height, width] whose memory is [batch, height, width, channels]: what convolutions read and write.
+/// Returns whether [batch, channels, height, width] is stored as [batch, height, width, channels], which convolutions
+/// read and write.
 bool is_channels_last(const kernels::Layout& layout);
 
-/// The strides with which `layout` shows its elements as `sizes` without a copy, as PyTorch's view.
+/// Returns the layout that shows the elements of `layout` as `sizes` without a copy, like PyTorch's view; nullopt if
+/// there is none.
 std::optional<kernels::Layout> viewed_layout(const kernels::Layout& layout, std::span<const std::int64_t> sizes);
 
 /// "[8, 128, 384]".

@@ -1,7 +1,7 @@
-// A run is a round: the caller writes what is to be done, counts the round up and wakes the workers; all of them, and the
-// caller, take part numbers from one counter until none is left. The caller then waits until every worker has said that
-// it is out of the round, after which the next one may overwrite everything. Workers spin a little before they sleep, since the
-// next round usually comes within microseconds.
+// A run is one round: the caller writes what is to be done, increments the round and wakes the workers. The workers
+// and the caller take part numbers from one counter until none is left. The caller then waits until every worker has
+// left the round, after which the next round may overwrite everything. Workers spin briefly before they sleep, since
+// the next round usually starts within microseconds.
 #include "engine/runtime/thread_pool.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Fork and join over parts of a computation; accord's own, so that no OpenMP is needed.
+// Fork and join over the parts of a computation. accord has its own so that it does not need OpenMP.
 
 #include <atomic>
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace accord::engine {
 
-/// `threads` threads that work together: the one that calls run(), and threads - 1 that sleep in between.
+/// `threads` threads that work together: the caller of run(), and threads - 1 workers that sleep between runs.
 ///
-/// One call of run() at a time. The destructor ends the threads. Where the system gives no more threads there are fewer of them, and
-/// the log says so: results do not depend on how many there are.
+/// One call of run() at a time. The destructor ends the threads. If the system cannot start that many threads, the
+/// pool has fewer and logs a warning; results do not depend on how many there are.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -24,9 +24,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(part) -> Status, or body(part, thread), once for each part in [0, parts), on whichever thread in [0, threads())
-  /// is free, and returns when all are done: ok, or the failure of the lowest part. With one thread or part all runs on the
-  /// caller. Allocates nothing.
+  /// Calls body(part) -> Status, or body(part, thread), once for each part in [0, parts), on whichever thread in
+  /// [0, threads()) is free, and returns when all parts are done: ok, or the failure of the lowest failed part. With
+  /// one thread or one part, everything runs on the caller. Allocates nothing.
   template <typename Body>
   Status run(int parts, const Body& body) {
     const Call call = [](const void* context, int part, [[maybe_unused]] int thread) {

@@ -1,7 +1,7 @@
-// A published block is found by a hash over all tokens up to its end, and then compared: its own tokens, and the block
-// that leads to it. That block stands for the tokens before, since it cannot be given away while one that follows it is
-// published: who holds a block holds those before it, and releases them later. So no collision of hashes can mix two
-// sequences.
+// A published block is found by a hash over all tokens up to its end. Then its own tokens and the block before it are
+// compared. The preceding block identifies all earlier tokens, because it cannot be reused while a block that follows
+// it is published: every holder of a block also holds the blocks before it, and releases them later. Hash collisions
+// therefore cannot mix two sequences.
 #include "engine/serving/block_pool.hpp"
 
 #include <fmt/format.h>
@@ -137,7 +137,7 @@ Status BlockPool::check() const {
     return Status(StatusCode::kInternal, fmt::format("block {} of the cache {}", block, what));
   };
   std::vector<int> lists(blocks_.size(), 0);
-  std::vector<std::int32_t> place(blocks_.size(), 0);  // in the list of kept blocks, from 1
+  std::vector<std::int32_t> place(blocks_.size(), 0);  // position in the lists of available blocks, from 1
   std::int32_t listed = 0;
   for (const List* list : {&free_, &kept_}) {
     for (BlockId block = list->first; block != kNoBlock; block = at(block).next) {

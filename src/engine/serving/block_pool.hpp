@@ -1,5 +1,5 @@
 #pragma once
-// The bookkeeping of a paged KV cache: who holds which block, and which blocks' contents can be used again.
+// The bookkeeping of a paged KV cache: the holders of each block, and the blocks whose contents can be reused.
 
 #include <cstdint>
 #include <span>
@@ -19,55 +19,57 @@ struct BlockPoolOptions {
   std::int32_t block_tokens = 16;
 };
 
-/// Blocks with counted holders. A block that nobody holds is free; one whose content is published is kept until it is
-/// needed, the least recently used first, and can be found and held again by the tokens that led to it.
+/// Blocks with counted holders. A block without holders is free. If its content is published, it is kept until the
+/// block is needed (least recently used first), and can be found and held again by the tokens up to its end.
 ///
-/// A value: no threads, and no allocation after create(). What is freed and given is the same for the same calls.
-/// REQUIRES, of every caller: a block's holders release it last block of the sequence first. So a kept block is always
-/// given away before the one that leads to it, and a published block's id stands for all tokens up to its end.
+/// A value: no threads, and no allocation after create(). The same calls always return the same blocks.
+/// REQUIRES: every holder releases the blocks of its sequence last block first. A kept block is therefore always reused
+/// before the one that precedes it, and a published block's id identifies all tokens up to its end.
 class BlockPool {
  public:
   using Hash = std::uint64_t (*)(std::span<const std::byte>);
 
-  /// kInvalidArgument: no blocks, or no tokens in them, or more than 2^31 tokens in all. `hash`: for tests of
-  /// collisions.
+  /// Fails with kInvalidArgument if there are no blocks, no tokens in them, or more than 2^31 tokens in total. `hash`:
+  /// for tests of collisions.
   static Result<BlockPool> create(const BlockPoolOptions& options, Hash hash = xxh3);
 
   std::int32_t blocks() const { return static_cast<std::int32_t>(blocks_.size()); }
   std::int32_t block_tokens() const { return block_tokens_; }
-  /// Blocks that `tokens` tokens fill or begin.
+  /// Returns the number of blocks that `tokens` tokens fill or begin.
   std::int32_t blocks_for(std::int64_t tokens) const {
     return static_cast<std::int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
-  /// Blocks that nobody holds, and how many of these have a content that can be found.
+  /// Blocks without holders.
   std::int32_t available() const { return free_.length + kept_.length; }
+  /// The available blocks whose content can be found.
   std::int32_t kept() const { return kept_.length; }
   std::int32_t holders(BlockId block) const { return at(block).holders; }
 
-  /// A block with unknown content, held once; kNoBlock if none is available.
+  /// Returns a block with unspecified content, held once, or kNoBlock if none is available.
   BlockId allocate();
-  /// One holder more, also of a kept block.
+  /// Adds a holder. The block may be a kept one.
   void hold(BlockId block);
-  /// One holder less.
+  /// Removes a holder.
   void release(BlockId block);
 
-  /// Puts the published blocks of the first tokens into `found`, as far as they go: full blocks only, not held by this.
+  /// Sets `found` to the published blocks of the first tokens, as far as they match. Full blocks only; does not hold
+  /// them.
   void find(std::span<const TokenId> tokens, std::vector<BlockId>& found) const;
-  /// `block`, which the caller holds, is full of `tokens` after `parent` (published, or kNoBlock for the first): it can
-  /// be found from now on. If another block has that content already, the caller's hold moves to that one. Gives the
-  /// block now held.
+  /// Publishes `block`, which the caller holds and which is full of `tokens` after `parent` (published, or kNoBlock
+  /// for the first): find() can find it from then on. If another block already has that content, the caller's hold
+  /// moves to that block. Returns the block that is held afterwards.
   BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens);
 
-  /// No block can be found by its tokens any more. REQUIRES: nobody holds any.
+  /// Unpublishes all blocks, so that none can be found by its tokens. REQUIRES: no block is held.
   void forget();
 
-  /// Looks through everything for contradictions; kInternal says what is wrong.
+  /// Checks all invariants. Returns kInternal, saying what is wrong.
   Status check() const;
 
  private:
   struct Block {
     std::int32_t holders = 0;
-    BlockId previous = kNoBlock;  // in the list of free or of kept blocks
+    BlockId previous = kNoBlock;  // in the list of free or kept blocks
     BlockId next = kNoBlock;
     BlockId next_in_bucket = kNoBlock;
     BlockId parent = kNoBlock;
@@ -94,9 +96,9 @@ class BlockPool {
   Hash hash_ = nullptr;
   std::vector<Block> blocks_;
   std::vector<TokenId> tokens_;   // of published blocks
-  std::vector<BlockId> buckets_;  // by chain hash; a power of two
+  std::vector<BlockId> buckets_;  // by chain hash; the size is a power of two
   List free_;
-  List kept_;  // the least recently used first
+  List kept_;  // least recently used first
 };
 
 }  // namespace accord::engine

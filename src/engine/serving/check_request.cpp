@@ -1,6 +1,6 @@
-// A sequence that fits into the empty cache with all its tokens can always be brought to its end, if need be alone; one
-// that does not is refused here. The last token that is generated is never computed, so it needs no place in the cache,
-// but it counts for the context.
+// A sequence whose tokens all fit into the empty cache can always be completed, alone if necessary; one that does not
+// fit is rejected here. The last generated token is never computed, so it needs no place in the cache, but it counts
+// for the context.
 #include "engine/serving/check_request.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ Status check_tokens(std::span<const TokenId> tokens, const char* what, const Pla
   return Status();
 }
 
-// NaN is within no range.
+// NaN is in no range.
 Status check_range(const char* name, float value, float least, float most) {
   if (value >= least && value <= most) return Status();
   return invalid("{}={}; expected a number from {} to {}", name, value, least, most);

@@ -1,5 +1,5 @@
 #pragma once
-// Whether a request makes sense for a model and its cache.
+// Checks whether a request is valid for a model and its cache.
 
 #include "accord/generation.hpp"
 #include "engine/serving/step_plan.hpp"
@@ -8,12 +8,13 @@ namespace accord::engine {
 
 inline constexpr int kMostSamples = 1024;     // of one request
 inline constexpr int kMostLogprobs = 1024;    // of one token
-inline constexpr int kLargestPriority = 100;  // and its negative the smallest
+inline constexpr int kLargestPriority = 100;  // its negative is the smallest
 
-/// kInvalidArgument names what is wrong, kResourceExhausted says that it can never fit into the cache.
+/// Fails with kInvalidArgument, naming what is wrong, or with kResourceExhausted if the request can never fit into the
+/// cache.
 Status check_request(const GenerationRequest& request, const PlanLimits& limits);
 
-/// Tokens that each sample of a request that was checked may generate at most.
+/// Returns the most tokens that each sample of a checked request may generate.
 int new_token_limit(const GenerationRequest& request, const PlanLimits& limits);
 
 }  // namespace accord::engine

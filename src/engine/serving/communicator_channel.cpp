@@ -1,4 +1,4 @@
-// Only rank 0 knows how long a message is, so its length travels with its beginning.
+// Only rank 0 knows the length of a message, so the length is sent with the first bytes.
 #include "engine/serving/communicator_channel.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Plans by broadcast.
+// Sends plans by broadcast.
 
 #include <array>
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace accord::engine {
 
-/// A PlanChannel over a communicator, which the model's collectives may use too: rank 0 of it sends. Messages of up to
-/// 1,016 bytes are one broadcast of 1 KB, longer ones a second one. fail() aborts the communicator.
+/// A PlanChannel over a communicator, which the model's collectives may use too; its rank 0 sends. Messages of up to
+/// 1,016 bytes are one broadcast of 1 KB; longer ones take a second broadcast. fail() aborts the communicator.
 class CommunicatorChannel final : public PlanChannel {
  public:
   explicit CommunicatorChannel(Communicator communicator) : communicator_(std::move(communicator)) {}

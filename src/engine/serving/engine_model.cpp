@@ -34,7 +34,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   return limits;
 }
 
-// Of the largest step that the scheduler makes.
+// Returns the arena's size for the largest step that the scheduler plans.
 Result<std::size_t> arena_bytes(const LoadedEngine& engine, const PlanLimits& limits) {
   SymbolValues symbols;
   for (const Symbol& symbol : engine.graph().symbols) {
@@ -57,7 +57,7 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
   std::shared_ptr<EngineModel> model(new EngineModel(std::move(engine)));
   model->limits_ = limits;
   model->context_.pin_weights();
-  model->context_.keep_outputs_on_device();  // few ranks want logits
+  model->context_.keep_outputs_on_device();  // few ranks need the logits
   if (model->context_.engine().budget().limit() != 0) {
     ACCORD_ASSIGN_OR_RETURN(const std::size_t arena, arena_bytes(model->context_.engine(), limits));
     ACCORD_RETURN_IF_ERROR(model->context_.reserve_arena(arena));
@@ -73,7 +73,7 @@ Status EngineModel::run(const StepPlan& plan) {
   ids_.assign(plan.tokens.begin(), plan.tokens.end());
   positions_.assign(plan.positions.begin(), plan.positions.end());
   rows_.assign(plan.logit_rows.begin(), plan.logit_rows.end());
-  // A step of prefill may want no logits at all, a graph computes at least one row of them.
+  // A prefill step may need no logits at all, but a graph computes at least one row of them.
   if (rows_.empty()) rows_.push_back(0);
   sequences_.clear();
   for (const PlannedSequence& sequence : plan.sequences) {

@@ -1,5 +1,5 @@
 #pragma once
-// A loaded language model as the model that a Generation runs.
+// Adapts a loaded language model to Generation.
 
 #include <memory>
 #include <vector>
@@ -11,16 +11,18 @@
 
 namespace accord::engine {
 
-/// Takes input_ids, positions and rows, gives logits, as python/accord/export_language_model.py makes them.
+/// The engine takes input_ids, positions and rows and returns logits, as exported by
+/// python/accord/export_language_model.py.
 class EngineModel final : public StepModel {
  public:
-  /// kUnsupported if the engine is no language model; kInvalidArgument and kResourceExhausted for options that cannot be.
+  /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted
+  /// for invalid options.
   static Result<std::shared_ptr<EngineModel>> create(std::shared_ptr<LoadedEngine> engine,
                                                      const LanguageModelOptions& options);
 
   const PlanLimits& limits() const override { return limits_; }
   Status run(const StepPlan& plan) override;
-  /// By an engine on a device.
+  /// Chooses on the device if the engine is on one.
   Status choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) override;
   Status read_logits(std::size_t first, std::span<float> logits) override;
   bool take_newest_weights() override { return context_.take_newest_weights(); }
@@ -32,13 +34,13 @@ class EngineModel final : public StepModel {
 
   PlanLimits limits_;
   RunContext context_;
-  // Of the step at hand, kept for the next one.
+  // Buffers of the current step; their memory is reused.
   std::vector<std::int64_t> ids_;
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> rows_;
   std::vector<SequenceRows> sequences_;
   TensorView made_;                // logits, where the engine is
-  std::vector<std::byte> copied_;  // some of them from a device
+  std::vector<std::byte> copied_;  // copies of logits from a device
 };
 
 }  // namespace accord::engine

@@ -1,4 +1,4 @@
-// The other ranks have no scheduler: they run what comes, in the order in which it comes.
+// The other ranks have no scheduler: they run the plans in the order in which they arrive.
 #include "engine/serving/generation.hpp"
 #include "engine/serving/plan_message.hpp"
 

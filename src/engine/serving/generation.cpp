@@ -1,5 +1,5 @@
-// One thread runs the loop: obey orders, plan, send the plan, run the model, sample, tell who asked. Scheduler and
-// samplers are its own, so nothing is locked while it works; a cancel is obeyed between two steps.
+// One thread runs the loop: execute orders, plan, send the plan, run the model, sample, deliver events. It owns the
+// scheduler and the samplers, so nothing is locked while it works. A cancel takes effect between two steps.
 #include "engine/serving/generation.hpp"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ SchedulerStats Generation::stats() const {
   return stats_;
 }
 
-// What was ordered was checked, so the scheduler takes it; what is cancelled may have ended meanwhile.
+// Submissions were checked, so the scheduler accepts them; cancelled requests may have ended in the meantime.
 Status Generation::obey() {
   for (auto& submission : orders_.submissions)
     ACCORD_RETURN_IF_ERROR(scheduler_.submit(submission.id, std::move(submission.request)));
@@ -71,7 +71,7 @@ Status Generation::obey() {
   return Status();
 }
 
-// What the model can choose; the other draws are in unchosen_.
+// Lets the model choose tokens where it can; the other draws are left in unchosen_.
 Status Generation::choose() {
   const auto draws = scheduler_.draws();
   sampled_.assign(draws.size(), SampledToken());
@@ -96,7 +96,8 @@ Status Generation::choose() {
   return Status();
 }
 
-// unchosen_, of logits that are read here: draws are in the order of their rows, and rows that lie behind each other come at once.
+// Samples the draws in unchosen_ from logits that it reads here. Draws are in the order of their rows; adjacent rows
+// are read at once.
 Status Generation::sample() {
   const auto draws = scheduler_.draws();
   const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
@@ -120,13 +121,13 @@ Status Generation::sample() {
     }
     return Status();
   };
-  if (!unchosen_.empty()) (void)pool_.run(parts, sample_part).ok();  // what fails is in sampled_
+  if (!unchosen_.empty()) (void)pool_.run(parts, sample_part).ok();  // failures are in sampled_
   return Status();
 }
 
 Status Generation::step() {
   ACCORD_RETURN_IF_ERROR(obey());
-  // Ranks that follow keep the weights that they began with.
+  // Follower ranks keep their initial weights.
   if (channel_ == nullptr && model_->take_newest_weights()) scheduler_.forget_cache();
   ACCORD_RETURN_IF_ERROR(scheduler_.plan_step(plan_));
   if (channel_ != nullptr) {
@@ -149,7 +150,7 @@ void Generation::tell() {
   events_.clear();
 }
 
-// Ends what is there, and what was ordered last.
+// Ends all requests, including those submitted last.
 void Generation::end() {
   (void)obey().ok();
   const Status status = desk_->status();

@@ -1,5 +1,5 @@
 #pragma once
-// A model that answers requests: scheduler, sampler and model in one loop.
+// Serves requests with a model: scheduler, sampler and model in one loop.
 
 #include <cstdint>
 #include <memory>
@@ -24,15 +24,16 @@ struct GenerationOptions {
   std::int32_t max_requests = 65536;
   std::int32_t aging_steps = 1024;
   int sampling_threads = 1;
-  /// How often the other ranks hear of rank 0 while there is nothing to do; below the timeout of their channel.
+  /// The interval at which rank 0 contacts the other ranks while there is nothing to do. Shorter than the timeout of
+  /// their channel.
   Duration heartbeat = std::chrono::seconds(1);
 };
 
-/// Rank 0's side; the other ranks call follow(). It runs until it is stopped, or the model or the channel fails, which
-/// ends all requests and is what every later submit() gets.
+/// Rank 0's side; the other ranks call follow(). Runs until it is stopped, or until the model or the channel fails. A
+/// failure ends all requests, and every later submit() returns it.
 ///
-/// Thread-safe: any thread may submit, cancel and stop at any time, also from a callback. The destructor stops; not
-/// from a callback.
+/// Thread-safe: any thread may submit, cancel and stop at any time, even in a callback. The destructor stops; it must
+/// not run in a callback.
 class Generation {
  public:
   /// `channel`: nullptr if there are no other ranks.
@@ -43,18 +44,18 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  /// `callback` is called for each event of the request, in order, by the loop's thread, which it should not keep
-  /// waiting. What check_request() says; kResourceExhausted: max_requests wait or run; kClosed after stop(), or the
-  /// failure.
+  /// Calls `callback` for each event of the request, in order, on the loop's thread; it should return quickly. Fails
+  /// like check_request(); with kResourceExhausted if max_requests are waiting or running; with kClosed after stop();
+  /// or with the failure that ended the loop.
   Result<RequestId> submit(GenerationRequest request, EventCallback callback);
-  /// The same for who takes events from a stream.
+  /// The same, with a stream to take the events from.
   Result<TokenStream> submit(GenerationRequest request);
-  /// Ends a request after the step that is under way. kNotFound: it has ended, or never was.
+  /// Ends a request after the current step. Fails with kNotFound if the request has ended or never existed.
   Status cancel(RequestId id);
-  /// Ends all requests (kCancelled, with kClosed) after the step that is under way, tells the other ranks, and returns
-  /// when the loop has ended; from a callback at once. Idempotent. Gives the failure if there was one.
+  /// Ends all requests (kCancelled, with kClosed) after the current step, notifies the other ranks, and returns when
+  /// the loop has ended; in a callback it returns at once. Idempotent. Returns the failure if there was one.
   Status stop();
-  /// ok while running, kClosed after stop(), else the failure.
+  /// ok while running, kClosed after stop(), otherwise the failure.
   Status status() const { return desk_->status(); }
   /// As of the last step.
   SchedulerStats stats() const;
@@ -76,16 +77,16 @@ class Generation {
   const Duration heartbeat_;
   const std::shared_ptr<OrderDesk> desk_;
 
-  // The loop's own.
+  // Used by the loop's thread only.
   Scheduler scheduler_;
   std::vector<Sampler> samplers_;  // one for each thread of pool_
   ThreadPool pool_;
   Orders orders_;
   StepPlan plan_;
   std::vector<std::byte> message_;
-  std::vector<TokenChoice> choices_;   // that the model is asked for
-  std::vector<std::size_t> chosen_;    // their draws
-  std::vector<TokenId> tokens_;        // and what the model chose
+  std::vector<TokenChoice> choices_;   // for the model to choose
+  std::vector<std::size_t> chosen_;    // the draws of choices_
+  std::vector<TokenId> tokens_;        // the tokens that the model chose
   std::vector<std::size_t> unchosen_;  // draws that are sampled here
   std::vector<float> logits_;
   std::vector<SampledToken> sampled_;
@@ -98,8 +99,8 @@ class Generation {
   std::thread::id loop_thread_;
 };
 
-/// What the ranks other than 0 do: run the plans that come through `channel`, until rank 0 stops (ok) or something
-/// fails.
+/// The loop of the ranks other than 0: runs the plans that arrive through `channel`, until rank 0 stops (ok) or
+/// something fails.
 Status follow(StepModel& model, PlanChannel& channel);
 
 }  // namespace accord::engine

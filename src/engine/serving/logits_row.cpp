@@ -1,6 +1,6 @@
-// The k-th largest of a row is not below the k-th largest of its blocks' maxima, so only blocks that reach that have to
-// be looked at again: k of them, and those that tie. The first pass compares floats as integers in the same order,
-// which every compiler makes vector instructions of.
+// The k-th largest value of a row is not below the k-th largest of its blocks' maxima, so only blocks that reach that
+// value need a second look: k of them, and those that tie. The first pass compares floats as integers that have the
+// same order, which every compiler vectorizes.
 #include "engine/serving/logits_row.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::int32_t kMagnitude = 0x7fffffff;
 constexpr std::int32_t kInfinityBits = 0x7f800000;
 
-// Integers in the order of the floats; its own inverse.
+// Maps the bits of floats to integers in the same order; its own inverse.
 std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & kMagnitude); }
 
 struct BlockSummary {

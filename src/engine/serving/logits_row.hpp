@@ -1,5 +1,5 @@
 #pragma once
-// One row of logits: its largest values, without sorting it.
+// Finds the largest values of one row of logits without sorting it.
 
 #include <cstdint>
 #include <span>
@@ -9,25 +9,26 @@
 
 namespace accord::engine {
 
-/// Looks at one row after the other; keeps its memory. Costs one pass over the row; then only over what is large in it.
+/// Processes one row after the other and reuses its memory. Cost: one pass over the row, then only over its large
+/// values.
 class LogitsRow {
  public:
-  /// Takes a row, which has to stay as it is. kCorrupt names a NaN or +inf in it, kInvalidArgument if all of it is
-  /// -inf.
+  /// Sets the row, which must not change while it is in use. Fails with kCorrupt, naming the token, if a logit is NaN
+  /// or +inf, and with kInvalidArgument if all are -inf.
   Status set(std::span<const float> row);
 
   float best() const { return best_; }
-  /// Of equal ones the lowest.
+  /// The lowest of equally good ones.
   TokenId best_token() const;
-  /// The k-th largest value, 1 <= k <= size.
+  /// Returns the k-th largest value, 1 <= k <= size.
   float kth_largest(std::size_t k);
-  /// Tokens with at least this value, ascending.
+  /// Sets `tokens` to the tokens with at least this value, ascending.
   void collect(float least, std::vector<TokenId>& tokens) const;
 
  private:
   Status complaint() const;
 
-  static constexpr std::size_t kBlock = 64;  // values with one maximum
+  static constexpr std::size_t kBlock = 64;  // values that share one maximum
 
   std::span<const float> row_;
   std::vector<float> maxima_;

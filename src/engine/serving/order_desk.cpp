@@ -1,4 +1,4 @@
-// A request lives here from its submission until its last event was told, so that a cancel finds it all that time.
+// A request is live from its submission until its last event is delivered, so a cancel finds it all that time.
 #include "engine/serving/order_desk.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Where any thread leaves orders for the one that runs the model.
+// Where any thread leaves orders for the thread that runs the model.
 
 #include <condition_variable>
 #include <functional>
@@ -16,38 +16,38 @@ namespace accord::engine {
 
 using EventCallback = std::function<void(const GenerationEvent&)>;
 
-/// What was ordered since it was last asked for.
+/// Orders since the last take().
 struct Orders {
   struct Submission {
     RequestId id;
     std::shared_ptr<const GenerationRequest> request;
   };
   std::vector<Submission> submissions;
-  std::vector<RequestId> cancels;  ///< of requests that are there, or were
-  bool stop = false;               ///< nothing comes after these
+  std::vector<RequestId> cancels;  ///< of live or ended requests
+  bool stop = false;               ///< no orders follow
 };
 
-/// Numbers requests, knows which of them have not ended, and who is told of their events. Thread-safe.
+/// Numbers requests, and keeps track of the live ones and their callbacks. Thread-safe.
 class OrderDesk {
  public:
   OrderDesk(const PlanLimits& limits, std::int32_t max_requests) : limits_(limits), max_requests_(max_requests) {}
 
   Result<RequestId> submit(GenerationRequest request, EventCallback callback);
   Status cancel(RequestId id);
-  /// No more submissions: they get `status`, kClosed or a failure. The first failure stays.
+  /// Ends submissions: they fail with `status`, which is kClosed or a failure. The first failure is kept.
   void stop(const Status& status);
-  /// ok, or what stop() was told.
+  /// Returns ok, or the status given to stop().
   Status status() const;
 
-  /// For the loop: takes all orders; waits for some as long as `patience`.
+  /// For the loop: takes all orders, waiting for some for at most `patience`.
   void take(Orders& orders, Duration patience);
-  /// For the loop: tells who submitted its request; outside of the mutex.
+  /// For the loop: calls the callback of the event's request, without holding the mutex.
   void tell(const GenerationEvent& event);
 
  private:
   struct Live {
     std::shared_ptr<EventCallback> callback;
-    int samples = 0;  // that have not ended
+    int samples = 0;  // not ended
   };
 
   const PlanLimits limits_;

@@ -10,7 +10,7 @@ namespace accord::engine {
 using PhiloxCounter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
-/// 128 random bits.
+/// Returns 128 random bits.
 constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {

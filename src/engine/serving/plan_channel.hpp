@@ -1,5 +1,5 @@
 #pragma once
-// How rank 0 tells the others what to compute.
+// The channel through which rank 0 sends the other ranks what to compute.
 
 #include <cstddef>
 #include <span>
@@ -9,17 +9,18 @@
 
 namespace accord::engine {
 
-/// From rank 0 to all others: messages of any length, in order. Used by one thread of each rank; fail() by any.
+/// From rank 0 to all others: messages of any length, in order. Used by one thread of each rank; any thread may call
+/// fail().
 class PlanChannel {
  public:
   virtual ~PlanChannel() = default;
 
   /// Rank 0: sends `message` to all.
   virtual Status send(std::span<const std::byte> message) = 0;
-  /// The others: waits for the next message and puts it into `message`.
+  /// Other ranks: blocks until the next message arrives and stores it in `message`.
   virtual Status receive(std::vector<std::byte>& message) = 0;
-  /// Tells all ranks that this one failed: what they call on the channel, now or later, fails with `status`, or says
-  /// so. At most once; must not wait.
+  /// Notifies all ranks that this one failed: their calls on the channel, current or later, fail with `status` or
+  /// report it. Called at most once; must not block.
   virtual void fail(const Status& status) = 0;
 };
 

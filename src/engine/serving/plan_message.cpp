@@ -1,4 +1,4 @@
-// The kind is the last byte, so that the plan begins where memory is aligned.
+// The kind is the last byte, so that the plan begins at aligned memory.
 #include "engine/serving/plan_message.hpp"
 
 #include <fmt/format.h>

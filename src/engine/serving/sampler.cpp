@@ -1,6 +1,7 @@
-// 1. Mask, biases and penalties change a copy of the row, if there are any. 2. Without a temperature the best token is
-// it. 3. top_k leaves a short list, else all tokens stay. 4. Their weights are whole numbers; top_p and min_p are the
-// least weight that is kept. 5. A random number hits one of what is left, by token.
+// 1. Mask, biases and penalties, if any, are applied to a copy of the row. 2. With temperature 0, the best token is
+// the result. 3. top_k leaves a short list of tokens; without it, all tokens remain. 4. Their weights are whole
+// numbers; top_p and min_p determine the least weight that is kept. 5. A random number selects one of the remaining
+// tokens.
 #include "engine/serving/sampler.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ bool changes_logits(const SamplingOptions& sampling) {
   return sampling.mask != nullptr || !sampling.biases.empty() || has_penalties(sampling);
 }
 
-// That of min_p: some weight is at least 1.
+// Returns the least weight that min_p keeps, at least 1: some weight is always that large.
 std::uint32_t least_weight(const SamplingOptions& sampling) {
   const auto relative = std::ceil(static_cast<double>(sampling.min_p) * TokenWeights::kOne);
   return std::max(std::uint32_t{1}, static_cast<std::uint32_t>(relative));
@@ -96,7 +97,7 @@ Result<std::span<const float>> Sampler::adjust(std::span<const float> logits, co
   return std::span<const float>(adjusted_);
 }
 
-// Sets weights_ and gives the least that is kept. `row` is the one that row_ has.
+// Sets weights_ and returns the least weight that is kept. `row` is the one in row_.
 std::uint32_t Sampler::weigh(std::span<const float> row, const SamplingOptions& sampling) {
   listed_ = sampling.top_k > 0 && static_cast<std::size_t>(sampling.top_k) < row.size();
   if (listed_) {
@@ -110,7 +111,7 @@ std::uint32_t Sampler::weigh(std::span<const float> row, const SamplingOptions& 
 }
 
 void Sampler::add_logprobs(std::span<const float> logits, int top, SampledToken& sampled) {
-  // The row that was sampled from may be another one; that logits were numbers has been seen, or is seen here.
+  // The sampled row may have been adjusted, so row_ is set again; that also checks these logits.
   if (Status status = row_.set(logits); !status.ok()) {
     sampled.status = std::move(status);
     return;

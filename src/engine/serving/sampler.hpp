@@ -1,5 +1,5 @@
 #pragma once
-// From a row of logits to the next token.
+// Samples the next token from a row of logits.
 
 #include <cstdint>
 #include <optional>
@@ -15,26 +15,26 @@
 
 namespace accord::engine {
 
-/// Samples tokens of one vocabulary; keeps its memory from row to row. One thread at a time; a sampler more for each
-/// further one.
+/// Samples tokens of one vocabulary and reuses its memory from row to row. One thread at a time: use one sampler per
+/// thread.
 ///
-/// The token is a function of the logits, the request, what was generated so far and the number of the sample: of
-/// nothing else, and with the same bits on every machine. Its random number is Philox4x32-10 of (seed; position of the
-/// token, sample). Logits of -inf are tokens that cannot be; a NaN or +inf is an error, never a token. Of equal logits
-/// the lowest token is the best.
+/// The token is a function of the logits, the request, the tokens generated so far and the number of the sample, and
+/// of nothing else; it is the same on every machine. Its random number is Philox4x32-10 of (seed; position of the
+/// token, sample). Tokens with logits of -inf cannot be chosen; a NaN or +inf is an error, never a token. Of equal
+/// logits, the lowest token is the best.
 class Sampler {
  public:
   explicit Sampler(std::int32_t vocabulary);
 
-  /// What sample() does with row `row` of many, for who has the logits elsewhere; nullopt if the request changes them (mask, biases,
-  /// penalties), or asks for logprobs.
+  /// Returns the parameters with which sample() would choose a token from row `row`, for a caller whose logits are
+  /// elsewhere. Returns nullopt if the request changes the logits (mask, biases, penalties) or asks for logprobs.
   static std::optional<TokenChoice> choice(const DrawInput& input, std::int64_t row);
 
-  /// `logits`: one for each token. A status instead of a token: kCorrupt for logits that are no numbers,
-  /// kInvalidArgument if nothing is allowed. Cost for 128k tokens, 0.5 MB: see docs/decisions.md.
+  /// `logits`: one for each token. Instead of a token, the result has a status: kCorrupt if logits are not numbers,
+  /// kInvalidArgument if no token is allowed. Cost for 128k tokens, 0.5 MB: see docs/decisions/language-models.md.
   SampledToken sample(std::span<const float> logits, const DrawInput& input);
 
-  /// What sample() draws from, by token, ascending: for tests and tools.
+  /// Returns the distribution that sample() draws from, by token, ascending. For tests and tools.
   Result<std::vector<std::pair<TokenId, double>>> distribution(std::span<const float> logits, const DrawInput& input);
 
  private:
@@ -47,13 +47,13 @@ class Sampler {
 
   std::vector<float> adjusted_;
   std::vector<std::uint64_t> allowed_;
-  std::vector<std::int32_t> seen_;  // for each token 0, or 1 + how often it was generated
+  std::vector<std::int32_t> seen_;  // by token: 0, or 1 + how often it was generated
   std::vector<TokenId> seen_tokens_;
   LogitsRow row_;
   TokenWeights weights_;
-  bool listed_ = false;          // weights_ are of tokens_, not of all
-  std::vector<TokenId> tokens_;  // the best top_k
-  std::vector<float> values_;    // and their logits
+  bool listed_ = false;          // weights_ are of tokens_, not of all tokens
+  std::vector<TokenId> tokens_;  // the top_k best
+  std::vector<float> values_;    // logits of tokens_
 };
 
 }  // namespace accord::engine

@@ -1,5 +1,5 @@
-// Requests come and go, and sequences move between the queues. Both queues are sorted by turn, which a sequence never
-// changes. Blocks of a sequence are released last one first, as BlockPool asks.
+// Requests are added and end, and sequences move between the queues. Both queues are sorted by turn, which never
+// changes for a sequence. The blocks of a sequence are released last one first, as BlockPool requires.
 #include "engine/serving/scheduler.hpp"
 
 #include <fmt/format.h>
@@ -135,7 +135,7 @@ Status Scheduler::cancel(RequestId id, Events& events) {
   const auto found = records_.find(id);
   if (found == records_.end())
     return Status(StatusCode::kNotFound, fmt::format("there is no request {}: it has ended, or never was", id));
-  // Those of one request lie together in a queue.
+  // The sequences of one request are adjacent in a queue.
   const auto key = [&](SequenceId sequence) { return std::pair(at(sequence).record->turn, at(sequence).id); };
   std::vector<SequenceId> ended;
   for (const auto* queue : {&running_, &waiting_}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which sequences compute what in the next step.
+// Decides which sequences compute what in the next step.
 
 #include <cstdint>
 #include <map>
@@ -14,32 +14,32 @@
 
 namespace accord::engine {
 
-/// Whether blocks that were computed before are used again for equal beginnings.
+/// Whether blocks that were computed before are reused for equal prefixes.
 enum class PrefixReuse : std::uint8_t { kOff, kOn };
 
 struct SchedulerOptions {
   PlanLimits limits;
   PrefixReuse prefix_reuse = PrefixReuse::kOn;
-  std::int32_t max_requests = 65536;  ///< that run or wait
+  std::int32_t max_requests = 65536;  ///< waiting or running
   /// Steps of waiting that outweigh one level of priority.
   std::int32_t aging_steps = 1024;
 };
 
-/// What the sampler is to do: one token of sample `sample` of `request` from row `logits` of the logits.
+/// A task for the sampler: one token of sample `sample` of `request` from row `logits` of the logits.
 struct Draw {
   RequestId request = 0;
   int sample = 0;
   std::int32_t logits = 0;  ///< index in StepPlan::logit_rows
 };
 
-/// What the sampler has to know for a draw. Valid until the scheduler is called again.
+/// What the sampler needs to know for a draw. Valid until the next call of the scheduler.
 struct DrawInput {
   const GenerationRequest* request = nullptr;
   std::span<const TokenId> generated;
   int sample = 0;
 };
 
-/// What came of a draw: a token, or why there is none, which ends the sample.
+/// The result of a draw: a token, or the reason why there is none, which ends the sample.
 struct SampledToken {
   TokenId token = 0;
   float logprob = 0;
@@ -61,18 +61,19 @@ struct SchedulerStats {
 /// Admits, batches, preempts, cancels and ends the sequences of requests over one paged cache.
 ///
 /// No threads, no clock, no I/O; the same calls give the same plans, on every rank and in every run. plan_step() and
-/// complete_step() take turns; submit(), cancel() and end_all() may come at any time. In the steady state of decoding
-/// neither allocates.
+/// complete_step() alternate; submit(), cancel() and end_all() may be called at any time. In steady-state decoding,
+/// plan_step() and complete_step() do not allocate.
 ///
-/// Order. Sequences are served by their turn: (step of submission - priority * aging_steps, order of submission,
-/// sample), lowest first. All decoding sequences take part in each step; what is left of max_rows goes to prompts, in
-/// chunks. When blocks run out, the one whose turn is last loses all of its own and waits to be computed anew; a
-/// waiting one also takes them from running ones of lower priority whose turn is later. Nobody overtakes the head of
-/// the queue, also if it does not fit yet.
+/// Order. Sequences are served by turn: (step of submission - priority * aging_steps, order of submission, sample),
+/// lowest first. All decoding sequences take part in each step; the rest of max_rows is used for prompts, in chunks.
+/// If there are not enough blocks, the sequence whose turn is last loses all its blocks and waits to be computed
+/// again. A waiting sequence also takes blocks from running ones of lower priority whose turn is later. No sequence
+/// overtakes the head of the queue, even if the head does not fit yet.
 ///
-/// Nobody starves. The first in turn is preempted by nobody and, as submit() checks, fits alone; those behind it that
-/// run hold blocks for a bounded number of tokens, and none is admitted before it. So it advances and ends. Finitely
-/// many others come before a request: those submitted earlier, or within (difference of priority) * aging_steps steps.
+/// No starvation. The first sequence in turn is never preempted and, as submit() checks, fits alone. The running
+/// sequences behind it hold blocks for a bounded number of tokens, and none is admitted before it. So it advances and
+/// ends. Finitely many other requests precede a request: those submitted earlier, or later by at most aging_steps
+/// steps for each level of higher priority.
 class Scheduler {
  public:
   using Events = std::vector<GenerationEvent>;
@@ -81,31 +82,34 @@ class Scheduler {
   Scheduler(Scheduler&&) = default;
   Scheduler& operator=(Scheduler&&) = default;
 
-  /// What check_request() says; kInvalidArgument if `id` is not above all earlier ones; kResourceExhausted if
-  /// max_requests wait or run. `request` is shared, never changed.
+  /// Fails like check_request(), with kInvalidArgument if `id` is not above all earlier ones, and with
+  /// kResourceExhausted if max_requests are waiting or running. `request` is shared and never changed.
   Status submit(RequestId id, std::shared_ptr<const GenerationRequest> request);
-  /// Ends all samples of a request, also while a step is under way. kNotFound: it ended, or never was.
+  /// Ends all samples of a request, even during a step. Fails with kNotFound if the request has ended or never
+  /// existed.
   Status cancel(RequestId id, Events& events);
-  /// Ends everything. A step that is under way is forgotten.
+  /// Ends all requests. A step in progress is discarded.
   void end_all(FinishReason reason, const Status& status, Events& events);
 
-  /// Fills `plan`; empty, and no step, if nothing is to be done. kWrongState: the step before was not completed.
+  /// Fills `plan`. If there is nothing to do, the plan is empty and no step begins. Fails with kWrongState if the
+  /// previous step was not completed.
   Status plan_step(StepPlan& plan);
-  /// Of the planned step, in ascending order of their logits.
+  /// The draws of the planned step, ascending by row of the logits.
   std::span<const Draw> draws() const { return draws_; }
-  /// What is needed for draw `index`; nothing of a request that was cancelled meanwhile (request is nullptr), whose
-  /// result is ignored.
+  /// Returns the input of draw `index`. Its request is nullptr if the request was cancelled in the meantime; the
+  /// result of the draw is then ignored.
   DrawInput draw_input(std::size_t index) const;
-  /// `sampled`: one for each draw, in their order. Adds tokens and ends to `events`. kWrongState: no step was planned;
-  /// kInvalidArgument: not one for each draw, or a token outside the vocabulary; the step remains to be completed then.
+  /// Completes the step with `sampled`, one result for each draw, in the same order. Adds tokens and ends to `events`.
+  /// Fails with kWrongState if no step was planned, and with kInvalidArgument if the number of results differs from
+  /// that of draws or a token is outside the vocabulary; the step then remains to be completed.
   Status complete_step(std::span<const SampledToken> sampled, Events& events);
 
   SchedulerStats stats() const;
   const PlanLimits& limits() const { return options_.limits; }
-  /// Looks for contradictions and lost blocks; kInternal says what is wrong.
+  /// Checks all invariants and looks for lost blocks. Returns kInternal, saying what is wrong.
   Status check() const;
 
-  /// What is in the cache is of no use any more: running sequences wait, and are computed again. Between two steps.
+  /// Invalidates the contents of the cache: running sequences wait to be computed again. Called between two steps.
   void forget_cache();
 
  private:
@@ -114,7 +118,7 @@ class Scheduler {
   struct Record {
     std::shared_ptr<const GenerationRequest> request;
     std::int64_t turn = 0;
-    int new_tokens = 0;  // at most, of each sample
+    int new_tokens = 0;  // limit for each sample
     int live = 0;        // samples that have not ended
   };
   enum class State : std::uint8_t { kFree, kWaiting, kRunning };
@@ -123,12 +127,12 @@ class Scheduler {
     RequestId id = 0;
     Record* record = nullptr;
     int sample = 0;
-    bool forks = false;           // the request's other samples begin when its prompt is computed
-    std::vector<TokenId> tokens;  // prompt, then what was generated
-    std::vector<BlockId> table;   // enough for all tokens but, at times, the last one
+    bool forks = false;           // the request's other samples begin when its prompt has been computed
+    std::vector<TokenId> tokens;  // the prompt, then generated tokens
+    std::vector<BlockId> table;   // enough for all tokens, at times except the last one
     std::int32_t computed = 0;    // tokens whose keys and values are in the cache
     std::int32_t published = 0;   // blocks
-    std::int32_t planned = 0;     // rows in the step under way
+    std::int32_t planned = 0;     // rows in the current step
 
     std::int32_t remaining() const { return static_cast<std::int32_t>(tokens.size()) - computed; }
   };
@@ -143,7 +147,7 @@ class Scheduler {
   void end(SequenceId id);
   void preempt(SequenceId id);
 
-  // scheduler_plan.cpp
+  // Defined in scheduler_plan.cpp.
   std::int32_t blocks_needed(const Sequence& sequence, std::int32_t rows) const;
   bool writes_shared(const Sequence& sequence) const;
   void grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCopy>& copies);
@@ -154,7 +158,7 @@ class Scheduler {
   void admit(StepPlan& plan);
   void write_sequence(SequenceId id, StepPlan& plan);
 
-  // scheduler_complete.cpp
+  // Defined in scheduler_complete.cpp.
   void advance(Sequence& sequence);
   void fork(std::size_t draw);
   void append(SequenceId id, const SampledToken& sampled, Events& events);
@@ -168,7 +172,7 @@ class Scheduler {
   std::vector<SequenceId> waiting_;  // by turn
   std::vector<SequenceId> running_;  // by turn
   std::vector<SequenceId> planned_;  // in the order of the plan
-  std::vector<SequenceId> drawn_;    // for each draw its sequence
+  std::vector<SequenceId> drawn_;    // the sequence of each draw
   std::vector<Draw> draws_;
   std::vector<BlockId> found_;  // by admission_blocks()
   std::int32_t left_rows_ = 0;  // of the step that is being planned

@@ -1,6 +1,6 @@
-// Completing a step: what was computed is published, samples of one prompt part, tokens are appended, and who has come
-// to an end leaves. A sample that parts shares all blocks of the prompt; whoever writes to the last one first copies
-// it.
+// Completing a step: computed blocks are published, samples of one prompt fork, tokens are appended, and finished
+// sequences are removed. A forked sample shares all blocks of the prompt; the first sequence that writes to the last
+// of them copies it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ void Scheduler::advance(Sequence& sequence) {
   }
 }
 
-// `draw`: the first one of the request, whose others follow it. Who finds no place among the running ones waits.
+// `draw`: the first one of the request; its other draws follow. Samples that find no place among the running sequences
+// wait.
 void Scheduler::fork(std::size_t draw) {
   const SequenceId first = drawn_[draw];
   at(first).forks = false;

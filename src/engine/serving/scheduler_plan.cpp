@@ -1,7 +1,8 @@
-// Planning a step: 1. a waiting sequence that comes before running ones of lower priority takes what they have, if that
-// is enough for it; 2. the running ones, by turn: each that decodes gets a row, prompts get chunks of what is left of
-// max_rows, and who lacks a block takes it from the last in turn; 3. if nobody lost any, the waiting ones, by turn, as
-// long as they fit. Who is admitted gets the blocks of all its tokens at once, so only decoding ever lacks one.
+// Planning a step: 1. A waiting sequence that precedes running ones of lower priority takes their blocks, if those are
+// enough for it. 2. Running sequences, by turn: each decoding one gets a row, prompts get chunks of the rest of
+// max_rows, and a sequence that lacks a block takes it from the last in turn. 3. If no sequence lost its blocks,
+// waiting sequences are admitted by turn as long as they fit. An admitted sequence gets the blocks for all its tokens
+// at once, so only decoding ever lacks one.
 #include <algorithm>
 
 #include "engine/serving/scheduler.hpp"
@@ -30,8 +31,8 @@ void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCop
   while (static_cast<std::int32_t>(sequence.table.size()) < needed) sequence.table.push_back(pool_.allocate());
 }
 
-// Finds what can be used again (found_), and gives how many available blocks admitting the sequence would use. One
-// token at least has to be computed, for its logits.
+// Finds reusable blocks (found_) and returns how many available blocks it would take to admit the sequence. At least
+// one token must be computed, for its logits.
 std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
   found_.clear();
   if (options_.prefix_reuse == PrefixReuse::kOn)
@@ -41,7 +42,7 @@ std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
          static_cast<std::int32_t>(found_.size()) + static_cast<std::int32_t>(kept);
 }
 
-// One block is left for each that runs, so that none of them loses its own in the next step.
+// Leaves one block for each running sequence, so that none loses its blocks in the next step.
 bool Scheduler::fits(std::int32_t blocks, std::int32_t available, std::size_t running) const {
   return running < static_cast<std::size_t>(options_.limits.max_sequences) &&
          available >= blocks + static_cast<std::int32_t>(running);

@@ -1,5 +1,5 @@
 #pragma once
-// What Generation runs: a model with a paged cache.
+// The interface of the models that Generation runs: a model with a paged cache.
 
 #include <algorithm>
 #include <span>
@@ -10,28 +10,29 @@
 
 namespace accord::engine {
 
-/// One rank's part of a model and of its cache. Plans come in the same order on all ranks, one at a time, from one
+/// One rank's part of a model and of its cache. Plans arrive in the same order on all ranks, one at a time, from one
 /// thread.
 class StepModel {
  public:
   virtual ~StepModel() = default;
 
-  /// Of this model's cache and vocabulary, equal on all ranks.
+  /// The limits of this model's cache and vocabulary; equal on all ranks.
   virtual const PlanLimits& limits() const = 0;
-  /// Runs `plan`, which check_plan() found no fault in. Collective: a failure on one rank must end the call on the others
-  /// too, as Engine's run() does. After a failure it is not called again.
+  /// Runs `plan`, which has passed check_plan(). Collective: a failure on one rank must end the call on the others
+  /// too, as in Engine::run(). Not called again after a failure.
   virtual Status run(const StepPlan& plan) = 0;
   /// On the rank that samples (rank 0), after run(): sets a token for each of `choices`, whose rows are indices in the
-  /// plan's logit_rows, or kNoToken where the caller has to look at the logits; that is all of them for models that
-  /// choose none.
+  /// plan's logit_rows, or kNoToken if the caller must sample from the logits itself. The default leaves all of them
+  /// to the caller.
   virtual Status choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
     std::fill_n(tokens.begin(), choices.size(), kNoToken);
     return Status();
   }
-  /// The same for logits in fp32: wanted rows from `first` on, as many of the whole vocabulary as `logits` holds.
+  /// On the same rank: reads logits as fp32, for the wanted rows from `first` on. Reads as many rows of the entire
+  /// vocabulary as `logits` holds.
   virtual Status read_logits(std::size_t first, std::span<float> logits) = 0;
-  /// Takes weights that came since the last call; true if there were any: then what the cache holds is of no use any more.
-  /// Between two runs, of a model on one rank.
+  /// Switches to weights that have arrived since the last call. Returns true if there were any; the contents of the
+  /// cache are then invalid. Called between two runs, for models on one rank.
   virtual bool take_newest_weights() { return false; }
 };
 

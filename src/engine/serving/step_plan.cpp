@@ -1,6 +1,6 @@
-// Bytes of a plan: a header of eight 32-bit words (magic and version, step, counts), then rows and context of each
-// sequence, tokens, tables, copies and wanted rows, then a hash of it all. Positions, first rows and table sizes follow
-// from the rest.
+// A packed plan: a header of eight 32-bit words (magic and version, step, counts), then rows and context of each
+// sequence, tokens, tables, copies and wanted rows, then a hash of everything before it. Positions, first rows and
+// table sizes follow from the rest.
 #include "engine/serving/step_plan.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ Status corrupt(fmt::format_string<Parts...> text, Parts&&... parts) {
   return Status(StatusCode::kCorrupt, "a step's plan: " + fmt::format(text, std::forward<Parts>(parts)...));
 }
 
-/// Puts values into bytes that were made large enough.
+/// Writes values into bytes that are large enough.
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>& bytes) : to_(bytes.data()) {}
@@ -55,7 +55,7 @@ class Writer {
   std::byte* to_;
 };
 
-/// Takes values off the front of bytes.
+/// Reads values from the front of bytes.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

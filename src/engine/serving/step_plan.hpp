@@ -11,30 +11,30 @@
 
 namespace accord::engine {
 
-/// What bounds a plan: the model's and its cache's sizes, equal on all ranks.
+/// Bounds of a plan: the sizes of the model and its cache, equal on all ranks.
 struct PlanLimits {
   std::int32_t blocks = 0;
   std::int32_t block_tokens = 16;
   std::int32_t max_context = 0;     ///< tokens of one sequence
-  std::int32_t vocabulary = 0;      ///< tokens are below
+  std::int32_t vocabulary = 0;      ///< tokens are below this
   std::int32_t max_sequences = 64;  ///< in one step
   std::int32_t max_rows = 512;      ///< tokens that one step computes
 
   bool operator==(const PlanLimits&) const = default;
 };
 
-/// The rows of one sequence in a step, and where its cache is.
+/// The rows of one sequence in a step, and the location of its cache.
 struct PlannedSequence {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
-  std::int32_t context = 0;      ///< tokens in the cache before this step: the position of its first row
+  std::int32_t context = 0;      ///< tokens in the cache before this step: the position of the first row
   std::int32_t first_block = 0;  ///< of its block table, in StepPlan::blocks
-  std::int32_t block_count = 0;  ///< enough for context + rows tokens, none more
+  std::int32_t block_count = 0;  ///< exactly enough for context + rows tokens
 
   bool operator==(const PlannedSequence&) const = default;
 };
 
-/// Block `from` has to be copied to `to`.
+/// Block `from` is to be copied to `to`.
 struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
@@ -42,8 +42,9 @@ struct BlockCopy {
   bool operator==(const BlockCopy&) const = default;
 };
 
-/// One step. Row r is token tokens[r] at positions[r] of its sequence; its keys and values go to slot position %
-/// block_tokens of the block at index position / block_tokens of the table; it attends to all positions up to its own.
+/// One step. Row r is token tokens[r] at positions[r] of its sequence. Its keys and values are stored in slot
+/// (position % block_tokens) of the block at index (position / block_tokens) of the table. It attends to all positions
+/// up to its own.
 ///
 /// Sequences with one row come first. No cell is written by two sequences. The vectors keep their memory from step to
 /// step.
@@ -55,7 +56,7 @@ struct StepPlan {
   std::vector<PlannedSequence> sequences;
   std::vector<BlockId> blocks;           ///< the sequences' block tables, one after the other
   std::vector<BlockCopy> copies;         ///< to be done before anything else, in this order
-  std::vector<std::int32_t> logit_rows;  ///< ascending: rows whose logits are wanted
+  std::vector<std::int32_t> logit_rows;  ///< ascending: rows whose logits are needed
 
   bool empty() const { return sequences.empty(); }
   void clear();
@@ -66,16 +67,16 @@ struct StepPlan {
   bool operator==(const StepPlan&) const = default;
 };
 
-/// kCorrupt says what in `plan` does not fit together or exceeds `limits`. After it a model may use the plan without
-/// looking.
+/// Fails with kCorrupt, saying what in `plan` is inconsistent or exceeds `limits`. After this check a model may use
+/// the plan without further checks.
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
-/// The plan as bytes, in `bytes`, whose memory is used again: 40 bytes, and 4 for each row, block of a table and wanted
-/// row, 8 for each sequence and copy. Little-endian.
+/// Writes the plan to `bytes`, whose memory is reused: 40 bytes, 4 for each row, block of a table and wanted row, and
+/// 8 for each sequence and copy. Little-endian.
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes);
 
-/// Reads what pack() wrote; kCorrupt, and an empty plan, if the bytes are damaged or check_plan() finds fault. Any
-/// bytes may be given.
+/// Reads the output of pack(). Accepts any bytes: fails with kCorrupt, and an empty plan, if they are damaged or
+/// check_plan() fails.
 Status unpack(std::span<const std::byte> bytes, const PlanLimits& limits, StepPlan& plan);
 
 }  // namespace accord::engine

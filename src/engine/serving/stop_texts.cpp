@@ -6,7 +6,7 @@
 namespace accord::engine {
 namespace {
 
-// Bytes at the end of `text` that may be the beginning of `stop`.
+// Returns the number of bytes at the end of `text` that may be the beginning of `stop`.
 std::size_t begun(std::string_view text, std::string_view stop) {
   std::size_t length = std::min(text.size(), stop.size() - 1);
   while (!text.ends_with(stop.substr(0, length))) --length;

@@ -1,5 +1,5 @@
 #pragma once
-// Texts that end an answer, found while it comes.
+// Finds texts that end an answer while the answer is generated.
 
 #include <string>
 #include <string_view>
@@ -7,17 +7,17 @@
 
 namespace accord::engine {
 
-/// Looks for the first of some texts in what is pushed, piece by piece. A value.
+/// Searches for the first of several texts in pieces that are pushed. A value.
 class StopTexts {
  public:
-  /// REQUIRES: none of them is empty.
+  /// REQUIRES: no text is empty.
   explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  /// What certainly comes before any of the texts, and was not given yet.
+  /// Returns the text that certainly precedes all of the texts and was not returned before.
   std::string push(std::string_view piece);
-  /// What was held back because one of the texts might have begun there.
+  /// Returns what was held back because one of the texts might have begun there.
   std::string finish();
-  /// One of them came. REQUIRES: nothing is pushed after that.
+  /// Returns true once one of the texts was found. REQUIRES: push() is not called after that.
   bool found() const { return found_; }
 
  private:

@@ -1,6 +1,6 @@
-// An event's token goes through the decoder of its sample, which gives whole characters, and those through its look-out for texts that
-// stop. A sample that such a text has ended may go on below until its request ends: what comes of it is passed over, and with the
-// last sample the request is cancelled by letting go of its stream.
+// An event's token passes through the decoder of its sample, which returns whole characters, and these through the
+// sample's search for stop texts. A sample that a stop text has ended may continue to generate until its request ends:
+// its events are ignored. When the last sample has ended, the request is cancelled.
 #include "engine/serving/text_stream.hpp"
 
 #include "base/clock.hpp"
@@ -36,7 +36,7 @@ Result<TextEvent> TextStream::State::text_of(const GenerationEvent& event) {
 }
 
 Result<std::optional<TextEvent>> TextStream::State::next(std::chrono::milliseconds timeout) {
-  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // what a clock can add
+  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // the most that a clock can add
   const Deadline deadline = Deadline::in(std::min(timeout, kLongest));
   while (running_ > 0) {
     ACCORD_ASSIGN_OR_RETURN(const std::optional<GenerationEvent> event,
@@ -44,7 +44,7 @@ Result<std::optional<TextEvent>> TextStream::State::next(std::chrono::millisecon
     if (!event) break;
     if (samples_[static_cast<std::size_t>(event->sample)].ended) continue;
     ACCORD_ASSIGN_OR_RETURN(TextEvent made, text_of(*event));
-    if (made.finish && --running_ == 0) tokens.cancel();  // a text that stops may have ended them
+    if (made.finish && --running_ == 0) tokens.cancel();  // stop texts may have ended them
     if (made.finish || !made.text.empty()) return std::optional(std::move(made));
   }
   return std::optional<TextEvent>();

@@ -1,5 +1,5 @@
 #pragma once
-// What a TextStream holds.
+// The state of a TextStream.
 
 #include <optional>
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace accord {
 
-/// Turns the events of a request into text, with a decoder and a look-out for texts that stop for each sample.
+/// Turns the events of a request into text, with a decoder and a search for stop texts for each sample.
 struct TextStream::State {
   State(GenerationStream tokens, const Tokenizer& tokenizer, const std::vector<std::string>& stop,
         std::size_t prompt_tokens, int samples);

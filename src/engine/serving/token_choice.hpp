@@ -1,5 +1,5 @@
 #pragma once
-// A token to be chosen where the logits lie.
+// A token that is chosen where the logits are, such as on a device.
 
 #include <cstdint>
 
@@ -7,16 +7,16 @@
 
 namespace accord::engine {
 
-/// No token was chosen: the row has to be looked at, as it may have a NaN, or nothing that is allowed.
+/// No token was chosen: the caller must look at the row, which may have a NaN or no allowed token.
 inline constexpr TokenId kNoToken = -1;
 
-/// All that Sampler takes for a token but the logits, of a request that changes none of them.
+/// What Sampler needs for a token, except the logits, if the request does not change the logits.
 struct TokenChoice {
   std::int64_t row = 0;    ///< of the logits
   float temperature = 0;   ///< 0: the best token
   std::int32_t top_k = 0;  ///< 0: all
   float top_p = 1;
-  std::uint32_t least = 1;  ///< weight (token_weight.hpp) that is drawn from, of min_p
+  std::uint32_t least = 1;  ///< the least weight (token_weight.hpp) that may be drawn; from min_p
   std::uint64_t random = 0;
 };
 

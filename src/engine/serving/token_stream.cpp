@@ -1,4 +1,4 @@
-// The callback of the request puts events into a queue that the stream shares with it.
+// The callback of the request appends events to a queue that it shares with the stream.
 #include "engine/serving/token_stream.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ struct TokenStream::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<GenerationEvent> events;
-  int samples = 0;  // whose last event was not taken
+  int samples = 0;  // whose last event has not been taken
 };
 
 Result<TokenStream> TokenStream::submit(std::shared_ptr<OrderDesk> desk, GenerationRequest request) {
@@ -36,7 +36,7 @@ TokenStream::~TokenStream() {
 }
 
 void TokenStream::cancel() {
-  // One that has ended needs no cancel.
+  // A request that has ended need not be cancelled.
   (void)desk_->cancel(id_).ok();
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The events of one request, to be taken as they come.
+// A stream of the events of one request.
 
 #include <memory>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace accord::engine {
 
-/// For who takes events instead of being called. Moved, not copied; its end cancels what has not ended. One thread at a
-/// time; it may outlive its Generation.
+/// For callers that take events instead of being called back. Movable, not copyable; its destructor cancels the
+/// request if it has not ended. One thread at a time. It may outlive its Generation.
 class TokenStream {
  public:
   static Result<TokenStream> submit(std::shared_ptr<OrderDesk> desk, GenerationRequest request);
@@ -20,10 +20,10 @@ class TokenStream {
   ~TokenStream();
 
   RequestId id() const { return id_; }
-  /// Waits for the next event; nullopt once all samples have ended; kTimeout after `timeout`, and it may be called
-  /// again.
+  /// Blocks until the next event. Returns nullopt once all samples have ended. Fails with kTimeout after `timeout`; it
+  /// may then be called again.
   Result<std::optional<GenerationEvent>> next(Duration timeout);
-  /// Ends the request soon: events that are there, or come until then, are given first.
+  /// Ends the request soon. Events that already exist or arrive until then are returned first.
   void cancel();
 
  private:

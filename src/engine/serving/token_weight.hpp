@@ -1,5 +1,6 @@
 #pragma once
-// The weight of one token, with the same bits on every machine, CPU and GPU alike: each operation rounds by itself, as IEEE 754 says.
+// The weight of one token, bit-identical on every machine, on CPUs and GPUs: each operation rounds separately, as in
+// IEEE 754.
 
 #include <bit>
 #include <cstdint>
@@ -8,11 +9,11 @@
 
 namespace accord::engine {
 
-/// That of the best token: weights are in units of 2^-30 of it.
+/// The weight of the best token: weights are in units of 2^-30 of it.
 inline constexpr std::uint32_t kWholeWeight = std::uint32_t{1} << 30;
 
-// On GPUs a product and a sum melt into one rounding unless they are asked for by name; files for the CPU that use these are compiled without
-// contraction.
+// On GPUs, a product and a sum are contracted into one rounding unless these intrinsics are used. Files for the CPU
+// that use these functions are compiled without contraction.
 ACCORD_ON_DEVICE inline float rounded_sum(float a, float b) {
 #ifdef __CUDA_ARCH__
   return __fadd_rn(a, b);
@@ -35,7 +36,8 @@ ACCORD_ON_DEVICE inline float rounded_quotient(float a, float b) {
 #endif
 }
 
-/// exp(y) for y <= 0: 2^n times a polynomial of 2^f, |f| <= 1/2, with a relative error of 2e-7; 2^-120 for what is less.
+/// exp(y) for y <= 0: 2^n times a polynomial approximation of 2^f, |f| <= 1/2. Relative error 2e-7; results below
+/// 2^-120 become 2^-120.
 ACCORD_ON_DEVICE inline float exp_of(float y) {
   const float scaled = rounded_product(y, 1.44269504F);
   const float t = scaled < -120.0F ? -120.0F : scaled;
@@ -52,9 +54,9 @@ ACCORD_ON_DEVICE inline float exp_of(float y) {
   return std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + n * (std::int32_t{1} << 23));
 }
 
-/// exp((value - best) / temperature) as a whole number. `value` <= `best`.
+/// exp((value - best) / temperature) as a whole number. REQUIRES: `value` <= `best`.
 ACCORD_ON_DEVICE inline std::uint32_t weight_of(float value, float best, float temperature) {
-  constexpr float kHalf = 0.5F;  // no weight is negative
+  constexpr float kHalf = 0.5F;  // rounds to nearest, since no weight is negative
   const float exact = rounded_product(exp_of(rounded_quotient(rounded_sum(value, -best), temperature)),
                                       static_cast<float>(kWholeWeight));
   return static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded_sum(exact, kHalf)));

@@ -1,9 +1,9 @@
-// Compiled without contraction of products and sums, and with an exponential of its own (token_weight.hpp), so the only
-// roundings are those of IEEE 754's basic operations. From there on everything is sums of whole numbers.
+// Compiled without contraction of products and sums, and with its own exponential (token_weight.hpp), so the only
+// roundings are those of the basic operations of IEEE 754. After that, everything is sums of whole numbers.
 //
-// The nucleus is found from above: weights from 1/16 of the largest on, from 1/256 on, and so on, until their sum
-// suffices; then the last shell is halved until the weight is found. Each pass skips blocks without anything that
-// large.
+// The threshold of the nucleus is found bit by bit from the top: first the largest power of two from which on the
+// weights suffice, then three more bits. The remaining bits are found among the weights of the last shell only. Each
+// pass skips blocks that have no weight that large.
 #include "engine/serving/token_weights.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace accord::engine {
 namespace {
 
-// The sum of at most 2^16 weights; in halves, for which all processors have vector instructions, as for signed
-// comparisons.
+// Returns the sum of at most 2^16 weights. It adds 16-bit halves, for which all processors have vector instructions,
+// as for signed comparisons.
 std::uint64_t mass_of(std::span<const std::uint32_t> weights, std::uint32_t least) {
   std::uint32_t low = 0;
   std::uint32_t high = 0;

@@ -1,13 +1,16 @@
 #pragma once
-// Where things lie in a rank's memory on its GPU (comm/device/peer_memory.hpp), and what a plan's program looks like there: pure numbers.
+// The layout of a rank's memory on its GPU (comm/device/peer_memory.hpp), which also determines what a plan's program
+// looks like there: pure numbers.
 //
-// A message is cut into slices, as on the host (exec/lowered.hpp), and those are dealt out to instances: each is the plan's program on thread blocks
-// of its own, with rounds, flags, packets and scratch of its own, so that instances never wait for each other. Instance i takes slices
-// i, i + instances, ... as its rounds.
+// A message is cut into slices, as on the host (exec/lowered.hpp), and the slices are distributed over instances.
+// Each instance is the plan's program on its own thread blocks, with its own rounds, flags, packets and scratch, so
+// that instances never wait for each other. Instance i handles slices i, i + instances, ... as its rounds.
 //
-//   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its multicast memory and of every rank's; how often this rank's blocks have met, and how far each is with that
+//   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its own multicast
+//             memory and of every rank's; how often this rank's blocks have met, and the progress of each in that
 //   regions   one for each instance:
-//     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far; how far each lane is with those
+//     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far;
+//                the progress of each lane in those
 //     completed  by each peer: the last round that it has completed
 //     lines      for each of plan::kRoundDepth rounds: signal flags [from][id], packets [chunk]
 //     slots      for each of these: scratch
@@ -23,9 +26,9 @@ namespace accord::exec {
 struct DeviceLayout {
   int members = 1;
   int instances = 1;
-  std::size_t slot_bytes = 0;    ///< scratch of a round of an instance, a multiple of 256
-  std::size_t packet_bytes = 0;  ///< data that one packet chunk holds, a multiple of 128
-  bool has_multicast = false;    ///< slots of multicast memory, too
+  std::size_t slot_bytes = 0;    ///< scratch of one round of an instance, a multiple of 256
+  std::size_t packet_bytes = 0;  ///< data bytes per packet chunk, a multiple of 128
+  bool has_multicast = false;    ///< multicast memory has slots too
 
   static constexpr std::size_t kLine = 128;
   static constexpr std::size_t kPacketData = 8;
@@ -64,7 +67,7 @@ struct DeviceLayout {
   }
   constexpr std::size_t bytes() const { return region(instances); }
 
-  // Within the multicast memory, which has nothing but slots:
+  // Within the multicast memory, which contains only slots:
   constexpr std::size_t multicast_slot(int instance, std::uint64_t round) const {
     return (static_cast<std::size_t>(instance) * plan::kRoundDepth + round % plan::kRoundDepth) * slot_bytes;
   }

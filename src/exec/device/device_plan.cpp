@@ -1,5 +1,5 @@
-// Lowering is the host's (exec/lower.cpp), over the places of a DeviceLayout; what it gives is written as a DeviceProgram. A reduction of one source
-// that needs no other representation is a move.
+// Lowering is the host's (exec/lower.cpp), over the places of a DeviceLayout; its result is written as a
+// DeviceProgram. A reduction of one source that needs no other representation is a move.
 #include "exec/device/device_plan.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kPacketBytesOfChunk = 4096;
 constexpr std::size_t kLeastSlot = std::size_t{64} << 10;
-/// What an instance takes at least of each chunk, so that short messages are not spread too thin.
+/// Minimum bytes of each chunk per instance, so that short messages are not spread too thin.
 constexpr std::size_t kLeastSlice = 1024;
 
 SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, std::size_t most_slice) {
@@ -36,7 +36,7 @@ SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, st
           .most_slice = most_slice};
 }
 
-/// Writes one after the other, as far as there is room.
+/// Writes steps and operands one after the other, as far as there is room.
 class Writer {
  public:
   Writer(DeviceProgram& program, int members) : program_(program), members_(members) {}
@@ -124,7 +124,7 @@ class Writer {
   const int members_;
 };
 
-/// One execution, as the kernels take it.
+/// One execution, as passed to the kernels.
 struct Launch {
   device::Runtime& runtime;
   const DeviceExecution& run;

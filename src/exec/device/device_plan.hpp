@@ -15,25 +15,26 @@ struct DevicePlan {
   int instances = 1;
 };
 
-/// For a group of `members` with at most that many instances. `slot_bytes`: of all instances together.
+/// The layout for a group of `members` with at most `instances` instances. `slot_bytes`: the total of all instances.
 DeviceLayout device_layout(int members, int instances, std::size_t slot_bytes);
 
-/// The program of member `me`. Long messages are cut so that all instances have to do, short ones so that each has a few KiB. kUnsupported: it does
-/// more than devices do (buffers in windows, premul_sum) or is too long for a kernel's arguments; else as lower().
+/// Returns the program of member `me`. Long messages are cut so that all instances have work, short ones so that each
+/// instance has at least 1 KiB of each chunk. Fails with kUnsupported if the plan does more than devices support
+/// (buffers in windows, premul_sum) or is too long for a kernel's arguments; otherwise like lower().
 Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const DeviceLayout& layout,
                                     const RequestRecord& request, Payload payload);
 
-/// Where one execution finds things.
+/// The memory of one execution.
 struct DeviceBuffers {
   const void* input = nullptr;
   void* output = nullptr;
-  std::byte* memory = nullptr;            ///< this rank's, by the layout, with the addresses of all at its head
-  const std::uint64_t* ending = nullptr;  ///< of allocate_host(): not zero once waits have to end
+  std::byte* memory = nullptr;            ///< this rank's, in the layout, with the addresses of all ranks at its head
+  const std::uint64_t* ending = nullptr;  ///< from allocate_host(): nonzero once waits must end
 };
 
-/// Puts one execution into `stream`. Executions of one member follow each other; all members make the same ones in the same order. `norm`: of rows of the
-/// output, comes after it, in the same kernel if its rows are no more than the plan's blocks, or the layout's
-/// instances. It is this member's own affair.
+/// Enqueues one execution in `stream`. Executions of one member run one after the other; all members make the same
+/// executions in the same order. `norm`: a norm over rows of the output, which runs afterwards, in the same kernel if
+/// the number of rows is at most the plan's number of blocks or the layout's instances. It is local to this member.
 Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayout& layout, int me,
               const DeviceBuffers& buffers, Device device, Stream stream, const device::NormRows* norm = nullptr);
 

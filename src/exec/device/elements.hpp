@@ -1,7 +1,9 @@
 #pragma once
-// How elements of each dtype are combined on devices, one at a time, with the bits of the host's kernels (kernels/reduce.hpp).
+// How elements of each dtype are combined on devices, one at a time, bit-identical to the host's kernels
+// (kernels/reduce.hpp).
 //
-// A type has: Stored, as an element lies in memory; Sum, what it is computed in; widen() and narrow(); combine() by an op.
+// A type has: Stored, an element in memory; Sum, the type of the computation; widen() and narrow(); combine() by an
+// op.
 
 #include <bit>
 #include <cstdint>
@@ -13,7 +15,7 @@
 
 namespace accord::exec {
 
-/// Equal values differ in bits only as -0 and +0: the lower is -0.
+/// Equal values with different bits can only be -0 and +0: the lower is -0.
 template <typename T>
 ACCORD_ON_DEVICE T least(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -85,7 +87,7 @@ struct IntegerElement {
   ACCORD_ON_DEVICE static Sum widen(Stored x) { return x; }
   ACCORD_ON_DEVICE static Stored narrow(Sum x) { return x; }
   ACCORD_ON_DEVICE static Sum combine(ReduceOp op, Sum a, Sum b) {
-    // In 64 bits, where narrow types are not promoted to a signed one.
+    // In 64 bits, since narrow types would be promoted to a signed one.
     const auto x = static_cast<std::uint64_t>(static_cast<Bits>(a)),
                y = static_cast<std::uint64_t>(static_cast<Bits>(b));
     switch (op) {
@@ -135,7 +137,7 @@ struct ComplexElement {
   }
 };
 
-/// That of a dtype.
+/// The element type of a dtype.
 template <DType kDType>
 struct ElementOf;
 template <>
@@ -173,7 +175,7 @@ struct ElementOf<DType::kComplex128> : ComplexElement<double> {};
 template <>
 struct ElementOf<DType::kBool> : BoolElement {};
 
-/// What a switch adds up elements of a dtype as.
+/// The type in which a switch adds elements of a dtype.
 constexpr device::SwitchSum switch_sum_of(DType dtype) {
   switch (dtype) {
     case DType::kInt32:

@@ -1,11 +1,12 @@
 #pragma once
-// How the threads of a block move bytes together: within the memory that they reach, and through a switch to and from that of every rank.
+// How the threads of a block move bytes together: within the memory that they reach, and through a switch to and from
+// the memory of every rank.
 
 #include "exec/device/several.hpp"
 
 namespace accord::exec {
 
-/// Up to 8 bytes of a packet.
+/// Stores up to 8 bytes of a packet.
 ACCORD_ON_DEVICE inline void store_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
   if (bytes == 8 && is_aligned(to, 8)) {
     *reinterpret_cast<std::uint64_t*>(to) = *reinterpret_cast<const std::uint64_t*>(from);
@@ -30,7 +31,7 @@ ACCORD_ON_DEVICE void move_units(Block& block, const std::byte* from, std::byte*
   }
 }
 
-/// To one or two places, anywhere; `mirror` may be null.
+/// Copies to one or two places at any alignment; `mirror` may be null.
 template <typename Block>
 ACCORD_ON_DEVICE void move_bytes(Block& block, const std::byte* from, std::byte* to, std::byte* mirror,
                                  std::size_t bytes) {
@@ -42,19 +43,19 @@ ACCORD_ON_DEVICE void move_bytes(Block& block, const std::byte* from, std::byte*
   move_units<std::byte>(block, from, to, mirror, bytes);
 }
 
-/// An address in a rank's own memory, or one that stands for the same place of every rank's.
+/// An address in a rank's own memory, or one that represents the same place on every rank.
 struct SwitchPlace {
   std::byte* at = nullptr;  ///< null: none
   bool of_every_rank = false;
 };
 
-/// From own memory or as the sum over every rank's, to one or two places. A place of every rank is aligned to 16 bytes, and whole words are read and written there,
-/// also behind the last byte.
+/// Copies from own memory, or the sum over every rank's, to one or two places. A place of every rank is aligned to 16
+/// bytes, and whole words are read and written there, even beyond the last byte.
 template <device::SwitchSum kSum, typename Block>
 ACCORD_ON_DEVICE void move_by_switch(Block& block, const SwitchPlace& from, const SwitchPlace& to,
                                      const SwitchPlace& mirror, std::size_t bytes) {
   constexpr std::size_t kWord = sizeof(device::Words);
-  constexpr int kTogether = 4;  // words that a thread has under way
+  constexpr int kTogether = 4;  // words in flight per thread
   const std::size_t words = (bytes + kWord - 1) / kWord;
   const auto threads = static_cast<std::size_t>(block.threads());
   const auto read = [&](std::size_t i) {

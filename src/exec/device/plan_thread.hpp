@@ -1,12 +1,13 @@
 #pragma once
-// What a thread does of a plan: it goes through its lane's steps, all threads of a block together.
+// The work of one thread in a plan: all threads of a block step through their lane together.
 //
-// A round: wait until all have completed the one plan::kRoundDepth rounds before, run the steps, tell the peers (device_layout.hpp). Flags and
-// packets carry the round's number. Consecutive signals, waits and puts are each a bundle, whose parts go on beside each other. Where a thread
-// waits it looks at a word of the host's memory once in a while, which ends all waits: the group has failed. A thread that knows it
-// writes no more, and once a block knows it, it tells nobody that something is there: peers take no data that was not made.
+// A round: wait until all have completed the round plan::kRoundDepth rounds earlier, run the steps, notify the peers
+// (device_layout.hpp). Flags and packets carry the round's number. Consecutive signals, waits and puts form a bundle,
+// whose parts proceed concurrently. A waiting thread periodically reads a word of host memory that ends all waits
+// when the group has failed. A thread that has seen it writes no more, and once a block has seen it, the block
+// signals no data as ready: peers never use data that were not produced.
 //
-// Rounds are counted in the device's memory, so a launch in a graph is right however often it is replayed.
+// Rounds are counted in the device's memory, so a launch in a graph is correct however often it is replayed.
 
 #include <cstring>
 
@@ -28,7 +29,7 @@ class PlanThread {
   ACCORD_ON_DEVICE PlanThread(Block& block, const DeviceExecution& run, const DeviceProgram& program)
       : block_(block), run_(run), program_(program), layout_(run.layout) {}
 
-  /// False if its waits have been ended.
+  /// Returns false if its waits have been ended.
   ACCORD_ON_DEVICE bool run() {
     lane_ = block_.block() % program_.lanes;
     const int instance = block_.block() / program_.lanes;
@@ -54,7 +55,7 @@ class PlanThread {
   }
 
  private:
-  /// Elements that a thread handles at a time: those of one packet; wide ones take two.
+  /// Elements that a thread handles at a time: those of one packet; wide elements occupy two.
   static constexpr int kTogether = sizeof(Stored) < 8 ? 8 / static_cast<int>(sizeof(Stored)) : 1;
 
   ACCORD_ON_DEVICE std::byte* memory_of(int member) const {
@@ -66,7 +67,7 @@ class PlanThread {
     if (!exec::await(block_, run_.ending, ends_, ready)) ends_ = true;
   }
 
-  /// All threads of the block: when one's waits have been ended, so have all.
+  /// Synchronizes all threads of the block: if the waits of one have been ended, those of all have.
   ACCORD_ON_DEVICE void sync() { ends_ = block_.any(ends_); }
 
   ACCORD_ON_DEVICE void begin_round() {
@@ -88,7 +89,7 @@ class PlanThread {
       if (m != run_.me) block_.store_release(word(memory_of(m) + region_ + DeviceLayout::completed(run_.me)), round_);
   }
 
-  /// All threads of all lanes of the instance.
+  /// Synchronizes all threads of all lanes of the instance.
   ACCORD_ON_DEVICE void meet_lanes() {
     sync();
     if (program_.lanes == 1) return;
@@ -117,7 +118,7 @@ class PlanThread {
         operands + sizeof(DeviceOperand) * (step.first_source + static_cast<std::size_t>(index)));
   }
 
-  /// In the round that runs. Bases are those of Operand.
+  /// In the current round. Bases are those of Operand.
   ACCORD_ON_DEVICE std::byte* address(const DeviceOperand& operand) const {
     const std::size_t slice_at = first_element_ * program_.element_bytes;
     if (operand.base == 0) return const_cast<std::byte*>(run_.input) + slice_at + operand.offset;
@@ -187,7 +188,8 @@ class PlanThread {
     move_bytes(block_, address(from), address(now.destination), mirror, bytes);
   }
 
-  /// Alone touches multicast by the address of all, so that of any two accesses by different addresses one is fenced here.
+  /// Only this step accesses multicast by the address of all ranks, so of any two accesses by different addresses,
+  /// one is fenced here.
   ACCORD_ON_DEVICE void move_by_switch(const DeviceStep& now) const {
     if (ends_) return;
     const SwitchPlace mirror = now.destinations > 1 ? switch_place(now.mirror) : SwitchPlace{};
@@ -197,7 +199,7 @@ class PlanThread {
     block_.fence_multicast();
   }
 
-  /// Never zero: what was never written is no packet of this round.
+  /// Never zero, so that memory never written is not a packet of this round.
   ACCORD_ON_DEVICE std::uint32_t packet_flag() const { return static_cast<std::uint32_t>(round_ << 1) | 1U; }
 
   ACCORD_ON_DEVICE void put_packets(const DeviceStep& now) const {
@@ -219,7 +221,7 @@ class PlanThread {
     }
   }
 
-  /// The data of the packets at `at`, and whether they are there.
+  /// Reads the data of the packets at `at` and returns whether they have arrived.
   template <int kBytes>
   ACCORD_ON_DEVICE bool look_at_packets(const device::Packet* at, std::byte* data) const {
     const std::uint32_t flag = packet_flag();
@@ -252,7 +254,8 @@ class PlanThread {
   template <int kCount>
   using Sums = Several<Sum, kCount>;
 
-  /// Elements of one source, as they lie there, or as sums where they do so; of packets those of a first look.
+  /// Elements of one source in their stored form, or as sums if it holds sums; for packets, the result of a first
+  /// look.
   template <int kCount>
   struct Fetched {
     alignas(sizeof(Several<Stored, kCount>)) Several<Stored, kCount> stored = {};
@@ -271,7 +274,8 @@ class PlanThread {
     return look_at_packets<kBytes>(packets_of<kCount>(operand, first), reinterpret_cast<std::byte*>(&to.stored));
   }
 
-  /// Elements from `first` on, of which `many` are there; the others are zeros. Loops are over all, so that what they fill stays in registers.
+  /// Fetches elements from `first` on, of which `many` exist; the others are zeros. Loops run over all, so that the
+  /// results stay in registers.
   template <int kCount>
   ACCORD_ON_DEVICE Fetched<kCount> fetch(const DeviceOperand& operand, std::size_t first, int many) const {
     Fetched<kCount> fetched;
@@ -287,7 +291,7 @@ class PlanThread {
     return fetched;
   }
 
-  /// The same as sums, once all is there.
+  /// The same as sums, once everything has arrived.
   template <int kCount>
   ACCORD_ON_DEVICE Sums<kCount> take(Fetched<kCount>& fetched, const DeviceOperand& operand, std::size_t first) {
     if (operand.partial) return fetched.sums;
@@ -319,7 +323,7 @@ class PlanThread {
     return a;
   }
 
-  /// The balanced tree over kSources, a power of two. All are read before the first is waited for.
+  /// The balanced tree over kSources, a power of two. All are read before the first wait.
   template <int kCount, int kSources>
   ACCORD_ON_DEVICE Sums<kCount> tree(const DeviceStep& now, std::size_t first, int many) {
     Fetched<kCount> fetched[kSources];
@@ -331,8 +335,8 @@ class PlanThread {
     return sums[0];
   }
 
-  /// Over all: trees of equal size become one as in a binary counter, what is left is folded from the smaller ones
-  /// (kernels/reduce_simd.hpp).
+  /// The tree over all sources: trees of equal size are combined as in a binary counter, and the rest is folded from
+  /// the smaller ones (kernels/reduce_simd.hpp).
   template <int kCount>
   ACCORD_ON_DEVICE Sums<kCount> tree_of_many(const DeviceStep& now, std::size_t first, int many) {
     Sums<kCount> stack[17];

@@ -1,5 +1,6 @@
 #pragma once
-// A rank's program as its GPU runs it: a value, small enough to be a kernel's argument, so that nothing has to be kept for launches under way.
+// A rank's program as its GPU runs it: a value small enough to be a kernel argument, so that nothing has to be kept
+// for launches in flight.
 
 #include <array>
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace accord::exec {
 
-/// An address but for its base (exec/lowered.hpp).
+/// An address relative to a base (exec/lowered.hpp).
 struct DeviceOperand {
   std::uint64_t offset : 44;
   std::uint64_t base : 16;
@@ -19,9 +20,9 @@ struct DeviceOperand {
 };
 
 enum class DeviceOpcode : std::uint8_t {
-  kMove,          ///< bytes as they are, from memory
+  kMove,          ///< unchanged bytes, from memory
   kMoveBySwitch,  ///< from memory, or as a sum over every rank's, to memory of every rank or this one's
-  kTakePackets,   ///< bytes as they are, from packets
+  kTakePackets,   ///< unchanged bytes, from packets
   kReduce,
   kPut,     ///< to packets
   kSignal,  ///< the flag at `destination`
@@ -32,7 +33,7 @@ enum class DeviceOpcode : std::uint8_t {
 struct DeviceStep {
   DeviceOpcode opcode = DeviceOpcode::kMove;
   std::uint8_t destinations = 0;
-  std::uint16_t sources = 0;       ///< how many operands from first_source
+  std::uint16_t sources = 0;       ///< number of operands from first_source
   std::uint32_t first_source = 0;  ///< into the operands
   std::uint64_t length = 0;        ///< elements of the chunk over all slices
   DeviceOperand destination = {};
@@ -43,7 +44,7 @@ static_assert(sizeof(DeviceStep) == 32);
 struct DeviceProgram {
   static constexpr std::size_t kMostBytes = 3584;
 
-  std::uint64_t slice = 1;   ///< elements that a round handles of each chunk
+  std::uint64_t slice = 1;   ///< elements of each chunk handled by one round
   std::uint64_t slices = 1;  ///< of all instances together
   std::uint16_t element_bytes = 1;
   DType dtype = DType::kUInt8;
@@ -51,21 +52,21 @@ struct DeviceProgram {
   bool hears_all = false;  ///< at the end of a round every peer is known to have begun it
   std::uint8_t lanes = 1;
   std::uint16_t steps = 0;  ///< of all lanes
-  /// Where each lane's steps begin, uint16_t, then the steps, then the operands.
+  /// The start of each lane's steps (uint16_t), then the steps, then the operands.
   alignas(8) std::array<std::byte, kMostBytes> words = {};
 
   static constexpr std::size_t steps_at(int lanes) { return (2 * static_cast<std::size_t>(lanes + 1) + 7) / 8 * 8; }
 };
 
-/// What a launch is given beside its program.
+/// Arguments of a launch in addition to its program.
 struct DeviceExecution {
   DeviceLayout layout;
   int me = 0;
-  int instances = 1;  ///< that take part; blocks of the grid: instances * lanes
+  int instances = 1;  ///< number of participating instances; blocks of the grid: instances * lanes
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* memory = nullptr;            ///< this rank's
-  const std::uint64_t* ending = nullptr;  ///< of the host: not zero once waits have to end
+  const std::uint64_t* ending = nullptr;  ///< in host memory: nonzero once waits must end
 };
 
 }  // namespace accord::exec

@@ -14,7 +14,7 @@ inline constexpr const char* kRunPlanNames[kDTypeCount] = {
     "run_plan_float32",    "run_plan_float64", "run_plan_float8_e4m3fn", "run_plan_float8_e5m2", "run_plan_complex64",
     "run_plan_complex128", "run_plan_bool"};
 
-/// Of one dtype.
+/// Runs a plan for one dtype.
 template <DType kDType>
 struct RunPlan {
   static constexpr const char* kName = kRunPlanNames[static_cast<int>(kDType)];
@@ -28,8 +28,8 @@ struct RunPlan {
   }
 };
 
-/// Of a dtype that norms have; then the norm of the rows that the plan has made, once all blocks have come that far. Blocks beyond the plan's have
-/// rows only.
+/// For a dtype that has norms: runs the plan, then the norm of the rows that it has produced, once all blocks have
+/// reached that point. Blocks beyond the plan's only handle rows.
 template <DType kDType>
 struct RunPlanAndNorm {
   static constexpr const char* kName = kDType == DType::kFloat32   ? "run_plan_norm_float32"

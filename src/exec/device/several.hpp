@@ -20,11 +20,12 @@ struct Several {
   T x[kCount];
 };
 
-/// What a thread reads or writes at once of them.
+/// The word in which a thread reads or writes all of them at once.
 template <typename T, int kCount>
 using WordOf = std::conditional_t<sizeof(Several<T, kCount>) == 8, std::uint64_t, device::Words>;
 
-/// `many` of them from `at`, which is anywhere, as a caller's buffer may be; the others stay. Loops are over all, so that what they fill stays in registers.
+/// Loads `many` elements from `at`, at any alignment, as in a caller's buffer; the other elements keep their values.
+/// Loops run over all, so that the results stay in registers.
 template <typename T, int kCount>
 ACCORD_ON_DEVICE void load_several(const std::byte* at, int many, Several<T, kCount>& to) {
   static_assert(sizeof(to) == sizeof(WordOf<T, kCount>));

@@ -11,7 +11,8 @@ namespace accord::exec {
 
 ACCORD_ON_DEVICE inline std::uint64_t* word(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
 
-/// Until ready(), which is asked at least once. False if it is not, and `ends` is set or the word at `ending` has been: all waits end.
+/// Waits for ready(), which is called at least once. Returns false if it is not ready and `ends` is set or the word
+/// at `ending` has become nonzero: all waits end.
 template <typename Block, typename Ready>
 ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends, Ready ready) {
   for (unsigned looks = 1; !ready(); ++looks) {
@@ -22,13 +23,14 @@ ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends
   return true;
 }
 
-/// Once in a kernel: all blocks of this rank meet, so that each sees what the others wrote. False, to all threads of a block, if the waits of one have been
-/// ended, as `ends` tells of those before.
+/// Called once in a kernel: all blocks of this rank meet, so that each sees the others' writes. Returns false, to all
+/// threads of a block, if the waits of one have been ended; `ends` says whether earlier ones were.
 template <typename Block>
 ACCORD_ON_DEVICE bool meet_blocks(Block& block, const DeviceExecution& run, bool ends) {
   std::uint64_t* const so_far = word(run.memory + run.layout.meetings());
   const std::uint64_t meeting = block.load(so_far) + 1;
-  // A block that has ended stays away, so that nobody goes on without what it has not written.
+  // A block whose waits have ended does not join, so that no other block continues without the data that it has not
+  // written.
   if (block.any(ends)) return false;
   if (block.thread() == 0) block.store_release(word(run.memory + run.layout.meeting_of(block.block())), meeting);
   for (int b = block.thread(); b < block.blocks() && !ends; b += block.threads()) {

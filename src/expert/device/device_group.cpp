@@ -1,5 +1,6 @@
-// A call is five kernels or six: one waits until all have read what the last call wrote, then what others will read is written, the ranks meet, each reads
-// what is for it, and says that it is done. prepare() has more behind its meeting, which make the map.
+// A call launches five or six kernels. One waits until all ranks have read the previous call's data, one writes the
+// data that other ranks will read, one meets the other ranks, one or two read this rank's data, and one signals that
+// reading is done. prepare() launches more kernels after the meeting, which build the map.
 #include "expert/device/device_group.hpp"
 
 #include <fmt/format.h>
@@ -18,10 +19,10 @@
 namespace accord::expert {
 namespace {
 
-/// The most blocks of a kernel on each multiprocessor.
+/// Maximum number of blocks of a kernel per multiprocessor.
 constexpr int kBlocksEach = 8;
 constexpr std::int64_t kWarp = 32;
-constexpr std::size_t kLeastShared = std::size_t{64} << 10;  // of PeerMemory
+constexpr std::size_t kLeastShared = std::size_t{64} << 10;  // minimum size of the PeerMemory
 constexpr std::chrono::seconds kPatienceAtEnd(5);
 
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
@@ -29,7 +30,7 @@ std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffe
 
 bool is_given(const ConstBuffer& buffer) { return buffer.data != nullptr || buffer.count > 0; }
 
-/// Whether a call has one of two buffers that go together: a rank without tokens may leave them out.
+/// Whether a call has either of two buffers that go together. A rank without tokens may omit both.
 Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t tokens) {
   if (is_given(one) || is_given(other)) return Given::kYes;
   return tokens > 0 ? Given::kNo : Given::kAny;
@@ -46,7 +47,7 @@ std::size_t weight_bytes(Given weights) {
 
 std::size_t scale_bytes(int hidden) { return to_size(scales_of_row(hidden)) * sizeof(float); }
 
-/// Rows that a buffer has room for, and so have those beside it that are given.
+/// Rows that fit into a buffer and into each of the given buffers beside it.
 std::int64_t room_of(const ConstBuffer& rows, int hidden, const ConstBuffer& scales, const ConstBuffer& weights) {
   auto room = static_cast<std::int64_t>(rows.count) / hidden;
   if (is_given(scales)) room = std::min(room, static_cast<std::int64_t>(scales.count) / scales_of_row(hidden));
@@ -54,7 +55,8 @@ std::int64_t room_of(const ConstBuffer& rows, int hidden, const ConstBuffer& sca
   return room;
 }
 
-/// A call's record: the operation, the handle and how often it was prepared, and the rest of what has to be alike.
+/// Builds a call's record: the operation, the handle, how often it was prepared, and the remaining fields that must
+/// match.
 exec::RequestRecord record_of(Operation operation, std::uint32_t handle, std::uint32_t generation,
                               const std::array<std::uint8_t, 4>& rest) {
   return {.root = static_cast<Rank>(operation),
@@ -150,7 +152,7 @@ Status DeviceGroup::connect() {
 }
 
 DeviceGroup::~DeviceGroup() {
-  // A kernel that still runs keeps the memory of all, and what it reads of the host's.
+  // A kernel that is still running keeps using the memory of all ranks and the host's stop word: leak both.
   if (!own_.wait()) {
     (void)shared_.release();
     (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
@@ -234,7 +236,7 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
                          .experts = map.experts};
   const auto put = [&]() -> Status {
     const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
-    // Negative numbers until the map is made: kernels of a group that has failed leave them so.
+    // The numbers are negative until the map is built. The kernels of a failed group leave them that way.
     ACCORD_RETURN_IF_ERROR(runtime_.fill(map.numbers, 0xFF, sizeof(MapNumbers), device_, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));

@@ -1,5 +1,5 @@
 #pragma once
-// The calls of a group whose buffers lie on GPUs: kernels in streams.
+// The calls of a group whose buffers are on GPUs: kernels in streams.
 
 #include <memory>
 
@@ -15,20 +15,22 @@
 
 namespace accord::expert {
 
-/// Where things lie in the memory of each rank, and how much of it there is.
+/// Returns the layout and size of each rank's shared memory.
 SharedLayout layout_of(const ExpertGroupConfig& config, int ranks);
 
-/// Calls return once their kernels are in the stream. REQUIRES, for all: their arguments were checked, and one call at a time.
+/// Runs a group's calls on a GPU. Calls return once their kernels are enqueued. REQUIRES, for all calls: checked
+/// arguments, and one call at a time.
 class DeviceGroup {
  public:
-  /// What this rank has for itself. kUnsupported, kInvalidArgument: it has no such device.
+  /// Creates the resources private to this rank. Fails with kUnsupported or kInvalidArgument if the rank has no such
+  /// device.
   static Result<std::unique_ptr<DeviceGroup>> create(comm::Group& group, const ExpertGroupConfig& config,
                                                      const Placement& placement);
   ~DeviceGroup();
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
-  /// Collective: the memory that all reach. All ranks get it, or all an error.
+  /// Collective: creates the memory that all ranks reach. Either all ranks get it, or all get an error.
   Status connect();
   Result<std::shared_ptr<DeviceMap>> make_map(const ExpertLayerConfig& layer, const Placement& placement);
 
@@ -37,8 +39,8 @@ class DeviceGroup {
   Status combine(const Handle& handle, const ExpertCombine& call);
   Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
-  /// Returns once nobody writes into this rank's memory any more, as far as calls go that were made; or when the group has failed, or
-  /// takes too long.
+  /// Blocks until no other rank writes into this rank's memory for a call already made. Gives up if the group has
+  /// failed, or after a few seconds.
   void settle();
 
  private:
@@ -46,13 +48,13 @@ class DeviceGroup {
       : group_(group), config_(config), device_(config.device), runtime_(runtime), own_(std::move(own)) {}
   Status prepare_own();
 
-  /// What the ranks have to agree on in a call.
+  /// Call properties that the ranks must agree on.
   struct Terms {
     Operation operation = Operation::kPrepare;
     DType dtype = DType::kFloat32, result = DType::kFloat32;
     Given scales = Given::kNo, weights = Given::kNo;
   };
-  /// Rows to the experts, and back.
+  /// send() moves rows to the experts, bring_back() moves them back.
   Status send(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens, const Rows& slots,
               std::int64_t room, const RowBytes& bytes);
   template <typename Finish>
@@ -60,7 +62,7 @@ class DeviceGroup {
                     const RowBytes& bytes, Finish finish);
   template <typename Put>
   Status run(const Handle& handle, const Terms& terms, Stream stream, Put put);
-  /// `items`: threads that have something to do.
+  /// `items`: threads that have work.
   template <typename Kernel>
   Status launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes = 0);
   Status number_slots(const Map& map, Stream stream);

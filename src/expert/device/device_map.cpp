@@ -1,4 +1,5 @@
-// The host learns a map by making it once more of what the ranks told each other: routing.cpp is what the kernels have to give as well.
+// The host obtains a map by recomputing it from the data that the ranks exchanged. The kernels must therefore give
+// the same result as routing.cpp.
 #include "expert/device/device_map.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ Dropping dropping_of(const ExpertGroupConfig& config) {
   return Dropping::kNone;
 }
 
-/// The arrays of a map. Gives how many bytes they take.
+/// Divides memory into the arrays of a map. Returns the bytes they use.
 std::size_t divide(Map& map, std::byte* memory) {
   Divider divider(memory);
   const auto choices = to_size(std::int64_t{map.ranks} * map.max_tokens * map.top_k);

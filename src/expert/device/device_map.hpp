@@ -1,5 +1,5 @@
 #pragma once
-// A handle's map on a device, and how the host gets to know it.
+// A handle's map on a device, and its copy on the host.
 
 #include <memory>
 
@@ -16,7 +16,7 @@ class DevicePlacement {
  public:
   static Result<std::shared_ptr<DevicePlacement>> create(device::Runtime& runtime, Device device, Stream stream,
                                                          const Placement& placement);
-  /// Its tables in `map`.
+  /// Sets the table pointers of `map`.
   void fill_in(Map& map) const;
   void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) { memory_.set_last_use(event); }
 
@@ -28,27 +28,27 @@ class DevicePlacement {
 
 class DeviceMap {
  public:
-  /// For the largest map of a rank.
+  /// Allocates memory for the largest map that `rank` can have.
   static Result<std::shared_ptr<DeviceMap>> create(device::Runtime& runtime, Device device, Rank rank,
                                                    const ExpertGroupConfig& config, const ExpertLayerConfig& layer,
                                                    const Placement& placement, std::shared_ptr<DevicePlacement> tables);
 
   const Map& map() const { return map_; }
   Device device() const { return device_; }
-  /// Those of its numbers that users may read, on the device.
+  /// The map's numbers that users may read on the device.
   ConstBuffer counts() const;
   ConstBuffer numbers() const;
   ConstBuffer fingerprint() const;
 
-  std::int64_t tokens = 0;  ///< of this rank, as prepare() was told
-  Stream stream = {};       ///< in which it was prepared
-  bool is_fetched = false;  ///< since then
-  Status fetched;           ///< what that gave
+  std::int64_t tokens = 0;  ///< tokens of this rank, as passed to prepare()
+  Stream stream = {};       ///< stream in which it was prepared
+  bool is_fetched = false;  ///< since the last prepare()
+  Status fetched;           ///< result of that fetch
   void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) {
     memory_.set_last_use(event);
     tables_->set_last_use(event);
   }
-  /// Waits for what is in `stream`, and makes `routing` this map.
+  /// Waits for the work in `from`, and makes `routing` equal to this map.
   Status copy_to(Routing& routing, const Placement& placement, Stream from);
 
  private:
@@ -62,7 +62,7 @@ class DeviceMap {
   int first_place_ = 0, last_place_ = 0;
 };
 
-/// kResourceExhausted: which ranks of `group` would get more rows than their capacity.
+/// Returns kResourceExhausted, which names the ranks of `group` that would get more rows than their capacity.
 Status overflow_error(const Routing& routing, std::string_view group);
 
 }  // namespace accord::expert

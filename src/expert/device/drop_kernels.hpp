@@ -1,8 +1,9 @@
 #pragma once
-// Dropping by weight, without sorting: a choice has a key, which is higher for a higher weight and, of equal ones, for an earlier choice,
-// and no two have the same. What a rank keeps is what has a key from some threshold on: the lowest one with which the rest fits with its
-// padding. It is found by bisection, each step of which counts the rows of the rank's places. Then each place takes back those with the
-// highest keys below that fit into its padding: the same by a bisection of its own.
+// Drops choices by weight without sorting. Each choice has a unique key, which is higher for a higher weight and, for
+// equal weights, for an earlier choice. A rank keeps the choices whose key is at least a threshold: the lowest
+// threshold for which they fit, padding included. The threshold is found by bisection, and each step counts the rows
+// of the rank's places. Then each place takes back the choices with the highest keys below the threshold that fit
+// into its padding, found by a bisection of its own.
 
 #include <bit>
 
@@ -11,7 +12,7 @@
 
 namespace accord::expert {
 
-/// A NaN is the lowest weight, as -infinity; -0 is 0.
+/// Key of a choice. A NaN is the lowest weight, like -infinity; -0 equals 0.
 ACCORD_ON_DEVICE inline std::uint64_t key_of(const Map& map, std::int64_t choice) {
   const float weight = map.weight[choice];
   auto bits = std::bit_cast<std::uint32_t>(weight);
@@ -21,7 +22,7 @@ ACCORD_ON_DEVICE inline std::uint64_t key_of(const Map& map, std::int64_t choice
   return (std::uint64_t{ordered} << 32) | (0xFFFFFFFFU - static_cast<std::uint32_t>(choice));
 }
 
-/// A block for each rank that gets too much: its threshold, and how many rows each of its places keeps.
+/// One block per overflowing rank: finds its threshold, and how many rows each of its places keeps.
 struct DropLowest {
   static constexpr const char* kName = "expert_drop_lowest";
   static constexpr int kThreads = 512;
@@ -31,7 +32,7 @@ struct DropLowest {
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
     for (int r = block.block(); r < map.ranks; r += block.blocks()) {
-      std::uint64_t low = 0;  // with which there is too much
+      std::uint64_t low = 0;  // a key with which too many rows are kept
       std::uint64_t threshold = ~std::uint64_t{0};
       if (!map.overflows(r)) threshold = 0;
       while (threshold - low > 1) {
@@ -47,7 +48,8 @@ struct DropLowest {
   }
 
  private:
-  /// Rows of rank `r` with their padding if those with this key and higher ones are kept. All threads of the block.
+  /// Rows of rank `r`, padding included, if choices with this key or a higher one are kept. All threads of the block
+  /// must call it.
   template <typename Block>
   ACCORD_ON_DEVICE std::int64_t rows_from(Block& block, int r, std::uint64_t key) const {
     const std::int32_t first = map.first_place[r], last = map.first_place[r + 1];
@@ -65,7 +67,7 @@ struct DropLowest {
   }
 };
 
-/// A block for each place of such a rank: which of those below the threshold come back; the others are dropped.
+/// One block per place of an overflowing rank: takes back choices below the threshold that fit, and drops the others.
 struct TakeBack {
   static constexpr const char* kName = "expert_take_back";
   static constexpr int kThreads = 512;
@@ -79,8 +81,7 @@ struct TakeBack {
       if (threshold == 0) continue;
       const auto kept = static_cast<std::int64_t>(map.kept[place]);
       const std::int64_t room = map.padded(kept) - kept;
-      std::uint64_t low = 0,
-                    from = threshold;  // from `low` on there are too many, from `from` on there is room for all
+      std::uint64_t low = 0, from = threshold;  // from `low` on there are too many, from `from` on all fit
       if (between(block, place, 0, threshold) <= room) from = 0;
       while (from - low > 1) {
         const std::uint64_t middle = low + (from - low) / 2;
@@ -98,7 +99,7 @@ struct TakeBack {
   }
 
  private:
-  /// Choices of a place with a key in [first, last). All threads of the block.
+  /// Number of choices of a place with a key in [first, last). All threads of the block must call it.
   template <typename Block>
   ACCORD_ON_DEVICE std::int64_t between(Block& block, std::int32_t place, std::uint64_t first,
                                         std::uint64_t last) const {

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of prepare(), in the order in which they run. Slots are numbered by chunks of choices: how many rows each chunk has for
-// each place, then how many there are in the chunks before, then each choice's position in its own chunk.
+// The kernels of prepare(), in launch order. Slots are numbered by chunks of choices: first the rows of each place in
+// each chunk are counted, then the rows in all earlier chunks, then the position of each choice within its own chunk.
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
@@ -8,13 +8,13 @@
 
 namespace accord::expert {
 
-/// Checks this rank's ids, and writes them to all ranks. AwaitRead comes before, MeetPeers next.
+/// Checks this rank's ids, and writes them to all ranks. Runs between AwaitRead and MeetPeers.
 struct TellRouting {
   static constexpr const char* kName = "expert_tell_routing";
   static constexpr int kThreads = 256;
   Peers peers;
   const void* ids = nullptr;  ///< [tokens, top_k]
-  bool wide = false;          ///< they are int64, else int32
+  bool wide = false;          ///< ids are int64, otherwise int32
   const float* weights = nullptr;
   std::int64_t tokens = 0;
   int top_k = 1, experts = 0;
@@ -51,7 +51,8 @@ struct TellRouting {
   }
 };
 
-/// Which place each choice of all ranks goes to. LeavePeers may come next: what was told is read.
+/// Finds the place of each choice of all ranks. LeavePeers may follow, because all data from other ranks has been
+/// read.
 struct PlaceChoices {
   static constexpr const char* kName = "expert_place_choices";
   static constexpr int kThreads = 256;
@@ -91,14 +92,15 @@ struct PlaceChoices {
   }
 };
 
-/// Whether the rows are numbered, or once more after some were dropped by weight: the second time there is nothing to do if none were.
+/// Numbering pass: over all rows, or again after rows were dropped by weight. The second pass does nothing if none
+/// were dropped.
 enum class Pass : std::uint8_t { kAll, kKept };
 
-/// The places of a chunk's choices in shared memory, for all threads of the block.
+/// Loads the places of a chunk's choices into shared memory. All threads of the block must call it.
 template <typename Block>
 ACCORD_ON_DEVICE const std::int32_t* places_of_chunk(Block& block, const Map& map, std::int64_t chunk) {
   auto* const places = reinterpret_cast<std::int32_t*>(block.shared());
-  block.sync();  // those of the chunk before are read
+  block.sync();  // the previous chunk's places have been read
   for (int i = block.thread(); i < kChunk; i += block.threads()) {
     const std::int64_t c = chunk * kChunk + i;
     places[i] = c < map.choices() ? map.place[c] : -1;
@@ -107,14 +109,14 @@ ACCORD_ON_DEVICE const std::int32_t* places_of_chunk(Block& block, const Map& ma
   return places;
 }
 
-/// How many choices before the i-th of a chunk go to the same place.
+/// Number of choices before the i-th of a chunk that go to the same place.
 ACCORD_ON_DEVICE inline std::int32_t position_in_chunk(const std::int32_t* places, int i) {
   std::int32_t before = 0;
   for (int j = 0; j < i; ++j) before += places[j] == places[i] ? 1 : 0;
   return before;
 }
 
-/// Shared memory: kChunk int32.
+/// Counts the rows of each place in each chunk. Shared memory: kChunk int32.
 struct CountChunks {
   static constexpr const char* kName = "expert_count_chunks";
   static constexpr int kThreads = 256;
@@ -137,7 +139,7 @@ struct CountChunks {
   }
 };
 
-/// A warp for each place: chunk_rows become those of the chunks before.
+/// One warp per place: replaces each entry of chunk_rows with the rows of all earlier chunks.
 struct ScanChunks {
   static constexpr const char* kName = "expert_scan_chunks";
   static constexpr int kThreads = 256;
@@ -168,7 +170,7 @@ struct ScanChunks {
   }
 };
 
-/// One block: counts, offsets and what each rank gets.
+/// One block: computes counts, offsets and the rows that each rank gets.
 struct LayOut {
   static constexpr const char* kName = "expert_lay_out";
   static constexpr int kThreads = 256;
@@ -211,8 +213,8 @@ struct LayOut {
   }
 };
 
-/// Slots, what is in those of this rank, and the fingerprint; choices beyond the capacity are dropped where that is
-/// the policy. Shared memory: kChunk int32.
+/// Numbers the slots, records the choice in each slot of this rank, and computes the fingerprint. If the policy is to
+/// drop by slot, drops choices beyond the capacity. Shared memory: kChunk int32.
 struct NumberSlots {
   static constexpr const char* kName = "expert_number_slots";
   static constexpr int kThreads = 256;
@@ -247,8 +249,8 @@ struct NumberSlots {
   }
 };
 
-/// In which order the choices of each of this rank's tokens are added (token_tree.hpp). Two ids meet at the highest bit in which they
-/// differ.
+/// Finds the order in which the choices of each of this rank's tokens are added (token_tree.hpp). Two ids meet at the
+/// highest bit in which they differ.
 struct OrderChoices {
   static constexpr const char* kName = "expert_order_choices";
   static constexpr int kThreads = 128;
@@ -278,7 +280,7 @@ struct OrderChoices {
  private:
   ACCORD_ON_DEVICE static void write_merges(const std::int32_t* expert, const std::int32_t* order, int count,
                                             std::int32_t* merges) {
-    std::uint32_t gaps[kMostWaiting];  // between sums that wait: their highest bits differ, as those of a path do
+    std::uint32_t gaps[kMostWaiting];  // between waiting sums: all have different highest bits, as on a path
     int depth = 0;
     for (int i = 0; i < count; ++i) {
       const bool is_last = i + 1 == count;

@@ -1,13 +1,14 @@
 #pragma once
-// How the kernels of all ranks meet: by words in each other's memory, which count the calls of the group.
+// How the kernels of all ranks meet: through words in each other's memory that count the calls of the group.
 //
-// A call has a number, one more than what is over on this rank. Each call has one meeting: who comes to it has written what others will
-// read. Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on
-// the devices, so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has
-// failed; from then on the kernels of this rank do nothing.
+// Each call has a number, one more than the calls completed on this rank, and each call has one meeting. A rank that
+// arrives at the meeting has written the data that others will read. A rank that has finished reading says so, and
+// waits until all ranks have said so before it writes there again in the next call. All of this is counted on the
+// devices, so a graph may be launched repeatedly. Waiting kernels also poll a word of the host, which is set once the
+// group has failed; from then on the kernels of this rank do nothing.
 //
-// Only kernels of one block wait. Blocks enough to fill the device would keep off whatever else is to run there: the kernels of other ranks that share
-// it, for which they wait, and those of other streams.
+// Only kernels of one block wait. Enough waiting blocks to fill the device would keep all other work from running
+// there: the kernels of other ranks that share the device, which they wait for, and the kernels of other streams.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,34 +17,34 @@
 
 namespace accord::expert {
 
-/// Where things lie in the memory of each rank that the kernels of all ranks reach; offsets in bytes.
+/// Layout of each rank's memory that the kernels of all ranks reach; offsets in bytes.
 struct SharedLayout {
-  std::size_t arrived = 0;      ///< [ranks] words: the last call to whose meeting each rank has come
-  std::size_t done = 0;         ///< [ranks] words: the last call that each rank is done with
-  std::size_t told = 0;         ///< [ranks, kTold] words: of the last routing of each rank
-  std::size_t ids = 0;          ///< [ranks, tokens, top_k] int32: of each rank, -1 for no choice
-  std::size_t weights = 0;      ///< the same in float32, of groups that drop by them
-  std::size_t rows = 0;         ///< [tokens * top_k, row]: rows on their way
+  std::size_t arrived = 0;      ///< [ranks] words: last call whose meeting each rank has reached
+  std::size_t done = 0;         ///< [ranks] words: last call that each rank has finished
+  std::size_t told = 0;         ///< [ranks, kTold] words: from the last routing of each rank
+  std::size_t ids = 0;          ///< [ranks, tokens, top_k] int32: ids of each rank, -1 for no choice
+  std::size_t weights = 0;      ///< the same shape in float32, if the group drops by weight
+  std::size_t rows = 0;         ///< [tokens * top_k, row]: rows in transit
   std::size_t scales = 0;       ///< [tokens * top_k, scales of a row] float32
   std::size_t row_weights = 0;  ///< [tokens, top_k] float32 or float64
-  std::size_t bytes = 0;        ///< of all
-  std::int64_t choices = 0;     ///< tokens * top_k: of each rank in `ids` and `weights`
+  std::size_t bytes = 0;        ///< total size
+  std::int64_t choices = 0;     ///< tokens * top_k: choices of each rank in `ids` and `weights`
 };
 
-/// What a rank tells of its tokens: how many, ids out of range, duplicates.
+/// Words that a rank shares about its tokens: their number, ids out of range, duplicates. One word is unused.
 inline constexpr int kTold = 4;
 
-/// What this rank's kernels count.
+/// Counters of this rank's kernels.
 struct OwnWords {
-  std::uint64_t round = 0;  ///< calls that are over here
+  std::uint64_t round = 0;  ///< calls completed on this rank
   std::uint64_t failed = 0;
-  std::uint64_t out_of_range = 0, duplicates = 0;  ///< of the routing that is being told
-  std::uint64_t late = 0;                          ///< what CountLate found
+  std::uint64_t out_of_range = 0, duplicates = 0;  ///< of the routing being shared
+  std::uint64_t late = 0;                          ///< result of CountLate
 };
 
-/// What every kernel knows of the group.
+/// Group state that every kernel receives.
 struct Peers {
-  std::byte* const* memory = nullptr;  ///< [size], by rank
+  std::byte* const* memory = nullptr;  ///< [size], indexed by rank
   const std::uint64_t* stop = nullptr;
   OwnWords* own = nullptr;
   int rank = 0;
@@ -66,11 +67,11 @@ ACCORD_ON_DEVICE bool has_failed(Block& block, const Peers& peers) {
   return block.load(&peers.own->failed) != 0;
 }
 
-/// Returns once all ranks' words at `offset` have come to `round`: true, for all threads of the block, which all have to call it; or once
-/// the group has failed: false.
+/// Waits until the words of all ranks at `offset` have reached `round`, and returns true, or until the group has
+/// failed, and returns false. All threads of the block must call it; all get the same result.
 template <typename Block>
 ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t offset, std::uint64_t round) {
-  constexpr int kBetweenLooks = 16;  // the host's memory is far away
+  constexpr int kBetweenLooks = 16;  // the stop word is in host memory, which is slow to read
   std::uint64_t failed = block.load(&peers.own->failed);
   for (int r = block.thread(); r < peers.size; r += block.threads()) {
     const std::uint64_t* const word = peers.mine<std::uint64_t>(offset) + r;
@@ -84,7 +85,7 @@ ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t off
   return failed == 0;
 }
 
-/// One block: until all ranks have read what was written for them in the last call. Kernels that write there come next.
+/// One block: waits until all ranks have read the previous call's data. Kernels that overwrite that data run next.
 struct AwaitRead {
   static constexpr const char* kName = "expert_await_read";
   static constexpr int kThreads = 128;
@@ -101,7 +102,7 @@ struct MeetPeers {
   static constexpr int kThreads = 128;
   Peers peers;
   bool tells_routing = false;
-  std::int64_t tokens = 0;  ///< of that
+  std::int64_t tokens = 0;  ///< this rank's, if tells_routing
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
@@ -119,7 +120,7 @@ struct MeetPeers {
   }
 };
 
-/// One block: this rank is done with what others wrote for it.
+/// One block: signals that this rank has read everything others wrote for it.
 struct LeavePeers {
   static constexpr const char* kName = "expert_leave_peers";
   static constexpr int kThreads = 128;
@@ -137,7 +138,7 @@ struct LeavePeers {
   }
 };
 
-/// One block: how many ranks are not yet done with this rank's last call.
+/// One block: counts the ranks that have not finished this rank's last call.
 struct CountLate {
   static constexpr const char* kName = "expert_count_late";
   static constexpr int kThreads = 128;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of one device for kernels that are on their way.
+// Device memory for kernels in flight.
 
 #include <cstddef>
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace accord::expert {
 
-/// One piece, given back once the last call that uses it is over. What is still under way after some seconds keeps it.
+/// One allocation, released once the last call that uses it is complete. It is leaked if that call is still running
+/// after a few seconds.
 class DeviceMemory {
  public:
   static Result<DeviceMemory> allocate(device::Runtime& runtime, Device device, std::size_t bytes);
@@ -25,11 +26,11 @@ class DeviceMemory {
   DeviceMemory& operator=(DeviceMemory&&) = delete;
 
   std::byte* data() const { return data_; }
-  /// Null: a call of a graph, which nobody may launch once this is gone.
+  /// Null for a call captured into a graph, which must not be launched after this object is destroyed.
   void set_last_use(std::shared_ptr<comm::DeviceEvent> event) {
     if (event != nullptr) last_use_ = std::move(event);
   }
-  /// Returns once the last call that uses it is over: true; or after some seconds.
+  /// Waits until the last call that uses the memory is complete, and returns true; returns false after a few seconds.
   bool wait() const;
 
  private:
@@ -41,7 +42,7 @@ class DeviceMemory {
   std::shared_ptr<comm::DeviceEvent> last_use_;
 };
 
-/// Divides a piece of memory into arrays; without memory it only adds up how much they need.
+/// Divides memory into arrays. Without memory it only adds up the bytes they need.
 class Divider {
  public:
   explicit Divider(std::byte* memory) : memory_(memory) {}

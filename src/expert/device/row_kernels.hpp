@@ -1,7 +1,8 @@
 #pragma once
-// The kernels that move rows, a warp for each row. To the experts: each rank puts its tokens where all can read them, they meet, and each
-// reads the rows of its slots. Back: each rank writes the rows of its slots to the ranks of their tokens, by (token, k), they meet, and
-// each adds up what it has got (sum_kernel.hpp).
+// The kernels that move rows, one warp per row. To the experts: each rank stages its tokens where all ranks can read
+// them, the ranks meet, and each rank reads the rows of its slots. Back: each rank writes the rows of its slots to
+// the ranks of their tokens, by (token, k), the ranks meet, and each rank adds up the rows it received
+// (sum_kernel.hpp).
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
@@ -11,11 +12,12 @@ namespace accord::expert {
 /// Bytes that belong to one token or slot.
 struct RowBytes {
   std::size_t row = 0;
-  std::size_t scales = 0;  ///< 0: it has none
-  std::size_t weight = 0;  ///< 0: it has none
+  std::size_t scales = 0;  ///< 0: no scales
+  std::size_t weight = 0;  ///< 0: no weight
 };
 
-/// The lanes of a warp copy `bytes`, or clear them if `from` is null. Several reads are on their way at a time, as they may come from far.
+/// Copies `bytes` with the lanes of a warp, or clears them if `from` is null. Several reads are in flight at a time,
+/// because the source may be far away.
 template <typename Unit, typename Block>
 ACCORD_ON_DEVICE void copy_units(Block& block, std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kAhead = 4;
@@ -43,7 +45,7 @@ ACCORD_ON_DEVICE void copy_row(Block& block, std::byte* to, const std::byte* fro
     copy_units<std::byte>(block, to, from, bytes);
 }
 
-/// Which rows a warp has to do: for (i = first_row(block); i < rows; i += row_stride(block)).
+/// Rows that a warp handles: for (i = first_row(block); i < rows; i += row_stride(block)).
 template <typename Block>
 ACCORD_ON_DEVICE std::size_t first_row(Block& block) {
   return block.first() / static_cast<std::size_t>(block.lanes());
@@ -53,7 +55,7 @@ ACCORD_ON_DEVICE std::size_t row_stride(Block& block) {
   return block.stride() / static_cast<std::size_t>(block.lanes());
 }
 
-/// Rows of tokens or slots, with what belongs to them; null: left out.
+/// Rows of tokens or slots, with their scales and weights; null: omitted.
 struct ConstRows {
   const std::byte* rows = nullptr;
   const std::byte* scales = nullptr;
@@ -66,7 +68,8 @@ struct Rows {
   ACCORD_ON_DEVICE operator ConstRows() const { return {rows, scales, weights}; }
 };
 
-/// Writes row `i` to row `j`, or clears that where `from` has none; `weight`: which one of its weights is the row's.
+/// Copies row `i` of `from` to row `j` of `to`, or clears it where `from` has none. `weight`: index of the row's
+/// weight in `from`.
 template <typename Block>
 ACCORD_ON_DEVICE void copy_all(Block& block, const Rows& to, std::size_t j, const ConstRows& from, std::size_t i,
                                std::size_t weight, const RowBytes& bytes) {
@@ -80,13 +83,13 @@ ACCORD_ON_DEVICE void copy_all(Block& block, const Rows& to, std::size_t j, cons
     copy_row(block, to.weights + j * bytes.weight, from_row(from.weights, weight, bytes.weight), bytes.weight);
 }
 
-/// The rows of a rank that are on their way, with what a call has of it.
+/// The rows in transit in a rank's memory, with the scales and weights that the call has.
 ACCORD_ON_DEVICE inline Rows rows_of(const Peers& peers, int rank, const RowBytes& bytes) {
   return {peers.memory[rank] + peers.at.rows, bytes.scales > 0 ? peers.memory[rank] + peers.at.scales : nullptr,
           bytes.weight > 0 ? peers.memory[rank] + peers.at.row_weights : nullptr};
 }
 
-/// This rank's tokens to where all can read them; [tokens, top_k] weights. AwaitRead comes before.
+/// Stages this rank's tokens, with [tokens, top_k] weights, where all ranks can read them. Runs after AwaitRead.
 struct StageTokens {
   static constexpr const char* kName = "expert_stage_tokens";
   static constexpr int kThreads = 256;
@@ -108,14 +111,14 @@ struct StageTokens {
   }
 };
 
-/// The rows of this rank's slots from where their ranks put them; padding is zero.
+/// Reads the rows of this rank's slots from where their ranks staged them. Padding is zero.
 struct PullSlots {
   static constexpr const char* kName = "expert_pull_slots";
   static constexpr int kThreads = 256;
   Peers peers;
   Map map;
   Rows slots;
-  std::int64_t room = 0;  ///< rows that `slots` has
+  std::int64_t room = 0;  ///< rows that fit into `slots`
   RowBytes bytes;
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -135,8 +138,8 @@ struct PullSlots {
   }
 };
 
-/// The rows of this rank's slots to the ranks of their tokens; those that `slots` has no room for count as zero, scales that it does not
-/// have as 1. AwaitRead comes before.
+/// Writes the rows of this rank's slots to the ranks of their tokens. Rows that do not fit into `slots` count as
+/// zero; missing scales count as 1. Runs after AwaitRead.
 struct PushSlots {
   static constexpr const char* kName = "expert_push_slots";
   static constexpr int kThreads = 256;
@@ -164,21 +167,21 @@ struct PushSlots {
  private:
   template <typename Block>
   ACCORD_ON_DEVICE void fill_scales(Block& block, std::byte* to) const {
-    block.sync_warp();  // they were cleared
+    block.sync_warp();  // copy_all() has cleared the scales
     const auto lanes = static_cast<std::size_t>(block.lanes());
     for (auto i = static_cast<std::size_t>(block.lane()); i < bytes.scales / sizeof(float); i += lanes)
       reinterpret_cast<float*>(to)[i] = 1.0F;
   }
 };
 
-/// [tokens, top_k] of what came back with the rows; zero without a choice.
+/// Copies the [tokens, top_k] weights that came back with the rows; zero without a choice.
 struct TakeWeights {
   static constexpr const char* kName = "expert_take_weights";
   static constexpr int kThreads = 256;
   Peers peers;
   Map map;
   std::byte* weights = nullptr;
-  std::size_t bytes = 0;  ///< of one
+  std::size_t bytes = 0;  ///< of one weight
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers) || map.numbers->blocked != 0) return;

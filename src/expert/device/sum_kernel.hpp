@@ -1,7 +1,7 @@
 #pragma once
-// The sum of each token's rows, in the canonical order: a thread adds some columns of a token. The last sum is kept in registers; those
-// that wait for it lie in the thread's own memory: few columns, as a kernel that takes more of it than those before makes CUDA allocate, which waits for
-// all that runs.
+// Sums each token's rows in the canonical order. A thread adds a few columns of one token. The latest sum is kept in
+// registers; the sums that wait for it are in the thread's local memory. The columns are few because a kernel that
+// needs more local memory than those before it makes CUDA allocate, which waits for all running work.
 
 #include "exec/device/elements.hpp"
 #include "expert/device/map.hpp"
@@ -15,7 +15,8 @@ struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
   T at[kCount];
 };
 
-/// What PushSlots brought, added up and rounded once (kernels/row_tree.hpp). A NaN becomes the positive quiet one.
+/// Adds up the rows that PushSlots wrote, and rounds once (kernels/row_tree.hpp). A NaN becomes the positive quiet
+/// NaN.
 struct SumRows {
   static constexpr const char* kName = "expert_sum_rows";
   static constexpr int kThreads = 256;
@@ -25,8 +26,8 @@ struct SumRows {
   DType dtype = DType::kFloat32, result_dtype = DType::kFloat32;
   int hidden = 0;
   bool scaled = false;            ///< rows have scales
-  const void* weights = nullptr;  ///< [tokens, top_k] float32 or float64, which rows are multiplied by before; or none
-  bool wide_weights = false;      ///< they are float64
+  const void* weights = nullptr;  ///< [tokens, top_k] float32 or float64: rows are multiplied by them; or null
+  bool wide_weights = false;      ///< weights are float64
   void* result = nullptr;         ///< [tokens, hidden]
 
   template <typename Block>
@@ -47,12 +48,12 @@ struct SumRows {
  private:
   template <DType kDType>
   using Stored = typename exec::ElementOf<kDType>::Stored;
-  /// The most columns of a thread.
+  /// Maximum number of columns per thread.
   template <typename Sum>
   static constexpr int kWide = 16 / sizeof(Sum);
   template <typename Sum>
   using Sums = Sum[kWide<Sum>];
-  /// One for all dtypes: the compiler would give each its own.
+  /// Shared by all dtypes: the compiler would give each its own.
   union Waiting {
     Sums<float> narrow[kMostWaiting];
     Sums<double> wide[kMostWaiting];
@@ -93,7 +94,7 @@ struct SumRows {
   ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(std::size_t token, std::size_t first,
                                                       Sum (*waiting)[kMost]) const {
     Sum last[kColumns] = {};
-    int depth = 0;  // sums that there are, the last one among them
+    int depth = 0;  // sums so far, the latest one included
     const std::size_t of_token = token * static_cast<std::size_t>(map.top_k);
     for (int i = 0; i < map.top_k && map.order[of_token + i] >= 0; ++i) {
       const std::size_t choice = of_token + static_cast<std::size_t>(map.order[of_token + i]);
@@ -119,7 +120,7 @@ struct SumRows {
     return rounded;
   }
 
-  /// Some columns of the row of a choice, times its scale and its weight.
+  /// Reads some columns of a choice's row, times its scale and its weight.
   template <DType kFrom, int kColumns>
   ACCORD_ON_DEVICE void read(std::size_t choice, std::size_t first, typename exec::ElementOf<kFrom>::Sum* row) const {
     using Element = exec::ElementOf<kFrom>;

@@ -1,4 +1,4 @@
-// Rows are converted in blocks on the stack; words are put together and written one by one, a panel's width apart.
+// Rows are converted in blocks on the stack. Words are assembled and written one by one, one panel width apart.
 
 #include "kernels/linear/column.hpp"
 
@@ -23,7 +23,7 @@ void write_scale(std::byte* to, std::int64_t index, float value, DType type) {
   convert_between(DType::kFloat32, &value, type, to + index * static_cast<std::int64_t>(size_of(type)), 1);
 }
 
-// The lowest bit of each input in its word.
+// The lowest bit of each input in its packed word.
 constexpr int kShiftOfInt8[4] = {0, 16, 8, 24};
 constexpr int kShiftOfInt4[8] = {0, 16, 4, 20, 8, 24, 12, 28};
 

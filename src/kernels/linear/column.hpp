@@ -1,5 +1,6 @@
 #pragma once
-// One output's weights in a panel, for packing and its inverse; products read panels by vectors (sources_simd.hpp).
+// One output's weights in a panel, for packing and unpacking. Products read panels vector by vector instead
+// (sources_simd.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -10,21 +11,22 @@ namespace accord::kernels {
 
 constexpr int kMaxGroup = 128;
 
-/// `value` as a type of scales has it; infinite if it exceeds that.
+/// Rounds `value` to the scale type; the result is infinite if `value` exceeds that type.
 float rounded_scale(float value, DType type);
 
-/// Column `column` of a panel of that width.
+/// Column `column` of a panel of width `width`.
 class Column {
  public:
   Column(const PackedFormat& format, std::byte* panel, std::int64_t width, std::int64_t column);
 
-  /// Formats of floats: `count` inputs from the first on (pairs, where words hold two), rounded to nearest.
+  /// For unquantized formats: `count` inputs, starting at the first, rounded to nearest. `count` must be even where a
+  /// word holds two inputs.
   void write_floats(const float* values, std::int64_t count) const;
   void read_floats(float* values, std::int64_t count) const;
 
-  /// Quantized formats: all codes of a group.
+  /// For quantized formats: writes all codes of a group.
   void write_group(std::int64_t group, float scale, float minimum, const std::uint8_t* codes) const;
-  /// The values that a group stands for, in fp32.
+  /// Dequantizes a group to fp32.
   void read_group(std::int64_t group, float* values) const;
 
  private:

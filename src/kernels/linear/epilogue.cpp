@@ -1,5 +1,5 @@
-// One pass over the sums, vector by vector. Sums lie in whole panels, so that only what the caller gives and gets has ends
-// within a vector.
+// One pass over the sums, vector by vector. The sums are stored in whole panels, so only the caller's inputs and
+// outputs can end within a vector.
 
 #include "kernels/linear/epilogue.hpp"
 
@@ -28,7 +28,7 @@ HWY_INLINE hn::Vec<D> LoadSome(D d, const void* row, std::int64_t at, std::size_
   return count == hn::Lanes(d) ? hn::LoadU(d, from) : LoadPart(d, from, count, T{0});
 }
 
-// `count` values from `at` on of a row of any float type.
+// Loads `count` values, starting at `at`, of a row of any float type.
 HWY_INLINE Vector LoadFloats(DType dtype, const void* row, std::int64_t at, std::size_t count) {
   const Floats d;
   if (dtype == DType::kFloat32) return LoadSome<float>(d, row, at, count);

@@ -1,5 +1,5 @@
-// Output by output; several blocks along `in` have their own scales: one each, which are equal where the package was written by accord, or those
-// of their groups.
+// The functions process one output at a time. Each block along `in` stores its own scales: one per output, which are
+// equal in all blocks of a package that accord wrote, or one per group.
 
 #include "kernels/linear/float8.hpp"
 
@@ -15,7 +15,7 @@ namespace accord::kernels {
 
 namespace {
 
-constexpr std::uint8_t kMagnitude = 0x7F;  // all its bits set: no number
+constexpr std::uint8_t kMagnitude = 0x7F;  // all its bits set: NaN
 constexpr auto kScaleBytes = static_cast<std::int64_t>(sizeof(float));
 
 const std::array<float, 256>& numbers() {
@@ -30,10 +30,10 @@ const std::array<float, 256>& numbers() {
 
 bool is_scale(float scale) { return std::isfinite(scale) && scale >= 0.0F; }
 
-// Calls each(row, first input, inputs) for the blocks that output `output` of the whole weight has a part in.
+// Calls each(row, first input, inputs) for every block that holds a part of output `output` of the whole weight.
 template <typename Each>
 void for_each_block(const PackedMatrix& weights, std::int64_t output, const Each& each) {
-  std::byte* block = const_cast<std::byte*>(weights.data);  // only read
+  std::byte* block = const_cast<std::byte*>(weights.data);  // read only
   block += output / weights.out_unit * weights.out_unit_stride;
   for (std::int64_t unit = 0; unit < weights.in_units; ++unit, block += weights.in_unit_stride) {
     const std::int64_t first = unit * weights.in_unit;

@@ -1,4 +1,4 @@
-// Sizes of packed weights, by the definition in the header.
+// Sizes of packed weights, as defined in the header.
 
 #include "kernels/linear/format.hpp"
 
@@ -13,7 +13,7 @@ namespace accord::kernels {
 
 namespace {
 
-// Bits of one weight, scales apart.
+// Bits per weight, without scales.
 int bits_of(WeightType type) {
   switch (type) {
     case WeightType::kFloat32: return 32;

@@ -1,4 +1,5 @@
-// What a word of a tile and of a row means, and how their product is added up; the forms that every target of Highway has.
+// Forms: what a word of a tile and of a row contains, and how their products are accumulated. This file has the forms
+// that every Highway target supports.
 
 #if defined(ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_
@@ -20,9 +21,10 @@ using Floats = hn::ScalableTag<float>;
 using Words = hn::RebindToUnsigned<Floats>;
 using Integers = hn::RebindToSigned<Floats>;
 
-// The block of rows times vectors that the registers hold: with its weights and an input 30 of 32, or 15 of 16. One row alone
-// needs many vectors, so that its sums do not wait for each other. Where weights are taken apart on the way there are up to
-// 4 rows, or up to 8 with half as many vectors where that is much work.
+// Sizes of the register block, in rows times vectors. Together with its weights and an input it uses 30 of 32
+// registers, or 15 of 16. A single row needs many vectors, so that its sums do not wait for each other. If weights
+// are unpacked on the fly, a block has up to 4 rows, or up to 8 rows with half as many vectors if unpacking is
+// expensive.
 #if ACCORD_SANITIZED || HWY_TARGET == HWY_SCALAR
 constexpr int kMaxTileRows = 2, kMaxPackedRows = 2;  // each size takes long to compile
 constexpr int vectors_of_block(int /*rows*/, int /*max_rows*/) { return 2; }
@@ -37,9 +39,11 @@ constexpr int vectors_of_block(int rows, int /*max_rows*/) { return rows == 1 ? 
 constexpr int fewer_vectors(int vectors) { return vectors > 2 ? vectors / 2 : 0; }
 #endif
 
-// Whether packed words wait in memory, not in registers, while the sums of one row are more than half of those.
+// Whether a single row leaves its packed words in memory and loads them one vector at a time. On targets other than
+// AVX-512 its sums take too many registers to keep the words there as well.
 constexpr bool kVectorByVector = HWY_TARGET != HWY_AVX3;
-constexpr int kVectorsOfLine = HWY_TARGET == HWY_AVX3 ? 1 : HWY_TARGET == HWY_AVX2 ? 2 : 4;  // of 64 bytes
+// vectors per 64-byte cache line
+constexpr int kVectorsOfLine = HWY_TARGET == HWY_AVX3 ? 1 : HWY_TARGET == HWY_AVX2 ? 2 : 4;
 
 struct FloatForm {
   using Sum = hn::Vec<Floats>;
@@ -47,13 +51,13 @@ struct FloatForm {
   static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
   static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
   static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) { return hn::MulAdd(weights, input, sum); }
-  /// What the sums of a group begin with, and how they become numbers.
+  /// The initial value of the sums of a group, and their conversion to floats.
   static HWY_INLINE Sum Start(const RowGroup&, int) { return hn::Zero(Floats()); }
   static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum) { return sum; }
   static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup&) { return scale; }
 };
 
-// What integers have in common: codes are added up as they are, and sums begin with -zero * (sum of the row's integers).
+// Base of the integer forms: raw codes are accumulated, and sums start at -zero * (sum of the row's integers).
 struct IntegerSums {
   using Sum = hn::Vec<Integers>;
   static HWY_INLINE Sum Start(const RowGroup& group, int zero) { return hn::Set(Integers(), -zero * group.integers); }
@@ -63,7 +67,7 @@ struct IntegerSums {
   }
 };
 
-// Sums of the products of the two pairs of 16-bit integers in each word.
+// For each word, adds the products of its two pairs of 16-bit integers.
 HWY_INLINE hn::Vec<Integers> PairSums(hn::Vec<Words> a, hn::Vec<Words> b) {
 #if HWY_TARGET == HWY_AVX3
   return hn::Vec<Integers>{_mm512_madd_epi16(a.raw, b.raw)};
@@ -87,8 +91,8 @@ struct HalvesForm : IntegerSums {
 };
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
-// Even and odd bytes apart in 16-bit lanes, whose products are added in pairs without overflow; the instruction that takes
-// bytes would saturate.
+// Splits even and odd bytes into 16-bit lanes, whose products are added in pairs without overflow. The instruction
+// that multiplies bytes directly would saturate.
 struct IntegerForm : IntegerSums {
   struct Bytes {
     hn::Vec<Words> even, odd;
@@ -110,7 +114,7 @@ struct IntegerForm : IntegerSums {
   }
 };
 
-// Codes of 4 bits in bytes: two products of up to 15 * 127 do not saturate.
+// 4-bit codes in bytes: the sum of two products of up to 15 * 127 does not saturate.
 struct NibbleForm : IntegerSums {
   using Weight = hn::Vec<Words>;
   static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }
@@ -129,7 +133,7 @@ struct NibbleForm : IntegerSums {
   }
 };
 #else
-// Byte by byte in 32-bit lanes.
+// Byte by byte in 32-bit lanes, for targets without such instructions.
 struct IntegerForm : IntegerSums {
   using Weight = hn::Vec<Words>;
   static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }

@@ -1,4 +1,4 @@
-// Row by row: unpacked as fp32, then rounded to the dtype of the output.
+// Works row by row: unpacks a row to fp32, then rounds it to the output's dtype.
 
 #include "kernels/linear/gather.hpp"
 

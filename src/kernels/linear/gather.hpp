@@ -1,5 +1,5 @@
 #pragma once
-// Rows of an embedding's table that is also the weight of a product, and so is there only packed.
+// Rows of an embedding table that is also the weight of a product and therefore exists only in packed form.
 
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace accord::kernels {
 
-/// `count` ids (int64 or int32, contiguous) pick outputs of `table`, which may be those from `first_row` on of a larger table with
-/// `rows_in_all`: ids of its other rows give zeros.
+/// Selects outputs of `table` by `count` ids (int64 or int32, contiguous). `table` may be the part of a larger table
+/// of `rows_in_all` rows that starts at `first_row`; ids of rows outside the part give zeros.
 struct GatherOutputsCall {
   const void* ids = nullptr;
   DType id_dtype = DType::kInt64;
@@ -20,10 +20,10 @@ struct GatherOutputsCall {
   std::int64_t rows_in_all = 0;
   void* output = nullptr;  ///< [count, in], contiguous, of a real dtype; rounded to nearest
   DType output_dtype = DType::kFloat32;
-  float* row = nullptr;  ///< [in] of scratch
+  float* row = nullptr;  ///< scratch of [in]
 };
 
-/// As gather_rows: a bad id is returned, and then nothing was written. Cost: that of unpack_output for each id.
+/// Like gather_rows: returns the first bad id and then writes nothing. Cost: unpack_output for each id.
 std::optional<BadId> gather_outputs(const GatherOutputsCall& call);
 
 }  // namespace accord::kernels

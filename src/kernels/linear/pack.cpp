@@ -1,5 +1,5 @@
-// Output by output: a row of the weight is brought into fp32, converted or quantized group by group, and written to its column
-// of the panel; of float8 to its row.
+// Works output by output: a row of the weight is converted to fp32, then converted or quantized group by group, and
+// written to its column of the panel. For float8 it is written to its row.
 
 #include "kernels/linear/pack.hpp"
 
@@ -23,7 +23,7 @@ struct QuantizedGroup {
   std::uint8_t codes[kMaxGroup];
 };
 
-// `count` values; the codes behind them are that of zero. False if a scale exceeds its type.
+// Quantizes `count` values; the rest of the group gets the code of zero. Returns false if a scale exceeds its type.
 bool quantize(const PackedFormat& format, const float* values, std::int64_t count, QuantizedGroup& group) {
   float low = values[0], high = values[0];
   for (std::int64_t i = 1; i < count; ++i) {
@@ -66,8 +66,8 @@ struct ErrorSum {
   }
 };
 
-// One output of a weight: `row` with zeros behind the inputs. Returns the first input of a group that has no codes, -1 if all
-// is well.
+// Packs one output of a weight. `row` is padded with zeros after its inputs. Returns the first input of a group that
+// cannot be quantized, or -1 on success.
 std::int64_t pack_row(const PackedFormat& format, const std::vector<float>& row, std::int64_t in, const Column& column,
                       std::vector<float>& back, ErrorSum& error) {
   const std::int64_t padded = static_cast<std::int64_t>(row.size());
@@ -88,7 +88,7 @@ std::int64_t pack_row(const PackedFormat& format, const std::vector<float>& row,
   return -1;
 }
 
-// Row `output` of the source as fp32, zeros behind it.
+// Loads row `output` of the source as fp32 and pads it with zeros.
 void load_row(const WeightSource& source, std::int64_t output, std::vector<float>& row) {
   const std::byte* const first = static_cast<const std::byte*>(source.data);
   const std::int64_t element = static_cast<std::int64_t>(size_of(source.dtype));

@@ -1,6 +1,7 @@
-// Inner loops for each of Highway's targets, and once more for two of them with instructions that Highway 1.0.3 does not
-// have: AVX-512 with AVX512_BF16 (products of bfloat16 pairs, fp32 sums) and VNNI (products of four 8-bit integers), and AVX2
-// with AVX-VNNI. Those are compiled with the additional instructions allowed, and chosen if the processor has them.
+// The inner loops are compiled for each Highway target, and for two targets once more with instructions that Highway
+// 1.0.3 lacks: AVX-512 with AVX512_BF16 (products of bfloat16 pairs, fp32 sums) and VNNI (products of four 8-bit
+// integers), and AVX2 with AVX-VNNI. Those variants are compiled with the additional instructions enabled and are
+// selected if the processor has them.
 
 #include <atomic>
 

@@ -1,5 +1,6 @@
-// Block by block of the grid, panel by panel and chunk by chunk: the chunk's weights are unpacked into a tile in the first
-// cache, unless they are in the form of the rows already or there are few rows, and all rows are multiplied with it.
+// The grid is processed block by block, panel by panel and chunk by chunk. A chunk's weights are unpacked into a tile
+// in the L1 cache, and all rows are multiplied by it. The tile is skipped if the weights already have the rows' form
+// or if there are few rows.
 
 #include "kernels/linear/panel_sums.hpp"
 
@@ -9,10 +10,9 @@ namespace accord::kernels {
 
 namespace {
 
-// Up to so many rows weights are taken apart on the way, once for each block of rows in registers.
+// Up to this many rows, weights are unpacked on the fly, once per register block of rows.
 constexpr std::int64_t kMostRowsPacked = 16;
-// Words by which weights are fetched before they are used. Where hardly more is done than to load them, the processor looks
-// ahead far enough by itself.
+// Prefetch distance in words. If little is done besides loading the weights, the hardware prefetcher suffices.
 constexpr std::int64_t kAhead = 2048;
 constexpr std::int64_t kRowsWithoutFetching = 4;
 
@@ -60,7 +60,7 @@ void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_
   }
 }
 
-// Adds the product with one panel of one block.
+// Adds the product of the rows with one panel of one block.
 void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::int64_t unit,
                           const TileCall& rows) const {
   const std::int64_t in_unit = panel % panels_per_unit_;

@@ -1,5 +1,5 @@
 #pragma once
-// The sums of products of some rows with some panels: product.hpp before its epilogue.
+// The sums of products of some rows with some panels: the part of product.hpp before its epilogue.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,22 @@ namespace accord::kernels {
 
 constexpr std::int64_t kTileWords = 128 * kPanelWidth;
 
-/// Prepared for weights of one format and one size.
+/// Prepared for weights of one format and size.
 class PanelSums {
  public:
-  /// `x`: rows prepared as `layout` says; `tile`: [kTileWords] of scratch.
+  /// `x`: rows prepared according to `layout`. `tile`: scratch of [kTileWords].
   PanelSums(const PackedMatrix& weights, const RowsLayout& layout, const std::byte* x, std::uint32_t* tile);
 
-  /// Whether the rows were prepared for the instructions in use.
+  /// True if the rows were prepared for the instructions in use.
   bool possible() const { return tile_kernel_ != nullptr; }
 
-  /// sums [count][rows][kAccumulatorStride] = rows [row, row + rows) times panels [panel, panel + count) of `weights`.
+  /// Computes sums [count][rows][kAccumulatorStride] = rows [row, row + rows) times panels [panel, panel + count) of
+  /// `weights`.
   void run(const PackedMatrix& weights, std::int64_t panel, std::int64_t count, std::int64_t row, std::int64_t rows,
            float* sums) const;
 
  private:
-  // What follows from the width of a panel, in bytes but for itself.
+  // Quantities that depend on a panel's width. All but `width` are in bytes.
   struct Width {
     std::int64_t width, scales, group, chunk;
   };

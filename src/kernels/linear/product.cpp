@@ -1,6 +1,7 @@
-// Panel by panel, in blocks of rows whose sums stay in the second cache. Few rows take as many panels at once as have room for
-// their sums: where `in` is cut into blocks, each is then read front to back. For one row or few the weights are read once
-// from memory; for many, from the caches again for each block of rows.
+// Products run panel by panel, in blocks of rows whose sums stay in the L2 cache. With few rows, as many panels are
+// processed at once as there is room for their sums: if `in` is split into blocks, each block is then read front to
+// back. With one row or few, the weights are read from memory once; with many, they are read again from the caches
+// for each block of rows.
 
 #include "kernels/linear/product.hpp"
 
@@ -16,7 +17,7 @@ namespace accord::kernels {
 
 namespace {
 
-constexpr std::int64_t kSumRows = 240;  // rows of panels that have room; a multiple of the rows that registers hold
+constexpr std::int64_t kSumRows = 240;  // capacity in rows of panels; a multiple of the rows of a register block
 constexpr std::int64_t kSums = kSumRows * kAccumulatorStride;
 
 ConstRows at(const ConstRows& rows, std::int64_t row, std::int64_t column) {
@@ -30,7 +31,7 @@ Rows at(const Rows& rows, std::int64_t row, std::int64_t column) {
   return {static_cast<std::byte*>(rows.data) + offset, rows.dtype, rows.stride};
 }
 
-// The epilogue of one panel of rows [row, row + rows).
+// Runs the epilogue of one panel for rows [row, row + rows).
 void end_panel(const ProductCall& call, std::int64_t panel, std::int64_t row, std::int64_t rows, const float* sums,
                const float* gate) {
   const std::int64_t out_unit = call.weights->out_unit, per_unit = panels_of(out_unit);
@@ -39,7 +40,7 @@ void end_panel(const ProductCall& call, std::int64_t panel, std::int64_t row, st
   EpilogueCall epilogue;
   epilogue.rows = rows;
   epilogue.columns = std::min({kPanelWidth, out_unit - in_unit, call.weights->out() - column});
-  if (epilogue.columns <= 0) return;  // only there to fill up a block
+  if (epilogue.columns <= 0) return;  // the panel is only padding of a block
   epilogue.sums = sums;
   epilogue.bias = call.bias == nullptr ? nullptr : call.bias + column;
   epilogue.gate = call.gate == nullptr ? nullptr : gate;

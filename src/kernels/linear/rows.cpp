@@ -1,5 +1,5 @@
-// Rows are taken chunk by chunk: as fp32 into a block on the stack, from there in their form into memory. A chunk is 512
-// bytes of a row, so that the tile of weights that belongs to it (32 KB) stays in the first cache.
+// Rows are prepared chunk by chunk: converted to fp32 in a block on the stack, then written to memory in their form.
+// A chunk is 512 bytes of a row, so that the matching tile of weights (32 KB) stays in the L1 cache.
 
 #include "kernels/linear/rows.hpp"
 
@@ -35,21 +35,21 @@ float SumOfGroup(const float* x, std::int64_t count) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Eight inputs in the order of 8-bit codes: 0 2 1 3, 4 6 5 7.
+// Puts eight inputs into the order of 8-bit codes: 0 2 1 3, 4 6 5 7.
 HWY_INLINE std::uint64_t InOrderOfInt8(std::uint64_t x) {
   return (x & 0xFF0000FFFF0000FFULL) | (x & 0x0000FF000000FF00ULL) << 8 | (x & 0x00FF000000FF0000ULL) >> 8;
 }
 
-// Every second byte is one of the lower four of `x`.
+// Moves the lower four bytes of `x` to every second byte.
 HWY_INLINE std::uint64_t Spread(std::uint64_t x) {
   x = (x | x << 16) & 0x0000FFFF0000FFFFULL;
   return (x | x << 8) & 0x00FF00FF00FF00FFULL;
 }
 
-// In the order of 4-bit codes that were taken apart: 0 4 1 5, 2 6 3 7.
+// Puts eight inputs into the order of unpacked 4-bit codes: 0 4 1 5, 2 6 3 7.
 HWY_INLINE std::uint64_t InOrderOfInt4(std::uint64_t x) { return Spread(x & 0xFFFFFFFFU) | Spread(x >> 32) << 8; }
 
-// To whole numbers of max |x| / kMost.
+// Quantizes a group to integer multiples of max |x| / kMost.
 template <typename T, int kMost>
 HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, T* integers) {
   const Floats d;
@@ -60,7 +60,7 @@ HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, T* integer
   for (std::int64_t i = 0; i < count; i += lanes) {
     const auto v = hn::LoadU(d, x + i);
     largest = hn::Max(largest, hn::Abs(v));
-    poison = hn::Add(poison, hn::Mul(v, hn::Zero(d)));  // NaN if any is no number
+    poison = hn::Add(poison, hn::Mul(v, hn::Zero(d)));  // NaN if any value is not finite
   }
   RowGroup group;
   const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
@@ -99,7 +99,7 @@ HWY_INLINE RowGroup QuantizeToBytes(const float* x, std::int64_t count, WeightTy
   return group;
 }
 
-// All groups of a chunk.
+// Quantizes all groups of a chunk.
 void QuantizeGroups(const float* x, const RowsLayout& layout, std::uint32_t* words, RowGroup* groups) {
   const std::int64_t size = layout.format.group;
   for (std::int64_t g = 0; g < layout.chunk_groups(); ++g) {
@@ -131,7 +131,7 @@ std::size_t bytes_of_words(const RowsLayout& layout) {
   return static_cast<std::size_t>(round_up(words * 4, 64));
 }
 
-// The conversion that is all that a row needs, if one is.
+// Returns the conversion that is sufficient to prepare a row, or null if a row needs more.
 RowKernel only_conversion(const RowsLayout& layout, DType from) {
   const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && layout.form == Form::kFloat32;
   const bool sums = layout.format.minimum == Minimum::kPerGroup;
@@ -139,7 +139,7 @@ RowKernel only_conversion(const RowsLayout& layout, DType from) {
   return convert_row_kernel(from, layout.form == Form::kBFloat16 ? DType::kBFloat16 : DType::kFloat32);
 }
 
-// One chunk of a row, in block [kMaxChunk] as fp32, into its words and groups.
+// Stores one chunk of a row, in block [kMaxChunk] as fp32, as its words and groups.
 void store(const RowsLayout& layout, DType dtype, float* block, std::uint32_t* words, RowGroup* groups) {
   const std::int64_t count = layout.chunk;
   if (has_integers(layout.form)) return HWY_DYNAMIC_DISPATCH(QuantizeGroups)(block, layout, words, groups);

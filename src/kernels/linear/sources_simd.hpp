@@ -1,7 +1,8 @@
-// From packed weights to the words of a tile, in registers (format.hpp has the order of inputs in a word). Codes become
-// numbers without their scale, so that they are exact in every form. Included once per Highway target (see half_simd.hpp).
+// Converts packed weights to the words of a tile, in registers (format.hpp defines the order of inputs in a word).
+// Codes become numbers without their scale, so they are exact in every form. Included once per Highway target (see
+// half_simd.hpp).
 //
-// A source loads a vector of packed words and gives kWords vectors of tile words from it, in the order of inputs.
+// A source loads a vector of packed words and returns kWords vectors of tile words from it, in the order of inputs.
 
 #if defined(ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_
@@ -20,7 +21,7 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 using WordVector = hn::Vec<Words>;
 
-/// A tile, and weights that are one already.
+/// A tile, or packed weights that already have the form of a tile.
 struct TileSource {
   static constexpr int kWords = 1;
   explicit HWY_INLINE TileSource(int /*zero*/) {}
@@ -55,7 +56,7 @@ struct Float16ToFloats : TileSource {
   }
 };
 
-// The kBits bits from kShift up, less `zero`, as floats.
+// Converts the kBits bits from kShift up, minus `zero`, to floats.
 template <int kShift, int kBits>
 HWY_INLINE WordVector CodeToFloat(WordVector words, hn::Vec<Floats> zero) {
   const auto code = hn::And(hn::ShiftRight<kShift>(words), hn::Set(Words(), (1U << kBits) - 1));
@@ -76,7 +77,7 @@ struct Int8ToFloats : TileSource {
 constexpr int shift_of_int4(int index) { return 4 * (index / 2) + 16 * (index % 2); }
 
 #if HWY_TARGET == HWY_AVX3
-// By a table of the 16 numbers; the instruction looks at the lowest four bits.
+// Looks the 16 numbers up in a table; the instruction uses the lowest four bits.
 struct Int4ToFloats : TileSource {
   static constexpr int kWords = 8;
   hn::Vec<Floats> numbers;
@@ -102,7 +103,7 @@ struct Int4ToFloats : TileSource {
 };
 #endif
 
-// The low four bits of each byte, then the high ones; rows.cpp has its inputs in that order.
+// Returns the low four bits of each byte, then the high ones. rows.cpp orders its inputs to match.
 struct Int4ToBytes : TileSource {
   static constexpr int kWords = 2;
   explicit HWY_INLINE Int4ToBytes(int zero) : TileSource(zero) {}
@@ -112,7 +113,7 @@ struct Int4ToBytes : TileSource {
   }
 };
 
-// Codes of two inputs in the halves of a word, which is the order in which they are packed.
+// Codes of two inputs in the halves of a word, which matches the packed order.
 template <int kBits>
 struct CodesToHalves : TileSource {
   static constexpr int kWords = 16 / kBits;
@@ -120,7 +121,7 @@ struct CodesToHalves : TileSource {
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
 #if HWY_TARGET != HWY_SCALAR
-    if constexpr (kIndex + 1 == kWords) {  // nothing is left above them
+    if constexpr (kIndex + 1 == kWords) {  // no bits remain above these
       const hn::Repartition<std::uint16_t, Words> d;
       return hn::BitCast(Words(), hn::ShiftRight<kBits * kIndex>(hn::BitCast(d, packed)));
     }
@@ -129,7 +130,7 @@ struct CodesToHalves : TileSource {
   }
 };
 
-/// A vector of scales of type float or, if kHalves, float16.
+/// Loads a vector of scales of type float or, if kHalves, float16.
 template <bool kHalves>
 HWY_INLINE hn::Vec<Floats> LoadScale(const std::byte* scales, std::int64_t at) {
   const Floats d;

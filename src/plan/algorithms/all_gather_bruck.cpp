@@ -1,5 +1,6 @@
-// Bruck all-gather: in step k each rank takes from the one 2^k after it the parts that it has, of the 2^k ranks from there
-// on; after ceil(log2 n) steps it has all. No part has to be turned round at the end, as each is put where it belongs.
+// Bruck all-gather: in step k each rank takes from the rank 2^k after it the parts that this rank has, those of the
+// 2^k ranks from there on; after ceil(log2 n) steps it has all. No final rotation is needed, since each part is
+// stored in its place at once.
 // Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the output. Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace accord::plan {
 namespace {
 
-// How many parts go in the step of `distance`.
+// Number of parts moved in the step of `distance`.
 int parts_of_step(int distance, int size) { return std::min(distance, size - distance); }
 
 // Whether the part of the `offset`-th rank after a rank is taken from that rank in a step from `distance` on.

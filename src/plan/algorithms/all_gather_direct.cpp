@@ -1,5 +1,6 @@
-// Direct all-gather: each rank lays its part open in its scratch and copies everybody else's from theirs. To each other host it
-// puts its part once, into the scratch of the rank there whose turn it is, from where all ranks of that host copy it.
+// Direct all-gather: each rank publishes its part in its scratch and copies all other parts from their owners'
+// scratch. To each other host it puts its part once, into the scratch of one rank there (chosen in turn), from which
+// all ranks of that host copy it.
 // Steps: 1. Moved per rank: (n - 1)/n of the output. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
 #include "plan/algorithms/catalog.hpp"
@@ -11,7 +12,8 @@ Result<Plan> all_gather_direct(const topology::Topology& topology, const Request
   PlanBuilder plan("direct", request, size,
                    {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
   plan.set_pacing(Pacing::kByPlan);
-  // Who holds the part of `owner` on the host of `reader`; signal 1 + owner says that it does, if it is not the owner.
+  // The rank that holds the part of `owner` on the host of `reader`; if it is not the owner, signal 1 + owner reports
+  // that it has the part.
   const auto holder = [&](Rank owner, Rank reader) {
     if (share_host(topology, owner, reader)) return owner;
     const auto& ranks = topology.ranks_of_host(topology.host_of(reader));

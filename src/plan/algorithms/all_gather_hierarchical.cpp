@@ -1,9 +1,10 @@
 // Hierarchical all-gather.
-//   1. Inside the host: each rank lays its part open, and all copy it.
-//   2. Between hosts: for each other host one rank puts all parts of its own host into the scratch of a rank there, in one message.
+//   1. Inside the host: each rank publishes its part, and all copy it.
+//   2. Between hosts: for each other host, one rank puts all parts of its own host into the scratch of a rank there,
+//      in one message.
 //   3. Inside the host: all ranks copy the parts from there.
-// Steps: 3. Messages between hosts: one from each host to each other; each part comes to each host once. Other hosts are dealt out among the
-// ranks of a host. Karonis, de Supinski, Foster and others 2000.
+// Steps: 3. Messages between hosts: one from each host to each other; each part reaches each host once. The ranks of
+// a host divide the other hosts among themselves. Karonis, de Supinski, Foster and others 2000.
 
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/host_tree.hpp"
@@ -15,7 +16,7 @@ Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const R
   const int size = topology.size(), hosts = tree.hosts();
   PlanBuilder plan("hierarchical", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = size});
   plan.set_pacing(Pacing::kByPlan);
-  const auto host_id = [](int host) { return 1 + host; };  // of the signal that its parts have come
+  const auto host_id = [](int host) { return 1 + host; };  // the signal that its parts have arrived
   for (const Rank rank : plan.ranks()) {
     const int host = topology.host_of(rank);
     const auto tell_others = [&](int id) {

@@ -1,4 +1,5 @@
-// All-gather by a switch: each rank writes its part to all at once, and copies those of the others from its own memory.
+// All-gather by a switch: each rank writes its part to all at once, and copies the parts of the others from its own
+// memory.
 // Steps: 1. Moved per rank: 1/n of the output, written once. NVLink SHARP; NCCL 2.17.
 
 #include "plan/algorithms/catalog.hpp"

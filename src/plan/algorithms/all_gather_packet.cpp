@@ -1,6 +1,6 @@
 // Packet all-gather: each rank writes its part as packets to every other rank.
-// Steps: 1, without a signal after the data. Moved per rank: n - 1 times its part. For small messages; packets are those of
-// NCCL's LL protocol.
+// Steps: 1, without a signal after the data. Moved per rank: n - 1 times its part. For small messages; packets are
+// those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

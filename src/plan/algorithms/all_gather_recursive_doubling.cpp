@@ -1,6 +1,7 @@
-// Recursive doubling all-gather: the parts of a block of ranks are at all of its ranks once each has taken those of the
-// other half from its partner there; blocks double. Of n ranks that are no power of two the halves are as unequal as in
-// the canonical tree, and a rank of the smaller one serves several of the larger: no step more than for the next power of two.
+// Recursive doubling all-gather: all ranks of a block have its parts once each has taken those of the other half from
+// its partner there; blocks double. If n is not a power of two, the halves are as unequal as in the canonical tree,
+// and a rank of the smaller half serves several of the larger; there are no more steps than for the next power of
+// two.
 // Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the output. Thakur, Rabenseifner, Gropp 2005, section 4.1.
 
 #include "plan/algorithms/canonical_tree.hpp"

@@ -1,6 +1,7 @@
-// Ring all-gather: in each step every rank takes from the one before it the part that came there in the step before, and
-// lays it open for the one after it.
-// Steps: n - 1. Moved per rank: (n - 1)/n of the output, all from one neighbour. Thakur, Rabenseifner, Gropp 2005, section 4.1.
+// Ring all-gather: in each step every rank takes from its predecessor the part that arrived there in the previous
+// step, and publishes it for its successor.
+// Steps: n - 1. Moved per rank: (n - 1)/n of the output, all from one neighbour. Thakur, Rabenseifner, Gropp 2005,
+// section 4.1.
 
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/ring.hpp"

@@ -1,6 +1,6 @@
-// All-gather on buffers in windows: once all have come, each rank copies the inputs of all into its output. In place a rank's input
-// is its own part of the output, which only others read.
-// Steps: 2 (all have come; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// All-gather on buffers in windows: once all ranks have arrived, each copies the inputs of all into its output. In
+// place, a rank's input is its own part of the output, which only others read.
+// Steps: 2 (all have arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
 
 #include "plan/algorithms/catalog.hpp"
 

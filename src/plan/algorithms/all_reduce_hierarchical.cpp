@@ -1,14 +1,17 @@
-// Hierarchical all-reduce. The message is cut into as many columns as the largest host has ranks, and each column into a block
-// for each host; on every host one rank leads a column, so the ranks of a host share the work between hosts.
-//   1. Inside the host: each rank lays its input open, and the leader of a column adds it over the ranks of the host.
-//   2. Between hosts: it puts the sum of each block into partials of the leader on the block's host, which adds them over the hosts.
+// Hierarchical all-reduce. The message is cut into as many columns as the largest host has ranks, and each column
+// into a block for each host. On every host one rank leads a column, so the ranks of a host share the work between
+// hosts.
+//   1. Inside the host: each rank publishes its input, and the leader of a column adds it over the ranks of the host.
+//   2. Between hosts: the leader puts the sum of each block into partials of the leader on the block's host, which
+//      adds the sums over the hosts.
 //   3. Between hosts: that leader puts the finished block into the scratch of the column's other leaders.
 //   4. Inside the host: all ranks copy the finished blocks from the leaders' scratch.
 // Rounds overlap, so one slice is between the hosts while the next is added inside them.
-// Steps: 4. Moved per host between hosts: 2 (h - 1)/h of the message, h hosts, however many ranks it has; sums travel in partials.
-// Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data partitioning-based multi-leader design".
+// Steps: 4. Moved per host between hosts: 2 (h - 1)/h of the message with h hosts, however many ranks it has; sums
+// travel in partials. Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data
+// partitioning-based multi-leader design".
 //
-// It follows the canonical tree, and so is for hosts that are subtrees of it.
+// It follows the canonical tree, and therefore requires hosts that are subtrees of it.
 
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/host_tree.hpp"
@@ -20,7 +23,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
   const HostColumns tree(topology);
   const int hosts = tree.hosts(), columns = tree.columns(), blocks = columns * hosts;
   const auto block_of = [&](int column, int host) { return column * hosts + host; };
-  // Signals: a column is laid open (inside a host) or a sum has come (between hosts); its blocks are finished.
+  // Signals: a column is published (inside a host) or a sum has arrived (between hosts); its blocks are finished.
   const auto ready_id = [](int column) { return column; };
   const auto done_id = [&](int column) { return columns + column; };
   PlanBuilder plan("hierarchical", request, topology.size(),
@@ -44,7 +47,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
         plan.on(rank).copy(input(rank, block_of(column, to)), {scratch(rank, block_of(column, to))});
       plan.on(rank).signal(leader, ready_id(column));
     }
-    // The sum over this host of the block of host `to`; the own one is added to those of others later.
+    // This host's sum of the block of host `to`; for the own host it is added to the others' sums later.
     const auto own_sum = [&](int column, int to) { return partials(rank, blocks + block_of(column, to)); };
     for (int column = 0; column < columns; ++column) {
       if (tree.leader(column, host) != rank) continue;

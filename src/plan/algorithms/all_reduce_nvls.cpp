@@ -1,5 +1,5 @@
-// All-reduce by a switch: each rank lays its input open, reads one part of it as the sum over all, and writes that to all at once. The sum of a part
-// takes the place of what was added up, which nobody else reads.
+// All-reduce by a switch: each rank publishes its input, reads one part of it as the sum over all ranks, and writes
+// that sum to all at once. The sum of a part replaces its operands, which no other rank reads.
 // Steps: 2. Moved per rank: 1/n of the message as a sum, and 1/n written. NVLink SHARP; NCCL 2.17.
 
 #include "plan/algorithms/catalog.hpp"

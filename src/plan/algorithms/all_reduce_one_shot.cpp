@@ -1,4 +1,4 @@
-// One-shot all-reduce: each rank shows its whole buffer to all others and adds everybody's, in rank order.
+// One-shot all-reduce: each rank publishes its whole buffer to all others and adds all buffers, in rank order.
 // Steps: 1. Moved per rank: n - 1 times the message. All-pairs algorithm of MSCCL++.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,7 +1,7 @@
-// One-shot all-reduce on buffers in windows: once all have come, each rank adds the inputs of all, in rank order. In place it
-// would write what others still read.
-// Steps: 2 (all have come; all have read). Moved per rank: n - 1 times the message, nothing is written to peers. All-pairs algorithm
-// of MSCCL++.
+// One-shot all-reduce on buffers in windows: once all ranks have arrived, each adds the inputs of all, in rank order.
+// In place it would overwrite data that others still read.
+// Steps: 2 (all have arrived; all have read). Moved per rank: n - 1 times the message; nothing is written to peers.
+// All-pairs algorithm of MSCCL++.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,7 +1,7 @@
-// Packet all-reduce: each rank writes its whole buffer as packets to every other rank, and adds what comes in rank order,
-// its own from where it lies.
-// Steps: 1, without a signal after the data. Moved per rank: n - 1 times the message. For small messages; all-pairs exchange of
-// MSCCL++ over packets of NCCL's LL protocol.
+// Packet all-reduce: each rank writes its whole buffer as packets to every other rank, and adds what arrives in rank
+// order, reading its own part in place.
+// Steps: 1, without a signal after the data. Moved per rank: n - 1 times the message. For small messages; all-pairs
+// exchange of MSCCL++ over packets of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,6 +1,6 @@
-// Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive doubling, both along the
-// canonical tree. The scratch chunk in which a rank laid open what others add becomes that of their sum, which comes to it
-// when they are done.
+// Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive doubling, both
+// along the canonical tree. The scratch chunk in which a rank published data for others to add later holds their sum,
+// which is stored there when the others are done.
 // Steps: 2 ceil(log2 n). Moved per rank: 2 (n - 1)/n of the message if n is a power of two; sums travel in partials.
 // Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.5.
 

@@ -1,9 +1,9 @@
-// Recursive doubling all-reduce: all ranks of a block have its sum once each has added that of the other half, which it reads
-// from its partner there; blocks double along the canonical tree. A rank's sum over each block has a chunk of its own, since
-// others read it while the rank goes on. Of n ranks that are no power of two the halves are unequal, and a rank of the
-// smaller one serves several of the larger: no step more than for the next power of two.
-// Steps: ceil(log2 n). Moved per rank: ceil(log2 n) times the message; sums travel in partials. For small messages. Thakur,
-// Rabenseifner, Gropp 2005, section 4.5.
+// Recursive doubling all-reduce: all ranks of a block have its sum once each has added that of the other half, which
+// it reads from its partner there; blocks double along the canonical tree. A rank's sum over each block has its own
+// chunk, since others read it while the rank goes on. If n is not a power of two, the halves are unequal, and a rank
+// of the smaller half serves several of the larger; there are no more steps than for the next power of two.
+// Steps: ceil(log2 n). Moved per rank: ceil(log2 n) times the message; sums travel in partials. For small messages.
+// Thakur, Rabenseifner, Gropp 2005, section 4.5.
 
 #include <bit>
 
@@ -13,7 +13,7 @@
 namespace accord::plan {
 namespace {
 
-// The partials that sums over a block of so many ranks lie in.
+// The partials chunk that holds sums over a block of `ranks` ranks.
 int partials_of(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))) - 1; }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Ring all-reduce: a ring reduce-scatter, then a ring all-gather of the sums. Scratch in which a rank laid open a chunk becomes
-// that of the chunk's sum, which comes round to it last.
-// Steps: 2 (n - 1). Moved per rank: 2 (n - 1)/n of the message, all from one neighbour, which no algorithm can do with less;
-// sums travel in partials. Its order is the ring's and not canonical. Patarasuk, Yuan 2009.
+// Ring all-reduce: a ring reduce-scatter, then a ring all-gather of the sums. The scratch in which a rank published a
+// chunk later holds the chunk's sum, which arrives there last.
+// Steps: 2 (n - 1). Moved per rank: 2 (n - 1)/n of the message, the minimum for any algorithm, all from one
+// neighbour; sums travel in partials. The order is the ring's, not canonical. Patarasuk, Yuan 2009.
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-// Two-shot all-reduce: each rank adds its own chunk over all ranks, in rank order, then everybody gathers the sums. A rank
-// signals the owner of a chunk as soon as that chunk is in its scratch. Scratch chunk r of rank r, which nobody needs in
-// the first shot (the rank reads its own part from where it lies), holds the sum for the second. To ranks of other hosts sums go into
-// chunks of their own, since those of the first shot may still be read.
+// Two-shot all-reduce: each rank adds its own chunk over all ranks, in rank order, then all ranks gather the sums. A
+// rank signals the owner of a chunk as soon as that chunk is in its scratch. Scratch chunk r of rank r, which is
+// unused in the first shot (the rank reads its own part in place), holds the sum for the second. For ranks of other
+// hosts, sums have separate chunks, since those of the first shot may still be read.
 // Steps: 2. Moved per rank: 2 (n - 1)/n of the message. Thakur, Rabenseifner, Gropp 2005, section 4.5.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,7 +1,8 @@
-// Two-shot all-reduce on buffers in windows: once all have come, each rank adds its own chunk over the inputs of all, in rank
-// order, and writes the sum into the outputs of all. Nobody else reads that chunk of any input, so it works in place.
-// Steps: 2 (all have come; all sums are written). Moved per rank: 2 (n - 1)/n of the message. The two-shot of Thakur, Rabenseifner,
-// Gropp 2005, section 4.5, over the memory channels of MSCCL++.
+// Two-shot all-reduce on buffers in windows: once all ranks have arrived, each adds its own chunk over the inputs of
+// all, in rank order, and writes the sum into the outputs of all. No other rank reads that chunk of any input, so it
+// works in place.
+// Steps: 2 (all have arrived; all sums are written). Moved per rank: 2 (n - 1)/n of the message. The two-shot of
+// Thakur, Rabenseifner, Gropp 2005, section 4.5, over the memory channels of MSCCL++.
 
 #include "plan/algorithms/catalog.hpp"
 

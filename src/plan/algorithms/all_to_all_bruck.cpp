@@ -1,8 +1,9 @@
-// Bruck all-to-all: the part for the rank `distance` after its sender goes there by the powers of two in the distance, the
-// lowest first; in step k each rank takes over from the rank 2^k before it the parts whose distance has that bit, about half
-// of all. Where a part rests before each hop is a scratch chunk of its own, so nobody has to wait for a chunk to be free.
-// Steps: ceil(log2 n). Moved per rank: about (log2 n)/2 of its input. For small messages and many ranks. Bruck, Ho, Kipnis,
-// Upfal, Weathersby 1997.
+// Bruck all-to-all: the part for the rank `distance` after its sender travels there by the powers of two in the
+// distance, the lowest first. In step k each rank takes from the rank 2^k before it the parts whose distance has that
+// bit, about half of all. Each part has a separate scratch chunk before each hop, so no rank has to wait for a chunk
+// to become free.
+// Steps: ceil(log2 n). Moved per rank: about (log2 n)/2 of its input. For small messages and many ranks. Bruck, Ho,
+// Kipnis, Upfal, Weathersby 1997.
 
 #include <bit>
 
@@ -13,7 +14,7 @@ namespace {
 
 int hops_of(int distance) { return std::popcount(static_cast<unsigned>(distance)); }
 
-// Where a part for `distance` rests when `hops` hops are behind it.
+// The chunk that holds a part for `distance` after `hops` hops.
 int resting_place(int distance, int hops) {
   int place = hops;
   for (int nearer = 1; nearer < distance; ++nearer) place += hops_of(nearer);
@@ -37,7 +38,7 @@ Result<Plan> all_to_all_bruck(const topology::Topology& topology, const Request&
       plan.on(rank).signal((rank + hop) % size).wait(from);
       for (int distance = hop; distance < size; ++distance) {
         if ((distance & hop) == 0) continue;
-        const int hops = hops_of(distance & (hop - 1));  // behind it
+        const int hops = hops_of(distance & (hop - 1));  // completed so far
         const bool arrives = hops + 1 == hops_of(distance);
         plan.on(rank).copy(scratch(from, resting_place(distance, hops)),
                            {arrives ? output(rank, (rank + size - distance) % size)

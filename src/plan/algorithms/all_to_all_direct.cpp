@@ -1,5 +1,5 @@
-// Direct all-to-all: each rank hands over the parts for the others and copies those for itself. In
-// place this works since a rank has copied all its parts before it takes in the first.
+// Direct all-to-all: each rank hands over the parts for the others and copies those for itself. This works in place,
+// since a rank has copied all its parts before it receives the first.
 // Steps: 1. Moved per rank: (n - 1)/n of its input. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
 #include "plan/algorithms/catalog.hpp"

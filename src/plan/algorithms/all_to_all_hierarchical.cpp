@@ -1,9 +1,12 @@
 // Hierarchical all-to-all.
-//   1. Inside the host: ranks hand over the parts for each other, and those for a rank of another host to the one in its place here.
-//   2. Between hosts: that rank puts the parts of its whole host into the scratch of the rank that they are for, in one message.
-// In place this works since a rank has copied all its parts before it takes in the first.
-// Steps: 2. Messages between hosts of a rank: one to each other host, where hosts are equal. Moved per rank: (n - 1)/n of its input, and what goes
-// between hosts once more. Two levels: Traff, Rougier 2014, "MPI collectives and datatypes for hierarchical all-to-all communication".
+//   1. Inside the host: ranks hand over the parts for each other, and the parts for a rank of another host to its
+//      counterpart on their own host.
+//   2. Between hosts: the counterpart puts the parts of its whole host into the scratch of the rank that they are for,
+//      in one message.
+// This works in place, since a rank has copied all its parts before it receives the first.
+// Steps: 2. Messages between hosts per rank: one to each other host, if hosts are equal. Moved per rank: (n - 1)/n of
+// its input, and the part sent between hosts once more. Two levels: Traff, Rougier 2014, "MPI collectives and
+// datatypes for hierarchical all-to-all communication".
 
 #include <algorithm>
 
@@ -13,7 +16,8 @@
 namespace accord::plan {
 namespace {
 
-/// What the ranks of one host do for each other: which of them relays what, and where it lies meanwhile.
+/// How the ranks of one host relay for each other: which rank relays which parts, and where they are stored in
+/// between.
 class Relays {
  public:
   Relays(const topology::Topology& topology, const HostColumns& tree, int host)
@@ -28,7 +32,7 @@ class Relays {
   }
   int chunks() const { return chunks_; }
   Rank for_rank(Rank to) const { return tree_.leader(tree_.column_of(to), host_); }
-  /// Which of its chunks() has what `from` sends to `to`.
+  /// The one of chunks() that holds the part from `from` to `to`.
   int chunk(Rank from, Rank to) const { return turns_[static_cast<std::size_t>(to)] * near_ + tree_.column_of(from); }
 
  private:

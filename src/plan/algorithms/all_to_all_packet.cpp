@@ -1,7 +1,7 @@
-// Packet all-to-all: each rank writes each part as packets to its owner. In place this works since a rank has sent all its parts
-// before it takes in the first.
-// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of its input. For small messages; packets are those of
-// NCCL's LL protocol.
+// Packet all-to-all: each rank writes each part as packets to its owner. This works in place, since a rank has sent
+// all its parts before it receives the first.
+// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of its input. For small messages; packets are
+// those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

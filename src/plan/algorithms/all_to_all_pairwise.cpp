@@ -1,8 +1,9 @@
-// Pairwise all-to-all: in step k rank r exchanges parts with rank k - r (modulo n), which then exchanges with r: for any n a
-// rank meets every other once, and itself once. In place this works since the part that comes takes the place of
-// the one that went.
-// Steps: n - 1, a rank busy with one other at a time. Moved per rank: (n - 1)/n of its input. Pairwise exchange, Thakur,
-// Rabenseifner, Gropp 2005, section 4.3; the pairing is that of a round-robin tournament, for which n need be no power of two.
+// Pairwise all-to-all: in step k rank r exchanges parts with rank k - r (modulo n), which exchanges with r in the
+// same step. For any n, a rank meets every other once, and itself once. This works in place, since the part that
+// arrives replaces the one that was sent.
+// Steps: n - 1, a rank busy with one other at a time. Moved per rank: (n - 1)/n of its input. Pairwise exchange,
+// Thakur, Rabenseifner, Gropp 2005, section 4.3; the pairing is that of a round-robin tournament, for which n need
+// not be a power of two.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,6 +1,6 @@
-// All-to-all on buffers in windows: each rank copies its part of every input into its output as soon as that rank has come. In
-// place it would write what others still read.
-// Steps: 2 (a rank has come; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// All-to-all on buffers in windows: each rank copies its part of every input into its output as soon as the input's
+// rank has arrived. In place it would overwrite data that others still read.
+// Steps: 2 (a rank has arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
 
 #include "plan/algorithms/catalog.hpp"
 

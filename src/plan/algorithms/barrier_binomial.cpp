@@ -1,6 +1,7 @@
-// Binomial barrier: a rank tells its parent in the tree when its subtree has come, and its children when all have.
-// Steps: 2 floor(log2 n). Signals: 2 (n - 1) of all ranks together, where dissemination sends n ceil(log2 n): for more ranks than
-// cores, where each signal may be a change of threads. Tree barrier, Mellor-Crummey and Scott 1991.
+// Binomial barrier: a rank notifies its parent in the tree when its subtree has arrived, and its children when all
+// have.
+// Steps: 2 floor(log2 n). Signals: 2 (n - 1) over all ranks, where dissemination sends n ceil(log2 n). Meant for more
+// ranks than cores, where each signal may be a context switch. Tree barrier, Mellor-Crummey and Scott 1991.
 
 #include "plan/algorithms/binomial_tree.hpp"
 #include "plan/algorithms/catalog.hpp"

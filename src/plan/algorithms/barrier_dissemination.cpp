@@ -1,5 +1,5 @@
-// Dissemination barrier: in step k each rank signals the one 2^k after it and waits for the one 2^k before it; after
-// ceil(log2 n) steps it has heard, through others, from all. No pair meets twice, as 2^k < n.
+// Dissemination barrier: in step k each rank signals the rank 2^k after it and waits for the rank 2^k before it;
+// after ceil(log2 n) steps it has heard from all, directly or indirectly. No pair meets twice, since 2^k < n.
 // Steps: ceil(log2 n). Signals per rank: as many. Hensgen, Finkel, Manber 1988.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,6 +1,7 @@
-// Hierarchical barrier: the ranks of a host tell its first rank, the first ranks of all hosts tell each other, and each tells its host.
-// Steps: 3. Signals between hosts: h - 1 of each host, h hosts, however many ranks it has. Two levels: Karonis, de Supinski, Foster and
-// others 2000.
+// Hierarchical barrier: the ranks of a host notify its first rank, the first ranks of all hosts notify each other,
+// and each then notifies its host.
+// Steps: 3. Signals between hosts: h - 1 from each of h hosts, however many ranks it has. Two levels: Karonis, de
+// Supinski, Foster and others 2000.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,5 +1,5 @@
-// A node is reached from the root by adding its bits from the highest to the lowest, so its parent lacks the lowest of them
-// and its subtree has as many nodes as that bit counts, as far as there are any.
+// A node is reached from the root by adding its bits from the highest to the lowest. Its parent therefore lacks the
+// lowest bit, and its subtree has as many nodes as that bit's value, as far as they exist.
 
 #include "plan/algorithms/binomial_tree.hpp"
 

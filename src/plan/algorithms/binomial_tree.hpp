@@ -1,5 +1,5 @@
 #pragma once
-// The binomial tree over the ranks that rooted collectives follow.
+// The binomial tree over the ranks, used by rooted collectives.
 
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace accord::plan {
 
-/// Ranks are nodes 0 to size - 1, counted from the root round. The subtree of node v is the nodes v to v + span(v) - 1; its
-/// children are v + 1, v + 2, v + 4, ... within. Depth: floor(log2 size).
+/// Ranks are nodes 0 to size - 1, counted around from the root. The subtree of node v is the nodes v to v + span(v) -
+/// 1; its children are v + 1, v + 2, v + 4, ... within it. Depth: floor(log2 size).
 class BinomialTree {
  public:
   BinomialTree(int size, Rank root) : size_(size), root_(root) {}
@@ -19,7 +19,7 @@ class BinomialTree {
   static int parent(int node) { return node & (node - 1); }
   /// Nodes in the subtree.
   int span(int node) const;
-  /// Those with the smallest subtree first.
+  /// Children, the smallest subtree first.
   std::vector<int> children(int node) const;
   std::vector<int> children_largest_first(int node) const;
 

@@ -1,4 +1,5 @@
-// Binomial broadcast: each rank that has the message lays it open and tells the roots of its subtrees, the largest first.
+// Binomial broadcast: each rank that has the message publishes it and notifies the roots of its subtrees, the largest
+// first.
 // Steps: floor(log2 n). Moved per rank: the message once. Thakur, Rabenseifner, Gropp 2005, section 4.2.
 
 #include "plan/algorithms/binomial_tree.hpp"

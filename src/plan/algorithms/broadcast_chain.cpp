@@ -1,7 +1,8 @@
-// Pipelined chain broadcast: the message goes in chunks from rank to rank, from the root round; while one chunk is on its
-// way to the second rank the next is on its way to the first. There are as many chunks as ranks, and two rounds may be under
-// way, so that a long message keeps the whole chain busy.
-// Steps: n - 1 for each chunk, 2 (n - 1) for all of them. Moved per rank: the message once. Pipeline, Pjesivac-Grbovic and others 2007.
+// Pipelined chain broadcast: the message travels in chunks from rank to rank, starting at the root; while one chunk
+// is on its way to the second rank, the next is on its way to the first. There are as many chunks as ranks, and two
+// rounds may be in flight, so that a long message keeps the whole chain busy.
+// Steps: n - 1 for each chunk, 2 (n - 1) for all of them. Moved per rank: the message once. Pipeline,
+// Pjesivac-Grbovic and others 2007.
 
 #include "plan/algorithms/catalog.hpp"
 

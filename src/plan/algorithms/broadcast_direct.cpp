@@ -1,5 +1,6 @@
-// Direct broadcast: the root copies its buffer to its scratch and signals all; they copy it from there. On other hosts the first
-// rank is given it and signals the rest. Rounds overlap: the root fills one slot while the others empty the one before.
+// Direct broadcast: the root copies its buffer to its scratch and signals all; they copy it from there. On other
+// hosts the first rank receives it and signals the rest. Rounds overlap: the root fills one slot while the others
+// empty the previous one.
 // Steps: 1. Moved per rank: the message once; the root writes it once. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"

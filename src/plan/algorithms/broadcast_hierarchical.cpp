@@ -1,11 +1,13 @@
-// Hierarchical broadcast. The message is cut into as many columns as the largest host has ranks, and each column into a block for
-// each host but the root's; on every host one rank leads a column.
-//   1. Inside the root's host: the root lays its buffer open, and all copy it.
+// Hierarchical broadcast. The message is cut into as many columns as the largest host has ranks, and each column into
+// a block for each host except the root's; on every host one rank leads a column.
+//   1. Inside the root's host: the root publishes its buffer, and all copy it.
 //   2. Between hosts: the leader of a column there puts each block into the scratch of the leader on the block's host,
-//   3. which puts it into that of the leaders on the other hosts: each byte comes to each host once, and no host sends more than M.
+//   3. which puts it into the scratch of the leaders on the other hosts: each byte reaches each host once, and no host
+//      sends more than M.
 //   4. Inside the other hosts: all ranks copy the blocks from the leaders' scratch.
-// Steps: 4; of two hosts 3. Moved per rank: the message once; per host between hosts: M by the root's, (h - 2)/(h - 1) M by others.
-// Scatter and all-gather: Barnett, van de Geijn and others 1994; between leaders: Karonis, de Supinski, Foster and others 2000.
+// Steps: 4; 3 for two hosts. Moved per rank: the message once; per host between hosts: M by the root's, (h - 2)/(h -
+// 1) M by others. Scatter and all-gather: Barnett, van de Geijn and others 1994; between leaders: Karonis, de
+// Supinski, Foster and others 2000.
 
 #include <algorithm>
 
@@ -53,7 +55,7 @@ Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Re
           put(rank == root ? input(root, block) : output(rank, block), column, turn);
     }
     for (int step = 0; step < turns && host != root_host; ++step) {
-      const int turn = (my_turn - 1 + step) % turns + 1;  // the own one first: other hosts wait for it
+      const int turn = (my_turn - 1 + step) % turns + 1;  // the own turn first: other hosts wait for it
       for (int column = 0; column < columns; ++column) {
         if (!leads(column)) continue;
         plan.on(rank).wait(tree.leader(column, turn == my_turn ? root_host : host_at(turn)), column);

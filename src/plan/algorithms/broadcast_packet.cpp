@@ -1,6 +1,6 @@
 // Packet broadcast: the root writes its buffer as packets to every other rank.
-// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all by the root. For small messages; packets are
-// those of NCCL's LL protocol.
+// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all by the root. For small messages;
+// packets are those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,7 +1,8 @@
-// Scatter and all-gather broadcast: the root lays the message open in chunks, each rank takes its own from there, and then
-// the others from the ranks that took them: what the root's memory has to serve is spread over all.
-// Steps: 2. Moved per rank: the message once, (n - 2)/n of it not from the root. Barnett, van de Geijn and others 1994; Thakur,
-// Rabenseifner, Gropp 2005, section 4.2.
+// Scatter and all-gather broadcast: the root publishes the message in chunks. Each rank takes its own chunk from
+// there, and then the others from the ranks that took them, so that the load on the root's memory is spread over all
+// ranks.
+// Steps: 2. Moved per rank: the message once, (n - 2)/n of it not from the root. Barnett, van de Geijn and others
+// 1994; Thakur, Rabenseifner, Gropp 2005, section 4.2.
 
 #include "plan/algorithms/catalog.hpp"
 

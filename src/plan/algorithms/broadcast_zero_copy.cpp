@@ -1,5 +1,6 @@
-// Broadcast on buffers in windows: each rank copies the root's buffer where it lies; the root waits until all have.
-// Steps: 2 (the root has come; all have read). Moved per rank: the message once. Flat tree, Graham and Shipman 2008.
+// Broadcast on buffers in windows: each rank copies the root's buffer in place; the root waits until all have.
+// Steps: 2 (the root has arrived; all have read). Moved per rank: the message once. Flat tree, Graham and Shipman
+// 2008.
 
 #include "plan/algorithms/catalog.hpp"
 

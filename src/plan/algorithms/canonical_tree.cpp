@@ -1,10 +1,10 @@
-// The block of all ranks is split at the largest power of two below its size, and so is the half that the rank is in, until
-// the rank is alone.
+// The block of all ranks is split at the largest power of two below its size, and so is the half that contains the
+// rank, until the rank is alone.
 //
-// Halving. The sum of chunk c over a block is computed by one rank of it, its owner there; over all ranks that is rank c. The
-// owner of c in a block is also its owner in its own half, and its partner is the owner in the other half, from which it
-// reads that half's sum. So of 2^k ranks each step halves the chunks that a rank owns. The partials of a chunk can be added
-// to in place, since only its next owner reads them.
+// Halving. The sum of chunk c over a block is computed by one rank of the block, its owner there; over all ranks that
+// is rank c. The owner of c in a block is also its owner in its own half, and its partner is the owner in the other
+// half, from which it reads that half's sum. With 2^k ranks, each step therefore halves the chunks that a rank owns.
+// The partials of a chunk can be added to in place, since only its next owner reads them.
 
 #include "plan/algorithms/canonical_tree.hpp"
 
@@ -15,7 +15,7 @@
 namespace accord::plan {
 namespace {
 
-// By merge and chunk: who computes the chunk's sum over the merge's block.
+// By merge and chunk: the rank that computes the chunk's sum over the merge's block.
 std::vector<std::vector<Rank>> owners_of_chunks(Rank rank, int size, const std::vector<Merge>& merges) {
   std::vector<std::vector<Rank>> owners(merges.size(), std::vector<Rank>(static_cast<std::size_t>(size)));
   for (std::size_t m = merges.size(); m-- > 0;) {

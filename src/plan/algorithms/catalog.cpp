@@ -1,4 +1,4 @@
-// The registry of the built-in algorithms: one row each. The first of a collective is the one without limits of size.
+// The registry of the built-in algorithms, one row each. The first algorithm of a collective has no limits of size.
 
 #include "plan/algorithms/catalog.hpp"
 
@@ -13,13 +13,13 @@
 namespace accord::plan {
 namespace {
 
-/// Its plans do no more with the buffers of peers than copy their inputs.
+/// Marks plans that only copy the inputs of peers and do nothing else with their buffers.
 constexpr AlgorithmEntry reading(AlgorithmEntry entry) {
   entry.only_reads = true;
   return entry;
 }
 
-/// Sums of a switch are sums, of all ranks at once but not divided.
+/// Marks plans with multicast. The switch computes sums of all ranks at once, without division.
 constexpr AlgorithmEntry multicasting(AlgorithmEntry entry) {
   entry.multicasts = true;
   entry.adds_in_parts = entry.order != Order::kNone;
@@ -195,7 +195,8 @@ bool share_host(const topology::Topology& topology, Rank a, Rank b) {
   return topology.host_of(a) == topology.host_of(b);
 }
 
-// No two of these meet: what a rank shows to its host lies in the chunk of a rank of its host, what it was given in that of another.
+// No two of these collide: what a rank publishes to its host is in the chunk of a rank of its host, what it receives
+// in the chunk of a rank of another host.
 Chunk handover(const topology::Topology& topology, Rank from, Rank to) {
   return share_host(topology, from, to) ? scratch(from, to) : scratch(to, from);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// What the algorithms' files share: their declarations for the registry, and the order in which a rank goes through its peers.
+// Shared by the algorithms' files: their declarations for the registry, and the order in which a rank visits its
+// peers.
 
 #include "plan/algorithms.hpp"
 
@@ -65,38 +66,39 @@ Result<Plan> all_to_all_zero_copy(const topology::Topology& topology, const Requ
 Result<Plan> send_recv_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> send_recv_packet(const topology::Topology& topology, const Request& request);
 
-/// All ranks but `rank`, from the next one round: so that at any time the ranks are busy with different peers.
+/// All ranks but `rank`, starting with the next one and wrapping around, so that the ranks are busy with different
+/// peers at any time.
 std::vector<Rank> peers_of(Rank rank, int size);
 
-// Inside a host a rank lays open in its own scratch what others read; between hosts, where nothing can be read, it puts it into
-// theirs. So these algorithms run everywhere, and on one host as if there were no others.
+// Inside a host, a rank publishes data for others in its own scratch; between hosts, where nothing can be read, it
+// puts the data into theirs. These algorithms therefore run everywhere, and on a single host as if there were no
+// others.
 
-/// Where what `from` has for `to` alone lies: each has a scratch chunk for each rank.
+/// Where data from `from` for `to` alone are stored: each rank has a scratch chunk for each rank.
 Chunk handover(const topology::Topology& topology, Rank from, Rank to);
-/// A scratch chunk in which `from` shows one thing to all: `to` finds it in the one that this gives. A rank has
-/// shown_chunks() of them.
+/// The scratch chunk in which `to` finds what `from` publishes to all. A rank has shown_chunks() such chunks.
 Chunk shown(const topology::Topology& topology, Rank from, Rank to);
 int shown_chunks(const topology::Topology& topology);
 bool share_host(const topology::Topology& topology, Rank a, Rank b);
-/// Rank `rank` copies `source` to where shown() says, for each of `readers`, and tells them by signal `id`.
+/// Rank `rank` copies `source` to shown() for each of `readers`, and notifies them by signal `id`.
 void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
           const std::vector<Rank>& readers, int id = 0);
 
-/// The direct exchange of parts, as rank `rank` runs it: hands over the chunks of its input that belong to others, tells each
-/// owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
-/// canonical order; its own is read from where it lies, so scratch chunk `rank` stays free.
+/// The direct exchange of parts, as run by `rank`: hands over the chunks of its input that belong to others, notifies
+/// each owner by signal `id`, and waits for theirs. Returns the sources of its own chunk's sum in rank order, which
+/// is the canonical order; its own part is read in place, so scratch chunk `rank` stays free.
 std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& topology, Rank rank, int id);
 
-// What plans for buffers in windows share: signals that say where a rank's buffers are and that they may be touched, and that it
-// touches those of others no more.
+// Shared by plans for buffers in windows: signals that announce where a rank's buffers are and that they may be
+// accessed, and that the rank no longer accesses those of others.
 inline constexpr int kBuffersReady = 0;
 inline constexpr int kBuffersDone = 1;
 
 /// Rank `rank` signals `id` to all others and waits for theirs.
 void meet_peers(PlanBuilder& plan, Rank rank, int size, int id);
 
-/// Rank `rank` copies each part of its input to multicast chunk p of its own, waits until all ranks have, and all know it: then part p of all may be
-/// added up by the switch.
+/// Rank `rank` copies each part p of its input to its own multicast chunk p, then waits until all ranks have done so:
+/// the switch may now add up part p of all ranks.
 void show_to_switch(PlanBuilder& plan, Rank rank, int size);
 
 /// Chunk `index` of the inputs of all ranks, in rank order.

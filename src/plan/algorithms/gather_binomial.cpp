@@ -1,7 +1,7 @@
-// Binomial gather: each rank collects the parts of its subtree in its scratch, in the order of the nodes, before its parent
-// takes them; the root puts each where it belongs.
-// Steps: floor(log2 n). Moved: each part once for each edge on its way, by the root (n - 1) parts. Binomial tree, Thakur,
-// Rabenseifner, Gropp 2005.
+// Binomial gather: each rank collects the parts of its subtree in its scratch, in the order of the nodes, before its
+// parent takes them; the root stores each in its place.
+// Steps: floor(log2 n). Moved: each part once for each edge on its way, (n - 1) parts by the root. Binomial tree,
+// Thakur, Rabenseifner, Gropp 2005.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ Result<Plan> gather_binomial(const topology::Topology& topology, const Request& 
   const Rank root = request.root;
   const int size = topology.size();
   const BinomialTree tree(size, root);
-  int most = 0;  // parts that a rank other than the root collects
+  int most = 0;  // parts collected by a rank other than the root
   for (const int child : tree.children(0)) most = std::max(most, tree.span(child));
   PlanBuilder plan("binomial", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = most});
   for (const Rank rank : plan.ranks()) {

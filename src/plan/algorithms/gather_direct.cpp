@@ -1,4 +1,4 @@
-// Direct gather: each rank shows its buffer to the root, which copies them.
+// Direct gather: each rank publishes its buffer to the root, which copies all of them.
 // Steps: 1. Moved: each rank's part once written and once read. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"

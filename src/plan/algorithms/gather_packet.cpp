@@ -1,6 +1,6 @@
 // Packet gather: each rank writes its buffer as packets to the root.
-// Steps: 1, without a signal after the data. Moved: each rank's part once. For small messages; packets are those of NCCL's LL
-// protocol.
+// Steps: 1, without a signal after the data. Moved: each rank's part once. For small messages; packets are those of
+// NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,5 +1,6 @@
-// Gather on buffers in windows: the root copies each input where it lies, as soon as its rank has come.
-// Steps: 2 (a rank has come; the root has read). Moved by the root: (n - 1)/n of the message. Flat tree, Graham and Shipman 2008.
+// Gather on buffers in windows: the root copies each input in place, as soon as its rank has arrived.
+// Steps: 2 (a rank has arrived; the root has read). Moved by the root: (n - 1)/n of the message. Flat tree, Graham
+// and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,4 +1,4 @@
-// Splits ranks and hosts side by side, each at the largest power of two below their number, down to single hosts.
+// Splits ranks and hosts in parallel, each at the largest power of two below their number, down to single hosts.
 #include "plan/algorithms/host_tree.hpp"
 
 #include <fmt/format.h>

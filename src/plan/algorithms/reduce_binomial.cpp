@@ -1,7 +1,8 @@
-// Binomial reduce: the sum over each block of the canonical tree comes together at one rank of it, the root where it is in the
-// block and else the first one, which adds to its own sum that of the other half. So any root gets the same bits.
-// Steps: at most ceil(log2 n). Moved per rank: at most ceil(log2 n) times the message; sums travel in partials. Thakur,
-// Rabenseifner, Gropp 2005, section 4.4.
+// Binomial reduce: the sum over each block of the canonical tree is computed by one rank of it, the root if it is in
+// the block, otherwise the first rank, which adds the other half's sum to its own. Any root therefore gets
+// bit-identical results.
+// Steps: at most ceil(log2 n). Moved per rank: at most ceil(log2 n) times the message; sums travel in partials.
+// Thakur, Rabenseifner, Gropp 2005, section 4.4.
 
 #include "plan/algorithms/canonical_tree.hpp"
 #include "plan/algorithms/catalog.hpp"

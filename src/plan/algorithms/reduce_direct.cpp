@@ -1,5 +1,4 @@
-// Direct reduce: each rank shows its buffer to the root; the root adds them all in rank order, which is the canonical
-// order.
+// Direct reduce: each rank publishes its buffer to the root, which adds them all in rank order, the canonical order.
 // Steps: 1. Moved: n - 1 times the message, all read by the root. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"

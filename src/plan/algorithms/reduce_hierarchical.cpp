@@ -1,9 +1,12 @@
-// Hierarchical reduce. The message is cut into as many columns as the largest host has ranks; on every host one rank leads a column.
-//   1. Inside the host: each rank lays its input open, and the leader of a column adds it over the ranks of the host.
-//   2. Between hosts: it puts the sum into partials of the leader on the root's host, which adds them over the hosts.
+// Hierarchical reduce. The message is cut into as many columns as the largest host has ranks; on every host one rank
+// leads a column.
+//   1. Inside the host: each rank publishes its input, and the leader of a column adds it over the ranks of the host.
+//   2. Between hosts: the leader puts the sum into partials of the leader on the root's host, which adds the sums over
+//      the hosts.
 //   3. Inside the root's host: the root copies the columns from the leaders' scratch.
-// Steps: 3. Moved per host between hosts: M, however many ranks it has; sums travel in partials. It follows the canonical tree, and so is for
-// hosts that are subtrees of it. Two levels: Karonis, de Supinski, Foster and others 2000; multi-leader: Bayatpour and others 2017.
+// Steps: 3. Moved per host between hosts: M, however many ranks it has; sums travel in partials. It follows the
+// canonical tree, and therefore requires hosts that are subtrees of it. Two levels: Karonis, de Supinski, Foster and
+// others 2000; multi-leader: Bayatpour and others 2017.
 
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/host_tree.hpp"
@@ -15,8 +18,8 @@ Result<Plan> reduce_hierarchical(const topology::Topology& topology, const Reque
   const HostColumns tree(topology);
   const Rank root = request.root;
   const int hosts = tree.hosts(), columns = tree.columns(), root_host = topology.host_of(root);
-  // Partials: what arrives of each host, then the sums of the own one. Signal `column` of a leader to the root: it is finished; of others
-  // to a leader: it is laid open, or has come.
+  // Partials: the sums that arrive from each host, then those of the own host. Signal `column` from a leader to the
+  // root: the column is finished; from another rank to a leader: the column is published, or its sum has arrived.
   const auto place = [&](int column, int from) { return column * hosts + from; };
   PlanBuilder plan("hierarchical", request, topology.size(),
                    {.input_chunks = columns,

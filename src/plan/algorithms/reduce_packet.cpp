@@ -1,6 +1,6 @@
-// Packet reduce: each rank writes its buffer as packets to the root, which adds what comes in rank order.
-// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all to the root. For small messages; packets
-// are those of NCCL's LL protocol.
+// Packet reduce: each rank writes its buffer as packets to the root, which adds what arrives in rank order.
+// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all to the root. For small messages;
+// packets are those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,5 +1,5 @@
-// Direct reduce-scatter: each rank hands over the parts that belong to others, then adds its own part over all ranks in rank
-// order, which is the canonical order.
+// Direct reduce-scatter: each rank hands over the parts that belong to others, then adds its own part over all ranks
+// in rank order, which is the canonical order.
 // Steps: 1. Moved per rank: (n - 1)/n of the input. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,10 +1,12 @@
-// Hierarchical reduce-scatter. For each rank's part every host has a rank that leads it: the rank itself, or on other hosts the one
-// in its place there.
-//   1. Inside the host: each rank lays the parts that others lead open, and the leader of a part adds it over the ranks of the host.
-//   2. Between hosts: it puts the sum into partials of the part's owner, which adds them over the hosts.
-// Steps: 2. Moved per host between hosts: what the ranks of other hosts get, (h - 1)/h M of equal hosts, however many ranks it has; sums
-// travel in partials. It follows the canonical tree, and so is for hosts that are subtrees of it.
-// Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data partitioning-based multi-leader design".
+// Hierarchical reduce-scatter. On every host one rank leads each rank's part: the rank itself, or its counterpart on
+// other hosts.
+//   1. Inside the host: each rank publishes the parts that others lead, and the leader of a part adds it over the
+//      ranks of the host.
+//   2. Between hosts: the leader puts the sum into partials of the part's owner, which adds the sums over the hosts.
+// Steps: 2. Moved per host between hosts: the parts of the ranks of other hosts, (h - 1)/h M for equal hosts, however
+// many ranks it has; sums travel in partials. It follows the canonical tree, and therefore requires hosts that are
+// subtrees of it. Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data
+// partitioning-based multi-leader design".
 
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/host_tree.hpp"
@@ -16,7 +18,8 @@ Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, con
   const HostColumns tree(topology);
   const int size = topology.size(), hosts = tree.hosts();
   const auto leader_of = [&](Rank owner, int host) { return tree.leader(tree.column_of(owner), host); };
-  // Partials: what arrives of each host, then the own host's sum of each part. Signals: part `owner` is laid open; a sum has come.
+  // Partials: the sums that arrive from each host, then the own host's sum of each part. Signals: part `owner` is
+  // published; a sum has arrived.
   const auto own_sum = [&](Rank rank, Rank owner) { return partials(rank, hosts + owner); };
   PlanBuilder plan("hierarchical", request, size,
                    {.input_chunks = size,
@@ -29,7 +32,7 @@ Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, con
     const int host = topology.host_of(rank);
     const std::vector<Rank>& near = topology.ranks_of_host(host);
     std::vector<Rank>
-        owners;  // those of other hosts first, so that their sums are on the way while this host's are added
+        owners;  // other hosts' owners first, so that their sums are in flight while this host's are added
     for (int step = 1; step <= hosts; ++step)
       for (const Rank owner : topology.ranks_of_host((host + step) % hosts)) owners.push_back(owner);
     for (const Rank owner : owners) {

@@ -1,4 +1,4 @@
-// Reduce-scatter by a switch: each rank lays its input open, and reads its own part as the sum over all.
+// Reduce-scatter by a switch: each rank publishes its input, and reads its own part as the sum over all ranks.
 // Steps: 1. Moved per rank: 1/n of the input, as a sum. NVLink SHARP; NCCL 2.17.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,6 +1,6 @@
-// Packet reduce-scatter: each rank writes each part as packets to its owner, which adds what comes in rank order.
-// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of the input. For small messages; packets are those of
-// NCCL's LL protocol.
+// Packet reduce-scatter: each rank writes each part as packets to its owner, which adds what arrives in rank order.
+// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of the input. For small messages; packets are
+// those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

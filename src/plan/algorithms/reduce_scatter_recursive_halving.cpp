@@ -1,8 +1,8 @@
-// Recursive halving reduce-scatter: in each step a rank exchanges with one other half of the sums that it still has to do with,
-// the nearest rank first, so that the sums grow along the canonical tree (the textbook's begins with the farthest). For n that
-// is no power of two the tree's halves are unequal, and there is no extra step before or after.
-// Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the input if n is a power of two, else less than twice that; sums travel
-// in partials. Thakur, Rabenseifner, Gropp 2005, section 4.4.
+// Recursive halving reduce-scatter: in each step a rank exchanges half of its remaining sums with one other rank, the
+// nearest first, so that the sums grow along the canonical tree (the textbook version begins with the farthest). If n
+// is not a power of two, the tree's halves are unequal; there is no extra step before or after.
+// Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the input if n is a power of two, otherwise less than twice that;
+// sums travel in partials. Thakur, Rabenseifner, Gropp 2005, section 4.4.
 
 #include "plan/algorithms/canonical_tree.hpp"
 #include "plan/algorithms/catalog.hpp"

@@ -1,7 +1,7 @@
-// Ring reduce-scatter: the sum of each part goes once round the ring, from the rank after its owner to the owner, and each
-// rank adds its own.
-// Steps: n - 1. Moved per rank: (n - 1)/n of the input, all from one neighbour; sums travel in partials. Its order is the ring's and
-// not canonical. Thakur, Rabenseifner, Gropp 2005, section 4.4; Patarasuk, Yuan 2009.
+// Ring reduce-scatter: the sum of each part travels once around the ring, from the rank after its owner to the owner,
+// and each rank adds its own.
+// Steps: n - 1. Moved per rank: (n - 1)/n of the input, all from one neighbour; sums travel in partials. The order is
+// the ring's, not canonical. Thakur, Rabenseifner, Gropp 2005, section 4.4; Patarasuk, Yuan 2009.
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
-// Reduce-scatter on buffers in windows: once all have come, each rank adds its own part over the inputs of all, in rank order. In
-// place the sum goes to where only this rank reads.
-// Steps: 2 (all have come; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// Reduce-scatter on buffers in windows: once all ranks have arrived, each adds its own part over the inputs of all,
+// in rank order. In place, the sum is stored where only this rank reads.
+// Steps: 2 (all have arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
 
 #include "plan/algorithms/catalog.hpp"
 

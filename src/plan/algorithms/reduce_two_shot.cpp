@@ -1,6 +1,8 @@
-// Two-shot reduce: each rank adds its own chunk over all ranks, in rank order, then the root collects the sums. Scratch chunk r
-// of rank r, which nobody needs in the first shot, holds the sum for the second; from other hosts it goes on to one of the root's.
-// Steps: 2. Moved per rank: (n - 1)/n of the message, and as much again by the root. Thakur, Rabenseifner, Gropp 2005, section 4.4.
+// Two-shot reduce: each rank adds its own chunk over all ranks, in rank order, then the root collects the sums.
+// Scratch chunk r of rank r, which is unused in the first shot, holds the sum for the second; from other hosts the
+// sum is then put into a chunk of the root's scratch.
+// Steps: 2. Moved per rank: (n - 1)/n of the message, and as much again by the root. Thakur, Rabenseifner, Gropp
+// 2005, section 4.4.
 
 #include "plan/algorithms/catalog.hpp"
 

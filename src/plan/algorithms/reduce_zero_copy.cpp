@@ -1,5 +1,6 @@
-// Reduce on buffers in windows: the root adds the inputs of all where they lie, in rank order.
-// Steps: 2 (all have come; the root has read). Moved by the root: n - 1 times the message. Flat tree, Graham and Shipman 2008.
+// Reduce on buffers in windows: the root adds the inputs of all ranks in place, in rank order.
+// Steps: 2 (all have arrived; the root has read). Moved by the root: n - 1 times the message. Flat tree, Graham and
+// Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,5 +1,5 @@
-// In each step a rank takes one chunk from the rank before it, and lays it open for the one after it. A chunk comes to its
-// owner last, so a reduce-scatter begins with the chunk of the rank before and ends with the rank's own, and an all-gather
+// In each step a rank takes one chunk from its predecessor, and publishes it for its successor. A chunk reaches its
+// owner last, so a reduce-scatter begins with the predecessor's chunk and ends with the rank's own, and an all-gather
 // begins with the rank's own.
 
 #include "plan/algorithms/ring.hpp"
@@ -11,7 +11,7 @@ void gather_along_ring(PlanBuilder& plan, Rank rank, int size, int first_id) {
   if (size > 1) plan.on(rank).signal(after, first_id);
   for (int step = 1; step < size; ++step) {
     const Rank owner = (rank + size - step) % size;
-    const bool last = step == size - 1;  // what comes now, the one after has sent out itself
+    const bool last = step == size - 1;  // the successor published this chunk itself
     std::vector<Chunk> destinations = {output(rank, owner)};
     if (!last) destinations.push_back(scratch(rank, owner));
     plan.on(rank).wait(before, first_id + step - 1).copy(scratch(before, owner), std::move(destinations));

@@ -1,7 +1,7 @@
-// Binomial scatter: the root lays all parts open; each rank takes those of its subtree from its parent and lays open all but
-// its own, the largest subtree's first.
-// Steps: floor(log2 n). Moved: each part once for each edge on its way. Binomial tree, Thakur, Rabenseifner,
-// Gropp 2005.
+// Binomial scatter: the root publishes all parts; each rank takes those of its subtree from its parent and publishes
+// all but its own, the largest subtree's first.
+// Steps: floor(log2 n). Moved: each part once for each edge on its way. Binomial tree, Thakur, Rabenseifner, Gropp
+// 2005.
 
 #include "plan/algorithms/binomial_tree.hpp"
 #include "plan/algorithms/catalog.hpp"
@@ -16,7 +16,7 @@ Result<Plan> scatter_binomial(const topology::Topology& topology, const Request&
   for (const Rank rank : plan.ranks()) {
     const int node = tree.node(rank);
     const Rank parent = tree.rank(BinomialTree::parent(node));
-    const auto source_of = [&](int other) {  // of the part of a node of the subtree
+    const auto source_of = [&](int other) {  // of the part of a node in the subtree
       return rank == root ? input(root, tree.rank(other)) : scratch(parent, other - BinomialTree::parent(node) - 1);
     };
     if (rank != root) plan.on(rank).wait(parent);

@@ -1,4 +1,4 @@
-// Direct scatter: the root hands over all parts and each rank copies its own.
+// Direct scatter: the root hands over all parts, and each rank copies its own.
 // Steps: 1. Moved: each rank's part once written, by the root, and once read. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,6 +1,6 @@
-// Packet scatter: the root writes each rank's part as packets to it.
-// Steps: 1, without a signal after the data. Moved: each rank's part once, by the root. For small messages; packets are those
-// of NCCL's LL protocol.
+// Packet scatter: the root writes each rank's part as packets to that rank.
+// Steps: 1, without a signal after the data. Moved: each rank's part once, by the root. For small messages; packets
+// are those of NCCL's LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

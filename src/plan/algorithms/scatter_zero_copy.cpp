@@ -1,5 +1,7 @@
-// Scatter on buffers in windows: each rank copies its part of the root's input where it lies; the root waits until all have.
-// Steps: 2 (the root has come; all have read). Moved per rank: 1/n of the message. Flat tree, Graham and Shipman 2008.
+// Scatter on buffers in windows: each rank copies its part of the root's input in place; the root waits until all
+// have.
+// Steps: 2 (the root has arrived; all have read). Moved per rank: 1/n of the message. Flat tree, Graham and Shipman
+// 2008.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,6 +1,6 @@
-// Direct send/recv: the sender copies its buffer to its scratch (to that of a receiver on another host) and signals; the
-// receiver copies it from there. Rounds
-// overlap, so a long message is a pipeline of two slots. Always a plan over two ranks, whatever group they belong to.
+// Direct send/recv: the sender copies its buffer to its scratch (to the receiver's, if the receiver is on another
+// host) and signals; the receiver copies it from there. Rounds overlap, so a long message is a pipeline of two slots.
+// Always a plan over two ranks, whatever group they belong to.
 // Steps: 1. Moved: the message, written once and read once.
 
 #include "plan/algorithms/catalog.hpp"

@@ -1,7 +1,7 @@
-// Packet send/recv: the sender writes its buffer as packets to the receiver. Always a plan over two ranks, whatever group they
-// belong to.
-// Steps: 1, without a signal after the data. Moved: the message once. For small messages; packets are those of NCCL's LL
-// protocol.
+// Packet send/recv: the sender writes its buffer as packets to the receiver. Always a plan over two ranks, whatever
+// group they belong to.
+// Steps: 1, without a signal after the data. Moved: the message once. For small messages; packets are those of NCCL's
+// LL protocol.
 
 #include "plan/algorithms/catalog.hpp"
 

@@ -1,6 +1,6 @@
-// The steps of the flow in their order, each in its own lane: a copy of a sum that lies in partials is no step at all; a value in
-// packets goes as packets of ours where it can, else its writer signals those who wait for it. The builder needs to know the
-// numbers of chunks first, so the steps are noted and given to it at the end.
+// Emits the steps of the flow in their order, each in its own lane. A copy of a sum in partials needs no step. A
+// value in packets is sent as our packets if possible; otherwise its writer signals its readers. The builder needs
+// the numbers of chunks first, so the steps are recorded and passed to it at the end.
 
 #include "plan/mscclpp/emit.hpp"
 
@@ -39,7 +39,7 @@ class Emission {
   }
 
  private:
-  // A step has two destinations at most.
+  // A step has at most two destinations.
   void copy(Rank rank, int lane, Chunk from, const std::vector<Chunk>& to) {
     for (std::size_t i = 0; i < to.size(); i += 2) {
       const std::vector<Chunk> two(to.begin() + static_cast<std::ptrdiff_t>(i),
@@ -122,7 +122,8 @@ class Emission {
     }
   }
 
-  // All lanes of a rank meet at a barrier; of some, the last to come waits for the others and lets them go.
+  // If all lanes of a rank meet, they use a barrier; if only some do, the last to arrive waits for the others and
+  // releases them.
   void emit_meeting(const FlowStep& step) {
     const Meeting& meeting = flow_.meetings[to_size(step.event)];
     const bool of_all = static_cast<int>(meeting.lanes.size()) == lanes_of(step.rank);
@@ -136,7 +137,7 @@ class Emission {
       lane_barrier(step.rank, step.lane, first->second);
       return;
     }
-    // Ids: the first lets all go, the others tell that their lane has come.
+    // The first id releases all lanes; the others report that their lane has arrived.
     const int others = static_cast<int>(meeting.lanes.size()) - 1;
     if (step.lane == meeting.lanes.back()) {
       for (int i = 0; i < others; ++i) wait(step.rank, step.lane, step.rank, first->second + 1 + i);
@@ -149,7 +150,7 @@ class Emission {
     wait(step.rank, step.lane, step.rank, first->second);
   }
 
-  // Waits for what comes by an event; copies packets that cannot be read where they are.
+  // Waits for a value that arrives by an event, and copies packets that cannot be read in place.
   Chunk read(int value, const FlowStep& step) {
     const Arrival arrival = placement_.arrival(value);
     if (arrival == Arrival::kEvent) await(value, step);
@@ -169,7 +170,7 @@ class Emission {
     wait(step.rank, step.lane, it.writer, arrival_ids_.at(value));
   }
 
-  // The writer's half of await().
+  // The writer's part of await().
   void tell(int value, const FlowStep& step) {
     if (placement_.arrival(value) != Arrival::kEvent) return;
     for (const std::size_t reader : at(value).readers) {

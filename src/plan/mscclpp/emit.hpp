@@ -1,16 +1,16 @@
 #pragma once
-// From the flow of an execution plan to a plan of our own.
+// Converts the flow of an execution plan to our plan format.
 
 #include "plan/mscclpp/flow.hpp"
 #include "plan/plan.hpp"
 
 namespace accord::plan::mscclpp {
 
-/// What an importer may choose.
+/// Choices of an importer.
 struct EmitOptions {
   Order order = Order::kNone;
   Pacing pacing = Pacing::kByExecutor;
-  bool stage_inputs = false;  ///< read all inputs from copies in scratch, as calls in place may need
+  bool stage_inputs = false;  ///< read all inputs from copies in scratch, as in-place calls may need
 };
 
 /// kUnsupported names the op that has no counterpart. The plan is not verified.

@@ -1,7 +1,7 @@
-// All lanes run in turn until each has ended or none can go on. Semaphores and channels count, so the kth wait takes the kth
-// signal. In place, input and output are the same cells: they are named as output, and hold the input at first. If the plan has
-// races, the order that was chosen here is one of several; the verifier looks at what comes of it, where each value
-// that is waited for is waited for by name.
+// All lanes run in turn until each has ended or none can proceed. Semaphores and channels count, so the kth wait
+// takes the kth signal. In place, input and output are the same cells: they are named as output and hold the input at
+// first. If the plan has races, the order chosen here is one of several. The verifier checks the result, in which
+// every awaited value is awaited by name.
 
 #include "plan/mscclpp/flow.hpp"
 
@@ -57,7 +57,7 @@ class Run {
     return {StatusCode::kCorrupt, fmt::format("MSCCL++ plan: {} ({}): {}", op.place, op.kind->name, problem)};
   }
 
-  // The cell that it is when input and output are the same memory.
+  // The cell's name when input and output are the same memory.
   Cell named(const Cell& cell) const {
     if (!plan_.in_place || cell.memory != Memory::kInput) return cell;
     const int in = plan_.input_chunks, out = plan_.output_chunks;
@@ -72,7 +72,7 @@ class Run {
     return static_cast<int>(flow_.values.size()) - 1;
   }
 
-  // Goes on with a lane as far as it can; true if it did anything.
+  // Runs a lane as far as possible. Returns true if it made progress.
   Result<bool> advance(Rank rank, int lane) {
     const std::vector<Op>& ops = plan_.gpus[at(rank)].lanes[at(lane)];
     std::size_t& next = next_[at(rank)][at(lane)];
@@ -85,7 +85,7 @@ class Run {
     return next > before;
   }
 
-  // False if it has to wait.
+  // Returns false if the op has to wait.
   Result<bool> run_op(const Op& op, Rank rank, int lane) {
     ACCORD_RETURN_IF_ERROR(check_length(op));
     switch (op.kind->action) {
@@ -158,7 +158,7 @@ class Run {
     return true;
   }
 
-  // The last one to come lets all go on; the others find the meeting held when they look again.
+  // The last lane to arrive releases all; the others find the meeting held when they check again.
   bool pass_barrier(const Op& op, Rank rank, int lane) {
     Gathering& gathering = gatherings_[{rank, op.barrier}];
     const auto passed = std::ranges::find(gathering.leaving, lane);
@@ -192,7 +192,7 @@ class Run {
     cell.index += offset;
     return named(cell);
   }
-  // Of a switch channel those of all its ranks, `first` before all others.
+  // For a switch channel, the cells of all its ranks, that of `first` before all others.
   std::vector<Cell> cells_of(const Span& span, int offset, Rank first) const {
     if (span.ranks.empty()) return {cell_of(span, offset)};
     std::vector<Cell> cells;
@@ -292,7 +292,7 @@ class Run {
     return {};
   }
 
-  // The sum goes to the first destination and is copied from there.
+  // The sum is stored in the first destination and copied from there.
   Status reduce(const Op& op, Rank rank, int lane) {
     const FlowStep step{.rank = rank, .lane = lane, .place = op.place};
     for (int i = 0; i < op.sources[0].size; ++i) {
@@ -305,7 +305,7 @@ class Run {
           adding.sources.push_back(value);
         }
       }
-      // In the order of the ranks, so that sums follow the canonical tree where they can.
+      // In rank order, so that sums follow the canonical tree if possible.
       std::ranges::stable_sort(adding.sources, {}, [&](int value) { return flow_.values[at(value)].first_rank; });
       std::vector<Cell> places;
       for (const Span& destination : op.destinations)

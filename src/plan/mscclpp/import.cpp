@@ -1,6 +1,6 @@
-// Read, run, emit; then the verifier decides. A plan declares its order and pacing and MSCCL++'s do not, so the strongest claims
-// that hold are looked for: first a plan that claims nothing has to be right, then each claim is tried. If it is right only
-// with the buffers apart, inputs are staged.
+// Read, run, emit; then the verifier decides. A plan declares its order and pacing, which MSCCL++'s plans do not, so
+// the strongest valid claims are searched for: first a plan without claims must be correct, then each claim is tried.
+// If the plan is only correct with separate buffers, inputs are staged.
 
 #include <algorithm>
 

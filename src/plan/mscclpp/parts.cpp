@@ -9,7 +9,7 @@
 namespace accord::plan::mscclpp {
 namespace {
 
-constexpr int kMostChunks = 1 << 16;  // of one memory of a rank
+constexpr int kMostChunks = 1 << 16;  // in one memory of a rank
 
 Result<Rank> read_peer(const JsonNode& node, Rank rank, int size) {
   ACCORD_ASSIGN_OR_RETURN(const Rank peer, node.integer(0, size - 1));
@@ -38,7 +38,7 @@ Result<std::vector<Rank>> read_ranks(const JsonNode& group, Rank rank, int size)
   return ranks;
 }
 
-// A channel for each group.
+// One channel per group.
 Status read_switch_channels(const JsonNode& channel, Rank rank, int size, GpuParts& parts) {
   ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, channel.required("buffer_type"));
   ACCORD_ASSIGN_OR_RETURN(const Memory memory, read_memory(type_node));

@@ -1,5 +1,6 @@
 #pragma once
-// What the ops of an execution plan refer to: the memories and channels of a GPU, and which of them a thread block has.
+// The objects that the ops of an execution plan refer to: the memories and channels of a GPU, and the thread block's
+// share of them.
 
 #include <array>
 #include <map>
@@ -11,14 +12,14 @@
 
 namespace accord::plan::mscclpp {
 
-/// Memory of a peer that a GPU may reach, over channels of these types (any if there are none).
+/// A peer's memory that a GPU may reach, over channels of these types (any if the list is empty).
 struct RemoteBuffer {
   Rank rank = 0;
   Memory memory = Memory::kInput;
   std::vector<std::string> types;
 };
 
-/// What a GPU has.
+/// A GPU's memories and channels.
 struct GpuParts {
   std::array<int, 3> chunks = {};                        // by Memory
   std::map<std::string, std::vector<Channel>> channels;  // by type
@@ -26,21 +27,21 @@ struct GpuParts {
   std::vector<RemoteBuffer> remote_buffers;
 };
 
-/// What the ops of a thread block count, by type of channel.
+/// The lists that the ops of a thread block index, by type of channel.
 struct BlockParts {
   std::map<std::string, std::vector<Channel>> channels;
   std::vector<SwitchChannel> switches;
   std::map<std::string, std::vector<RemoteBuffer>> remote_buffers;
 };
 
-/// kUnsupported, with the node's place.
+/// Returns kUnsupported with the node's place.
 Status unsupported(const JsonNode& node, std::string_view problem);
 
 Result<Memory> read_memory(const JsonNode& node);
-/// "memory" or "port": a switch channel connects no pair of ranks.
+/// "memory" or "port". A switch channel connects no pair of ranks and is not one of them.
 Result<std::string> read_channel_type(const JsonNode& node);
 
-/// Of `rank`, which is gpus[rank], of `size`.
+/// Reads the parts of `rank`, which is gpus[rank], of `size` ranks.
 Result<GpuParts> read_gpu_parts(const JsonNode& node, Rank rank, int size);
 Result<BlockParts> read_block_parts(const JsonNode& block, const GpuParts& gpu);
 

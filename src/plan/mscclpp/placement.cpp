@@ -1,5 +1,5 @@
-// A chunk of scratch for each cell that needs one, a chunk of partials for each sum and a chunk of packets for each put, so that a
-// value in partials or packets is never overwritten within a round.
+// A chunk of scratch for each cell that needs one, a chunk of partials for each sum and a chunk of packets for each
+// put, so that a value in partials or packets is never overwritten within a round.
 
 #include "plan/mscclpp/placement.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where the values of a flow lie in a plan.
+// Assigns the values of a flow to memory of a plan.
 
 #include <map>
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace accord::plan::mscclpp {
 
-/// How a value that is in packets gets to those who read it.
+/// How a value in packets reaches its readers.
 enum class Arrival : std::uint8_t {
-  kNone,     ///< it is ordered by signals of the plan
-  kPackets,  ///< as packets of ours
+  kNone,     ///< ordered by signals of the plan
+  kPackets,  ///< as our packets
   kEvent,    ///< by a signal from its writer
 };
 
-/// Peers can reach scratch and partials only. So what a peer reads or writes lies in scratch; a sum that is added to again lies in
-/// partials, and its copies are the sum itself, read where it lies.
+/// Peers can only reach scratch and partials. Data that a peer reads or writes are therefore in scratch; a sum that
+/// is added to again is in partials, and its copies are the sum itself, read in place.
 class Placement {
  public:
   Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOptions& options);
@@ -29,26 +29,26 @@ class Placement {
   int origin(int value) const { return origins_[static_cast<std::size_t>(value)]; }
   /// A sum that is added to again, or a copy of one.
   bool is_partial(int value) const { return partial_[static_cast<std::size_t>(origin(value))]; }
-  /// The chunk of multicast memory that all ranks have it or its like in; REQUIRES: lies_in_multicast().
+  /// The multicast chunk in which all ranks have the value or its counterpart. REQUIRES: lies_in_multicast().
   int multicast_of(int value) const { return multicast_[static_cast<std::size_t>(value)]; }
-  /// Written by a switch, or added up by one.
+  /// Written or added up by a switch.
   bool lies_in_multicast(int value) const { return multicast_of(value) >= 0; }
-  /// A copy that needs no step, as the sum is read where it lies.
+  /// A copy that needs no step, since the sum is read in place.
   bool is_alias(int value) const { return is_partial(value) && origin(value) != value; }
   Arrival arrival(int value) const;
-  /// Read once, by a step of ours that can read packets.
+  /// Read once, by one of our steps that can read packets.
   bool is_read_from_packets(int value) const;
 
-  /// Where a step of `rank` finds it, packets aside.
+  /// Where a step of `rank` finds it, apart from packets.
   Chunk place(int value, Rank rank);
-  /// Where its maker puts it; for packets, where they are copied to.
+  /// Where its producer stores it; for packets, where they are copied to.
   std::vector<Chunk> destinations(int value);
-  /// Copies to be made before everything else, or after it, by the rank that has the cell.
+  /// Copies to be made before or after all other steps by the rank that owns the cell.
   std::optional<std::pair<Chunk, std::vector<Chunk>>> copy_before(int value);
   std::optional<std::pair<Chunk, std::vector<Chunk>>> copy_after(int value);
   Chunk packets(int value);
 
-  /// Of the places given so far.
+  /// Covers the places assigned so far.
   Shape shape() const;
 
  private:
@@ -60,7 +60,7 @@ class Placement {
   bool lies_in_scratch(int value) const;
   bool lies_in_output(int value) const;
   Chunk scratch_of(const Cell& cell);
-  /// Gives the values, one of each rank, their chunk of multicast memory.
+  /// Assigns a multicast chunk to the values, one per rank.
   void place_in_multicast(const std::vector<int>& values, const std::string& place);
 
   const ExecutionPlan& plan_;
@@ -71,8 +71,8 @@ class Placement {
   std::vector<bool> is_sum_;
   std::vector<int> multicast_;                         // by value; -1: none
   std::vector<bool> by_switch_;                        // by value
-  std::map<std::pair<Memory, int>, int> multicasts_;   // chunks, by where all ranks have it
-  Status uneven_ = {};                                 // of ranks that do not have it at one place
+  std::map<std::pair<Memory, int>, int> multicasts_;   // chunks, by their common location on all ranks
+  Status uneven_ = {};                                 // error if ranks do not have it at one location
   std::vector<std::map<Cell, int>> scratch_;           // by rank
   std::vector<std::map<int, int>> partials_;           // by rank: origin to chunk
   std::map<int, int> packets_;                         // value to chunk

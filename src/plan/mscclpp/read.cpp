@@ -1,7 +1,8 @@
-// An op names its channels by their place in its thread block's list, which names them by their place in the GPU's list of that
-// type; remote buffers likewise. Ops of a pipeline run over a chunk in small units, one after the other: here each runs once over
-// the whole chunk, as rounds cut long messages anyway. Thread blocks that share an op's chunks (tbg_info) need finer chunks: all
-// counts and indexes are multiplied by the least common multiple of the groups' sizes.
+// An op names its channels by their position in its thread block's list, which refers to positions in the GPU's list
+// of that type; remote buffers likewise. Ops of a pipeline run over a chunk in small units, one after the other; here
+// each runs once over the whole chunk, since rounds cut long messages anyway. Thread blocks that share an op's chunks
+// (tbg_info) need finer chunks: all counts and indexes are multiplied by the least common multiple of the groups'
+// sizes.
 
 #include "plan/mscclpp/read.hpp"
 
@@ -20,7 +21,7 @@ namespace accord::plan::mscclpp {
 namespace {
 
 constexpr int kMostRefinement = 64;
-constexpr int kMostOps = 1 << 16;  // of a thread block
+constexpr int kMostOps = 1 << 16;  // per thread block
 
 constexpr std::array kOps = {
     OpKind{.name = "nop"},
@@ -135,7 +136,7 @@ class Reader {
     return {};
   }
 
-  // Looks through all ops, those of pipelines too, for the sizes of groups of thread blocks.
+  // Searches all ops, including those of pipelines, for the sizes of groups of thread blocks.
   Status find_refinement(const JsonNode& gpu) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode blocks_node, gpu.required("threadblocks"));
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> blocks, blocks_node.items());
@@ -273,7 +274,7 @@ class Reader {
       ACCORD_ASSIGN_OR_RETURN(Span span, read_span(sources[i], node, context, whose(kind.from_switch, remote)));
       op.sources.push_back(std::move(span));
     }
-    // A move has as many local destinations as sources; a reduction those of its kind.
+    // A move has as many local destinations as sources; a reduction as many as its kind.
     const std::size_t local = kind.action == Action::kMove ? (kind.sends ? 0 : destinations.size())
                                                            : static_cast<std::size_t>(kind.local_destinations);
     for (std::size_t i = 0; i < destinations.size(); ++i) {
@@ -350,7 +351,7 @@ class Reader {
     return span;
   }
 
-  // This thread block's part of a span that a group of them shares.
+  // This thread block's part of a span that a group of blocks shares.
   static Status take_share(const JsonNode& node, Span& span) {
     ACCORD_ASSIGN_OR_RETURN(const int size, node.at("tbg_size").integer());
     ACCORD_ASSIGN_OR_RETURN(const JsonNode id_node, node.required("tb_id"));

@@ -1,5 +1,6 @@
 #pragma once
-// An execution plan of MSCCL++ with its indirections resolved: what each thread block does, to which memory.
+// An execution plan of MSCCL++ with its indirections resolved: the actions of each thread block, and the memory they
+// use.
 
 #include <map>
 #include <string>
@@ -13,7 +14,7 @@ namespace accord::plan::mscclpp {
 
 enum class Memory : std::uint8_t { kInput, kOutput, kScratch };
 
-/// "i", "o" or "s", as the format says it.
+/// "i", "o" or "s", as in the format.
 std::string_view to_string(Memory memory);
 
 /// One chunk of one memory of one rank.
@@ -24,16 +25,16 @@ struct Cell {
   auto operator<=>(const Cell&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
 
-/// Chunks that follow each other.
+/// Consecutive chunks.
 struct Span {
   Cell first;
   int size = 1;
-  std::vector<Rank> ranks = {};  ///< of a switch channel: whose chunks at this place are meant, all at once
+  std::vector<Rank> ranks = {};  ///< switch channel: the ranks whose chunks at this place are meant, all at once
 };
 
 enum class Action : std::uint8_t { kNothing, kMove, kReduce, kSignal, kWait, kBarrier, kAcquire, kRelease };
 
-/// One end of a connection: its nth channel to a peer, which pairs with the peer's nth channel back.
+/// One end of a connection: the nth channel to a peer, which pairs with the peer's nth channel back.
 struct Channel {
   std::string type;  ///< "memory" or "port"
   Rank peer = 0;
@@ -46,16 +47,16 @@ struct SwitchChannel {
   std::vector<Rank> ranks = {};
 };
 
-/// What an operation is, by its name.
+/// Properties of an operation, by its name.
 struct OpKind {
   std::string_view name;
   Action action = Action::kNothing;
   bool first_source_remote = false;
   bool sources_in_packets = false;  ///< those after the first, or the only one
   bool other_sources_remote = false;
-  int local_destinations = 0;  ///< that many first, then remote ones if `sends`
+  int local_destinations = 0;  ///< number of local destinations, which come first; remote ones follow if `sends`
   bool sends = false;
-  bool into_packets = false;  ///< what is not the first local destination of a reduction
+  bool into_packets = false;  ///< all destinations except the first local one of a reduction
   bool from_switch = false;   ///< its source is the sum over a switch channel
   bool to_switch = false;     ///< its destination is a switch channel
   bool signals = false;       ///< afterwards, over its channels

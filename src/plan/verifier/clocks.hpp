@@ -1,5 +1,6 @@
 #pragma once
-// Happens-before between the lanes of all ranks, by vector clocks (Mattern 1989; for races, FastTrack's epochs, 2009).
+// Happens-before between the lanes of all ranks, by vector clocks (Mattern 1989; for races, FastTrack's epochs,
+// 2009).
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,7 @@ struct Epoch {
   std::uint32_t time = 0;
 };
 
-/// The clocks of `lanes` lanes. Cost: O(lanes) for each meeting of two.
+/// The clocks of `lanes` lanes. Cost: O(lanes) for each synchronization of two.
 class Clocks {
  public:
   explicit Clocks(std::size_t lanes) : clocks_(lanes, Clock(lanes, 0)), moments_(lanes) {}
@@ -27,18 +28,18 @@ class Clocks {
     moments_[at(lane)] = nullptr;
     return {lane, ++clocks_[at(lane)][at(lane)]};
   }
-  /// What `lane` knows now.
+  /// The current clock of `lane`.
   Moment moment(int lane) {
     Moment& moment = moments_[at(lane)];
     if (!moment) moment = std::make_shared<const Clock>(clocks_[at(lane)]);
     return moment;
   }
-  /// `lane` learns what was known when `clock` was taken.
+  /// Merges `clock` into the clock of `lane`.
   void learn(int lane, const Clock& clock) {
     moments_[at(lane)] = nullptr;
     join(clocks_[at(lane)], clock);
   }
-  /// True if `event` happened before what `lane` does next.
+  /// True if `event` happened before the next action of `lane`.
   bool knows(int lane, const Epoch& event) const { return clocks_[at(lane)][at(event.lane)] >= event.time; }
 
   static void join(Clock& clock, const Clock& other) {

@@ -1,5 +1,6 @@
-// Each stuck lane waits for an event that another stuck lane would make (each event has a maker, or pairing would have said
-// so). Going from lane to maker's lane must come to a lane for the second time: from there on it is the circle.
+// Each stuck lane waits for an event that another stuck lane would produce (each event has a producer, otherwise the
+// pairing check would have failed). Following the chain from a lane to the producer's lane must reach some lane a
+// second time; from there on the chain is the cycle.
 
 #include "plan/verifier/deadlock.hpp"
 
@@ -20,7 +21,7 @@ const Step& step_at(const Plan& plan, const StepPlace& place) {
 
 bool same_lane(const StepPlace& a, const StepPlace& b) { return a.rank == b.rank && a.lane == b.lane; }
 
-// Does `candidate` of `rank` make what a lane of `waiting_rank` waits for at `waiting`?
+// Whether `candidate` of `rank` produces what a lane of `waiting_rank` waits for at `waiting`.
 bool makes(Rank rank, const Step& candidate, Rank waiting_rank, const Step& waiting) {
   if (waiting.kind == StepKind::kWait) {
     return candidate.kind == StepKind::kSignal && rank == waiting.peer && candidate.peer == waiting_rank &&
@@ -33,7 +34,7 @@ bool makes(Rank rank, const Step& candidate, Rank waiting_rank, const Step& wait
          std::ranges::find(waiting.sources, candidate.destinations[0]) != waiting.sources.end();
 }
 
-// The stuck lane that still has to make what `place` waits for.
+// The stuck lane that has yet to produce what `place` waits for.
 std::optional<StepPlace> culprit(const Plan& plan, const std::vector<StepPlace>& stuck, const StepPlace& place) {
   const Step& waiting = step_at(plan, place);
   for (const StepPlace& other : stuck) {

@@ -1,5 +1,5 @@
 #pragma once
-// Says why lanes wait for ever.
+// Explains why lanes wait forever.
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace accord::plan {
 
-/// `stuck`: the steps at which lanes wait for ever, from walk(). kInvalidArgument; tells one circle of waits.
+/// Returns kInvalidArgument with one cycle of waits. `stuck`: the steps at which lanes wait forever, from walk().
 /// REQUIRES: a plan that passed check_pairing(), stuck not empty.
 Status deadlock_error(const Plan& plan, const std::vector<StepPlace>& stuck);
 

@@ -1,6 +1,7 @@
-// With k chunks a part: broadcast and send/recv give the root's chunk, (all_)gather chunk j of rank p as output p * k + j, scatter
-// the root's chunk rank * k + j, all_to_all that of every rank, the reductions the canonical tree over all ranks. A term that differs is described by what a person
-// would look for first: foreign data, a rank that lacks, one that counts twice, and only then the order.
+// With k chunks per part: broadcast and send/recv give the root's chunk, (all_)gather gives chunk j of rank p as
+// output p * k + j, scatter the root's chunk rank * k + j, all_to_all that chunk of every rank, and the reductions
+// the canonical tree over all ranks. A difference is described by what a person would check first: foreign data, a
+// missing rank, a rank that counts twice, and only then the order.
 
 #include "plan/verifier/expected.hpp"
 
@@ -24,7 +25,7 @@ Term sum_over_ranks(const Plan& plan, int chunk, int round, Expressions& express
   return expressions.tree(terms);
 }
 
-// Leaves worth looking at: a right term has as many as there are ranks.
+// The number of leaves to examine: a correct term has as many as there are ranks.
 std::size_t most_leaves(const Plan& plan) { return 4 * static_cast<std::size_t>(plan.size) + 4; }
 
 std::string leaf_text(const Leaf& leaf) { return to_string(Chunk{leaf.rank, Space::kInput, leaf.chunk}); }

@@ -1,5 +1,5 @@
-// Terms are interned: a leaf or a pair that was met before gets the id that it got then, so that two terms are the same tree
-// exactly if their ids are equal, whatever their size.
+// Terms are interned: a known leaf or pair gets its existing id again, so that two terms are the same tree exactly if
+// their ids are equal, whatever their size.
 
 #include "plan/verifier/expression.hpp"
 

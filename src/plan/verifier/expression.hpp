@@ -1,5 +1,6 @@
 #pragma once
-// What a chunk holds, as a term: nothing, a part of a rank's input, or the sum of two terms. Equal terms have equal ids.
+// The content of a chunk as a term: nothing, a part of a rank's input, or the sum of two terms. Equal terms have
+// equal ids.
 
 #include <cstdint>
 #include <map>
@@ -12,7 +13,7 @@
 
 namespace accord::plan {
 
-/// A term; kUnknown for memory that nobody has written.
+/// A term; kUnknown for memory that has not been written.
 enum class Term : std::uint32_t { kUnknown = 0 };
 
 /// Slice `round` of input chunk `chunk` of `rank`.
@@ -30,11 +31,11 @@ class Expressions {
   /// The canonical tree over `terms`: split at the largest power of two below their number.
   Term tree(std::span<const Term> terms);
 
-  /// The sum of `terms` in an order that nobody knows: another term each time.
+  /// The sum of `terms` in an unknown order: a different term each time.
   Term unordered(std::span<const Term> terms);
 
-  /// The leaves from left to right, each as often as it occurs; at most `limit` of them (a term may share parts with itself
-  /// and have more leaves than memory holds).
+  /// The leaves from left to right, each as often as it occurs; at most `limit` of them (a term may share parts with
+  /// itself and have more leaves than memory holds).
   std::vector<Leaf> leaves(Term term, std::size_t limit) const;
   /// "((0 + 1) + 2)", the ranks of its leaves; "..." from `limit` leaves on.
   std::string ranks_text(Term term, std::size_t limit) const;

@@ -1,6 +1,7 @@
-// The caller's buffers have a cell for each chunk and round (a round works on a slice of its own); scratch, partials, packets
-// and multicast have kRoundDepth. In place, a chunk of one buffer is a chunk of the other: which one follows from their counts, as
-// check_shape() allows only those where the two cover the same elements for every count and slice.
+// The caller's buffers have a cell for each chunk and round (a round works on its own slice); scratch, partials,
+// packets and multicast have kRoundDepth. In place, a chunk of one buffer is a chunk of the other. Which one follows
+// from their counts, since check_shape() only allows counts for which the two cover the same elements for every count
+// and slice.
 //
 //   both divided, or neither   output[c] is input[c]
 //   output divided             input[j] of rank r is output[r * k + j], with k input chunks

@@ -1,5 +1,5 @@
 #pragma once
-// The memory of all ranks as a plan sees it: what each chunk holds, and who touched it last.
+// The memory of all ranks as a plan sees it: the content of each chunk, and its last accesses.
 
 #include <optional>
 #include <vector>
@@ -24,13 +24,14 @@ struct Cell {
   Term value = Term::kUnknown;
   int length_class = 0;  ///< see length_classes()
   int written_round = -1;
-  bool rounded = false;  ///< a sum that was rounded to the element, so that no more can be added to it
+  bool rounded = false;  ///< a sum rounded to the element type, so that nothing can be added to it any more
   std::optional<Access> writer;
-  std::vector<Access> readers;  ///< since the last write, one a lane
+  std::vector<Access> readers;  ///< since the last write, one per lane
 };
 
-/// Cells of `rounds` rounds. Scratch, partials, packets and multicast of rounds that are kRoundDepth apart are the same cells, and so are input and
-/// output where they are the same memory. Input holds the leaves of its rank from the start.
+/// Cells of `rounds` rounds. Scratch, partials, packets and multicast of rounds that are kRoundDepth apart are the
+/// same cells, and so are input and output if they are the same memory. Input holds the leaves of its rank from the
+/// start.
 class Memory {
  public:
   Memory(const Plan& plan, Aliasing aliasing, int rounds, Expressions& expressions);
@@ -38,14 +39,14 @@ class Memory {
   Cell& cell(const Chunk& chunk, int round) { return cells_[index(chunk, round)]; }
   bool same_cell(const Chunk& a, const Chunk& b, int round) const { return index(a, round) == index(b, round); }
 
-  /// Notes a read; gives the write that it races with.
+  /// Records a read and returns the write that it races with.
   static std::optional<Access> read(Cell& cell, const Access& access, const Clocks& clocks);
-  /// Notes a write; gives the read or write that it races with.
+  /// Records a write and returns the read or write that it races with.
   static std::optional<Access> write(Cell& cell, const Access& access, const Clocks& clocks);
 
  private:
   std::size_t index(const Chunk& chunk, int round) const;
-  /// The chunk whose cell `chunk` is.
+  /// The chunk that owns the cell of `chunk`.
   Chunk owner(const Chunk& chunk) const;
 
   const Plan& plan_;

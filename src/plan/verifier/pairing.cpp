@@ -1,5 +1,4 @@
-// One pass over all steps notes where each event happens and where it is awaited; then the two sides are held against each
-// other.
+// One pass over all steps records where each event happens and where it is awaited; then the two sides are compared.
 
 #include "plan/verifier/pairing.hpp"
 
@@ -72,7 +71,7 @@ class Pairing {
     return {};
   }
 
-  // Where a peer's buffers are comes with its signals.
+  // A peer's signals carry the location of its buffers.
   Status check_heard(const StepPlace& place, const Step& step) const {
     for (const auto* chunks : {&step.sources, &step.destinations}) {
       for (const Chunk& chunk : *chunks) {
@@ -182,7 +181,7 @@ class Pairing {
   std::map<std::tuple<Rank, Rank, int>, Ends> signals_;  // from, to, id
   std::map<std::pair<Rank, int>, Ends> packets_;         // owner, index
   std::map<int, std::map<int, StepPlace>> barriers_;     // of one rank: id, lane
-  std::set<Rank> heard_;                                 // of one lane: whom it has waited for
+  std::set<Rank> heard_;                                 // of one lane: ranks that it has waited for
 };
 
 Status check_programs(const Plan& plan) {

@@ -1,10 +1,11 @@
-// One run in some order stands for all of them. Waits and packets order the same events in every run, so happens-before is
-// the same in every run too; if each two conflicting accesses are ordered by it, then every run reads the same terms, and
-// if this one ends, every one ends. (Lamport 1978; data-race freedom as in FastTrack, Flanagan and Freund 2009.)
+// One run in any order represents all of them. Waits and packets order the same events in every run, so
+// happens-before is the same in every run too. If it orders any two conflicting accesses, every run reads the same
+// terms, and if this run ends, every run ends. (Lamport 1978; data-race freedom as in FastTrack, Flanagan and Freund
+// 2009.)
 //
-// Edges: program order of a lane; signal to wait; put to the read of the packets; arrival of all lanes at a barrier to their
-// leaving it; the end of a rank's round to the start of its next; and, if the gate is kept, the end of everybody's round
-// k - kRoundDepth to each start of round k. kRoundDepth + 1 rounds show each re-use of scratch once.
+// Edges: program order of a lane; signal to wait; put to the read of the packets; arrival of all lanes at a barrier
+// to their departure; the end of a rank's round to the start of its next; and, if the gate is enforced, the end of
+// all ranks' round k - kRoundDepth to each start of round k. kRoundDepth + 1 rounds cover each reuse of scratch once.
 
 #include "plan/verifier/symbolic_run.hpp"
 
@@ -30,7 +31,7 @@ std::vector<Rank> ranks_of_lanes(const Plan& plan) {
   return ranks;
 }
 
-// Drops what was known in a round that everybody has completed.
+// Drops the clocks of a round that all ranks have completed.
 template <typename Map>
 void forget_round(Map& moments, int round) {
   std::erase_if(moments, [round](const auto& entry) { return std::get<0>(entry.first) <= round; });
@@ -161,8 +162,8 @@ void SymbolicRun::note_visits(const Access& access, const Step& step) {
         visits_.push_back({access, chunk});
 }
 
-// When a rank has ended, its caller may change its buffers: every touch of them must have come before. That none comes too early
-// follows from the wait for a signal of the rank, which check_pairing() asks for.
+// After a rank has ended, its caller may change its buffers, so every access to them must come first. The wait for a
+// signal of the rank, which check_pairing() requires, ensures that no access comes too early.
 Status SymbolicRun::check_visits() const {
   for (const Visit& visit : visits_) {
     const Epoch& when = visit.access.epoch;
@@ -196,7 +197,7 @@ Status SymbolicRun::check_outputs() {
   return {};
 }
 
-// After a barrier each rank knows that all have come; a plan that paces itself promises the same of each round.
+// After a barrier, each rank knows that all have arrived; a plan that paces itself promises the same for each round.
 Status SymbolicRun::check_meeting() const {
   const bool is_barrier = plan_.collective == Collective::kBarrier;
   if (!is_barrier && gate_ == RoundGate::kUntilCompleted) return {};

@@ -14,23 +14,24 @@
 
 namespace accord::plan {
 
-/// Checks, on all rounds of a plan that passed check_pairing(): no deadlock, no race, no read of what was not written, equal
-/// lengths within each step, the right outputs, no touch of a rank's buffers after it has ended its round; of barriers, and where the gate is open, that all ranks meet in a round.
+/// Checks all rounds of a plan that passed check_pairing(): no deadlock, no race, no read of unwritten memory, equal
+/// lengths within each step, correct outputs, no access to a rank's buffers after it has ended its round; and for
+/// barriers, and whenever the gate is open, that all ranks meet in a round.
 class SymbolicRun : private StepVisitor {
  public:
-  /// `plan` outlives it. `gate`: open to show that the plan paces itself.
+  /// `plan` must outlive it. `gate`: open to prove that the plan paces itself.
   SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate);
   /// kInvalidArgument names the step.
   Status check();
 
  private:
-  // What a step moves.
+  // The data that a step moves.
   struct Value {
     Term term = Term::kUnknown;
     int length_class = 0;
     bool rounded = false;  // see Cell
   };
-  // An event between ranks: round, from, to, id. Of packets: round, owner, 0, index.
+  // An event between ranks: round, from, to, id. For packets: round, owner, 0, index.
   using EventKey = std::tuple<int, Rank, Rank, int>;
 
   void begin_round(int lane, int round) override;
@@ -63,15 +64,15 @@ class SymbolicRun : private StepVisitor {
   Memory memory_;
   std::vector<Rank> ranks_;  // by lane
   Clocks clocks_;
-  // What was known when a signal was sent, packets were put, and lanes came to a barrier (round, rank, id).
+  // The clocks when a signal was sent, packets were put, and lanes arrived at a barrier (round, rank, id).
   std::map<EventKey, Moment> signals_;
   std::map<EventKey, Moment> packets_;
   std::map<std::tuple<int, Rank, int>, Clock> barriers_;
   std::vector<Clock> rank_ends_;         // by round and rank
   std::vector<Clock> all_ends_;          // by round
-  std::vector<std::size_t> lanes_left_;  // by round: those that have not ended it
+  std::vector<std::size_t> lanes_left_;  // by round: lanes that have not ended it
   std::vector<Epoch> starts_;            // of round 0, by lane
-  // Touches of peers' input and output.
+  // Accesses to peers' input and output.
   struct Visit {
     Access access;
     Chunk chunk;

@@ -1,6 +1,6 @@
-// Two stages: what each step and each pair of steps shows by itself (pairing), then all programs together, run on terms
-// instead of numbers (symbolic_run). A plan that paces itself is run without the executor's gate, which proves more; if it fails
-// there, a run with the gate tells whether it is the pacing that is wrong or something plainer.
+// Two stages: what each step and each pair of steps shows by itself (pairing), then all programs together, run on
+// terms instead of numbers (symbolic_run). A plan that paces itself is run without the executor's gate, which proves
+// more. If that fails, a run with the gate shows whether the pacing is wrong or something simpler.
 
 #include "plan/verifier.hpp"
 

@@ -1,9 +1,10 @@
-// Every open endpoint is a Resident in a table of the process, found by a number that its descriptor carries beside a
-// random word, which tells this process from every other (a forked child has a table and a word of its own).
+// Every open endpoint is a Resident in a table of the process. Its descriptor carries its number in the table and a
+// random word that distinguishes this process from all others (a forked child has its own table and word).
 //
-// connect() writes down in the own Resident whom it calls and waits until each of those has called back, so that it
-// fails in the same way as between processes when a peer does not come. Links and the endpoint share the Residents, so
-// that a window stays mapped while anybody uses it; a destroyed endpoint leaves the table and marks its Resident kLeft.
+// connect() records in its own Resident which peers it calls and waits until each of them has called back, so that it
+// fails in the same way as between processes when a peer does not arrive. Links and the endpoint share the Residents,
+// so that a window stays mapped while it is in use. A destroyed endpoint leaves the table and marks its Resident
+// kLeft.
 #include "transport/inproc/inproc_transport.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ struct Resident {
   const ResidentId id;
   const WindowMemory window;
   std::atomic<PeerState> state{PeerState::kAlive};
-  std::set<ResidentId> called;  // whom it connects to; guarded by Residents::mutex
+  std::set<ResidentId> called;  // the peers that it connects to; guarded by Residents::mutex
 };
 
 struct Residents {

@@ -7,8 +7,8 @@
 
 namespace accord::transport {
 
-/// "inproc": windows are private memory of the process, found by a table that all its ranks share. A peer is never
-/// kLost, only kLeft; there is no liveness descriptor, peer_state() is always up to date.
+/// "inproc": windows are private memory of the process, found through a table shared by all its ranks. A peer is
+/// never kLost, only kLeft. There is no liveness descriptor; peer_state() is always up to date.
 std::unique_ptr<Transport> make_inproc_transport();
 
 }  // namespace accord::transport

@@ -1,4 +1,4 @@
-// One private anonymous mapping per window: page-aligned, zeroed by the kernel page by page on first touch, not
+// One private anonymous mapping per window: page-aligned, zeroed by the kernel page by page on first touch, and not
 // reserved, so that a large window that is hardly used costs next to nothing.
 #include "transport/inproc/window_memory.hpp"
 

@@ -8,10 +8,10 @@
 
 namespace accord::transport {
 
-/// Owns an anonymous mapping. Pages are zero and cost memory only once touched.
+/// Owns an anonymous mapping. Pages are zero and use memory only once touched.
 class WindowMemory {
  public:
-  /// kResourceExhausted if the address space has no room.
+  /// Fails with kResourceExhausted if the address space has no room.
   static Result<WindowMemory> create(std::size_t bytes);
 
   WindowMemory(WindowMemory&& other) noexcept;

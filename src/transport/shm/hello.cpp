@@ -1,6 +1,6 @@
-// A hello is one packet of fixed size with the window's descriptor as SCM_RIGHTS; anything else, of another size, with
-// another magic, with none or several descriptors, is nonsense, and whatever descriptors came with it are closed. A
-// farewell is a packet of eight bytes. An end without it means that the process died.
+// A hello is one packet of fixed size with the window's descriptor as SCM_RIGHTS. Anything else (another size,
+// another magic, no descriptor or several) is nonsense, and all descriptors that came with it are closed. A farewell
+// is a packet of eight bytes. A connection that ends without it means that the process died.
 #include "transport/shm/hello.hpp"
 
 #include <sys/socket.h>
@@ -73,7 +73,8 @@ Heard hear(const UniqueFd& socket) {
     if (bytes == sizeof(word) && word == kFarewellMagic) return Heard::kFarewell;
     if (bytes == 0) return Heard::kEnd;
     if (bytes > 0) continue;
-    // A reset comes before what the other side still sent; the error is reported once, the packets follow.
+    // A reset arrives before the packets that the other side had already sent; the error is reported once, then they
+    // follow.
     if (errno == EINTR || errno == ECONNRESET) continue;
     return would_block(errno) ? Heard::kNothing : Heard::kEnd;
   }

@@ -15,19 +15,19 @@ namespace accord::transport {
 inline constexpr std::size_t kCookieBytes = 32;
 using Cookie = std::array<char, kCookieBytes>;
 
-/// `text` as a cookie; REQUIRES: kCookieBytes of it.
+/// `text` as a cookie. REQUIRES: kCookieBytes bytes of text.
 Cookie cookie_of(std::string_view text);
 
-/// Who speaks, and the proof that it has read the other's descriptor and wrote its own.
+/// The sender's identity, with proof that it has read the receiver's descriptor and wrote its own.
 struct Hello {
   std::int32_t rank = 0;
   std::uint64_t window_bytes = 0;
-  Cookie to = {};          ///< of the rank that is spoken to
-  Cookie from = {};        ///< of the speaker
-  bool can_watch = false;  ///< the speaker sees it when the other's process ends
+  Cookie to = {};          ///< the receiver's cookie
+  Cookie from = {};        ///< the sender's cookie
+  bool can_watch = false;  ///< the sender can detect the end of the other's process
 };
 
-/// Sends `hello` and a copy of the descriptor `window`, as send_descriptor().
+/// Sends `hello` and a copy of the descriptor `window`, like send_descriptor().
 Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int window);
 
 struct ReceivedHello {
@@ -35,14 +35,14 @@ struct ReceivedHello {
   Hello hello;      ///< if kDone
   UniqueFd window;  ///< if kDone
 };
-/// As receive_descriptor().
+/// Receives a hello, like receive_descriptor().
 Result<ReceivedHello> receive_hello(const UniqueFd& socket);
 
-/// Tells the other side, if it is still there, that this one leaves in good order.
+/// Notifies the other side, if it still exists, that this one leaves in good order.
 void send_farewell(const UniqueFd& socket);
 
 enum class Heard : std::uint8_t { kNothing, kFarewell, kEnd };
-/// Reads what there is after the hello.
+/// Reads what arrived after the hello.
 Heard hear(const UniqueFd& socket);
 
 }  // namespace accord::transport

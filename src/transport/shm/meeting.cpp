@@ -1,21 +1,21 @@
-// Of two ranks the higher one calls and the lower one is called, so that each pair has one socket. The caller connects
-// to the other's listener, which has been there since before its descriptor was known, and says hello; the called one
-// checks the hello and answers with its own. A hello carries the cookies of both descriptors: who has not read them is
-// a stranger, and is dropped; so is a process of another user.
+// In each pair of ranks, the higher one calls and the lower one is called, so that the pair has one socket. The
+// caller connects to the other's listener, which has existed since before its descriptor was known, and says hello.
+// The called rank checks the hello and answers with its own. A hello carries the cookies of both descriptors: a
+// process that has not read them is a stranger and is dropped, and so is a process of another user.
 //
-// One loop does all of it for all peers without blocking, so that ranks may come in any order:
+// One loop serves all peers without blocking, so that ranks may arrive in any order:
 //
 //   Call   -> Reply    connected and hello sent (tried again a little later while queues are full)
 //   Reply  -> Met      a hello came back
-//   Reply  -> Call     the connection ended unanswered: called again, until nobody listens there any more
-//   Await  -> Answer   the peer's hello came in through the listener
+//   Reply  -> Call     the connection ended without an answer: call again, until nobody listens there any more
+//   Await  -> Answer   the peer's hello arrived through the listener
 //   Answer -> Met      the answer is sent
-//   Answer -> Await    the caller has gone meanwhile: it calls again
+//   Answer -> Await    the caller has gone in the meantime: it calls again
 //
-// A rank that awaits a call holds a line meanwhile: a connection to the other's listener over which nothing is said,
-// and which is cut when that listener closes. A peer whose listener is gone, or whose process has ended (seen by its
-// pidfd, should a forked child keep the listener open), ends the meeting at once; the deadline ends it with the ranks
-// that are missing.
+// While a rank awaits a call, it holds a line: a connection to the other's listener that carries nothing and is cut
+// when that listener closes. If a peer's listener is gone or its process has ended (reported by its pidfd, in case a
+// forked child keeps the listener open), the meeting fails at once. The deadline ends it with the ranks that are
+// missing.
 #include "transport/shm/meeting.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kRetryMilliseconds = 2;
 constexpr int kAcceptedAtOnce = 64;
-constexpr std::size_t kSilentGuests = 256;  // beside the lines; beyond it the one that came first is dropped
+constexpr std::size_t kSilentGuests = 256;  // in addition to the lines; beyond that the oldest is dropped
 
 }  // namespace
 
@@ -48,8 +48,8 @@ Meeting::Meeting(const MeetingPlace& self, int size, const UniqueFd& listener, s
   }
 }
 
-// Whoever has met this rank, or may have by now, counts on it; if the meeting failed for others' sake, this rank left
-// in good order. A caller that has no answer yet would not understand a farewell.
+// Peers that have met this rank, or may have by now, rely on it. If the meeting failed because of other ranks, this
+// rank left in good order. A caller that has no answer yet would not understand a farewell.
 Meeting::~Meeting() {
   for (const Peer& peer : peers_) {
     const bool may_count = peer.stage == Stage::kMet || peer.stage == Stage::kReply;
@@ -88,7 +88,7 @@ Status Meeting::advance() {
   return {};
 }
 
-// Connects to the peer's listener; invalid if its queue is full.
+// Connects to the peer's listener. The descriptor is invalid if the listener's queue is full.
 Result<UniqueFd> Meeting::dial(Peer& peer) {
   const Rank rank = peer.place.rank;
   Result<UniqueFd> socket = connect_to(peer.place.socket_name);
@@ -212,15 +212,14 @@ void Meeting::admit(Guest& guest) {
     return drop(guest, "a process that knew no cookie of this group");
   }
   const auto peer = std::find_if(peers_.begin(), peers_.end(), [rank](const Peer& p) { return p.place.rank == rank; });
-  if (peer == peers_.end()) return;  // it came before it was asked for, and waits
+  if (peer == peers_.end()) return;  // the peer arrived before connect() asked for it, and waits
   const bool expected = peer->stage == Stage::kAwait || peer->stage == Stage::kAnswer;
   if (!expected || !is_from(guest.hello, peer->place)) {
     return drop(guest, fmt::format("a process that called itself rank {}", rank));
   }
   peer->met.socket = std::move(guest.socket);
   peer->met.window = std::move(guest.window);
-  peer->met.is_watched =
-      guest.hello.can_watch;  // by the peer; whether the other way round too is known when it is answered
+  peer->met.is_watched = guest.hello.can_watch;  // by the peer; answer() determines whether the reverse also holds
   peer->stage = Stage::kAnswer;
 }
 

@@ -8,7 +8,7 @@
 
 namespace accord::transport {
 
-/// See meeting.cpp for how it goes. Used once.
+/// meeting.cpp describes the protocol. Used once.
 class Meeting {
  public:
   Meeting(const MeetingPlace& self, int size, const UniqueFd& listener, std::vector<Guest>& guests,
@@ -24,7 +24,7 @@ class Meeting {
     MeetingPlace place;
     Stage stage;
     Met met = {};
-    bool ready = false;  // its socket may have something to say
+    bool ready = false;  // its socket may be readable
     UniqueFd line = {};  // to the listener of a peer that is awaited
     bool line_cut = false;
     bool process_ended = false;

@@ -1,14 +1,16 @@
-// A rank that leaves says so by a word in each peer's segment, so leaving costs no message and takes no socket. That it died is seen
-// by its process (process_watch.hpp), which all groups with ranks there watch together; so a connected group holds no descriptor of
-// its own. Where one of the two cannot watch the other's process (another PID namespace, a sandbox), the socket over which they met
-// stays open instead, and its end without the word is the death.
+// A rank that leaves stores a word in each peer's segment, so leaving costs no message and needs no socket. Its death
+// is detected through its process (process_watch.hpp), whose watch is shared by all groups with ranks in that
+// process; a connected group therefore holds no descriptor of its own. If one of the two cannot watch the other's
+// process (another PID namespace, a sandbox), the socket over which they met stays open instead, and if it ends
+// without the word, the peer died.
 //
-// Alive -> Left by the word, or in the meeting by the socket's farewell; Alive -> Lost when the process or the socket ends
-// without it. The word is looked at last, as it may have been written just before the end. Until the peer has confirmed
-// that it is connected the socket counts in any case: a meeting that fails is ended by its farewell.
+// Alive -> Left by the word, or during the meeting by the socket's farewell; Alive -> Lost when the process or the
+// socket ends without it. The word is checked last, because it may have been written just before the end. Until the
+// peer has confirmed that it is connected, the socket counts in any case: a meeting that fails ends with its
+// farewell.
 //
-// A forked child shares socket and epoll with its parent, so that a farewell said, a packet read or an event removed there would be
-// the parent's: only the owner process does any of that.
+// A forked child shares socket and epoll with its parent, so a farewell sent, a packet read or an event removed in
+// the child would take effect for the parent. Only the owner process does any of that.
 #include "transport/shm/peer_channel.hpp"
 
 #include <sys/epoll.h>
@@ -69,12 +71,12 @@ int PeerChannel::liveness_fd() const {
 
 PeerState PeerChannel::update() {
   if (state() != PeerState::kAlive || ::getpid() != owner_) return state();
-  // The order matters: a process that had ended when it was looked at can say nothing after.
+  // The order matters: a process that had ended before the check cannot send anything after it.
   const bool process_ended = watch_.process != nullptr && watch_.process->has_ended();
   if (socket_.valid() && !(by_process_ && is_confirmed())) {
     const Heard heard = hear(socket_);
     if (heard == Heard::kFarewell) return end_in(PeerState::kLeft);
-    // One that has confirmed needs the socket no longer and may have closed it.
+    // A peer that has confirmed no longer needs the socket and may have closed it.
     if (heard == Heard::kEnd && !(by_process_ && is_confirmed())) return end_in(PeerState::kLost);
   }
   return process_ended ? end_in(PeerState::kLost) : state();

@@ -1,5 +1,5 @@
 #pragma once
-// What two connected ranks know of each other: whether the peer lives, and how it is told that this rank leaves.
+// What two connected ranks know of each other: whether the peer lives, and how it is notified that this rank leaves.
 
 #include <sys/types.h>
 
@@ -19,36 +19,38 @@ namespace accord::transport {
 struct PairOfRanks {
   Rank self = 0;
   Rank peer = 0;
-  std::shared_ptr<const WindowSegment> mine;  ///< where the peer says how far it has come
+  std::shared_ptr<const WindowSegment> mine;  ///< where the peer reports its progress
 };
 
 /// Shared by a Link, which reads the peer's state, and its Endpoint, which says farewell. A forked child may hold and
 /// destroy its copy without any effect on the peer or on the parent.
 class PeerChannel {
  public:
-  /// Takes what the meeting gave. Costs no descriptor where both sides can watch each other's process, else the socket and an
-  /// epoll; without those kResourceExhausted, and the peer is told farewell.
+  /// Takes over the result of the meeting. Costs no descriptor if both sides can watch each other's process,
+  /// otherwise the socket and an epoll. Fails with kResourceExhausted if those are unavailable, and says farewell to
+  /// the peer.
   static Result<std::shared_ptr<PeerChannel>> create(const PairOfRanks& ranks, Met met, WindowSegment theirs);
 
   std::span<std::byte> window() const { return theirs_.window(); }
 
-  /// The peer can count on this rank from now on.
+  /// Reports to the peer that this rank is connected.
   void confirm();
-  /// True once the peer has.
+  /// True once the peer has confirmed.
   bool is_confirmed() const { return word() != PeerWord::kNothing; }
-  /// All peers have: gives back what only the meeting needed.
+  /// Call once all peers have confirmed: releases what only the meeting needed.
   void settle();
   /// True if the peer was settled when it left.
   bool was_connected() const { return word() == PeerWord::kLeft; }
 
-  /// The peer sees kLeft from now on. Never blocks.
+  /// Makes the peer see kLeft. Never blocks.
   void say_farewell();
-  /// From any thread. What the peer stored into this rank's window before it left is visible to who sees that it has.
+  /// May be called from any thread. A caller that sees kLeft also sees everything that the peer stored into this
+  /// rank's window before it left.
   PeerState state() const {
     if (word() >= PeerWord::kGaveUp) return PeerState::kLeft;
     return state_.load(std::memory_order_acquire);
   }
-  /// Readable from when the peer may be lost and update() should look. -1 in one process.
+  /// Becomes readable when the peer may be lost and update() should be called. -1 within one process.
   int liveness_fd() const;
   /// One thread at a time.
   PeerState update();
@@ -64,8 +66,8 @@ class PeerChannel {
   const PairOfRanks ranks_;
   const WindowSegment theirs_;
   const ProcessWatch watch_;
-  const bool by_process_;  // else by the socket
-  UniqueFd socket_;        // once settled only where the process cannot be watched
+  const bool by_process_;  // otherwise by the socket
+  UniqueFd socket_;        // once settled, only if the process cannot be watched
   const UniqueFd events_;  // an epoll of the socket, for that case
   const pid_t owner_;
   bool settled_ = false;

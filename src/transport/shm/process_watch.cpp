@@ -1,9 +1,10 @@
-// A pidfd is readable once its process has ended, zombie or not. All links to one process, of however many groups, share one, found
-// by number in a table of this process; a number may come again for another process, so a shared one that has ended is looked up
-// anew. It stays readable, so that each of the groups hears of the end, also one that was being made meanwhile.
+// A pidfd is readable once its process has ended, zombie or not. All links to one process, of however many groups,
+// share one pidfd, found by process number in a table of this process. A number may be reused for another process, so
+// a shared pidfd whose process has ended is looked up anew. It stays readable, so that every group notices the end,
+// including a group under construction.
 //
-// It becomes readable late: after a killed process's memory is freed, a second for some gigabytes, its GPUs are let go,
-// and a core is written. That its threads run no more is in /proc at once.
+// It becomes readable late: after a killed process's memory is freed (a second for some gigabytes), its GPUs are
+// released and a core file is written. /proc shows at once that its threads have stopped.
 #include "transport/shm/process_watch.hpp"
 
 #include <fmt/format.h>
@@ -32,11 +33,11 @@ struct Watches {
 };
 
 constexpr std::chrono::milliseconds kBetweenLooks(100);
-/// Flags in a thread's stat: it exits, waits until a core is written, or writes it.
+/// Flags in a thread's stat: it exits, waits until a core file is written, or writes it.
 constexpr unsigned kRunsNoMore = 0x4 | 0x8 | 0x200;
 
-/// The first thread of a pidfd's process in /proc, by its number in the namespace that is shown there, which may be
-/// another than this process's. Empty where it is not to be seen.
+/// The first thread of a pidfd's process in /proc, by its number in the PID namespace shown there, which may differ
+/// from this process's namespace. Empty if it is not visible.
 std::string first_thread_of(int pidfd) {
   constexpr std::string_view kNumber = "\nPid:\t";
   const Result<std::string> info = read_file(fmt::format("/proc/self/fdinfo/{}", pidfd));
@@ -59,7 +60,7 @@ std::vector<std::string> threads_of(const std::string& folder) {
 bool runs_no_more(const std::string& thread) {
   const Result<std::string> stat = read_file(thread + "/stat");
   if (!stat.ok()) return false;
-  // "PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS ...", where NAME may be anything.
+  // "PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS ...", where NAME may contain anything.
   std::size_t at = stat->rfind(')');
   for (int field = 0; field < 7 && at != std::string::npos; ++field) at = stat->find(' ', at + 1);
   unsigned flags = 0;
@@ -68,7 +69,7 @@ bool runs_no_more(const std::string& thread) {
   return (flags & kRunsNoMore) != 0;
 }
 
-/// True if none of a process's threads runs any more, nor one that they have started meanwhile.
+/// True if no thread of the process runs any more, including threads started in the meantime.
 bool is_taken_down(const std::string& first_thread) {
   if (!runs_no_more(first_thread)) return false;
   const std::string folder = std::filesystem::path(first_thread).parent_path();

@@ -1,5 +1,6 @@
 #pragma once
-// Seeing a process end, whatever its children still hold open, and however long the kernel takes to take it down.
+// Detects the end of a process, whatever its children still hold open, and however long the kernel takes to tear it
+// down.
 
 #include <sys/types.h>
 
@@ -15,31 +16,30 @@
 
 namespace accord::transport {
 
-/// How often a thread that waits asks has_ended(), as the descriptor may be late to tell it.
+/// How often a waiting thread should call has_ended(), since the descriptor may report the end late.
 inline constexpr std::chrono::milliseconds kBetweenQuestions(250);
 
-/// One other process under watch, for all who have a peer in it. Costs a descriptor. Thread-safe.
+/// A watch of one other process, shared by all users with a peer in it. Costs a descriptor. Thread-safe.
 class WatchedProcess {
  public:
   /// `ended`: a pidfd of the process.
   explicit WatchedProcess(UniqueFd ended);
 
-  /// Becomes readable when the kernel has taken the process down, and stays so.
+  /// Becomes readable when the kernel has torn the process down, and stays so.
   const UniqueFd& ended() const { return ended_; }
-  /// True soon after the last of its threads ran its program, and from then on. Looks at /proc ten times a second at
-  /// most.
+  /// True soon after the last of its threads stopped, and from then on. Reads /proc at most ten times a second.
   bool has_ended() const;
 
  private:
   const UniqueFd ended_;
-  const std::string first_thread_;  ///< in /proc; empty where it is not to be seen
+  const std::string first_thread_;  ///< in /proc; empty if it is not visible
   mutable std::atomic<Clock::time_point> looked_;
   mutable std::atomic<bool> runs_no_more_ = false;
 };
 
 enum class ProcessLife : std::uint8_t {
   kUnknown,  ///< it cannot be watched from here
-  kOwn,      ///< this process: nobody in it sees it end
+  kOwn,      ///< this process: nobody in it can observe its end
   kRuns,
   kEnded,
 };
@@ -53,11 +53,12 @@ struct ProcessWatch {
   bool suffices() const { return life == ProcessLife::kOwn || process != nullptr; }
 };
 
-/// Watches `process`. kUnknown for 0, where the kernel or a sandbox has no pidfd, and where descriptors have run out.
+/// Watches `process`. The result is kUnknown for 0, if the kernel or a sandbox offers no pidfd, and if descriptors
+/// have run out.
 ProcessWatch watch_process(pid_t process);
-/// ended() of those under watch that have ended. It may not be readable yet.
+/// ended() of the watched processes that have ended. The descriptors may not be readable yet.
 std::vector<int> ended_processes();
-/// How many processes are under watch.
+/// Number of processes under watch.
 std::size_t watched_processes();
 
 }  // namespace accord::transport

@@ -1,4 +1,4 @@
-// What is made before the meeting: a listener under a random name, and the cookie that whoever calls must know.
+// Created before the meeting: a listener under a random name, and the cookie that callers must know.
 #include "transport/shm/rendezvous.hpp"
 
 #include "transport/shm/meeting.hpp"

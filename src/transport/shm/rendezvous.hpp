@@ -1,5 +1,5 @@
 #pragma once
-// How the ranks of transport shm meet: every two of them get one socket and each other's window.
+// How the ranks of transport shm meet: every pair gets one socket and each other's window.
 
 #include <span>
 #include <string>
@@ -13,48 +13,48 @@
 
 namespace accord::transport {
 
-/// Where a rank can be met, as its descriptor tells.
+/// Where a rank can be met, as given by its descriptor.
 struct MeetingPlace {
   Rank rank = 0;
   std::string socket_name;
   Cookie cookie = {};
 };
 
-/// What a rank brings along.
+/// The window that a rank offers.
 struct Window {
   std::size_t bytes = 0;
   int fd = -1;
 };
 
-/// A peer that both sides have said hello to.
+/// A peer after hellos in both directions.
 struct Met {
   UniqueFd socket;
   UniqueFd window;
   ProcessWatch watch;       ///< of its process
-  bool is_watched = false;  ///< both sides see it when the other's process ends, and need no socket for that
+  bool is_watched = false;  ///< both sides detect the end of the other's process, and need no socket for that
 };
 
 /// A connection whose rank is not known or not awaited yet.
 struct Guest {
   UniqueFd socket;
-  UniqueFd window;  ///< valid once `hello` came
+  UniqueFd window;  ///< valid once `hello` arrived
   Hello hello;
-  bool ready = true;  ///< its socket may have something to say
+  bool ready = true;  ///< its socket may be readable
 };
 
-/// One rank's listener, from which on it can be met. Thread-compatible.
+/// One rank's listener; peers can meet the rank once it exists. Thread-compatible.
 class Rendezvous {
  public:
   static Result<Rendezvous> create(Rank rank, int size);
 
   const MeetingPlace& place() const { return place_; }
 
-  /// Meets `peers`, who meet this rank at the same time, and gives them in that order; whatever else connects is
-  /// dropped. kTimeout, kPeerLost, kMismatch and kCorrupt name the ranks. After a failure whoever was met is told
-  /// farewell.
+  /// Meets `peers`, which meet this rank at the same time, and returns them in that order. All other connections are
+  /// dropped. kTimeout, kPeerLost, kMismatch and kCorrupt name the ranks. After a failure, this rank says farewell to
+  /// the peers that it has met.
   Result<std::vector<Met>> meet(std::span<const MeetingPlace> peers, const Window& window, Deadline deadline);
 
-  /// Ends the listener: nobody new can be met.
+  /// Closes the listener: no new peer can be met.
   void close();
 
  private:
@@ -64,7 +64,7 @@ class Rendezvous {
   MeetingPlace place_;
   int size_;
   UniqueFd listener_;
-  std::vector<Guest> guests_;  // kept from one meet() to the next: a peer may come before it is asked for
+  std::vector<Guest> guests_;  // kept from one meet() to the next: a peer may arrive before it is expected
 };
 
 }  // namespace accord::transport

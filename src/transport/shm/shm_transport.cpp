@@ -1,8 +1,10 @@
-// open() makes the window and a listener; the descriptor carries the listener's name and the cookie. connect() meets
-// the peers (meeting.cpp), maps each one's window, and waits until all have. Sockets, windows' files and the listener are closed
-// then: a connected group keeps mappings, and shares what tells of a peer's death with all others (peer_channel.cpp).
+// open() creates the window and a listener; the descriptor carries the listener's name and the cookie. connect()
+// meets the peers (meeting.cpp), maps each one's window, and waits until all have done the same. Then the sockets,
+// the windows' files and the listener are closed: a connected group keeps its mappings, and shares the detection of a
+// peer's death with all other groups (peer_channel.cpp).
 //
-// The Endpoint says farewell to all peers when it is destroyed. Links share the channels, so that either may go first.
+// When the Endpoint is destroyed, it says farewell to all peers. Links share the channels, so that either may be
+// destroyed first.
 #include "transport/shm/shm_transport.hpp"
 
 #include <fcntl.h>
@@ -111,7 +113,7 @@ class ShmEndpoint final : public Endpoint {
     return places;
   }
 
-  // To all who were met, also if one cannot be had: each of them counts on this rank, and is told farewell.
+  // For every peer met, even if one channel cannot be created: each of them relies on this rank and gets a farewell.
   Status open_channels(std::span<const MeetingPlace> places, std::vector<Met>& met) {
     Status failure;
     for (std::size_t i = 0; i < met.size(); ++i) {
@@ -135,8 +137,8 @@ class ShmEndpoint final : public Endpoint {
     return failure;
   }
 
-  // Nobody is connected before the others are: each says that it is, and waits until all have. The words are looked at all the time;
-  // sockets and processes, which cost a call of the system for each peer, once in a while.
+  // No rank is connected before the others are: each confirms, and waits until all have. The words are polled all the
+  // time; sockets and processes, which cost a system call per peer, only once in a while.
   Status confirm(std::span<const MeetingPlace> places, Deadline deadline) {
     for (const MeetingPlace& place : places) channels_[place.rank]->confirm();
     Waiter waiter(WaitPolicy::kYield);
@@ -151,7 +153,7 @@ class ShmEndpoint final : public Endpoint {
       if (looks) {
         std::erase_if(missing, [&](Rank rank) {
           const bool ended = channels_[rank]->update() != PeerState::kAlive;
-          // One that left after it was connected is no failure of the connection.
+          // A peer that left after it was connected does not make the connection fail.
           if (ended && !channels_[rank]->was_connected()) gone.push_back(rank);
           return ended;
         });
@@ -204,8 +206,8 @@ class ShmTransport final : public Transport {
         std::make_unique<ShmEndpoint>(request, std::move(*window), std::move(*rendezvous)));
   }
 
-  // While ranks connect each needs a socket and a window of each peer, and for a process that it does not watch yet one
-  // more. Where there are too few this is told before anybody has begun, as all ranks hear of it then.
+  // While connecting, each rank needs a socket and a window for each peer, and one more descriptor for each process
+  // that it does not watch yet. Too few are reported before any rank has begun, since all ranks then learn of it.
   static Status check_room(const EndpointRequest& request, int any) {
     const std::size_t peers = request.peer_count();
     const std::size_t needed = 3 * peers - std::min(peers, watched_processes());

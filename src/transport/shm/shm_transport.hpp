@@ -7,9 +7,9 @@
 
 namespace accord::transport {
 
-/// "shm": windows are anonymous shared memory, handed over through Unix sockets. Ranks may also be threads of one
-/// process. Costs two file descriptors for each link, one for each peer process, and none for a window once all are
-/// connected.
+/// "shm": windows are anonymous shared memory, passed through Unix sockets. Ranks may also be threads of one process.
+/// Once all are connected, each peer process costs one file descriptor, and a link or a window none; a link costs two
+/// if one of its processes cannot watch the other.
 std::unique_ptr<Transport> make_shm_transport();
 
 }  // namespace accord::transport

@@ -1,6 +1,7 @@
-// Sequenced packets keep the bounds of messages and tell of the other side's end, as a stream does. An abstract name is
-// seen by every process of the network namespace (/proc/net/unix), so it is no secret: who connects has to prove
-// more. The queue of a listener is as long as the kernel allows, as 63 peers may come before their host rank looks.
+// Sequenced packets preserve message boundaries and report the end of the other side, as a stream does. An abstract
+// name is visible to every process of the network namespace (/proc/net/unix), so it is not secret: a caller must
+// prove more. The queue of a listener is as long as the kernel allows, since 63 peers may arrive before the rank
+// accepts them.
 #include "transport/shm/unix_socket.hpp"
 
 #include <fmt/format.h>
@@ -44,14 +45,15 @@ Result<UniqueFd> make_socket() {
   return made;
 }
 
-// Room for two descriptors: what a CMSG_SPACE of one int holds anyway, and enough to see that there were too many.
+// Room for two descriptors: CMSG_SPACE of one int has that size anyway, and it is enough to detect that there were
+// too many.
 struct Control {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> bytes = {};
 };
 
 bool has_ended(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
 
-// The kernel cannot take it now: its buffer is full, or too many descriptors of this user are under way.
+// The kernel cannot accept it now: its buffer is full, or this user has too many descriptors in flight.
 bool is_busy(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS; }
 
 std::vector<UniqueFd> received_descriptors(msghdr& message) {

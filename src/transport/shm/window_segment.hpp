@@ -1,5 +1,5 @@
 #pragma once
-// A rank's window and, behind it, what its peers say of themselves.
+// A rank's window, followed by the words in which its peers report their state.
 
 #include <atomic>
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace accord::transport {
 
-/// How far a peer has come with this window, as it says itself.
+/// A peer's progress with this window, as reported by the peer.
 enum class PeerWord : std::uint64_t {
   kNothing = 0,
   kConnected = 1,  ///< it has mapped the window
-  kGaveUp = 2,     ///< it has left in good order before it was connected with all
-  kLeft = 3        ///< after
+  kGaveUp = 2,     ///< it left in good order before it was connected with all
+  kLeft = 3        ///< it left after that
 };
 
-/// A shared segment: the window in whole pages, then a word for each rank, which that rank writes.
+/// A shared segment: the window in whole pages, then one word per rank, written by that rank.
 class WindowSegment {
  public:
   static Result<WindowSegment> create(std::string_view name, std::size_t window_bytes, int size) {
@@ -26,7 +26,7 @@ class WindowSegment {
                             memory::SharedSegment::create(name, words_at(window_bytes) + words_bytes(size)));
     return WindowSegment(std::move(segment), window_bytes);
   }
-  /// Maps a peer's; kMismatch if it is not of that size.
+  /// Maps a peer's segment. Fails with kMismatch if it does not have that size.
   static Result<WindowSegment> open(UniqueFd fd, std::size_t window_bytes, int size) {
     ACCORD_ASSIGN_OR_RETURN(memory::SharedSegment segment,
                             memory::SharedSegment::open(std::move(fd), words_at(window_bytes) + words_bytes(size)));

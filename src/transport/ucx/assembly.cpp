@@ -1,8 +1,9 @@
-// Every rank calls every peer and says hello; the peer, once it is in meet() too, answers. A peer is met when it has
-// answered and its own call has come. So a rank that has closed is noticed, for its port refuses or its queue of calls is
-// reset, whoever of the two came first. Of the two connections the one that the higher rank made stays.
+// Every rank calls every peer and says hello; the peer answers once it is in meet() too. A peer is met when it has
+// answered and its own call has arrived. A rank that has closed is therefore noticed whichever of the two came first:
+// its port refuses the call, or its queue of calls is reset. Of the two connections, the one made by the higher rank
+// stays.
 //
-// A caller is who it says if it knows the cookie of this rank's descriptor and tells the one of its own.
+// A caller is authentic if it knows the cookie of this rank's descriptor and sends its own.
 #include "transport/ucx/assembly.hpp"
 
 #include <fmt/format.h>
@@ -105,7 +106,7 @@ void Assembly::wait(const std::vector<Peer>& peers, Deadline deadline) const {
   ::poll(entries.data(), entries.size(), std::min(deadline.poll_milliseconds(), kRetryMilliseconds));
 }
 
-// Whoever has met this rank, or may have by now, counts on it: this rank leaves in good order.
+// Peers that have met this rank, or may have by now, rely on it: this rank leaves in good order.
 Status Assembly::give_up(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks) {
   for (Peer& peer : peers) {
     const auto caller = callers_.find(peer.place.rank);

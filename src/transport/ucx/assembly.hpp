@@ -1,5 +1,5 @@
 #pragma once
-// How the ranks of transport ucx meet: every two of them get one TCP connection and each other's way over UCX.
+// How the ranks of transport ucx meet: every pair gets one TCP connection and each other's address in UCX.
 
 #include <functional>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace accord::transport::ucx {
 
-/// Where a rank can be met, as its descriptor tells.
+/// Where a rank can be met, as given by its descriptor.
 struct MeetingPlace {
   Rank rank = 0;
   std::vector<std::string> addresses;
@@ -20,24 +20,25 @@ struct MeetingPlace {
   Cookie cookie = {};
 };
 
-/// A peer that has heard this rank and that this rank has heard.
+/// A peer after hellos in both directions.
 struct Met {
   UniqueFd socket;
   Hello hello;
 };
 
-/// One rank's listener, from which on it can be met. Thread-compatible.
+/// One rank's listener; peers can meet the rank once it exists. Thread-compatible.
 class Assembly {
  public:
   static Result<Assembly> create(Rank rank, int size);
 
   const MeetingPlace& place() const { return place_; }
 
-  /// Meets `peers`, who meet this rank at the same time, and gives them in that order; what else connects is dropped.
-  /// `hello_to(peer)` is what it says to each. kTimeout and kPeerLost name the ranks; whoever was met is told farewell then.
+  /// Meets `peers`, which meet this rank at the same time, and returns them in that order. All other connections are
+  /// dropped. `hello_to(peer)` gives the hello for each peer. kTimeout and kPeerLost name the ranks; this rank then
+  /// says farewell to the peers that it has met.
   Result<std::vector<Met>> meet(std::span<const MeetingPlace> peers, const std::function<Hello(Rank)>& hello_to,
                                 Deadline deadline);
-  /// Ends the listener: nobody new can be met.
+  /// Closes the listener: no new peer can be met.
   void close();
 
  private:
@@ -56,8 +57,9 @@ class Assembly {
   MeetingPlace place_;
   int size_;
   UniqueFd listener_;
-  std::vector<IncomingCall> strangers_;   ///< that have not said yet who they are
-  std::map<Rank, IncomingCall> callers_;  ///< kept from one meet() to the next: a peer may come before it is asked for
+  std::vector<IncomingCall> strangers_;  ///< callers that have not identified themselves yet
+  /// kept from one meet() to the next: a peer may arrive before it is expected
+  std::map<Rank, IncomingCall> callers_;
 };
 
 }  // namespace accord::transport::ucx

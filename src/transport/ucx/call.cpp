@@ -1,6 +1,7 @@
-// A hello is a header of fixed size and the address of the UCX worker. The answer is one byte. A host may have addresses
-// that others cannot reach, or that mean another machine to them (container bridges): so an address counts only once
-// the hello was answered, the next one is tried when one refuses or keeps silent, and the peer is gone when all refuse.
+// A hello is a header of fixed size and the address of the UCX worker. The answer is one byte. A host may have
+// addresses that others cannot reach, or that belong to another machine from their point of view (container bridges).
+// An address therefore counts only once the hello was answered; the next one is tried when an address refuses or
+// stays silent, and the peer is gone when all refuse.
 #include "transport/ucx/call.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ std::string text_of(const Hello& hello) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// A cable that is pulled, or a host that is down, is not a refusal: it may come back before the deadline.
+// An unplugged cable or a host that is down is not a refusal: it may recover before the deadline.
 bool is_refusal(int error) { return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE; }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// The connections by which two ranks of transport ucx say hello, one in each direction, without blocking.
+// The connections over which two ranks of transport ucx say hello, one in each direction, without blocking.
 
 #include <array>
 #include <cstdint>
@@ -13,11 +13,12 @@
 namespace accord::transport::ucx {
 
 inline constexpr std::size_t kWordBytes = 32;
-/// A random word as text; what a rank has to have read in a descriptor.
+/// A random word as text, which a caller must have read in the descriptor.
 using Cookie = std::array<char, kWordBytes>;
 Result<std::string> random_cookie();
 
-/// Who speaks, the proof that it has read the other's descriptor and wrote its own, and how it is reached by UCX.
+/// The sender's identity, with proof that it has read the receiver's descriptor and wrote its own, and its address in
+/// UCX.
 struct Hello {
   std::int32_t rank = 0;
   Cookie to = {};
@@ -35,17 +36,17 @@ Result<Listener> listen_for_calls();
 /// The next waiting connection; invalid if there is none.
 Result<UniqueFd> accept_call(const UniqueFd& listener);
 
-/// This rank calls a peer: tries its addresses in turn, says hello, and waits for the peer to take notice.
+/// A call from this rank to a peer: tries its addresses in turn, says hello, and waits for the acknowledgement.
 class OutgoingCall {
  public:
   OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, const Hello& hello);
 
-  /// Goes on as far as it can. A Status only where this process is at fault.
+  /// Proceeds as far as possible. Fails only for a reason in this process.
   Status advance();
   bool heard() const { return stage_ == Stage::kHeard; }
   /// Every address refused: nobody listens there any more.
   bool refused() const { return stage_ == Stage::kRefused; }
-  /// What to poll for; -1 if nothing.
+  /// The descriptor to poll; -1 if none.
   int fd() const { return socket_.get(); }
   short events() const;
   UniqueFd take() { return std::move(socket_); }
@@ -60,21 +61,21 @@ class OutgoingCall {
   std::string text_;
   std::size_t sent_ = 0;
   std::size_t at_ = 0;
-  std::size_t refusals_ = 0;  ///< in a row
+  std::size_t refusals_ = 0;  ///< consecutive
   Stage stage_ = Stage::kDial;
-  Deadline patience_ = Deadline::never();  ///< with the address that is tried
+  Deadline patience_ = Deadline::never();  ///< time left for the current address
   UniqueFd socket_;
 };
 
-/// A connection that somebody made to this rank.
+/// An incoming connection to this rank.
 class IncomingCall {
  public:
   explicit IncomingCall(UniqueFd socket) : socket_(std::move(socket)) {}
-  /// Reads what there is; false if it is no hello or has ended.
+  /// Reads what has arrived. Returns false if it is not a hello or the connection has ended.
   bool advance();
   bool said_hello() const { return complete_; }
   const Hello& hello() const { return hello_; }
-  /// Tells the caller that its hello was heard.
+  /// Tells the caller that its hello arrived.
   void acknowledge();
   int fd() const { return socket_.get(); }
   UniqueFd take() { return std::move(socket_); }

@@ -1,5 +1,5 @@
-// Interfaces in the order in which the kernel lists them; link-local IPv6 is left out, for it means nothing without the name
-// of the reader's interface.
+// Interfaces are in the kernel's order. Link-local IPv6 addresses are left out, because they mean nothing without the
+// name of the reader's interface.
 #include "transport/ucx/host_addresses.hpp"
 
 #include <arpa/inet.h>

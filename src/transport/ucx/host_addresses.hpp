@@ -1,5 +1,5 @@
 #pragma once
-// By which addresses other hosts may find this one.
+// The addresses at which other hosts may find this one.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -12,15 +12,15 @@
 
 namespace accord::transport::ucx {
 
-/// The IP addresses of this network namespace, as text, at most eight: of interfaces that are up; of those that
-/// UCX_NET_DEVICES names, where it names some; 127.0.0.1 only if there is no other. Never empty.
+/// Returns at most eight IP addresses of this network namespace, as text: of interfaces that are up, and only of
+/// those in UCX_NET_DEVICES if it names any of them; 127.0.0.1 only if there is no other. Never empty.
 Result<std::vector<std::string>> host_addresses();
 
 struct SocketAddress {
   sockaddr_storage storage = {};
   socklen_t length = 0;
 };
-/// kInvalidArgument if `ip` is no IPv4 or IPv6 address.
+/// Fails with kInvalidArgument if `ip` is not an IPv4 or IPv6 address.
 Result<SocketAddress> socket_address(const std::string& ip, std::uint16_t port);
 
 }  // namespace accord::transport::ucx

@@ -1,9 +1,9 @@
-// Alive -> Left when the peer's farewell comes; Alive -> Lost when the connection ends without it. A host that vanishes, or
-// a link that is cut, ends nothing: calls run into their timeouts then.
+// Alive -> Left when the peer's farewell arrives; Alive -> Lost when the connection ends without it. If a host
+// vanishes or a link is cut, the connection does not end: calls then run into their timeouts.
 //
-// The connection ends with the peer's process only if no forked child of it holds the socket open. So every
-// socket is in a list, and a child, right after the fork, puts something silent in the place of each. Programs that are
-// executed do not inherit it at all.
+// The connection ends with the peer's process only if no forked child of the peer holds the socket open. Every socket
+// is therefore in a list, and right after a fork the child replaces each of them by /dev/null. Programs started by
+// exec do not inherit it at all.
 #include "transport/ucx/lifeline.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 #pragma once
-// The open TCP connection to a connected peer: it tells whether the peer lives, and tells the peer when this rank leaves.
+// The open TCP connection to a connected peer. It shows whether the peer lives, and notifies the peer when this rank
+// leaves.
 
 #include <sys/types.h>
 
@@ -20,10 +21,10 @@ class Lifeline {
   static Result<std::shared_ptr<Lifeline>> create(UniqueFd socket);
   ~Lifeline();
 
-  /// The peer sees kLeft from now on. Never blocks.
+  /// Makes the peer see kLeft. Never blocks.
   void say_farewell();
   PeerState state() const { return state_.load(std::memory_order_acquire); }
-  /// Readable from when update() has something to say; silent once the peer has left.
+  /// Readable when update() has something to report; silent once the peer has left.
   int liveness_fd() const { return events_.get(); }
   /// One thread at a time.
   PeerState update();
@@ -37,7 +38,7 @@ class Lifeline {
   std::atomic<PeerState> state_{PeerState::kAlive};
 };
 
-/// One byte that says that this side leaves in good order.
+/// Sends one byte that reports an orderly departure of this side.
 void send_farewell(int socket);
 
 }  // namespace accord::transport::ucx

@@ -1,7 +1,7 @@
-// A message is a sequence of entries, each a header and its data padded to eight bytes. Bytes are stored as they come and
-// words with release order, so whoever loads a word with acquire sees all that was written before it, as in shared
-// memory. Sources are copied into the message at once: the piece is still in the cache when the kernel copies it, and
-// the caller's memory is never in use afterwards, whatever becomes of the peer.
+// A message is a sequence of entries, each a header and its data padded to eight bytes. Bytes are stored in order of
+// arrival and words with release order, so that a thread that loads a word with acquire sees everything written
+// before it, as in shared memory. Sources are copied into the message at once: the piece is still in the cache when
+// the kernel copies it, and the caller's memory is never in use afterwards, whatever happens to the peer.
 #include "transport/ucx/stream.hpp"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace accord::transport::ucx {
 namespace {
 
-constexpr std::size_t kMostInFlight = 32;  // messages of one link; beyond, write_some() waits
+constexpr std::size_t kMostInFlight = 32;  // messages per link; beyond that, write_some() waits
 constexpr std::size_t kUnit = 8;
-constexpr std::size_t kLeast = 1024;  // less room than that is left empty by data that go on in the next message
+constexpr std::size_t kLeast = 1024;  // less room than this is left empty when data continue in the next message
 
 enum Kind : std::uint64_t { kBytes, kWord, kPackets, kRead, kReadBack, kAllSeenQuestion, kAllSeen };
 
@@ -36,7 +36,8 @@ Stream::Stream(Worker& worker, std::span<std::byte> window)
 
 Stream::~Stream() {
   if (worker_.is_inherited()) {
-    // The parent's: UCX must not be entered here, and the lock may be held by a thread that the child does not have.
+    // Resources of the parent: UCX must not be entered here, and a thread that the child does not have may hold the
+    // lock.
     new std::shared_ptr<Route>(std::move(route_));      // NOLINT(bugprone-unhandled-exception-at-new)
     new std::unique_ptr<Message>(std::move(filling_));  // NOLINT(bugprone-unhandled-exception-at-new)
     return;
@@ -214,7 +215,7 @@ void Stream::take(const Entry& entry, std::span<const std::byte> data) {
       return answer(entry);
     case kReadBack: {
       const auto read = reads_.find(entry.word);
-      if (read == reads_.end()) return;  // given up
+      if (read == reads_.end()) return;  // abandoned
       const std::span<std::byte> rest = read->second.destination.subspan(read->second.arrived);
       if (damaged_ = data.size() > rest.size(); damaged_) return;
       std::memcpy(rest.data(), data.data(), data.size());
@@ -244,7 +245,7 @@ void Stream::take_packets(const Entry& entry, std::span<const std::byte> data) {
   }
 }
 
-// Goes back on the same stream, behind what was written before.
+// Sent on the same stream, after everything written before.
 void Stream::answer(const Entry& question) {
   if (!open_) return questions_.push_back(question);
   if (question.kind == kAllSeenQuestion) {

@@ -1,5 +1,6 @@
 #pragma once
-// One link's two directions: what this rank writes into the peer's window, and what the peer writes into this one's.
+// The two directions of one link: this rank's writes into the peer's window, and the peer's writes into this rank's
+// window.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,28 +15,28 @@
 
 namespace accord::transport::ucx {
 
-/// A stream of writes, gathered into messages that go when they are full or flush() is called; they take effect in order.
-/// Thread-safe. Shared by a Link, which writes, and its Endpoint, which owns the window.
+/// A stream of writes, gathered into messages that are sent when they are full or flush() is called. Writes take
+/// effect in order. Thread-safe. Shared by a Link, which writes, and its Endpoint, which owns the window.
 class Stream final : public Receiver {
  public:
-  /// Receives from now on, into `window`, until close().
+  /// Receives into `window` until close().
   Stream(Worker& worker, std::span<std::byte> window);
   ~Stream() override;
 
-  /// By which the peer addresses this side.
+  /// The id by which the peer addresses this side.
   std::uint64_t id() const { return id_; }
-  /// Whom it writes to. Once, before anything is written.
+  /// Sets the destination. Call once, before anything is written.
   Status open(const std::string& worker_address, std::uint64_t peer_id);
-  /// Nothing is written into the window any more.
+  /// Stops writes into the window.
   void close();
 
-  /// kPeerLost once the way to the peer has failed. What is written earlier may not arrive then.
+  /// kPeerLost once the connection to the peer has failed. Earlier writes may then never arrive.
   Status state() const;
-  /// All of it, however much is on its way.
+  /// Writes everything, however much is in flight.
   void write(std::span<const std::byte> source, std::size_t offset);
-  /// Bytes, then a word, that flush() does not count.
+  /// Writes bytes, then a word. flush() does not count them.
   void write_note(std::span<const std::byte> source, std::size_t offset, std::uint64_t word, std::size_t word_offset);
-  /// Takes what there is room for; gives how many bytes.
+  /// Writes as much as there is room for and returns the number of bytes.
   std::size_t write_some(std::span<const std::byte> source, std::size_t offset);
   void write_word(std::uint64_t word, std::size_t offset);
   /// REQUIRES: fits into one message.
@@ -44,11 +45,13 @@ class Stream final : public Receiver {
   void flush();
   void flush_notes();
   bool has_room() const;
-  /// Asks for the peer's window, and whether all of it has come: kPeerLost once it cannot any more.
+  /// begin_read() requests bytes of the peer's window; read_ended() is true once all have arrived, and fails with
+  /// kPeerLost if they cannot arrive any more.
   std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination);
   Result<bool> read_ended(std::uint64_t number);
   void abandon_read(std::uint64_t number);
-  /// Asks the peer to say that it has seen everything, and whether it has.
+  /// ask_for_all_seen() requests an acknowledgement that the peer has received everything; all_seen() is true once it
+  /// came.
   void ask_for_all_seen();
   bool all_seen() const;
 
@@ -56,7 +59,7 @@ class Stream final : public Receiver {
   void receive(std::uint64_t sequence, std::span<const std::byte> message) override;
 
  private:
-  /// What stands before each write in a message.
+  /// The header of each write in a message.
   struct Entry {
     std::uint64_t kind = 0;
     std::uint64_t offset = 0;
@@ -64,7 +67,7 @@ class Stream final : public Receiver {
     std::uint64_t word = 0;   ///< to store; or the number of a read
     PacketLines lines = {};
   };
-  // REQUIRES, for all of these: the worker's mutex is held.
+  // For all of these, REQUIRES: the worker's mutex is held.
   Status state_locked() const;
   std::byte* room_for(std::size_t bytes);
   std::byte* add(const Entry& entry, std::size_t room);
@@ -85,18 +88,18 @@ class Stream final : public Receiver {
   const std::uint64_t id_;
   bool open_ = false;
   bool closed_ = false;
-  bool damaged_ = false;  ///< what came made no sense
+  bool damaged_ = false;  ///< received data were malformed
   std::uint64_t peer_id_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
   bool all_seen_ = false;
   std::shared_ptr<Route> route_;
   std::unique_ptr<Message> filling_;
-  bool urgent_ = false;  ///< it has more than notes
+  bool urgent_ = false;  ///< it contains more than notes
   std::shared_ptr<std::size_t> in_flight_;
   std::map<std::uint64_t, Read> reads_;
   std::uint64_t next_read_ = 1;
-  std::vector<Entry> questions_;  ///< that came before open()
+  std::vector<Entry> questions_;  ///< requests that arrived before open()
 };
 
 }  // namespace accord::transport::ucx

@@ -1,7 +1,7 @@
-// libucp brings libucs along; both are found by the loader's own search. UCX writes to standard error when a peer dies,
-// which is news that accord tells by itself, so its own logging is turned down unless the user asked for it by
-// UCX_LOG_LEVEL; and it catches signals such as SIGSEGV, which belong to the program. Both options are read when the library
-// is loaded and are undone by functions of libucs, for the environment belongs to the program, too.
+// libucp loads libucs; the loader's own search finds both. When a peer dies, UCX writes to standard error, which
+// duplicates accord's report, so its logging is turned down unless the user has set UCX_LOG_LEVEL. It also catches
+// signals such as SIGSEGV, which belong to the program. UCX reads both options when it is loaded; functions of libucs
+// undo them, because the environment belongs to the program too.
 #include "transport/ucx/ucx_library.hpp"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 #pragma once
-// UCX's functions, looked up in the library that this machine has when accord runs.
+// UCX's functions, looked up at run time in the library that this machine has.
 
 #include <ucp/api/ucp.h>
 
@@ -27,7 +27,7 @@ struct UcxLibrary {
   decltype(&::ucs_status_string) status_string;
 };
 
-/// kUnsupported says what is missing. The library stays loaded: UCX cannot be unloaded safely. Thread-safe.
+/// kUnsupported says what is missing. The library stays loaded, since UCX cannot be unloaded safely. Thread-safe.
 Result<const UcxLibrary*> ucx_library();
 
 }  // namespace accord::transport::ucx

@@ -1,8 +1,9 @@
-// open() makes the window and a listener; the descriptor tells where that is, and a cookie. connect() meets the peers
-// (assembly.cpp), opens a stream to each (stream.cpp), and keeps the connection as the sign of life (lifeline.cpp).
+// open() creates the window and a listener; the descriptor contains the listener's address and a cookie. connect()
+// meets the peers (assembly.cpp), opens a stream to each (stream.cpp), and keeps the connection as a sign of life
+// (lifeline.cpp).
 //
-// A destroyed endpoint first asks every peer whether it has seen all that was written, and waits for the answers: what
-// a rank has done counts, also if it leaves right after. Then it says farewell.
+// A destroyed endpoint first asks every peer whether it has received everything, and waits for the answers: a rank's
+// writes take effect even if it leaves right afterwards. Then it says farewell.
 #include "transport/ucx/ucx_transport.hpp"
 
 #include <fmt/format.h>
@@ -28,10 +29,11 @@ namespace {
 using memory::SharedSegment;
 
 constexpr std::string_view kName = "ucx";
-constexpr DescriptorFormat kFormat{.transport = kName, .version = 1, .field_count = 4};  // addresses, port, cookie, sum
+// addresses, port, cookie, sum
+constexpr DescriptorFormat kFormat{.transport = kName, .version = 1, .field_count = 4};
 constexpr Duration kLeavingTakes = std::chrono::seconds(2);
 
-/// Of all that a descriptor says but this sum itself.
+/// Checksum of everything in a descriptor except the sum itself.
 std::string sum_of(Rank rank, std::size_t window_bytes, std::string_view addresses, std::string_view port,
                    std::string_view cookie) {
   const std::string text = fmt::format("{} {} {} {} {}", rank, window_bytes, addresses, port, cookie);
@@ -201,7 +203,8 @@ class UcxEndpoint final : public Endpoint {
     ACCORD_ASSIGN_OR_RETURN(std::vector<Met> met, assembly_.meet(places, hello_to, deadline));
     std::vector<std::unique_ptr<Link>> links;
     Status failure;
-    // To all who were met, also if one cannot be had: each of them counts on this rank, and is told farewell.
+    // For every peer met, even if one lifeline cannot be created: each of them relies on this rank and gets a
+    // farewell.
     for (std::size_t i = 0; i < met.size(); ++i) {
       const Rank rank = places[i].rank;
       auto lifeline = Lifeline::create(std::move(met[i].socket));

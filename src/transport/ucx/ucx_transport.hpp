@@ -1,5 +1,5 @@
 #pragma once
-// Ranks on different hosts, over what UCX finds between them: RDMA or TCP.
+// Ranks on different hosts, over the fabrics that UCX finds between them: RDMA or TCP.
 
 #include <memory>
 
@@ -7,8 +7,8 @@
 
 namespace accord::transport {
 
-/// Viable where UCX can be loaded. Reaches every rank; windows are not mapped. Links cost two descriptors each, hosts that talk
-/// a connection of UCX for each pair of processes. See docs/hosts.md.
+/// Viable if UCX can be loaded. Reaches every rank; windows are not mapped. A link costs two descriptors, and each
+/// pair of communicating processes a UCX connection. See docs/hosts.md.
 std::unique_ptr<Transport> make_ucx_transport();
 
 }  // namespace accord::transport

@@ -1,10 +1,10 @@
-// Bytes go as active messages that UCX sends at once (no rendezvous), over one endpoint for each other process: such
-// messages arrive in order. ucp_put would be the obvious choice; over TCP, UCX emulates it in small pieces and reaches a
-// tenth of the bandwidth (docs/decisions.md).
+// Bytes are sent as eager active messages (no rendezvous) over one UCX endpoint per remote process, on which such
+// messages arrive in order. ucp_put would be the obvious choice, but over TCP UCX emulates it in small pieces and
+// reaches a tenth of the bandwidth (docs/decisions/hosts.md).
 //
-// Somebody has to call ucp_worker_progress, or nothing arrives. Whoever waits for a peer does, and otherwise the
-// worker's own thread: asleep in epoll while there is nothing to do, awake for a millisecond at a time while others poll,
-// so that it neither competes with them nor lets anything lie once they have stopped.
+// Nothing arrives unless a thread calls ucp_worker_progress(). Threads that wait for a peer do; otherwise the
+// worker's own thread does. It sleeps in epoll while there is nothing to do and for a millisecond at a time while
+// others poll, so that it neither competes with them nor leaves messages unserved once they have stopped.
 #include "transport/ucx/worker.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ Status failed(const UcxLibrary& ucx, std::string_view what, ucs_status_t status)
   return Status(StatusCode::kUnsupported, fmt::format("UCX: {}: {}", what, ucx.status_string(status)));
 }
 
-/// A context, for the fabrics that UCX finds: all but those in shared memory, which is accord's own.
+/// Creates a context for the fabrics that UCX finds, except shared memory, which accord handles itself.
 Result<ucp_context_h> make_context(const UcxLibrary& ucx) {
   ucp_config_t* config = nullptr;
   if (const ucs_status_t status = ucx.config_read(nullptr, nullptr, &config); status != UCS_OK)
@@ -89,7 +89,7 @@ Result<Worker*> Worker::instance() {
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Worker> made, make());
   its_process = ::getpid();
   the_worker = made.release();
-  // Before UCX's own clean-up, which was registered when it was loaded.
+  // Runs before UCX's own clean-up, which was registered when UCX was loaded.
   std::atexit([] {
     if (its_process != ::getpid()) return;
     const std::lock_guard last(the_worker.load()->mutex_);
@@ -170,7 +170,7 @@ void Worker::loop() {
   }
 }
 
-// True if there is nothing to do and the descriptor will tell when there is.
+// True if there is nothing to do and the descriptor will report new work.
 bool Worker::fall_asleep() {
   const std::lock_guard lock(mutex_);
   if (ended_) return true;
@@ -232,7 +232,7 @@ void Worker::send(std::unique_ptr<Message> message) {
                        message->used, &params);
   if (UCS_PTR_IS_ERR(request)) message->route->failed = true;
   if (UCS_PTR_IS_PTR(request)) {
-    (void)message.release();  // on_sent() has it
+    (void)message.release();  // on_sent() owns it
   } else {
     free_message(std::move(message));
   }
@@ -251,11 +251,11 @@ ucs_status_t Worker::on_message(void* self, const void* header, std::size_t head
   MessageHeader message;
   const bool whole =
       header_bytes == sizeof message && ((how->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 || bytes == 0);
-  if (!whole) return UCS_OK;  // not of accord
+  if (!whole) return UCS_OK;  // not from accord
   std::memcpy(&message, header, sizeof message);
   auto& receivers = static_cast<Worker*>(self)->receivers_;
   const auto receiver = receivers.find(message.receiver);
-  if (receiver != receivers.end())  // else it has closed
+  if (receiver != receivers.end())  // otherwise it has closed
     receiver->second->receive(message.sequence, {static_cast<const std::byte*>(data), bytes});
   return UCS_OK;
 }

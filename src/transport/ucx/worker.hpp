@@ -1,5 +1,6 @@
 #pragma once
-// This process's one UCX worker: routes to other processes, messages to the streams that use them, and their progress.
+// This process's single UCX worker: routes to other processes, messages to the streams that use them, and their
+// progress.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -21,8 +22,8 @@
 
 namespace accord::transport::ucx {
 
-/// The way to one other process; shared by all groups that have ranks there, and kept while it works, for closing it would
-/// end the other side's way back. Dies under Worker::mutex().
+/// The connection to one other process. Shared by all groups that have ranks there, and kept while it works, because
+/// closing it would end the other side's connection back. Destroyed under Worker::mutex().
 struct Route {
   explicit Route(const UcxLibrary& library) : ucx(library) {}
   Route(const Route&) = delete;
@@ -36,24 +37,24 @@ struct Route {
 
 class Worker;
 
-/// Where messages of one link arrive.
+/// Destination of the messages of one link.
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  /// On the thread that makes progress, which holds the worker's mutex.
+  /// Called on the thread that makes progress, which holds the worker's mutex.
   virtual void receive(std::uint64_t sequence, std::span<const std::byte> message) = 0;
 };
 
-/// Bytes of one message: the most that UCX sends over TCP in one piece without a copy of its own, and that the other side
-/// can read where it arrived.
+/// Bytes of one message: the most that UCX sends over TCP in one piece without a copy of its own, and that the other
+/// side can read in place.
 inline constexpr std::size_t kMessageBytes = 56 << 10;
 
 struct MessageHeader {
-  std::uint64_t receiver = 0;  ///< as the other side numbers them
+  std::uint64_t receiver = 0;  ///< in the receiving side's numbering
   std::uint64_t sequence = 0;  ///< counted from 1 on each link
 };
 
-/// A buffer on its way, or free. `in_flight` of its sender counts it down when UCX needs it no more.
+/// A buffer in flight, or free. When UCX no longer needs it, the sender's `in_flight` is decremented.
 struct Message {
   MessageHeader header;
   std::size_t used = 0;
@@ -63,24 +64,25 @@ struct Message {
   alignas(64) std::array<std::byte, kMessageBytes> bytes;
 };
 
-/// Thread-safe where nothing else is said. Made on first use and never destroyed.
+/// Thread-safe unless stated otherwise. Created on first use and never destroyed.
 class Worker {
  public:
-  /// kUnsupported if UCX is missing or cannot be used here, or in a child of a process that uses it.
+  /// Fails with kUnsupported if UCX is missing or cannot be used here, or in a forked child of a process that uses
+  /// it.
   static Result<Worker*> instance();
-  /// Whether instance() would give one, without making it: processes may still be forked off.
+  /// Whether instance() would succeed, without creating the worker: the process may still fork.
   static Status viable();
 
-  /// True in a process that was forked off its own.
+  /// True in a process forked from the worker's own.
   bool is_inherited() const { return owner_ != ::getpid(); }
   const std::string& address() const { return address_; }
-  /// Guards the worker, all its streams, and what receive() does.
+  /// Guards the worker, all its streams, and the effects of receive().
   std::mutex& mutex() { return mutex_; }
 
-  /// One step: true if something happened. False too if another thread is at it.
+  /// Makes one step of progress. Returns true if something happened, false also if another thread is making progress.
   bool progress();
 
-  // REQUIRES, for all of these: mutex() is held.
+  // For all of these, REQUIRES: mutex() is held.
   Result<std::shared_ptr<Route>> route_to(const std::string& address);
   std::uint64_t attach(Receiver* receiver);
   void detach(std::uint64_t id) { receivers_.erase(id); }
@@ -105,7 +107,7 @@ class Worker {
   const UniqueFd events_;  ///< an epoll with UCX's descriptor
   std::atomic<std::uint64_t> polls_ = 0;
   std::mutex mutex_;
-  bool ended_ = false;  ///< the process exits: UCX must not be entered any more
+  bool ended_ = false;  ///< the process is exiting: UCX must not be entered any more
   std::map<std::string, std::shared_ptr<Route>> routes_;
   std::map<std::uint64_t, Receiver*> receivers_;
   std::uint64_t next_receiver_ = 1;
