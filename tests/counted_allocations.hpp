@@ -1,5 +1,6 @@
 #pragma once
-// Counts what this program takes by operator new. For one file of a program: it brings the operators.
+// Counts the allocations of each thread by operator new. Include it in one file of a program only: it defines the
+// operators.
 
 #include <cstddef>
 #include <cstdlib>
@@ -11,7 +12,8 @@ namespace {
 thread_local std::size_t allocations = 0;
 }
 
-// The sanitizers bring operators of their own. Not inlined: a compiler that sees free, but not malloc, takes them for a mismatch.
+// The sanitizers bring their own operators. Not inlined: a compiler that sees free but not malloc warns of a
+// mismatch.
 #if !defined(ACCORD_SANITIZED)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;

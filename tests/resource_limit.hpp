@@ -1,12 +1,12 @@
 #pragma once
-// A limit of this process, for as long as a test needs it.
+// Changes a resource limit of this process for as long as a test needs it.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 namespace accord::testing {
 
-/// Sets the soft limit of `which`, until the end of the scope.
+/// Sets the soft limit of `which` until the end of the scope.
 class ResourceLimit {
  public:
   ResourceLimit(__rlimit_resource which, rlim_t value) : which_(which) {

@@ -1,5 +1,5 @@
 #pragma once
-// Builds with a sanitizer run ten to thirty times slower, and have allocators of their own.
+// Builds with a sanitizer run ten to thirty times slower and have allocators of their own.
 
 #if defined(__has_feature)  // clang
 #if __has_feature(address_sanitizer)
@@ -29,8 +29,8 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-/// True in such a build: a test that goes through many sizes may take those that differ in kind only, since the release build
-/// takes all of them.
+/// True in such a build. A test that covers many sizes may then use only those that differ in kind, since the release
+/// build covers all of them.
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
 
 }  // namespace accord::testing

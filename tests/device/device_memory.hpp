@@ -1,5 +1,5 @@
 #pragma once
-// Arrays in a device's memory, whatever the device is.
+// Arrays in a device's memory, for any kind of device.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ struct OnDevice {
   }
 };
 
-/// Elements of any dtype by their bytes.
+/// Elements of any dtype, given by their bytes.
 class DeviceArray {
  public:
   DeviceArray(const OnDevice& on, const std::vector<std::byte>& bytes, DType dtype)
@@ -43,7 +43,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   Buffer buffer() const { return {data_, bytes_ / size_of(dtype_), dtype_, on_.device}; }
-  /// `count` elements from `first` on.
+  /// Returns `count` elements from position `first` on.
   Buffer part(std::size_t first, std::size_t count) const {
     return {data_ + first * size_of(dtype_), count, dtype_, on_.device};
   }
@@ -52,10 +52,10 @@ class DeviceArray {
     ASSERT_TRUE(on_.runtime.copy(data_, bytes.data(), bytes_, on_.device, on_.stream).ok());
     on_.synchronize();
   }
-  /// What they are once all that is in the stream has happened.
+  /// Returns the elements once everything in the stream is done.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> found(bytes_);
-    on_.synchronize();  // else a copy to the host waits within CUDA, where it may hold up other ranks' threads
+    on_.synchronize();  // otherwise the copy would wait inside CUDA, where it may hold up other ranks' threads
     if (bytes_ > 0) {
       EXPECT_TRUE(on_.runtime.copy(found.data(), data_, bytes_, on_.device, on_.stream).ok());
     }

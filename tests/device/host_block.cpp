@@ -1,4 +1,4 @@
-// A thread of the host goes through all blocks of a run.
+// Each thread of the host goes through all blocks of a run.
 #include "device/host_block.hpp"
 
 #include <deque>
@@ -27,7 +27,7 @@ void run_blocks(const HostBlocks& blocks) {
                     team, warps[static_cast<std::size_t>(thread / blocks.lanes)],
                     reinterpret_cast<std::byte*>(shared.data()));
       blocks.code(blocks.arguments, one);
-      team.meet(thread);  // shared memory is the next block's
+      team.meet(thread);  // the next block uses the same shared memory
     }
   };
   if (turns) return turns->run(run);

@@ -1,6 +1,6 @@
 #pragma once
-// Kernels on the host: each thread of a block is a fiber here (under ThreadSanitizer a thread), so that what a kernel says of places and of
-// meetings is tested. Threads of a block take turns (host_team.hpp).
+// Kernels on the host: each thread of a block is a fiber here (under ThreadSanitizer, a thread), so that a kernel's
+// use of thread positions and synchronization is tested. The threads of a block take turns (host_team.hpp).
 
 #include <array>
 #include <atomic>
@@ -19,12 +19,12 @@
 
 namespace accord::testing {
 
-/// Block of device/kernel.hpp.
+/// The Block of device/kernel.hpp.
 class HostBlock {
  public:
   struct Place {
     int thread = 0, threads = 1, block = 0, blocks = 1, lanes = 1;
-    bool may_wait = true;  ///< for others
+    bool may_wait = true;  ///< for other blocks
   };
   HostBlock(const Place& place, HostTeam& team, HostTeam& warp, std::byte* shared)
       : place_(place), team_(team), warp_(warp), shared_(shared) {}
@@ -75,7 +75,7 @@ class HostBlock {
   }
   void copy_later(device::Words* to, const device::Words* from, bool is_there) {
     copies_.push_back({to, is_there ? from : nullptr});
-    if ((++copies_begun_ + static_cast<unsigned>(thread())) % 2 == 0) await_last_copy();  // some are there at once
+    if ((++copies_begun_ + static_cast<unsigned>(thread())) % 2 == 0) await_last_copy();  // some complete immediately
   }
   void await_copies() {
     while (!copies_.empty()) await_last_copy();
@@ -124,7 +124,7 @@ class HostBlock {
   void store_multicast(std::byte* at, const device::Words& x) const {
     for (std::byte* const place : places_of_all(at)) std::memcpy(place, &x, sizeof(x));
   }
-  /// From the last device to the first: not the canonical order.
+  /// Adds from the last device to the first, which is not the canonical order.
   template <device::SwitchSum kSum>
   device::Words sum_multicast(const std::byte* at) const {
     const std::vector<std::byte*> places = places_of_all(at);
@@ -170,13 +170,13 @@ class HostBlock {
     std::fputs("a kernel with fragments does not say that its warps have 32 lanes\n", stderr);
     std::abort();
   }
-  /// One of a word's two elements.
+  /// Returns one of a word's two elements.
   template <DType kDType>
   static float half_of(std::uint32_t word, int i) {
     const auto bits = static_cast<std::uint16_t>(word >> (16 * i));
     return kDType == DType::kBFloat16 ? device::from_bfloat16(bits) : device::from_float16(bits);
   }
-  /// `place`: where in its tile the element of a row and a column of the result is.
+  /// `place` gives the row and column in its tile of the element at a row and column of the result.
   template <typename Place>
   device::Tiles gather_tiles(const void* row, Place place) const {
     require_fragments();
@@ -207,20 +207,21 @@ class HostBlock {
   HostTeam& team_;
   HostTeam& warp_;
   std::byte* const shared_;
-  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< that are not there yet; from null: zeros
+  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< not done yet; a null source means zeros
   unsigned copies_begun_ = 0;
 };
 
-/// A kernel's code for the host: what one thread does, with its arguments.
+/// A kernel's code for the host: the work of one thread, with the kernel's arguments.
 using HostCode = void (*)(const void* arguments, HostBlock& block);
 
-/// Of a kernel that takes warps of any size: few threads, as each is one here; a kernel is right for any number.
+/// Block size for a kernel that accepts warps of any size. Few threads, since each is a fiber here; such a kernel is
+/// correct for any number.
 inline constexpr int kHostThreads = 4;
 inline constexpr int kHostLanes = 2;
-/// The most warps of another kernel's blocks.
+/// The most warps in a block of any other kernel.
 inline constexpr int kHostWarps = 2;
 
-/// A kernel on the host, and how many threads its blocks have.
+/// A kernel on the host, and the number of threads in its blocks.
 struct HostKernel {
   std::string_view name;
   HostCode code = nullptr;
@@ -232,21 +233,22 @@ void run_on_host(const void* arguments, HostBlock& block) {
   (*static_cast<const K*>(arguments))(block);
 }
 
-/// Blocks [first, last) of a grid, which run one after the other, as blocks that do not wait for each other may.
+/// Blocks [first, last) of a grid. They run one after the other, which is allowed for blocks that do not wait for
+/// each other.
 struct HostBlocks {
   HostCode code = nullptr;
   const void* arguments = nullptr;
-  int threads = 1, lanes = 1;  ///< of a block
+  int threads = 1, lanes = 1;  ///< per block
   int first = 0, last = 1, blocks = 1;
-  std::size_t shared_bytes = 0;  ///< all NaN at first
-  bool may_wait = true;          ///< for others
+  std::size_t shared_bytes = 0;  ///< initially all NaN
+  bool may_wait = true;          ///< for other blocks
 };
 void run_blocks(const HostBlocks& blocks);
 
-/// The kernel of this name; null for one that host_kernels.cpp does not list.
+/// Returns the kernel of this name; null if host_kernels.cpp does not list it.
 const HostKernel* host_kernel(const char* name);
 
-/// Runs all blocks to their end.
+/// Runs all blocks to completion.
 void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid);
 
 }  // namespace accord::testing

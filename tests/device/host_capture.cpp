@@ -1,6 +1,7 @@
-// A capture keeps what is put into its streams as nodes of a graph. Each stream knows the nodes that its next one comes after: a record
-// notes them in the event, a wait adds those of the event to its own stream's. A launch puts the nodes of the stream that began into the
-// stream it is given and those of each other one into a thread of its own, with points between them where the graph asks for an order.
+// A capture stores what is put into its streams as the nodes of a graph. Each stream knows the nodes that its next
+// node must follow: a record stores them in the event, and a wait adds the event's nodes to those of the waiting
+// stream. A launch puts the nodes of the stream that began the capture into the stream it is given, and those of each
+// other stream into a thread of its own, with points between them where the graph requires an order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ Status capture_error(std::string_view call, std::string_view why) {
   return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
 }
 
-/// Whether all nodes come before one of `ends`, or are one.
+/// Returns whether every node is one of `ends` or comes before one of them.
 bool all_reached(const CapturedGraph& graph, const std::set<std::size_t>& ends) {
   std::vector<bool> reached(graph.nodes.size());
   for (const std::size_t end : ends) reached[end] = true;

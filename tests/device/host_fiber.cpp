@@ -1,6 +1,6 @@
-// Contexts are Boost's: a switch stores and loads some registers. A stack has a page below it that may not be touched, and waits for the next fiber
-// when one has ended, as each block makes as many as it has threads. AddressSanitizer is told of each switch before it and behind it, and
-// that a stack which is taken again holds nothing.
+// Contexts are Boost's: a switch stores and loads a few registers. Each stack has a guard page below it. A stack
+// whose fiber has ended is kept for the next fiber, since each block creates as many fibers as it has threads.
+// AddressSanitizer is notified before and after each switch, and when a stack is reused, that it holds nothing.
 #include "device/host_fiber.hpp"
 
 #include <sanitizer/asan_interface.h>
@@ -18,7 +18,7 @@ namespace {
 using boost::context::fiber;
 using boost::context::stack_context;
 
-constexpr std::size_t kStackBytes = std::size_t{1} << 20;  // what is never touched costs nothing
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;  // pages that are never touched cost nothing
 
 const void* bottom_of(const stack_context& stack) { return static_cast<std::byte*>(stack.sp) - stack.size; }
 
@@ -47,16 +47,16 @@ class Stacks {
   std::vector<stack_context> free_;
 };
 
-/// What Boost's fibers free their stacks with.
+/// The allocator through which Boost's fibers free their stacks.
 struct GiveBack {
   void deallocate(const stack_context& stack) const { Stacks::instance().give_back(stack); }
 };
 
-/// `fake`: AddressSanitizer's copy of the stack that is left; null if it is left for good.
+/// `fake` receives AddressSanitizer's copy of the stack that is left; null if that stack is left for good.
 void begin_switch(void** fake, const void* bottom, std::size_t bytes) {
   if constexpr (kAddressSanitizer) __sanitizer_start_switch_fiber(fake, bottom, bytes);
 }
-/// `bottom`, `bytes`: receive those of the stack that was left.
+/// `bottom` and `bytes` receive the bounds of the stack that was left.
 void end_switch(void* fake, const void** bottom, std::size_t* bytes) {
   if constexpr (kAddressSanitizer) __sanitizer_finish_switch_fiber(fake, bottom, bytes);
 }

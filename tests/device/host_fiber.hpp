@@ -7,8 +7,9 @@
 
 namespace accord::testing {
 
-/// Work that leaves where it likes, and goes on from there when it is resumed: always on the thread that made the fiber, whose thread-local
-/// variables it has. The fiber lives until the work has ended. As on a thread, an exception that leaves the work ends the process.
+/// Work that may leave at any point and continues there when it is resumed, always on the thread that created the
+/// fiber and with that thread's thread-local variables. The fiber must live until the work has ended. As on a thread,
+/// an exception that escapes the work ends the process.
 class HostFiber {
  public:
   explicit HostFiber(std::function<void()> work);
@@ -17,13 +18,13 @@ class HostFiber {
 
   /// Runs the work until it leaves or ends.
   void resume();
-  /// By the work: resume() returns.
+  /// Called by the work: makes resume() return.
   void leave();
   bool has_ended() const { return !fiber_; }
 
  private:
   const boost::context::stack_context stack_;
-  const void* callers_bottom_ = nullptr;  ///< and bytes: the stack of who resumed it, for AddressSanitizer
+  const void* callers_bottom_ = nullptr;  ///< together with the bytes: the stack of the resumer, for AddressSanitizer
   std::size_t callers_bytes_ = 0;
   boost::context::fiber caller_, fiber_;
 };

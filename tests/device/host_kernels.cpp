@@ -1,4 +1,4 @@
-// Which kernels the devices over host memory have, and how a grid of them runs.
+// The kernels that devices over host memory have, and how a grid of them runs.
 #include <algorithm>
 #include <array>
 #include <span>

@@ -1,4 +1,5 @@
-// Memory of devices. Large pieces are files in memory, which other processes open by way of /proc, as they open a device's by a handle.
+// Memory of devices. Large pieces are memory files, which other processes open through /proc, as they open a device's
+// memory by a handle.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -13,7 +14,7 @@
 namespace accord::testing {
 namespace {
 
-/// From here on memory is a file's.
+/// Memory of at least this many bytes is a file.
 constexpr std::size_t kShareable = std::size_t{64} << 10;
 
 struct Shared {
@@ -55,7 +56,7 @@ Status HostRuntime::give_back(std::string_view call, std::optional<Device> devic
   if (allocation.file < 0) {
     ::operator delete(memory, std::align_val_t(allocation.alignment));
   } else {
-    // A process that has opened it and uses it after this ends by SIGBUS.
+    // A process that has opened the memory and uses it after this is killed by SIGBUS.
     if (::ftruncate(allocation.file, 0) != 0) return error(call, "it cannot be taken from others");
     ::munmap(memory, allocation.bytes);
     ::close(allocation.file);

@@ -1,4 +1,5 @@
-// The file begins with a page that says who has joined and who has bound a part; then come the parts.
+// The file begins with a page that records which devices have joined and how many have bound a part. The parts
+// follow.
 #include "device/host_multicast.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ struct Head {
   std::atomic<int> bound;
   int devices;
   std::size_t bytes;
-  std::atomic<int> has[kMostDevices];  ///< 1 + the number of the device that has joined
+  std::atomic<int> has[kMostDevices];  ///< 1 + the index of the device that has joined
 };
 static_assert(sizeof(Head) <= kPage);
 

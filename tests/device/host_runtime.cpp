@@ -1,5 +1,6 @@
-// The interface's calls, each under the one mutex: memory is found by its address in a map, streams and events by their handles, so that
-// wrong ones are told and never followed. An event is the point that was last recorded as it.
+// The interface's calls, each under the one mutex. Memory is found by its address in a map, streams and events by
+// their handles, so that invalid ones are reported and never dereferenced. An event is the point that was last
+// recorded as it.
 #include "device/host_runtime.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr int kHostMultiprocessors = 16;
 thread_local int current = 0;
-thread_local std::vector<int> before_current;  // of push_current()
+thread_local std::vector<int> before_current;  // for push_current()
 
 }  // namespace
 
@@ -197,7 +198,7 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("launch", device, stream));
   const auto* const first = static_cast<const std::byte*>(arguments);
-  // Aligned as any kernel's arguments are.
+  // Aligned like any kernel's arguments.
   auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
   ++launches_[kernel.name];

@@ -1,5 +1,6 @@
 #pragma once
-// Devices of type "cuda" over the host's memory and threads, so that what accord does with GPUs runs and is tested without one.
+// Devices of type "cuda" over the host's memory and threads, so that accord's code for GPUs runs and is tested
+// without a GPU.
 
 #include <atomic>
 #include <condition_variable>
@@ -23,17 +24,17 @@ struct Point;
 struct Worker;
 struct CapturedGraph;
 
-/// kInternal, as a device's library reports it: "`call`: `why`".
+/// Returns kInternal with the text that a device's library would report: "`call`: `why`".
 Status error(std::string_view call, std::string_view why);
 
-/// A place in a stream, reached once.
+/// A position in a stream, reached once.
 using PointRef = std::shared_ptr<Point>;
-/// What a capture recorded.
+/// The recording of a capture.
 using Graph = std::shared_ptr<CapturedGraph>;
 
 class HostRuntime;
 
-/// Holds a stream from its creation to release(), which the destructor calls.
+/// Holds back a stream from its creation until release(), which the destructor calls.
 class BusyStream {
  public:
   BusyStream(HostRuntime& runtime, PointRef end) : runtime_(&runtime), end_(std::move(end)) {}
@@ -47,28 +48,30 @@ class BusyStream {
   PointRef end_;
 };
 
-/// What was created and not yet given back.
+/// Objects that were created and not yet released.
 struct LiveObjects {
-  std::size_t allocations = 0;  ///< of devices
+  std::size_t allocations = 0;  ///< on devices
   std::size_t host_allocations = 0;
   std::size_t streams = 0;
   std::size_t events = 0;
-  std::size_t graphs = 0;      ///< of capture()
-  std::size_t multicasts = 0;  ///< that were joined
+  std::size_t graphs = 0;      ///< from capture()
+  std::size_t multicasts = 0;  ///< joined
   bool operator==(const LiveObjects&) const = default;
 };
 
-/// Each stream is a thread that is started when something is first put into it. Stricter than the interface asks: memory is filled with
-/// 0xA5, release() waits for nothing and takes memory from processes that have opened it, and a stream, event or allocation of another device than the one named is an error. Capture is
-/// CUDA's: a stream that waits for a captured event joins the capture; a capture that waits for what is outside of it, and a query or
-/// synchronization of what is captured, are errors and spoil the capture. What is in streams when the runtime ends does not happen.
+/// Each stream is a thread that is started when something is first put into it. Stricter than the interface requires:
+/// memory is filled with 0xA5; release() waits for nothing and takes the memory away from processes that have opened
+/// it; and a stream, event or allocation of a device other than the given one is an error. Captures work as in CUDA:
+/// a stream that waits for a captured event joins the capture. A capture that waits for something outside of it is an
+/// error, as is a query or synchronization of something captured; both invalidate the capture. Work that is left in
+/// streams when the runtime ends is not done.
 class HostRuntime final : public device::Runtime {
  public:
   explicit HostRuntime(int devices = 4);
   ~HostRuntime() override;
   HostRuntime(const HostRuntime&) = delete;
   HostRuntime& operator=(const HostRuntime&) = delete;
-  /// The one over which the NCCL of this library works.
+  /// Returns the instance that this library's NCCL uses.
   static HostRuntime& instance();
 
   Status viable() override;
@@ -84,7 +87,7 @@ class HostRuntime final : public device::Runtime {
   Result<void*> open_shared(Device device, const device::MemoryHandle& handle) override;
   Status close_shared(Device device, void* memory) override;
   Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) override;
-  /// Kernels of host_kernels.cpp, on threads of the host (host_block.hpp).
+  /// Runs kernels of host_kernels.cpp on threads of the host (host_block.hpp).
   Status launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
                 Stream stream) override;
   Result<std::string> identity(Device device) override;
@@ -111,57 +114,60 @@ class HostRuntime final : public device::Runtime {
   Status destroy_event(device::Event event) override;
   Result<bool> has_happened(device::Event event) override;
 
-  /// From now on there are this many devices.
+  /// Sets the number of devices.
   void set_count(int devices);
-  /// The next call of the method `call` ("allocate", "record", ...) returns `failure` and does nothing else; several queue up.
-  /// That of count() is none.
+  /// Makes the next call of the method `call` ("allocate", "record", ...) return `failure` and do nothing else.
+  /// Repeated requests queue up. A failing count() returns 0.
   void fail_next(std::string_view call, Status failure);
-  /// Whether release() waits for all that is in streams of the device, as CUDA's does.
+  /// Sets whether release() waits for everything in the device's streams, as CUDA's does.
   void set_release_waits(bool waits) { release_waits_ = waits; }
   LiveObjects live() const;
-  /// How often the kernel has been put into streams; one of a captured graph counts once.
+  /// Returns how often the kernel has been put into streams. A kernel of a captured graph counts once.
   int launches(std::string_view kernel) const;
-  /// How many bytes have been copied to memory that is no device's.
+  /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
-  /// Returns once what was in streams that were destroyed has happened, and their threads have ended.
+  /// Returns once everything in destroyed streams is done and their threads have ended.
   void join_destroyed_streams();
-  /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
+  /// Holds back everything that is put into `stream` later. `device`: the device whose default stream a null `stream`
+  /// is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
-  /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.
+  /// Puts `run` into the stream. It may block, but only in await(), and runs at each launch of a graph that captured
+  /// it.
   Status enqueue(Device device, Stream stream, std::function<void()> run);
 
-  /// Not for a default stream, as with CUDA.
+  /// Fails for a default stream, as in CUDA.
   Status begin_capture(Device device, Stream stream);
-  /// By the stream that began; others that joined must have been waited for.
+  /// Takes the stream that began the capture; streams that joined must have been waited for.
   Result<Graph> end_capture(Device device, Stream stream);
-  /// What was captured in one stream keeps its order; streams that joined run beside each other. A null stream is the default of the device
-  /// that the capture began on.
+  /// Work that was captured in one stream keeps its order; streams that joined run in parallel. A null stream is the
+  /// default stream of the device on which the capture began.
   Status launch(const Graph& graph, Stream stream);
 
-  /// The calling thread's current device, 0 at first.
+  /// Sets the calling thread's current device, which is 0 at first.
   static void set_current_device(int index);
   static int current_device();
 
-  // For what is built over streams.
-  /// Whether all `bytes` lie in one allocation of a device, or of the host by allocate_host().
+  // For code that is built on streams.
+  /// Returns whether all `bytes` are in one allocation, either of a device or from allocate_host().
   bool holds(const void* memory, std::size_t bytes) const;
-  /// Bytes of its memory that are allocated.
+  /// Returns the bytes of the device's memory that are allocated.
   std::size_t bytes_on(Device device) const;
-  /// That of a stream, by its handle; nullopt for an unknown one.
+  /// Returns the device of a stream, by its handle; nullopt for an unknown stream.
   std::optional<Device> device_of(Stream stream) const;
   Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);
-  /// One that happens by happen().
+  /// Returns a point that is reached by happen().
   PointRef make_point();
   void happen(const PointRef& point);
-  /// Blocks until `point` has happened: true; false if the runtime ends before.
+  /// Blocks until `point` has been reached and returns true; returns false if the runtime ends first.
   bool await(const PointRef& point);
-  /// Whether nothing that was put into a stream before `point` is left; true for null and for what is captured.
+  /// Returns whether everything that was put into a stream before `point` is done; true for null and for captured
+  /// points.
   bool is_reached(const PointRef& point) const;
-  /// The point behind all that is in the stream.
+  /// Returns the point after everything that is in the stream.
   Result<PointRef> mark(Device device, Stream stream);
-  /// What comes later in the stream begins after `point`, as wait() does with an event.
+  /// Makes later work in the stream begin after `point`, as wait() does with an event.
   Status follow(const PointRef& point, Device device, Stream stream);
-  /// Whether `point` lies in the capture that the stream is part of, or both are outside of any.
+  /// Returns whether `point` is in the capture that the stream belongs to, or both are outside of any capture.
   bool in_same_capture(const PointRef& point, Device device, Stream stream);
 
  private:
@@ -169,7 +175,7 @@ class HostRuntime final : public device::Runtime {
     std::size_t bytes;
     std::size_t alignment;
     std::optional<Device> device;
-    int file = -1;  ///< whose memory it is, so that other processes can open it
+    int file = -1;  ///< holds the device's memory, so that other processes can open it
   };
 
   Status take_failure(std::string_view call);

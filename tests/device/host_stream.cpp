@@ -1,6 +1,7 @@
-// A stream is a thread with a queue. Whatever waits, in a stream or in a caller, waits for a Point by the runtime's one
-// condition variable, which also tells that the runtime ends; so nothing that waits outlives it. Streams wait for work
-// by one each: there are a hundred in some tests, and to wake them all for each call takes most of the time.
+// A stream is a thread with a queue. Every wait, in a stream or in a caller, is for a Point, on the runtime's one
+// condition variable, which also signals the end of the runtime; so no wait outlives it. Each stream waits for work
+// on a condition variable of its own: some tests have a hundred streams, and waking all of them for each call takes
+// most of the time.
 #include "device/host_stream.hpp"
 
 #include <fmt/format.h>
@@ -52,7 +53,7 @@ void HostRuntime::retire(std::unique_ptr<Worker> worker) {
   worker->work.notify_one();
   if (!worker->thread.joinable()) worker->ended = true;
   retired_.push_back(std::move(worker));
-  // One that has ended takes the lock no more, so it may be joined under it.
+  // A worker that has ended does not take the lock again, so it may be joined while the lock is held.
   for (auto each = retired_.begin(); each != retired_.end();) {
     if ((*each)->ended && (*each)->thread.joinable()) (*each)->thread.join();
     each = (*each)->ended ? retired_.erase(each) : std::next(each);

@@ -1,5 +1,6 @@
 #pragma once
-// The insides of HostRuntime: a stream's thread, a point in it, and what is captured of it. All is guarded by the runtime's mutex.
+// The internals of HostRuntime: a stream's thread, a point in it, and a capture of it. The runtime's mutex guards all
+// of it.
 
 #include <deque>
 #include <functional>
@@ -18,8 +19,8 @@ struct CapturedGraph {
     std::size_t lane;
     std::set<std::size_t> after;
   };
-  std::vector<Device> lanes;  ///< the devices of the streams that took part; that which began is first
-  std::vector<Node> nodes;    ///< each behind all that it comes after
+  std::vector<Device> lanes;  ///< devices of the streams that took part, beginning with the first
+  std::vector<Node> nodes;    ///< each after all nodes that it must follow
   PointRef last_launch;       ///< launches of one graph do not overlap
 };
 
@@ -33,7 +34,7 @@ struct Capture {
 struct Point {
   bool happened = false;
   std::shared_ptr<Capture> capture;
-  std::set<std::size_t> nodes;  ///< of the capture: those that it comes after
+  std::set<std::size_t> nodes;  ///< of the capture: the nodes that it follows
 };
 
 struct Worker {
@@ -46,7 +47,7 @@ struct Worker {
   std::condition_variable work = {};  ///< the queue has grown, or the stream or the runtime ends
   std::shared_ptr<Capture> capture = {};
   std::size_t lane = 0;
-  std::set<std::size_t> tail = {};  ///< nodes of the capture that the next one comes after
+  std::set<std::size_t> tail = {};  ///< nodes of the capture that the next node must follow
 };
 
 }  // namespace accord::testing

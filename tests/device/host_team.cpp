@@ -1,5 +1,6 @@
-// Turns are given by a loop. Who comes to a meeting before the others stops, the last one lets all of them go on, and whoever of these
-// stands first in the order does. So a warp, or a lane, that stands first runs until it waits for one that stands behind it.
+// A loop gives the turns. A thread that reaches a meeting before the others stops. The last one lets all of them
+// continue, and the first of these in the order runs. So a warp, or a lane, that is first in the order runs until it
+// waits for a later one.
 #include "device/host_team.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #pragma once
-// How the threads of a kernel's blocks meet on the host, and in which order they run between meetings.
+// How the threads of a kernel's blocks meet (synchronize) on the host, and the order in which they run between
+// meetings.
 
 #include <barrier>
 #include <cstddef>
@@ -14,27 +15,29 @@
 
 namespace accord::testing {
 
-/// Whether threads of a block run one at a time (HostTurns). Under ThreadSanitizer they run beside each other, as it finds what a kernel does not
-/// order itself, which turns would hide from it.
+/// Whether the threads of a block run one at a time (HostTurns). Under ThreadSanitizer they run in parallel: it finds
+/// the accesses that a kernel leaves unordered, which turns would hide.
 inline constexpr bool kTakeTurns = !kThreadSanitizer;
 
-/// Runs the threads of a block one at a time, so that a meeting which a kernel lacks shows as a wrong result: whoever may run goes as far ahead of the
-/// others as their meetings allow. Of the threads that can go on it is the first one's turn, in an order of warps, and of lanes in them, that is
-/// shuffled when all meet; the orders are the same in every run. All of them are fibers of one thread.
+/// Runs the threads of a block one at a time, so that a synchronization that a kernel lacks shows as a wrong result:
+/// the running thread gets as far ahead of the others as their meetings allow. The turn goes to the first thread that
+/// can continue, in an order of warps, and of lanes within them, that is shuffled whenever all threads meet. The
+/// orders are the same in every run. All threads of the block are fibers of one thread.
 class HostTurns {
  public:
   HostTurns(int threads, int lanes);
-  /// Does the work of every thread; returns when all have ended. Aborts if some are left that nobody can resume.
+  /// Does the work of every thread and returns when all have ended. Aborts if threads are left that no other thread
+  /// can resume.
   void run(const std::function<void(int thread)>& work);
 
-  /// By a thread in its work: waits until it has been resumed and it is its turn.
+  /// Called by a thread in its work: waits until it has been resumed and has the turn.
   void stop(int thread);
   void resume(int thread);
-  /// Returns when it is the thread's turn.
+  /// Returns when the thread has the turn.
   void go_on(int thread);
-  /// The same, when others have had theirs.
+  /// Returns when the thread has the turn again, after the other threads.
   void give_way(int thread);
-  /// Makes the next order.
+  /// Draws the next order.
   void shuffle();
   int threads() const { return static_cast<int>(is_ready_.size()); }
 
@@ -44,13 +47,13 @@ class HostTurns {
   int next() const;
 
   const int lanes_;
-  std::vector<bool> is_ready_;  ///< each thread
+  std::vector<bool> is_ready_;  ///< by thread
   std::deque<HostFiber> fibers_;
   std::vector<int> order_;
   std::minstd_rand random_;
 };
 
-/// What the threads of a block, or of a warp, meet at, and where they show each other values.
+/// A place where the threads of a block or a warp meet and exchange values.
 class HostTeam {
   struct Shown {
     std::byte bytes[32];
@@ -58,13 +61,14 @@ class HostTeam {
   using Row = std::vector<Shown>;
 
  public:
-  /// Of a block's threads, those from `first` on. `turns`: the block's; null if its threads run beside each other.
+  /// Creates the team of `threads` threads of a block, from number `first` on. `turns`: the block's; null if its
+  /// threads run in parallel.
   HostTeam(int threads, int first, HostTurns* turns);
-  /// `me`: the thread's number in this team.
+  /// Waits for all threads of the team. `me`: the thread's number in this team.
   void meet(int me);
-  /// In a loop that waits for others.
+  /// For loops that wait for other threads: lets them run.
   void pause(int me);
-  /// Every thread shows a value, and has those of all, in the order of the threads, until it shows another.
+  /// The values that all threads have shown, in the order of the threads. Valid until the thread shows another value.
   template <typename T>
   class All {
    public:
@@ -81,14 +85,14 @@ class HostTeam {
   };
   template <typename T>
   All<T> show(int me, const T& x) {
-    // Two rows in turn: a thread that writes into one again has met all others since they read it.
+    // Two rows alternate: a thread that writes to a row again has met all others since they read it.
     Row& row = shown_[times_[static_cast<std::size_t>(me)]++ % 2];
     static_assert(sizeof(T) <= sizeof(Shown));
     std::memcpy(row[static_cast<std::size_t>(me)].bytes, &x, sizeof(T));
     meet(me);
     return All<T>(row);
   }
-  /// What combine() makes of the values of all, in the order of the threads.
+  /// Returns the values of all threads, combined in the order of the threads.
   template <typename T, typename Combine>
   T combine(int me, T x, Combine combine) {
     const All<T> its = show(me, x);
@@ -100,9 +104,9 @@ class HostTeam {
  private:
   const int threads_, first_;
   HostTurns* const turns_;
-  int arrived_ = 0;                 ///< at the next meeting, of threads that take turns
-  std::barrier<> barrier_;          ///< of others
-  std::vector<std::size_t> times_;  ///< how often each thread has shown
+  int arrived_ = 0;                 ///< at the next meeting, if threads take turns
+  std::barrier<> barrier_;          ///< if threads run in parallel
+  std::vector<std::size_t> times_;  ///< values that each thread has shown
   std::vector<Row> shown_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// What this library has of NCCL's C interface, by the layout of nccl.h 2.29.7. In a namespace, so that it meets no other declaration.
+// The part of NCCL's C interface that this library has, with the layout of nccl.h 2.29.7. In a namespace, so that it
+// does not conflict with other declarations.
 
 #include <climits>
 #include <cstddef>
@@ -43,7 +44,7 @@ enum ncclDataType_t : int {
   ncclNumTypes,
 };
 
-/// Operators that ncclRedOpCreatePreMulSum makes are numbers from ncclNumOps up.
+/// Operators created by ncclRedOpCreatePreMulSum are numbers from ncclNumOps up.
 enum ncclRedOp_t : int { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg, ncclNumOps };
 
 enum ncclScalarResidence_t : int { ncclScalarDevice, ncclScalarHostImmediate };
@@ -56,7 +57,7 @@ inline constexpr int NCCL_SHRINK_DEFAULT = 0;
 inline constexpr int NCCL_SHRINK_ABORT = 1;
 inline constexpr int NCCL_REVOKE_DEFAULT = 0;
 
-/// Later versions add to the end and tell by `size` how much there is.
+/// Later versions append fields; `size` tells which fields exist.
 struct ncclConfig_t {
   std::size_t size = sizeof(ncclConfig_t);
   unsigned int magic = NCCL_API_MAGIC;

@@ -1,4 +1,5 @@
-// Collectives, sends and receives as they are called: what is wrong with one is said at once; what it does, nccl_exchange.cpp tells.
+// Collectives, sends and receives at the time of the call, when mistakes are reported. nccl_exchange.cpp does their
+// work.
 #include <fmt/format.h>
 
 #include "device/nccl_world.hpp"
@@ -20,13 +21,14 @@ std::string line_of(const Operation& operation) {
   return line;
 }
 
-/// NVIDIA's has no kernel for these in a communicator of one rank.
+/// NVIDIA's NCCL has no kernel for these in a communicator of one rank.
 bool is_scaled_float8_of_one_rank(const ncclComm& comm, const Operation& operation) {
   const bool is_float8 = operation.dtype == ncclFloat8e4m3 || operation.dtype == ncclFloat8e5m2;
   return comm.size == 1 && operation.count > 0 && reduces(operation.kind) && is_float8 && operation.op >= ncclAvg;
 }
 
-/// What is wrong with it; empty if nothing is. Takes the factor of its operator from the communicator.
+/// Returns what is wrong with the operation; empty if nothing is. Copies the factor of its operator from the
+/// communicator.
 std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t stream) {
   if (comm.finalized) return "after ncclCommFinalize";
   if (comm.revoked) return "after ncclCommRevoke";

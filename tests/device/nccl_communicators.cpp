@@ -1,5 +1,6 @@
-// How communicators come and go. A communicator is there for its rank from the call on, and formed when the last rank has come; a child of
-// one is there from then on only. As with NCCL, the caller's handle is written when it is formed.
+// How communicators are created and destroyed. A rank's communicator exists from the rank's call on, and is formed
+// when the last rank has arrived; a child exists only from then on. As in NCCL, the caller's handle is written when
+// the communicator is formed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -57,7 +58,7 @@ std::shared_ptr<ncclComm> make_child(const ncclComm& parent, const Options& opti
   return child;
 }
 
-/// Of those that come with a child, one communicator for each color.
+/// Forms one communicator for each color, of the visits that have a child.
 void form_children(Visits& visits) {
   std::map<int, std::vector<const Visit*>> by_color;
   for (const auto& [rank, visit] : visits)
@@ -70,7 +71,8 @@ void form_children(Visits& visits) {
   }
 }
 
-/// Until all that the rank put into streams has happened; false if it was aborted, or the runtime ends.
+/// Waits until everything that the rank put into streams is done. Returns false if it was aborted or the runtime
+/// ends.
 bool drain(std::unique_lock<std::mutex>& lock, ncclComm& comm) {
   HostRuntime& runtime = HostRuntime::instance();
   while (!comm.aborted) {
@@ -86,10 +88,10 @@ bool drain(std::unique_lock<std::mutex>& lock, ncclComm& comm) {
   return false;
 }
 
-/// The library knows it no more.
+/// Removes the communicator from the library.
 void forget(const std::shared_ptr<ncclComm>& comm) {
   comm->stopped = true;
-  comm->last = nullptr;  // a capture keeps the communicator
+  comm->last = nullptr;  // a capture keeps the communicator alive
   World::instance().live.erase(comm.get());
 }
 

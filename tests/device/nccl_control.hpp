@@ -1,6 +1,6 @@
 #pragma once
-// What tests tell this library's NCCL, and ask of it. A rank is here the one that its communicator, or that from which it was split or
-// shrunk, was initialised with; calls without a communicator have rank -1. Thread-safe.
+// Control of this library's NCCL by tests. A rank here is the one with which the communicator, or the communicator
+// from which it was split or shrunk, was initialised; calls without a communicator have rank -1. Thread-safe.
 
 #include <optional>
 #include <string>
@@ -11,32 +11,37 @@
 
 namespace accord::testing {
 
-/// The path of this library, for dlopen.
+/// Returns the path of this library, for dlopen.
 std::string library_path();
 
-/// What the rank called, in order, with what was told: "ncclCommInitRankConfig rank=1 nranks=4 blocking=0 maxCTAs=8 netName=Socket",
-/// "ncclAllReduce rank=1 count=4 dtype=float32 op=sum", and at the end of one in a group " group". `rank=` is that of the call's own
-/// communicator. ncclGroupEnd has a line for each rank that has something in the group. Calls that only ask are not there.
+/// Returns the rank's calls in order, with their arguments: "ncclCommInitRankConfig rank=1 nranks=4 blocking=0
+/// maxCTAs=8 netName=Socket", "ncclAllReduce rank=1 count=4 dtype=float32 op=sum", and " group" at the end of a call
+/// in a group. `rank=` is the rank in the call's own communicator. ncclGroupEnd has a line for each rank with
+/// operations in the group. Query calls are not logged.
 std::vector<std::string> log_of(int rank);
 void clear_log();
 
-/// What ncclGetVersion tells: major * 10000 + minor * 100 + patch.
+/// Sets the result of ncclGetVersion: major * 10000 + minor * 100 + patch.
 void set_version(int version);
 
-/// The next call of `symbol` by `rank`, or by any, does nothing and returns `result`; several queue up.
+/// Makes the next call of `symbol`, by `rank` or by any rank, return `result` and do nothing. Repeated requests queue
+/// up.
 void fail_next(std::string_view symbol, nccl::ncclResult_t result, std::optional<int> rank = {});
 
-/// The next such operation of that rank does not complete until its communicator is aborted. For ncclCommInitRank, -InitRankConfig, -Split,
-/// -Shrink, -Revoke, -WindowRegister, -Finalize, -Destroy, collectives, ncclSend and ncclRecv.
+/// Makes the next such operation of that rank hang until its communicator is aborted. For ncclCommInitRank,
+/// -InitRankConfig, -Split, -Shrink, -Revoke, -WindowRegister, -Finalize, -Destroy, collectives, ncclSend and
+/// ncclRecv.
 void hang_next(std::string_view symbol, int rank);
 
-/// Without them ncclCommWindowRegister succeeds and gives no window, as on a machine whose GPUs do not reach each other's memory.
+/// Sets whether windows exist. Without them, ncclCommWindowRegister succeeds but gives no window, as on a machine
+/// whose GPUs cannot reach each other's memory.
 void set_windows(bool are_there);
 
-/// From now on ncclCommGetAsyncError tells it of all communicators that the rank has, and their calls return it.
+/// From now on, ncclCommGetAsyncError reports `result` for all communicators of the rank, and their calls return it.
 void set_async_error(int rank, nccl::ncclResult_t result);
 
-/// What was made and not given back; a destroyed communicator leaves what it still had, an aborted one does not.
+/// Objects that were created and not released. A destroyed communicator leaves behind what it still had; an aborted
+/// one does not.
 struct LiveNccl {
   int communicators = 0;
   int registrations = 0;
@@ -46,7 +51,7 @@ struct LiveNccl {
 };
 LiveNccl live_nccl();
 
-/// All of the above as at first, but for communicators, which stay.
+/// Resets all of the above, except the communicators.
 void reset_nccl();
 
 }  // namespace accord::testing

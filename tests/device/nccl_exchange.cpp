@@ -1,6 +1,7 @@
-// Where operations of different ranks meet. The n-th collectives that the ranks of a communicator post are one, and so are the n-th send
-// and receive of a pair. Who comes last does the work for all, from copies of what was sent, so that memory may be in place. Ranks that
-// disagree have an asynchronous error, and their operations end with an abort only.
+// Where operations of different ranks meet. The n-th collectives that the ranks of a communicator post belong
+// together, and so do the n-th send and the n-th receive of a pair. The last rank to arrive does the work for all of
+// them, from copies of what was sent, so that buffers may be in place. Ranks that disagree get an asynchronous error,
+// and their operations end only with an abort.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -27,7 +28,7 @@ bool agree(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.root == b.root && same_op;
 }
 
-/// What all ranks sent, reduced.
+/// Returns the reduction of what all ranks sent.
 Bytes reduced(const std::map<int, Posted>& ranks, std::size_t count) {
   const Operation& first = ranks.begin()->second.operation;
   const std::size_t size = size_of(first.dtype);
@@ -45,7 +46,8 @@ Bytes reduced(const std::map<int, Posted>& ranks, std::size_t count) {
   return result;
 }
 
-/// What the collective gives: all of it where each rank receives the whole, and the parts behind each other where they receive parts.
+/// Returns the collective's result: the whole, where each rank receives all of it, or the concatenated parts, where
+/// each rank receives one.
 Bytes outcome(const std::map<int, Posted>& ranks) {
   const Operation& first = ranks.begin()->second.operation;
   const std::size_t bytes = first.count * size_of(first.dtype);

@@ -1,4 +1,4 @@
-// Calls that only ask.
+// Query calls.
 #include "device/nccl_world.hpp"
 
 namespace accord::testing::nccl {

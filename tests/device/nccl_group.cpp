@@ -1,6 +1,7 @@
-// From calls to streams. A group collects its thread's calls; those of one communicator go as one batch into the stream of the first of
-// them, which waits for their other streams, as those wait for it. Batches of one communicator follow each other, also from stream to
-// stream, unless a capture lies between. A batch posts all of its operations and waits for them, so that they progress together.
+// From calls to streams. A group collects its thread's calls. Those on one communicator go as one batch into the
+// stream of the first of them, which waits for their other streams, as those wait for it. Batches of one communicator
+// run in order, also across streams, unless they are in different captures. A batch posts all of its operations and
+// then waits for them, so that they progress together.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ Status launch_batch(const std::shared_ptr<ncclComm>& comm, std::vector<Operation
   return {};
 }
 
-/// A batch for each communicator, in the order of their first calls.
+/// Launches one batch per communicator, in the order of their first calls.
 ncclResult_t launch(std::vector<Entry> entries) {
   while (!entries.empty()) {
     const auto comm = entries.front().comm;

@@ -1,4 +1,4 @@
-// Memory of NCCL's own, registrations, windows and operators.
+// NCCL's own memory, registrations, windows and operators.
 #include <fmt/format.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// Every dtype has a type in which it is computed; integers wrap, by way of 64 unsigned bits. A small float is rounded by counting its
-// steps: those of its exponent's size, or of the smallest normal one's.
+// Every dtype has a type for computation; integers wrap, by way of 64-bit unsigned numbers. A small float is rounded
+// by counting its steps: those of its exponent, or of the smallest normal exponent.
 #include "device/nccl_reduce.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Small {
     constexpr int kBias = (1 << (kExponentBits - 1)) - 1, kHidden = 1 << kMantissaBits;
     constexpr int kInfinity = ((1 << kExponentBits) - 1) << kMantissaBits;
     constexpr int kLargest =
-        kHasInfinity ? kInfinity : kInfinity + kHidden - 2;             // what is beyond the finite ones becomes this
+        kHasInfinity ? kInfinity : kInfinity + kHidden - 2;             // numbers beyond the finite ones become this
     int bits = kInfinity + (kHasInfinity ? kHidden / 2 : kHidden - 1);  // NaN
     if (!std::isnan(value)) {
       const double magnitude = std::fabs(static_cast<double>(value));

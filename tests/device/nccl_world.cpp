@@ -1,4 +1,4 @@
-// What all calls begin with, and how a call waits for those of other ranks.
+// What all calls begin with, and how a call waits for the calls of other ranks.
 #include "device/nccl_world.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace {
 
 thread_local std::string last_error;
 
-/// Those of the versions up to 2.29, with the least and the largest value that NCCL takes.
+/// Integer options of the versions up to 2.29, with the smallest and the largest value that NCCL accepts.
 struct IntegerOption {
   const char* name;
   int ncclConfig_t::*member;
@@ -143,7 +143,7 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
     ranks[rank]->rank = static_cast<int>(rank);
     ranks[rank]->size = static_cast<int>(ranks.size());
     World::instance().live[ranks[rank].get()] = ranks[rank];
-    std::atomic_ref(*ranks[rank]->handle).store(ranks[rank].get());  // another thread than its owner's
+    std::atomic_ref(*ranks[rank]->handle).store(ranks[rank].get());  // on another thread than the owner's
     HostRuntime::instance().happen(ranks[rank]->formed);
   }
 }

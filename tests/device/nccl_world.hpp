@@ -1,6 +1,6 @@
 #pragma once
-// All that this library's NCCL knows: communicators, what ranks wait for, and what tests asked for. One mutex guards it; whatever blocks
-// waits for a Point of the HostRuntime, without the mutex.
+// The state of this library's NCCL: communicators, waiting ranks, and what tests have requested. One mutex guards it.
+// Whatever blocks waits for a Point of the HostRuntime, without holding the mutex.
 
 #include <array>
 #include <cstdint>
@@ -27,10 +27,10 @@ inline constexpr int kVersion = 22907;
 
 enum class Kind { kReduce, kBroadcast, kAllReduce, kReduceScatter, kAllGather, kSend, kReceive };
 
-/// What ncclRedOpCreatePreMulSum made: a scalar, or where it will lie.
+/// An operator of ncclRedOpCreatePreMulSum: a scalar, or the address where it will be.
 struct Factor {
   ncclDataType_t dtype;
-  const void* memory;  ///< null: `value` has it
+  const void* memory;  ///< null: use `value`
   Scalar value;
 };
 
@@ -47,26 +47,26 @@ struct Operation {
   bool hangs = false;
 };
 
-/// An operation whose turn in its stream has come.
+/// An operation that its stream has reached.
 struct Posted {
   Operation operation;
   ncclComm* comm;
   PointRef done;
 };
 
-/// A rank in a call that returns when others have made it too.
+/// A rank in a call that returns once the other ranks have made it too.
 struct Visit {
   ncclComm* comm;
-  std::shared_ptr<ncclComm> child;  ///< null if it gets none
+  std::shared_ptr<ncclComm> child;  ///< null if the rank gets none
   int color = 0;
   int key = 0;
   PointRef done = {};
 };
 using Visits = std::map<int, Visit>;  // by rank
 
-/// What the ranks of one communicator share.
+/// The state that the ranks of one communicator share.
 struct Clique {
-  std::map<std::uint64_t, std::map<int, Posted>> collectives;  ///< by their number in the communicator's order, by rank
+  std::map<std::uint64_t, std::map<int, Posted>> collectives;  ///< by number in the communicator's order, then rank
   std::map<std::pair<int, int>, std::deque<Posted>> sends;     ///< by (from, to)
   std::map<std::pair<int, int>, std::deque<Posted>> receives;
   std::map<std::string, Visits> visits;
@@ -75,10 +75,11 @@ struct Clique {
 /// A communicator's options, as they were given.
 struct Options {
   bool blocking = true;
-  std::string text;  ///< " blocking=0 maxCTAs=8": those that were set
+  std::string text;  ///< " blocking=0 maxCTAs=8": the options that were set
 };
 
-/// ncclInvalidArgument for one that is not initialised or has a value that NCCL refuses. Null is `inherited`.
+/// Returns ncclInvalidArgument for options that are not initialised or have a value that NCCL rejects. A null
+/// `config` stands for `inherited`.
 ncclResult_t read_options(const ncclConfig_t* config, const Options& inherited, Options& options);
 
 struct World {
@@ -88,7 +89,7 @@ struct World {
   int version = kVersion;
   std::map<ncclComm*, std::shared_ptr<ncclComm>> live;
   std::uint64_t next_id = 1;
-  /// Ids that were given out and not used up.
+  /// Ids that were created and not yet used up.
   struct Forming {
     int size = 0;
     std::map<int, std::shared_ptr<ncclComm>> come;
@@ -102,7 +103,7 @@ struct World {
   };
   std::map<std::string, std::list<Failure>, std::less<>> failures;
   std::set<std::pair<std::string, int>> hangs;
-  LiveNccl counts;  ///< without communicators
+  LiveNccl counts;  ///< except communicators
   bool has_windows = true;
 
   // REQUIRES: mutex is held.
@@ -121,22 +122,22 @@ struct ncclComm {
   const int home_rank;
   const int device;
   const Options options;
-  PointRef formed;               ///< all ranks have come; or aborted
-  ncclComm_t* handle = nullptr;  ///< the caller's, which is written when it is formed
+  PointRef formed;               ///< all ranks have arrived, or it was aborted
+  ncclComm_t* handle = nullptr;  ///< the caller's handle, written when formed
   std::shared_ptr<Clique> clique;
   int rank = -1;
   int size = 0;
   bool aborted = false;
-  bool stopped = false;  ///< what is in streams does not happen
+  bool stopped = false;  ///< what is in streams is not done
   bool revoked = false;
   bool finalized = false;
   ncclResult_t error = ncclSuccess;
   std::string error_text;
-  std::set<PointRef> pending;         ///< of posted operations, visits and what hangs: abort lets them all happen
-  std::set<PointRef> pending_visits;  ///< those that make it be in progress
+  std::set<PointRef> pending;         ///< of posted operations, visits and hangs; abort completes all of them
+  std::set<PointRef> pending_visits;  ///< those during which the communicator is in progress
   std::uint64_t collectives = 0;
   std::map<std::string, int> visits;
-  PointRef last;  ///< behind all that was put into streams
+  PointRef last;  ///< after everything that was put into streams
   cudaStream_t last_stream = nullptr;
   std::map<void*, std::unique_ptr<char>> registrations;
   std::map<ncclWindow_t, std::unique_ptr<ncclWindow_vidmem>> windows;
@@ -146,44 +147,46 @@ struct ncclComm {
   Device where() const { return {DeviceType::kCuda, static_cast<std::int16_t>(device)}; }
 };
 
-/// Remembers why for ncclGetLastError of this thread.
+/// Stores the reason for this thread's ncclGetLastError, and returns `result`.
 ncclResult_t fail(ncclResult_t result, std::string why);
 
-/// What ncclCommGetAsyncError tells. REQUIRES: the world's mutex is held.
+/// Returns the state that ncclCommGetAsyncError reports. REQUIRES: the world's mutex is held.
 ncclResult_t state_of(const ncclComm& comm);
 
 enum class Needs { kExistence, kReadiness };
 
-/// The communicator, if it is as the call needs it and the test asked for no failure of `symbol`; else null, and `result` says why not.
-/// REQUIRES: the world's mutex is held.
+/// Returns the communicator if it is in the state that the call needs and the test has requested no failure of
+/// `symbol`. Otherwise returns null, and `result` is the reason. REQUIRES: the world's mutex is held.
 std::shared_ptr<ncclComm> ask(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result);
-/// The same for a call that is noted, `line` being what follows the symbol and rank.
+/// Does the same for a call that is logged; `line` is the text after the symbol and the rank.
 std::shared_ptr<ncclComm> begin(std::string_view symbol, ncclComm_t comm, Needs needs, const std::string& line,
                                 ncclResult_t& result);
 
-/// A communicator of `ranks`, in this order. REQUIRES: the world's mutex is held.
+/// Forms a communicator of `ranks`, in this order. REQUIRES: the world's mutex is held.
 void form(const std::vector<std::shared_ptr<ncclComm>>& ranks);
 
-/// The rank's part in the next call `name` of its communicator; when `expected` ranks have come, `complete` is called and all are done.
-/// Returns when this one is to return. Gives back the world's mutex.
+/// Does the rank's part in the next call of `name` on its communicator. When `expected` ranks have arrived, calls
+/// `complete` and ends the call for all of them. Returns when this rank's call may return. Releases the world's
+/// mutex.
 ncclResult_t meet(std::unique_lock<std::mutex>& lock, std::string_view name, Visit visit, std::size_t expected,
                   const std::function<void(Visits&)>& complete);
 
-/// The end of a call that waits for `done`: at the end of the group, if there is one. Gives back the world's mutex.
+/// Ends a call that waits for `done`, at the end of the group if there is one. Releases the world's mutex.
 ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm, const PointRef& done);
 
-/// Ends all that the rank waits for, without a result. REQUIRES: the world's mutex is held.
+/// Ends everything that the rank waits for, without a result. REQUIRES: the world's mutex is held.
 void end_pending(ncclComm& comm);
 
-/// Into the stream, or into the thread's group. REQUIRES: the world's mutex is held.
+/// Puts the operation into the stream, or into the thread's group. REQUIRES: the world's mutex is held.
 ncclResult_t start(const std::shared_ptr<ncclComm>& comm, const Operation& operation, cudaStream_t stream);
-/// Whether this thread is in a group.
+/// Returns whether this thread is in a group.
 bool in_group();
-/// If this thread is in a group, that has failed. Returns `result`.
+/// Marks this thread's group, if there is one, as failed. Returns `result`.
 ncclResult_t fail_group(ncclResult_t result);
 void wait_at_group_end(const std::shared_ptr<ncclComm>& comm, const PointRef& done);
 
-/// The operation's turn has come: matches it with those of others, and runs it if it is the last. REQUIRES: the world's mutex is held.
+/// Called when the stream reaches the operation. Matches it with those of other ranks, and runs them if it is the
+/// last. REQUIRES: the world's mutex is held.
 void post(Posted posted);
 
 }  // namespace accord::testing::nccl

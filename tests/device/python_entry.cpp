@@ -1,4 +1,5 @@
-// What tests in Python call of this library, by ctypes: devices over host memory for accord's library in that process.
+// The functions of this library that Python tests call through ctypes: devices over host memory for accord's library
+// in that process.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -13,7 +14,7 @@ using accord::testing::HostRuntime;
 
 extern "C" {
 
-/// `library`: accord's, as the process has it. 0 if it could be told of the devices.
+/// Gives the devices to accord's library, which the process has loaded as `library`. Returns 0 on success.
 int accord_test_use_devices(const char* library) {
   void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (loaded == nullptr) return 1;
@@ -30,19 +31,19 @@ int accord_test_use_devices(const char* library) {
   return 0;
 }
 
-/// Whether the library of products takes scales of float8, as on a Hopper; 1 until this is called.
+/// Sets whether the library of products takes float8 scales, as on a Hopper; 1 at first.
 void accord_test_take_scales(int takes) { accord::testing::HostBlas::instance().take_scales(takes != 0); }
 
-/// For which products of float8 the library has kernels; a HostBlas::Float8, 0 until this is called.
+/// Sets the float8 products for which the library has kernels, as a HostBlas::Float8; 0 at first.
 void accord_test_take_float8(int takes) {
   using accord::testing::HostBlas;
   HostBlas::instance().take_float8(static_cast<HostBlas::Float8>(takes));
 }
 
-/// How many products the library has put into streams.
+/// Returns the number of products that were put into streams.
 int accord_test_products() { return accord::testing::HostBlas::instance().products(); }
 
-/// Bytes of a device that are allocated.
+/// Returns the bytes that are allocated on a device.
 std::size_t accord_test_bytes(int device) {
   return HostRuntime::instance().bytes_on({DeviceType::kCuda, static_cast<std::int16_t>(device)});
 }
@@ -58,7 +59,7 @@ void* accord_test_stream(int device) {
   return stream.ok() ? stream->handle : nullptr;
 }
 
-/// The calling thread's.
+/// Sets the calling thread's current device.
 void accord_test_current_device(int device) { HostRuntime::set_current_device(device); }
 
 int accord_test_synchronize(int device, void* stream) {
@@ -66,7 +67,7 @@ int accord_test_synchronize(int device, void* stream) {
                                                                                                                     : 1;
 }
 
-/// Holds back what comes later in the stream until accord_test_release() of what it gives.
+/// Holds back later work in the stream until accord_test_release() is called with the result.
 void* accord_test_hold(int device, void* stream) {
   return new accord::testing::BusyStream(
       HostRuntime::instance().make_stream_busy({stream}, {DeviceType::kCuda, static_cast<std::int16_t>(device)}));
@@ -74,10 +75,10 @@ void* accord_test_hold(int device, void* stream) {
 
 void accord_test_release(void* busy) { delete static_cast<accord::testing::BusyStream*>(busy); }
 
-/// Bytes that were copied from devices to the CPU so far.
+/// Returns the bytes that have been copied from devices to the CPU.
 std::size_t accord_test_copied_to_host() { return HostRuntime::instance().copied_to_host(); }
 
-/// What the rank called of NCCL, a call in each line.
+/// Writes the rank's NCCL calls, one per line, to `text`, cut to `size`, and returns the length of all of them.
 std::size_t accord_test_log(int rank, char* text, std::size_t size) {
   std::string all;
   for (const std::string& line : accord::testing::log_of(rank)) all += line + "\n";

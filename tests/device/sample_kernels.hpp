@@ -1,5 +1,5 @@
 #pragma once
-// Kernels of the tests of kernels.
+// Kernels for the tests of kernels.
 
 #include "accord/channel_device.hpp"
 #include "device/kernel.hpp"
@@ -19,8 +19,9 @@ struct Scale {
   }
 };
 
-/// What the threads of each block make of their numbers together: [blocks][6] = sum and maximum over the block, the same over thread 0's warp,
-/// the last lane's number there, the sum that went through shared memory; each over the number of threads or lanes that took part.
+/// What each block's threads compute together from their numbers, [blocks][8]: sum and maximum over the block, sum
+/// and maximum over thread 0's warp, the number of that warp's last lane, the sum through shared memory, and the
+/// numbers of threads and lanes that took part.
 struct Meet {
   static constexpr const char* kName = "test_meet";
   static constexpr int kThreads = 256;
@@ -51,12 +52,12 @@ struct Meet {
   }
 };
 
-/// Each block passes a token to the next one `rounds` times around, with data that travels beside it and in a packet.
+/// Each block passes a token to the next one, `rounds` times around, with data next to the token and in a packet.
 struct Relay {
   static constexpr const char* kName = "test_relay";
   static constexpr int kThreads = 64;
   std::uint64_t* tokens;    ///< [blocks], zero at first
-  device::Packet* packets;  ///< [blocks], of zeros at first
+  device::Packet* packets;  ///< [blocks], zeros at first
   std::uint64_t* data;      ///< [blocks]
   std::uint64_t* failures;
   std::uint64_t rounds;
@@ -88,7 +89,7 @@ struct Relay {
   }
 };
 
-/// Waits until a word is not zero, but not for ever.
+/// Waits until a word is not zero, but not forever.
 struct AwaitWord {
   static constexpr const char* kName = "test_await_word";
   static constexpr int kThreads = 32;
@@ -102,7 +103,7 @@ struct AwaitWord {
   }
 };
 
-/// Sets a word. Nothing else launches it.
+/// Sets a word. Only one test launches it, for which it is a new kernel.
 struct SetWord {
   static constexpr const char* kName = "test_set_word";
   static constexpr int kThreads = 32;
@@ -113,17 +114,19 @@ struct SetWord {
   }
 };
 
-/// One block, of each rank of a ring: in each round it puts its values into the memory of the next rank, and takes those of the one before, one more each.
+/// One block on each rank of a ring. In each round it puts its values into the next rank's memory, takes those of the
+/// previous rank, and adds one to each.
 struct PassOn {
   static constexpr const char* kName = "test_pass_on";
   static constexpr int kThreads = 64;
   DeviceChannelHandle to, from;
   std::uint64_t* values;  ///< [count]
   std::size_t count;
-  std::uint64_t first, rounds;  ///< the number of the first round, and how many
-  std::uint64_t
-      slots;  ///< of `count` values in each rank's memory: as many as there are ranks, so that none is written before it was read
-  std::uint64_t* ended;  ///< one more if a wait was ended
+  std::uint64_t first, rounds;  ///< number of the first round, and number of rounds
+  /// Slots of `count` values in each rank's memory: as many as there are ranks, so that none is overwritten before it
+  /// is read.
+  std::uint64_t slots;
+  std::uint64_t* ended;  ///< incremented if a wait was ended
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     for (std::uint64_t round = first; round < first + rounds; ++round) {
@@ -141,13 +144,13 @@ struct PassOn {
   }
 };
 
-/// Each warp multiplies matrices of its own, sums [16][16] += a [16][16] b [16][16], all row-major, by fragments whose elements it takes from
-/// shared memory.
+/// Each warp multiplies matrices of its own, sums [16][16] += a [16][16] b [16][16], all row-major, in fragments that
+/// are loaded from shared memory.
 template <DType kDType>
 struct MultiplyTiles {
   static constexpr const char* kName = kDType == DType::kBFloat16 ? "test_multiply_bfloat16" : "test_multiply_float16";
   static constexpr int kThreads = 128, kLanes = device::kFragmentLanes;
-  static constexpr int kCount = 256;  ///< of each matrix' elements
+  static constexpr int kCount = 256;  ///< elements of each matrix
   const std::uint16_t *a, *b;         ///< [count][kCount] of kDType
   float* sums;                        ///< [count][kCount]
   std::size_t count;
@@ -167,7 +170,7 @@ struct MultiplyTiles {
         my_b[at] = b[i * kCount + at];
       }
       block.sync_warp();
-      // Tiles go down the left half first, then down the right one; b's are transposed on the way.
+      // Tiles go down the left half first, then down the right half. Those of b are transposed on the way.
       const int offset = lane % 16 * 16 + lane / 16 * 8;
       const device::Tiles tiles = block.load_tiles(my_a + offset), across = block.load_transposed(my_b + offset);
       for (int half = 0; half < 2; ++half) {

@@ -1,7 +1,7 @@
-"""Writes seeds for package_fuzz: make_seeds.py DIRECTORY. A graph, a manifest and whole packages, of which one can be
-cut over two ranks, in the target's input form.
+"""Writes the seed inputs of package_fuzz: make_seeds.py DIRECTORY. The seeds are a graph, a manifest and whole
+packages, one of which can be sharded over two ranks, all in the fuzz target's input format.
 
-Sizes and hashes need not be right: the target sets them.
+Sizes and hashes need not be correct because the fuzz target fills them in.
 """
 
 import json
@@ -13,7 +13,7 @@ HASH = "0" * 16
 
 
 def graph() -> dict:
-    """One linear layer and nodes with every form of argument."""
+    """A graph with one linear layer and with nodes that cover every form of argument."""
     value = {"dtype": "float32", "shape": ["batch", "length", 4]}
     return {
         "symbols": [{"name": "batch", "min": 1, "max": 8}, {"name": "length", "min": 1, "max": 16}],
@@ -57,7 +57,7 @@ def graph() -> dict:
 
 
 def weights() -> tuple[bytes, int]:
-    """A safetensors file of "w" (3 units of 32 bytes) and "b", and the size of its header."""
+    """Returns a safetensors file with "w" (3 units of 32 bytes) and "b", and the size of the file's header."""
     entries = {
         "w": {"dtype": "F32", "shape": [3, 4, 2], "data_offsets": [0, 96]},
         "b": {"dtype": "F32", "shape": [4], "data_offsets": [96, 112]},
@@ -66,7 +66,7 @@ def weights() -> tuple[bytes, int]:
 
 
 def packed_weights(unit_bytes: int) -> tuple[bytes, int]:
-    """The same with "w" packed, in units of `unit_bytes`."""
+    """Like weights(), with "w" packed in units of `unit_bytes`."""
     entries = {
         "w": {"dtype": "U8", "shape": [3, unit_bytes], "data_offsets": [0, 3 * unit_bytes]},
         "b": {"dtype": "F32", "shape": [4], "data_offsets": [3 * unit_bytes, 3 * unit_bytes + 16]},
@@ -126,7 +126,8 @@ def packed_manifest(header_size: int, packed: dict, unit_bytes: int) -> dict:
 
 
 def cut_graph() -> dict:
-    """A column layer, an activation and a row layer over the same weights file: "w" is both, "b" the bias of the row."""
+    """A column-parallel layer, an activation and a row-parallel layer over the same weights file. Both layers use
+    "w"; "b" is the bias of the row-parallel layer."""
 
     def node(op: str, arguments: dict, name: str, shape: list) -> dict:
         outputs = [{"name": name, "dtype": "float32", "shape": shape}]
@@ -176,7 +177,7 @@ def main() -> None:
         manifest_bytes = json.dumps(packed_manifest(header_size, packed, unit_bytes)).encode()
         return package(graph_bytes, manifest_bytes, weight_bytes)
 
-    # A unit is [4, 2]: 16 outputs, and inputs for whole words or groups.
+    # A unit is [4, 2]. It is padded to 16 outputs, and its inputs to whole words or groups.
     int4 = {"type": "int4", "group": 32, "scales": "float16", "minima": True, "error": 0.1}
 
     seeds = {

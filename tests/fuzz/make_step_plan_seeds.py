@@ -1,6 +1,5 @@
-"""Writes seeds for step_plan_fuzz: make_step_plan_seeds.py DIRECTORY. Messages with a plan of two sequences and with none,
-in the target's form: without the hash.
-"""
+"""Writes the seed inputs of step_plan_fuzz: make_step_plan_seeds.py DIRECTORY. The seeds are messages with a plan of
+two sequences and with an empty plan, in the fuzz target's input format, which has no hash."""
 
 import struct
 import sys
@@ -11,7 +10,7 @@ STEP, IDLE, END = b"\x01", b"\x02", b"\x03"
 
 
 def plan_of_two() -> bytes:
-    """One sequence decodes its 6th token, one computes 3 after 8; blocks of 4 tokens."""
+    """One sequence decodes its 6th token; the other computes 3 tokens after its first 8. Blocks hold 4 tokens."""
     header = struct.pack("<IIQIIII", MAGIC, 4, 7, 2, 5, 1, 2)
     sequences = struct.pack("<4i", 1, 5, 3, 8)
     tokens = struct.pack("<4i", 9, 10, 11, 99)

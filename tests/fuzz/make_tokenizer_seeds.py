@@ -1,5 +1,5 @@
-"""Writes seeds for tokenizer_fuzz: make_tokenizer_seeds.py DIRECTORY. A file with each component, each with a text; a chat
-format; texts; tokens."""
+"""Writes the seed inputs of tokenizer_fuzz: make_tokenizer_seeds.py DIRECTORY. The seeds are one tokenizer file per
+component, each with a text, plus a chat format, texts and tokens."""
 
 import json
 import sys

@@ -1,9 +1,10 @@
-// libFuzzer target for everything that reads a package. The first byte of an input chooses what the rest is:
+// libFuzzer target for all code that reads a package. The first byte of an input selects what the rest is:
 //   0: graph.json
 //   1: manifest.json
 //   2: a whole package: lengths of manifest and graph (4 bytes each, little-endian), manifest, graph, one weight file
-// A whole package is sealed first (sizes and hashes set to what they are), so that the input gets past them, then
-// opened, read, verified and loaded, alone and as each of two ranks, in a directory of this process's own.
+// A whole package is sealed first (its sizes and hashes are set to the right values), so that the input gets past
+// those checks. Then it is opened, read, verified and loaded, for one rank and as each of two ranks, in a directory
+// of this process's own.
 
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ using accord::engine::SymbolicInt;
 using accord::engine::SymbolicShape;
 using nlohmann::json;
 
-constexpr std::size_t kMaxSizeText = 1024;  // that a reader takes
+constexpr std::size_t kMaxSizeText = 1024;  // the most that a reader accepts
 
 std::string sha256(std::string_view bytes) { return accord::sha256_hex(std::as_bytes(std::span(bytes))); }
 
@@ -59,7 +60,7 @@ bool has_long_size(const Graph& graph) {
          });
 }
 
-// A graph that is read can be written and read again, and is the same.
+// A graph that can be read can be written and read again, and stays the same.
 void fuzz_graph(std::string_view text) {
   const auto graph = accord::engine::parse_graph(text);
   if (!graph.ok()) return;
@@ -85,7 +86,7 @@ bool split(std::string_view input, Parts& parts) {
   return true;
 }
 
-// Sets the graph's and the header's hashes, then, if the manifest can be read, those of its granules.
+// Sets the hashes of the graph and the header and, if the manifest can be read, those of its granules.
 void seal(Parts& parts, std::string& weight_name) {
   auto document = json::parse(parts.manifest, nullptr, false);
   if (!document.is_object() || !document.contains("files") || !document["files"].is_array()) return;
@@ -120,7 +121,7 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// A directory that goes when the process ends.
+// A directory that is removed when the process ends.
 class Folder {
  public:
   Folder() : path_(std::filesystem::temp_directory_path() / ("accord-fuzz-" + std::to_string(getpid()) + ".accord")) {
@@ -152,7 +153,7 @@ void fuzz_package(std::string_view input) {
     }
   }
   if (package.ok()) {
-    // What comes of it is no matter; it must come soon, and without harm.
+    // The result does not matter, but it must arrive soon and do no harm.
     for (const accord::GroupPlace place :
          {accord::GroupPlace{0, 1}, accord::GroupPlace{0, 2}, accord::GroupPlace{1, 2}}) {
       std::map<std::string, accord::GroupPlace> places;

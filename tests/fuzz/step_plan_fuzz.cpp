@@ -1,5 +1,6 @@
-// libFuzzer target for the plans and messages that rank 0 sends: an input is a message without its plan's hash, which
-// is set here to what it is, so that the input gets past it. What is read fits the model, and is written as it was.
+// libFuzzer target for the plans and messages that rank 0 sends. An input is a message without its plan's hash. The
+// right hash is added here, so that the input gets past that check. A message that can be read fits the model, and is
+// written again as it was.
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// libFuzzer target for what reads the files of a tokenizer and the texts of users. The first byte of an input chooses what the rest is:
+// libFuzzer target for the code that reads the files of a tokenizer and the texts of users. The first byte of an
+// input selects what the rest is:
 //   0: tokenizer.json, a null byte, a text
 //   1: chat_format.json
 //   2: a text for a tokenizer with every kind of part
@@ -25,7 +26,7 @@ void require(bool held) {
   if (!held) std::abort();
 }
 
-// Decoded text is text, all at once and in pieces.
+// Decoded text is well-formed, as a whole and in pieces.
 void decode(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   const auto text = tokenizer.decode(ids);
   require(!text.ok() || accord::tokenizer::is_well_formed(*text));
@@ -38,7 +39,7 @@ void decode(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   (void)decoder.finish().ok();
 }
 
-// A text has the ids of its repaired form, now and again from the cache.
+// A text has the same ids as its repaired form, the first time and from the cache.
 void encode(const Tokenizer& tokenizer, std::string_view text) {
   const auto ids = tokenizer.encode(text);
   const auto again = tokenizer.encode(accord::tokenizer::well_formed(text));

@@ -1,4 +1,5 @@
-"""Checks that the headers of CUDA, cuBLAS and NCCL are included in folders called "cuda" alone, which a build without CUDA leaves out."""
+"""Checks that CUDA, cuBLAS and NCCL headers are included only in folders named "cuda", which a build without CUDA
+omits."""
 
 import re
 import sys
@@ -13,7 +14,7 @@ INCLUDE = re.compile(
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each header of CUDA that is included elsewhere."""
+    """Returns one line per include of a CUDA header outside those folders."""
     found = []
     for name in files_of(root):
         if name.suffix not in SUFFIXES or "cuda" in name.parts[:-1]:

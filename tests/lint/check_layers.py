@@ -1,8 +1,8 @@
-"""Checks who includes whom against the layer table of docs/architecture.md.
+"""Checks every include against the layer table of docs/architecture.md.
 
-A folder under src/ may include itself and the folders of earlier rows; folders of one row never include each other. A row
-whose text says "May include `a` and `b` only" narrows that further. Headers in include/accord include nothing of src/;
-everybody may include them. A folder under src/ that is not in the table is an error too.
+A folder under src/ may include itself and the folders of earlier rows. Folders of one row never include each other. A
+row whose text says "May include `a` and `b` only" narrows that further. Headers in include/accord include nothing of
+src/, and any file may include them. A folder under src/ that is missing from the table is also an error.
 """
 
 import re
@@ -16,7 +16,7 @@ NARROWED = re.compile(r"may include ((?:`\w+`(?:, | and )?)+) only", re.IGNORECA
 
 
 def allowed_includes(architecture: str) -> dict[str, set[str]]:
-    """For each layer of the table the layers that it may include."""
+    """Maps each layer of the table to the layers that it may include."""
     allowed: dict[str, set[str]] = {}
     above: set[str] = set()
     for line in architecture.splitlines():
@@ -24,7 +24,7 @@ def allowed_includes(architecture: str) -> dict[str, set[str]]:
         layers = re.findall(r"`(\w+)`", cells[0]) if line.lstrip().startswith("|") else []
         if not layers or " · ".join(f"`{layer}`" for layer in layers) != cells[0]:
             if allowed:
-                break  # the table has ended
+                break  # end of the table
             continue
         narrowed = NARROWED.search(" ".join(cells[1:]))
         for layer in layers:
@@ -34,7 +34,7 @@ def allowed_includes(architecture: str) -> dict[str, set[str]]:
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each include that crosses the layers the wrong way."""
+    """Returns one line per include that violates the layer order."""
     allowed = allowed_includes((root / "docs/architecture.md").read_text(encoding="utf-8"))
     if not allowed:
         return ["docs/architecture.md: the layer table was not found"]

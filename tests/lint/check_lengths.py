@@ -1,6 +1,7 @@
-"""Checks that a code file stays under 400 lines, unless tests/lint/long_files.txt lists it with its reason.
+"""Checks that no code file exceeds 400 lines unless tests/lint/long_files.txt lists it with a reason.
 
-A line of that list: path, a colon, the reason. An entry whose file is gone or short again is an error, so the list shrinks.
+A line of that list has the form "path: reason". An entry is an error if its file does not exist or is short enough,
+so the list can only shrink.
 """
 
 import sys
@@ -13,7 +14,7 @@ LIST = Path("tests/lint/long_files.txt")
 
 
 def listed(root: Path) -> dict[str, str]:
-    """Path to reason, from the list."""
+    """Maps each path of the list to its reason."""
     path = root / LIST
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     entries = [line.partition(":") for line in lines if line.strip() and not line.startswith("#")]
@@ -21,7 +22,7 @@ def listed(root: Path) -> dict[str, str]:
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each file that is too long without a reason, and for each reason without a long file."""
+    """Returns one line per file that is too long without a reason, and per listed file that is not too long."""
     reasons = listed(root)
     found = []
     long_files = set()

@@ -1,6 +1,7 @@
-"""Checks that no file of the tree names a place of one machine: home folders, mount points, temporary folders.
+"""Checks that no file of the tree names a path of a particular machine: home folders, mount points, temporary
+folders.
 
-Tests take temporary folders from the tempfile and pytest interfaces; tools and data are found by PATH, CMake or arguments.
+Tests get temporary folders from tempfile and pytest. Tools and data are found through PATH, CMake or arguments.
 """
 
 import re
@@ -14,7 +15,7 @@ ABSOLUTE = re.compile(r"(?<![\w/.$}~*<>)-])/(?:" + "|".join(PLACES) + r")(?=/|\b
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each place of one machine that a file names."""
+    """Returns one line per machine-specific path that a file names."""
     found = []
     for name in files_of(root):
         for number, line in enumerate((text_of(root / name) or "").splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""The lint checks: this tree passes them, and each of them finds what it is there to find."""
+"""The lint checks: this tree passes them, and each check finds the violations that it is written for."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ TABLE = """
 
 @pytest.fixture
 def tree(tmp_path: Path):
-    """A function that makes a small tree of the given files, with the layer table above."""
+    """A function that creates a small tree of the given files, with the layer table above."""
 
     def make(files: dict[str, str]) -> Path:
         for name, text in {"docs/architecture.md": TABLE, **files}.items():

@@ -1,4 +1,4 @@
-"""The files of the tree that the lint checks look at: whatever git has or would take, so no build products."""
+"""The files that the lint checks read: those that git tracks or would track, so no build products."""
 
 import re
 import subprocess
@@ -8,12 +8,13 @@ CODE_SUFFIXES = (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".py", ".pyi", ".cma
 
 
 def root_of_this_tree() -> Path:
-    """The repository that this file lies in."""
+    """The repository that contains this file."""
     return Path(__file__).resolve().parents[2]
 
 
 def files_of(root: Path) -> list[Path]:
-    """Files below `root`, relative to it: git's if it is a repository, else all that .gitignore names no folder of."""
+    """Returns the files below `root` as relative paths: git's list if `root` is a repository, otherwise every file
+    that is not in a folder named by .gitignore."""
     if (root / ".git").exists():
         listing = subprocess.run(
             ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -30,7 +31,7 @@ def files_of(root: Path) -> list[Path]:
 
 
 def text_of(path: Path) -> str | None:
-    """The file's text, or None if it is not text."""
+    """Returns the file's text, or None if it is not text."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build/release")).resolve()
 ACCORD = BUILD / "bin/accord"
 
-# Before a rank's program and its arguments: the rank ignores the request to end that the launcher sends when another one has failed,
-# so that what it says of that failure itself can be seen.
+# Prefix for a rank's command. The rank ignores the SIGTERM that the launcher sends when another rank has failed, so
+# that the test can see how the rank itself reports that failure.
 TO_ITS_OWN_END = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
-# What a rank's environment must not inherit from a test that is itself run by a launcher.
+# Variables that a rank must not inherit when a launcher runs the test itself.
 RANK_VARIABLES = (
     "RANK",
     "WORLD_SIZE",
@@ -33,28 +33,28 @@ RANK_VARIABLES = (
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without a launcher's variables, with this Python first in PATH."""
+    """Returns this process's environment without a launcher's variables and with this Python first in PATH."""
     environment = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     return environment | more
 
 
 def accord(*arguments: object, timeout: float = 60, **more) -> subprocess.CompletedProcess[str]:
-    """Runs `accord` with `arguments` to its end; a run that takes longer than `timeout` seconds fails the test."""
+    """Runs `accord` with `arguments` until it exits. Fails the test if that takes longer than `timeout` seconds."""
     command = [str(ACCORD), *map(str, arguments)]
     more.setdefault("env", clean_environment())
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **more)
 
 
 def plan_answer(*arguments: object, **environment: str):
-    """What `accord plan` says with --json."""
+    """Returns the parsed output of `accord plan ... --json`."""
     result = accord("plan", *arguments, "--json", env=clean_environment(**environment))
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def start_accord(*arguments: object, **more) -> subprocess.Popen[str]:
-    """Starts `accord` with pipes for its output."""
+    """Starts `accord` with its output connected to pipes."""
     command = [str(ACCORD), *map(str, arguments)]
     more.setdefault("env", clean_environment())
     more.setdefault("stdout", subprocess.PIPE)
@@ -63,26 +63,26 @@ def start_accord(*arguments: object, **more) -> subprocess.Popen[str]:
 
 
 def python_file(folder: Path, text: str, name: str = "program.py") -> Path:
-    """A Python program in `folder`."""
+    """Writes a Python program to `folder` and returns its path."""
     path = folder / name
     path.write_text(text)
     return path
 
 
 def program_environment(**more: str) -> dict[str, str]:
-    """For a Python program that has this process's modules."""
+    """Returns an environment in which a Python program can import the modules of this process."""
     return clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", **more)
 
 
 def on_ranks(ranks: int, program: Path, *arguments: object) -> str:
-    """What a Python program writes on that many ranks; it has to end well."""
+    """Runs a Python program on `ranks` ranks and returns its output. Fails the test if any rank fails."""
     result = accord("run", "-n", ranks, program, *arguments, timeout=240, env=program_environment())
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 def next_line(stream: IO[str], seconds: float = 60) -> str:
-    """The next line that a program writes; fails the test after `seconds`."""
+    """Returns the next line that a program writes. Fails the test after `seconds`."""
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
@@ -92,7 +92,7 @@ def next_line(stream: IO[str], seconds: float = 60) -> str:
 
 
 def wait_until(condition, what: str, seconds: float = 30):
-    """Waits until `condition()` is true and gives its value; fails the test after `seconds`."""
+    """Waits until `condition()` is true and returns its value. Fails the test after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -103,7 +103,7 @@ def wait_until(condition, what: str, seconds: float = 30):
 
 
 def is_running(process: int) -> bool:
-    """True while a process of that number lives (a zombie does not)."""
+    """Returns True while the process with that id is alive. A zombie is not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -112,7 +112,7 @@ def is_running(process: int) -> bool:
 
 
 def end(*processes: subprocess.Popen):
-    """Makes sure that nothing of a failed test goes on."""
+    """Kills the processes that are still running, so that a failed test leaves none behind."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

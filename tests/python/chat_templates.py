@@ -1,4 +1,4 @@
-"""Chat templates in the forms that model families publish, and of some that are no table."""
+"""Chat templates as model families publish them, and some that cannot be expressed as a table."""
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
@@ -83,13 +83,13 @@ TABLES = {
     "SmolLM2": SMOLLM2, "Llama 3": LLAMA3, "Llama 3.2": LLAMA32, "Qwen 2.5": QWEN25, "Mistral": MISTRAL, "Llama 2": LLAMA2,
 }  # fmt: skip
 
-# The system's words go into the last message of the user.
+# Puts the system message into the last user message.
 SYSTEM_LAST = (
     "{% set system = '' %}{% if messages[0].role == 'system' %}{% set system = messages[0].content %}"
     "{% set messages = messages[1:] %}{% endif %}{% for m in messages %}{% if m.role == 'user' and loop.last %}"
     "[INST] {{ system }} {{ m.content }}[/INST]{% else %}{{ m.content }}{% endif %}{% endfor %}"
 )
-# Thoughts of earlier answers are cut out.
+# Removes the thinking part of earlier answers.
 THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -1,6 +1,7 @@
-"""Trainings that save and load checkpoints, for test_torch_checkpoints.py: each runs on every rank.
+"""Training runs that save and load checkpoints, for test_torch_checkpoints.py. Each function runs on every rank.
 
-All ranks read the same batches, so that a training goes on with another number of ranks as it would have with its own.
+All ranks read the same batches, so a training run continues on a different number of ranks exactly as it would have
+on the original number.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
 
 
 def save(kind: str, path: str) -> list[float]:
-    """Trains, saves and goes on; the losses after that."""
+    """Trains, saves a checkpoint and continues. Returns the losses after the save."""
     model, optimizer = made(kind)
     train(model, optimizer, 0)
     dcp.save(state_of(model, optimizer), checkpoint_id=path)
@@ -53,7 +54,8 @@ def save(kind: str, path: str) -> list[float]:
 
 
 def save_in_the_background(kind: str, path: str) -> list[float]:
-    """The same while the training goes on, with a group of its own: on one group, two threads could call in another order on each rank."""
+    """Like save(), but saves while training continues. The save uses a group of its own, because two threads that
+    share a group could make their calls in a different order on each rank."""
     group = dist.new_group()
     model, optimizer = made(kind)
     train(model, optimizer, 0)
@@ -64,7 +66,7 @@ def save_in_the_background(kind: str, path: str) -> list[float]:
 
 
 def load(kind: str, path: str) -> list[float]:
-    """Goes on from a checkpoint."""
+    """Continues training from a checkpoint and returns the losses."""
     model, optimizer = made(kind)
     state = state_of(model, optimizer)
     dcp.load(state, checkpoint_id=path)
@@ -73,7 +75,7 @@ def load(kind: str, path: str) -> list[float]:
 
 
 def whole_state(kind: str) -> list[float]:
-    """A state dict that every rank gets whole, and rank 0 gives out again."""
+    """Gathers the full state dict on every rank and broadcasts it from rank 0 again."""
     model, optimizer = made(kind)
     train(model, optimizer, 0)
     whole = StateDictOptions(full_state_dict=True)

@@ -1,4 +1,4 @@
-"""Fixtures: `ranks(n)` gives the n rank processes (see ranks.py) that the tests of a session share."""
+"""Fixtures. `ranks(n)` returns the n rank processes (see ranks.py) that the tests of a session share."""
 
 import os
 import signal
@@ -12,7 +12,8 @@ from ranks import RANK_PROGRAM, TORCH_PROGRAM, TORCHCOMMS_PROGRAM, Ranks
 
 
 def pytest_configure() -> None:
-    """Tests may run in the background of a script or under nohup, which ignore these; the programs they start shall not."""
+    """Restores the default handling of signals that are ignored when tests run in the background of a script or under
+    nohup, because programs that tests start would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -28,7 +29,7 @@ def ranks() -> Iterator[Callable[[int], Ranks]]:
 
 @pytest.fixture(scope="session")
 def torch_ranks() -> Iterator[Callable[[int], Ranks]]:
-    """The same with torch in them, and a process group of the backend "accord", or another, for each function."""
+    """Like `ranks`, with torch imported and a process group for each function, of the backend "accord" by default."""
     started: dict[int, Ranks] = {}
     yield lambda size: started.setdefault(size, Ranks(size, program=TORCH_PROGRAM))
     for processes in started.values():
@@ -37,7 +38,7 @@ def torch_ranks() -> Iterator[Callable[[int], Ranks]]:
 
 @pytest.fixture(scope="session")
 def torchcomms_ranks() -> Iterator[Callable[[int], Ranks]]:
-    """The same with a communicator of torchcomms' for each function, of the backend "accord"."""
+    """Like `ranks`, with a torchcomms communicator for each function, of the backend "accord" by default."""
     started: dict[int, Ranks] = {}
     yield lambda size: started.setdefault(size, Ranks(size, program=TORCHCOMMS_PROGRAM))
     for processes in started.values():
@@ -46,7 +47,7 @@ def torchcomms_ranks() -> Iterator[Callable[[int], Ranks]]:
 
 @pytest.fixture
 def fresh_ranks() -> Iterator[Callable[..., Ranks]]:
-    """Rank processes for one test, which may kill them. Keyword arguments as for Ranks."""
+    """Rank processes for a single test, which may kill them. Takes the keyword arguments of Ranks."""
     started: list[Ranks] = []
 
     def start(size: int, **options: object) -> Ranks:
@@ -59,8 +60,9 @@ def fresh_ranks() -> Iterator[Callable[..., Ranks]]:
 
 
 def _device_process(program: str) -> Iterator[Callable[..., object]]:
-    """A process that has the devices of the test library: what function(None, the library's path, *arguments) gives there. Keyword arguments
-    as for Ranks.run(). One for a module's tests, as accord reads ACCORD_NCCL once."""
+    """A process with the test library's simulated devices. Yields a callable that returns the result of
+    function(None, path of the library, *arguments) in that process and takes the keyword arguments of Ranks.run().
+    Each test module gets its own process, because accord reads ACCORD_NCCL only once."""
     library = str(BUILD / "tests" / LIBRARY)
     path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
     process = Ranks(1, environment={"ACCORD_NCCL": library, "PYTHONPATH": path}, program=program)
@@ -80,7 +82,7 @@ def torch_device_process() -> Iterator[Callable[..., object]]:
 
 @pytest.fixture(scope="session")
 def text_model(tmp_path_factory: pytest.TempPathFactory):
-    """The language model of text_model.py, whose package tests share. Needs torch and transformers."""
+    """The language model of text_model.py and its package, shared by all tests. Requires torch and transformers."""
     from text_model import make_text_model
 
     return make_text_model(tmp_path_factory.mktemp("text_model"))
@@ -88,7 +90,7 @@ def text_model(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """Without what torch has compiled before, and compiles after."""
+    """Discards everything that torch has compiled, before the test and after it."""
     torch = pytest.importorskip("torch")
     torch._dynamo.reset()
     yield

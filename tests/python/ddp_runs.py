@@ -1,4 +1,4 @@
-"""Trainings by DistributedDataParallel, as those in training_runs.py."""
+"""Training runs with DistributedDataParallel, like those of training_runs.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from training_runs import STEPS, WIDTH, batch_of, loss_of, make_model, train
 
-#: gloo's group may not be let go of by one of its own threads, where a hook's callback may be the last to have it.
+#: Keeps gloo's group alive: it must not be destroyed on one of its own threads, which happens if a hook's callback
+#: holds the last reference.
 _kept: list[dist.ProcessGroup] = []
 
 
@@ -124,14 +125,13 @@ def ddp_hook_power_sgd() -> list[float]:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
-    return ddp_hook(
-        powerSGD_hook.powerSGD_hook, state, bucket_cap_mb=25
-    )  # its callbacks communicate, in any order of buckets
+    # The hook's callbacks communicate, in an arbitrary order of buckets.
+    return ddp_hook(powerSGD_hook.powerSGD_hook, state, bucket_cap_mb=25)
 
 
 def ddp_hook_own() -> list[float]:
-    def halves(group, bucket):  # DDP reads annotations, which are text here
-        """Adds the gradients by two calls, the second of which a callback of the first starts."""
+    def halves(group, bucket):  # no annotations: DDP reads them, and here they are strings
+        """Reduces the gradients in two calls. A callback of the first call starts the second."""
         first, second = bucket.buffer().div_(dist.get_world_size()).chunk(2)
 
         def then(_: torch.futures.Future) -> torch.Tensor:

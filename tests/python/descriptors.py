@@ -1,15 +1,15 @@
-"""The descriptors of this process."""
+"""The open file descriptors of this process."""
 
 import os
 
 
 def open_descriptors() -> list[int]:
-    """All but those of files of /proc, which threads of accord's read now and then."""
+    """Returns all open descriptors except those of files in /proc, which accord's threads read from time to time."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         try:
             file = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # closed meanwhile, as that of the directory
+        except FileNotFoundError:  # closed in the meantime, like the directory's own descriptor
             continue
         if not file.startswith("/proc/"):
             found.append(int(number))

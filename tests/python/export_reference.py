@@ -1,4 +1,5 @@
-"""A slow, plain reader of engine packages: weights by the safetensors library, the graph run op by op with torch."""
+"""A slow, plain reader of engine packages. It reads weights with the safetensors library and runs the graph op by op
+in torch."""
 
 import hashlib
 import json
@@ -17,7 +18,8 @@ def read_json(package: Path, name: str) -> dict:
 
 
 def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
-    """One packed block as float64 [out, in], by docs/engine-format.md and src/kernels/linear/format.hpp, element by element."""
+    """Decodes one packed block to float64 [out, in], element by element, as docs/engine-format.md and
+    src/kernels/linear/format.hpp describe it."""
     if packed["type"] == "float8_e4m3fn":  # no panels: scales, then rows
         together = packed.get("group", in_)
         size = 4 * out * -(-in_ // together)
@@ -51,7 +53,7 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
                 scales = take(width, packed["scales"]).astype(np.float64)
                 minima = take(width, packed["scales"]).astype(np.float64) if packed["minima"] else 0.0
                 words = take(group * bits // 32 * width, np.uint32)
-                # Place `i` of a word holds the input order[i] behind the word's first.
+                # Position `i` of a word holds the input that is order[i] after the word's first input.
                 places = [(words >> (bits * i)) & ((1 << bits) - 1) for i in range(32 // bits)]
                 codes = np.stack([places[order.index(i)] for i in range(32 // bits)], 1).reshape(-1, width)
                 zero = 0 if packed["minima"] else 1 << (bits - 1)
@@ -62,7 +64,8 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
 
 
 def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
-    """A packed tensor from the bytes of its units; of experts, and of a convolution's groups, a unit has a block of each."""
+    """Decodes a packed tensor from the bytes of its units. A unit has one block per expert, or per group of a
+    convolution."""
     packed, sharding, shape = entry["packed"], entry.get("sharding"), list(entry["shape"])
     dim = sharding["dim"] if sharding else 0
     unit = shape.copy()
@@ -85,7 +88,7 @@ def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
 
 
 def changed_manifest(package: Path, to: Path, change) -> Path:
-    """A copy of the package whose manifest `change` has changed, with a hash that fits."""
+    """Copies the package, applies `change` to the copy's manifest and updates the hash."""
     copy = shutil.copytree(package, to)
     manifest = json.loads((copy / "manifest.json").read_text())
     change(manifest)
@@ -96,7 +99,7 @@ def changed_manifest(package: Path, to: Path, change) -> Path:
 
 
 def read_tensors(package: Path) -> dict[str, torch.Tensor]:
-    """All tensors in their global shapes, put together from their units."""
+    """Reads all tensors in their global shapes, assembled from their units."""
     manifest = read_json(package, "manifest.json")
     stored = {}
     for file in manifest["files"][1:]:
@@ -119,7 +122,7 @@ def read_tensors(package: Path) -> dict[str, torch.Tensor]:
 
 
 def run_graph(package: Path, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Runs graph.json on `inputs` and checks each value against the dtype and shape that the graph claims."""
+    """Runs graph.json on `inputs` and checks each value against the dtype and shape that the graph declares."""
     graph = read_json(package, "graph.json")
     tensors = read_tensors(package)
     symbols: dict[str, int] = {}
@@ -154,7 +157,7 @@ def run_graph(package: Path, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         values[parameter["name"]] = tensors[parameter["tensor"]]
     for node in graph["nodes"]:
         _, name, overload = node["op"].split(".")
-        if name == "view":  # values are dense in an engine; in torch they may be strided
+        if name == "view":  # an engine's values are dense; torch's may be strided
             name, overload = "reshape", "default"
         op = getattr(getattr(torch.ops.aten, name), overload)
         arguments = {key: argument(given) for key, given in node["arguments"].items()}

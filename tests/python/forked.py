@@ -1,7 +1,7 @@
-"""Processes that are forked from one which has imported what they need: importing torch takes 1.5 s of a processor.
+"""Processes forked from a server that has already imported their modules. Importing torch takes 1.5 s of CPU time.
 
-What differs from a process that was started: its parent, and that processes of one server have the same seed for hashes
-of strings, so ranks are forked from two servers in turn.
+A forked process differs from a newly started one in two ways: its parent, and its seed for string hashes, which all
+processes of one server share. Ranks are therefore forked from two servers in turn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import threading
 import time
 from typing import IO
 
-# Runs {imports}, then forks a process for each request. That process goes on behind this text with its own argument in
-# sys.argv[1], standard input and output, working directory, and environment. The server tells the exit code of each.
+# Imports {imports}, then forks a process for each request. The forked process continues after this text with its own
+# sys.argv[1], standard input and output, working directory and environment. The server reports each exit code.
 _SERVER = """
 import os, pickle, select, signal, socket, sys
 {imports}
@@ -69,7 +69,7 @@ del control, woken, wakes, ready, request, descriptors, descriptor, number, pid,
 
 
 class ForkedProcess:
-    """Does what tests ask of a subprocess.Popen."""
+    """The part of subprocess.Popen that tests use."""
 
     def __init__(self, server: ForkServer, pid: int, stdin: IO[bytes]) -> None:
         self._server = server
@@ -112,13 +112,13 @@ class ForkServer:
             )
 
     def can_start(self, environment: dict[str, str]) -> bool:
-        """Whether it makes no difference that a process gets this environment after its imports."""
+        """Returns whether a process may receive this environment after its imports with no difference in behaviour."""
         ours, wanted = set(self._environment.items()), set(environment.items())
         different = {name for name, _ in ours ^ wanted}
         return all(name.startswith(("ACCORD_", "PYTEST_")) and name != "ACCORD_ROUTE" for name in different)
 
     def start(self, environment: dict[str, str], output: int, outcomes: int) -> ForkedProcess:
-        """A process that writes to `output`, with the descriptor `outcomes` as its argument."""
+        """Forks a process that writes to `output` and gets the descriptor `outcomes` as its argument."""
         theirs, ours = os.pipe()
         with self._lock:
             socket.send_fds(self._control, [pickle.dumps((os.getcwd(), environment))], [theirs, output, outcomes])
@@ -129,7 +129,8 @@ class ForkServer:
         return ForkedProcess(self, told[0], os.fdopen(ours, "wb"))
 
     def exit_code(self, pid: int, timeout: float | None) -> int | None:
-        """Waits for the end of a process; None if it has not come within `timeout` seconds (None: waits for ever)."""
+        """Waits for a process to exit. Returns None if it has not exited within `timeout` seconds (None: waits
+        indefinitely)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
@@ -141,7 +142,8 @@ class ForkServer:
                 return None
 
     def _read(self, timeout: float | None) -> tuple[int, int | None]:
-        """The next message: a process's id, and its exit code, or None as it has started. (0, 0): none came in time."""
+        """Returns the next message: a process id with its exit code, or with None if the process has just started.
+        Returns (0, 0) if no message arrives in time."""
         if not select.select([self._control], [], [], timeout)[0]:
             return 0, 0
         message = self._control.recv(1 << 16)

@@ -1,4 +1,4 @@
-"""A function as a module of PyTorch, for tests of what is exported."""
+"""Wraps a function in a PyTorch module, for export tests."""
 
 import pytest
 

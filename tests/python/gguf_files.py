@@ -1,4 +1,4 @@
-"""Small models as GGUF files, and the logits that they should have."""
+"""Small models as GGUF files, and the logits that they should produce."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-THEIR_NAMES = {  # of llama.cpp
+THEIR_NAMES = {  # as llama.cpp names them
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
@@ -71,7 +71,7 @@ def add_tokenizer(writer, tokenizer, kind: str = "gpt2", pre: str = "gpt-2") -> 
 
 
 def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
-    """Blocks of 210 bytes for 256 numbers, the last two bytes of which are their scale in float16."""
+    """Random blocks of 210 bytes for 256 numbers each. The last two bytes of a block are its scale in float16."""
     chance = np.random.default_rng(0)
     blocks = chance.integers(0, 256, (shape[0], shape[1] // 256, 210), dtype=np.uint8)
     blocks[..., -2:] = np.full((*blocks.shape[:2], 1), 2e-5, np.float16).view(np.uint8)
@@ -79,12 +79,12 @@ def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def llama_cpp_order(weight: np.ndarray, heads: int) -> np.ndarray:
-    """As llama.cpp's converter writes queries and keys."""
+    """Reorders rows of query and key weights as llama.cpp's converter does."""
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
 def write(path: Path, model, tokenizer, types=("F32",), architecture="llama", more=(), keys=None, split=0, **tokens):
-    """`keys`: further ones; None leaves one out. `split`: tensors of each part."""
+    """Writes a model as a GGUF file. `keys`: additional keys. `split`: the maximum number of tensors per part."""
     config = model.config
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     writer.add_context_length(CONTEXT)

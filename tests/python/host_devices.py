@@ -1,4 +1,5 @@
-"""Arrays in the memory of the test library's devices, for functions that run in rank processes: each has all of its ranks as threads."""
+"""Arrays in the memory of the test library's simulated devices, for functions that run in a rank process and start
+all ranks as threads."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 LIBRARY = "libaccord_test_device.so"
-_CUDA = 2  # in DLPack
+_CUDA = 2  # DLPack's code for CUDA
 
 
 class _DlpackTensor(ctypes.Structure):
@@ -18,7 +19,7 @@ class _DlpackTensor(ctypes.Structure):
 
 
 def library(path: str) -> ctypes.CDLL:
-    """The test library; accord in this process has its devices from then on."""
+    """Loads the test library. From then on accord uses its simulated devices in this process."""
     loaded = ctypes.CDLL(path)
     for name in ("accord_test_allocate", "accord_test_stream", "accord_test_hold"):
         getattr(loaded, name).restype = ctypes.c_void_p
@@ -31,7 +32,7 @@ def library(path: str) -> ctypes.CDLL:
 
 
 class OnDevice:
-    """An array of NumPy's whose memory is a device's; DLPack says so."""
+    """A NumPy array whose memory belongs to a simulated device, as its DLPack interface reports."""
 
     def __init__(self, loaded: ctypes.CDLL, device: int, values: np.ndarray) -> None:
         self._device = device
@@ -40,7 +41,7 @@ class OnDevice:
             values.shape
         )
         self.values[...] = values
-        self.asked_for: list[int | None] = []  # the streams of DLPack for which the memory was to be ready
+        self.asked_for: list[int | None] = []  # the DLPack streams on which the memory had to be ready
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self._device
@@ -56,7 +57,7 @@ class OnDevice:
 
 
 class HostStream:
-    """A stream as torch has them."""
+    """A stream with the interface of torch's streams."""
 
     def __init__(self, loaded: ctypes.CDLL, device: int) -> None:
         self._loaded, self._device = loaded, device
@@ -66,13 +67,13 @@ class HostStream:
         assert self._loaded.accord_test_synchronize(self._device, ctypes.c_void_p(self.cuda_stream)) == 0
 
     def hold(self) -> Callable[[], None]:
-        """Holds back what comes later until the function that it gives is called."""
+        """Blocks work that is enqueued afterwards until the returned function is called."""
         busy = ctypes.c_void_p(self._loaded.accord_test_hold(self._device, ctypes.c_void_p(self.cuda_stream)))
         return lambda: self._loaded.accord_test_release(busy)
 
 
 def on_thread_ranks(size: int, body: Callable[[Any, int], None], **options: Any) -> None:
-    """Calls body(communicator, rank) on a thread for each rank; raises what the first one that failed raised."""
+    """Calls body(communicator, rank) on one thread per rank. Raises the error of the first rank that failed."""
     import accord
 
     store = accord.MemoryStore()
@@ -95,7 +96,7 @@ def on_thread_ranks(size: int, body: Callable[[Any, int], None], **options: Any)
 
 
 def on_one_and_two(package, run):
-    """What `run(engine)` gives on one device, and on rank 0 of two that share the package."""
+    """Returns the results of `run(engine)` on one device, and on rank 0 of two devices that share the package."""
     import accord
 
     with accord.load(package, device="cuda") as engine:

@@ -1,4 +1,5 @@
-"""Tensors that say they lie on a GPU, over the memory of the test library's devices, for functions that run in rank processes."""
+"""Tensors that report a GPU as their device but use the memory of the test library's simulated devices, for functions
+that run in rank processes."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from host_devices import OnDevice
 
 
 class HostTensor(torch.Tensor):
-    """Its elements are those of `values`, a tensor of the CPU over the same memory. Operations of torch work on that."""
+    """A tensor with the elements of `values`, a CPU tensor over the same memory. Torch operations run on `values`."""
 
-    __dlpack_c_exchange_api__ = None  # torch's knows the memory of its own tensors only
+    __dlpack_c_exchange_api__ = None  # torch's API only knows the memory of its own tensors
 
     @staticmethod
     def __new__(cls, values: torch.Tensor, index: int, array: OnDevice) -> HostTensor:

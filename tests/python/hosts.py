@@ -1,4 +1,4 @@
-"""Several hosts on one machine: network namespaces that a switch (a bridge in a namespace of its own) connects."""
+"""Several hosts on one machine: network namespaces connected by a switch (a bridge in a namespace of its own)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _ip(*words: str) -> None:
 
 
 class Hosts:
-    """`count` hosts until close(). Host h has the address 10.83.0.(h + 1)."""
+    """`count` hosts that exist until close(). Host h has the address 10.83.0.(h + 1)."""
 
     def __init__(self, count: int) -> None:
         name = f"accord-{os.getpid()}-{next(_numbers)}"
@@ -45,15 +45,15 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
 
     def prefix(self, host: int) -> list[str]:
-        """Before a command that shall run there."""
+        """Prefix for a command that is to run on that host."""
         return ["ip", "netns", "exec", self.names[host]]
 
     def cut(self, host: int) -> None:
-        """Pulls its cable."""
+        """Disconnects the host from the switch."""
         _ip("-n", self._switch, "link", "set", f"port{host}", "down")
 
     def slow_down(self, rate: str) -> None:
-        """What each host sends goes at `rate`, as in "200mbit"."""
+        """Limits what each host sends to `rate`, for example "200mbit"."""
         for namespace in self.names:
             command = ["tc", "-n", namespace, "qdisc", "add", "dev", "eth0", "root", "tbf"]
             subprocess.run(
@@ -62,7 +62,7 @@ class Hosts:
 
 
 def why_not() -> str | None:
-    """Why this machine or sandbox cannot have such hosts; None if it can."""
+    """Returns the reason why this machine or sandbox cannot create such hosts, or None if it can."""
     try:
         Hosts(1).close()
     except OSError as error:

@@ -1,4 +1,5 @@
-"""Sequences that an engine's context continues in batches of all kinds; run by this process and by ranks, which have no torch."""
+"""Sequences that an engine's context continues in batches of all kinds. Runs in the test process and on ranks, which
+have no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def make_ids(count: int, seed: int = 0) -> np.ndarray:
 
 
 class Batches:
-    """Each sequence has blocks of its own, in no order."""
+    """Runs sequences through one context. Each sequence has its own cache blocks, in random order."""
 
     def __init__(self, engine: accord.Engine, dtype: str) -> None:
         self.context = engine.create_context()
@@ -29,7 +30,7 @@ class Batches:
         self.logits: list[list[np.ndarray]] = [[] for _ in LENGTHS]
 
     def step(self, *parts: tuple[int, int]) -> None:
-        """Computes the next `count` tokens of sequence `index`, for each part."""
+        """Computes the next `count` tokens of sequence `index`, for each part (index, count)."""
         rows, ids, positions = [], [], []
         for index, count in parts:
             done = sum(map(len, self.logits[index]))
@@ -44,7 +45,7 @@ class Batches:
 
 
 def continued(engine: accord.Engine, dtype: str = "float32") -> list[np.ndarray]:
-    """The logits of the sequences, computed in pieces and in batches of all kinds."""
+    """Returns the logits of the sequences, computed in pieces and in batches of all kinds."""
     batches = Batches(engine, dtype)
     batches.step((0, 10), (1, 5))
     batches.step((2, 33), (0, 1), (1, 1))
@@ -58,13 +59,13 @@ PROMPTS = [make_ids(count, count).tolist() for count in (5, 40, 17, 100)]
 
 
 def answers(model: accord.LanguageModel, **options) -> list[list[int]]:
-    """What all prompts are continued with, all at once."""
+    """Submits all prompts at once and returns the tokens generated for each."""
     streams = [model.submit(prompt, max_new_tokens=12, **options) for prompt in PROMPTS]
     return [[event.token for event in stream if event.token is not None] for stream in streams]
 
 
 def bits(output) -> bytes:
-    """Of an engine's output of any dtype, also of those that NumPy lacks."""
+    """Returns the bytes of an engine's output of any dtype, including dtypes that NumPy lacks."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = output.__dlpack__()
@@ -73,7 +74,8 @@ def bits(output) -> bytes:
 
 
 def bits_of_logits(engine: accord.Engine) -> bytes:
-    """Of a sequence whose tokens come in two pieces and one by one: prefill and decoding."""
+    """Returns the logits of a sequence as bytes. Its tokens arrive in two pieces and then one by one: prefill and
+    decoding."""
     context = engine.create_context()
     context.create_cache(BLOCKS, block_tokens=BLOCK_TOKENS)
     ids, found, begin = make_ids(24), b"", 0
@@ -85,7 +87,7 @@ def bits_of_logits(engine: accord.Engine) -> bytes:
 
 
 def logits_of_steps(engine: accord.Engine, cache: str = "float32") -> list[tuple[str, bytes]]:
-    """Of a prompt, and of tokens that follow it one by one, in the dtype of the model."""
+    """Returns (dtype, bytes) of the logits of a prompt and of each token that follows it, in the model's dtype."""
     context = engine.create_context()
     context.create_cache(8, block_tokens=BLOCK_TOKENS, dtype=cache)
     ids, begin, logits = make_ids(24), 0, []
@@ -101,7 +103,8 @@ STEPS = 64
 
 
 def decoded(engine: accord.Engine) -> tuple[np.ndarray, np.ndarray]:
-    """A prompt and the best token STEPS times, one at a time; gives all ids, and the logits of all but the last."""
+    """Computes a prompt, then STEPS greedy tokens one at a time. Returns all ids, and the logits of all but the last
+    id."""
     context = engine.create_context()
     context.create_cache(8, block_tokens=BLOCK_TOKENS)
     blocks = [5, 0, 7, 2, 6, 1, 3, 4]
@@ -116,7 +119,7 @@ def decoded(engine: accord.Engine) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decoded_at_each_size(comm, paths: list[str]) -> list[dict[int, tuple[np.ndarray, np.ndarray]]]:
-    """decoded() of each package on groups of 1, 2 and 4 of 4 ranks."""
+    """Returns the results of decoded() for each package, on groups of 1, 2 and 4 of the 4 ranks."""
     groups = {size: comm.split(comm.rank // size) for size in (1, 2, 4)}
     results = []
     for path in paths:

@@ -1,4 +1,5 @@
-"""megatron-core's GPT trained on CPUs, for test_megatron.py: runs on every rank of one backend of torch.distributed and of another."""
+"""Trains megatron-core's GPT on CPUs, for test_megatron.py. Runs on every rank, over two backends of
+torch.distributed in turn."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ WORDS = 64
 
 
 class _OnCpu(TorchFunctionMode):
-    """What asks for memory of a GPU gets it on the CPU."""
+    """Redirects allocations on a GPU to the CPU."""
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
         keywords = dict(keywords or {})
@@ -36,7 +37,7 @@ class _OnCpu(TorchFunctionMode):
 
 @contextlib.contextmanager
 def without_gpu():
-    """megatron-core as if the CPU were its GPU."""
+    """Lets megatron-core run with the CPU in place of a GPU."""
 
     def norm(cls, config, hidden_size, eps=1e-5, **_):
         made = torch.nn.LayerNorm(hidden_size, eps)
@@ -126,7 +127,8 @@ def train(tensor: int, pipeline: int, sequence: bool) -> list[float]:
 
 
 def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
-    """The loss of each part of each step, where the last layers are, and the sum of each of this rank's parameters at the end."""
+    """Returns the loss of each microbatch of each step on ranks that have the last layers, followed by the sum of
+    each of this rank's parameters at the end."""
     with without_gpu():
         parallel_state.initialize_model_parallel(tensor, pipeline, create_gloo_process_groups=False)
         try:
@@ -136,13 +138,13 @@ def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
 
 
 def experts(dispatcher: str, parallel: int, recompute: str = "") -> list[torch.Tensor]:
-    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router.
-    recompute: "full" runs the layer again in its backward, as recompute_granularity does with whole layers; "moe" is
-    one of its recompute_modules."""
+    """Returns the output of a MoE layer of four experts over `parallel` ranks, and the gradients of its input and
+    router. recompute: "full" runs the layer again in its backward pass, as recompute_granularity does with whole
+    layers; "moe" is one of megatron-core's recompute_modules."""
     from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
     from megatron.core.transformer.moe import moe_utils
 
-    # Without TransformerEngine this name is missing there.
+    # moe_utils lacks this name if TransformerEngine is not installed.
     with without_gpu(), mock.patch.object(moe_utils, "te_general_gemm", None, create=True):
         parallel_state.initialize_model_parallel(expert_model_parallel_size=parallel, create_gloo_process_groups=False)
         try:
@@ -175,8 +177,8 @@ def experts(dispatcher: str, parallel: int, recompute: str = "") -> list[torch.T
 
 
 def recomputed_calls(experts, dispatch, combine) -> list[list[torch.Tensor]]:
-    """Gradients through two layers of accord's calls that share a handle: without recompute, and by each of
-    megatron-core's functions."""
+    """Returns the gradients through two layers of accord's calls that share a handle: without recompute, and with
+    each of megatron-core's recompute functions."""
     handles = [experts.handle(), experts.handle()]
     generator = torch.Generator().manual_seed(dist.get_rank())
     x = torch.randn(5, 8, generator=generator)

@@ -1,4 +1,4 @@
-"""The calls of op_values.py: for each op of an engine over all dtypes, in the layouts in which operands come."""
+"""The calls for op_values.py: every op of an engine, over all dtypes, in each layout that its operands can have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from op_values import ALL, FLOATS, INF, INTEGERS, NAN, SCALARS, Call, In, matrix, values
 
-UNARY = {  # op -> whether it is exact, other arguments
+UNARY = {  # op -> (whether it is exact, further arguments)
     **{f"aten.{name}.default": (True, [{}]) for name in ("abs", "ceil", "floor", "neg", "relu", "reciprocal")},
     **{f"aten.{name}.default": (True, [{}]) for name in ("logical_not", "bitwise_not")},
     **{
@@ -18,7 +18,7 @@ UNARY = {  # op -> whether it is exact, other arguments
     "aten.gelu.default": (False, [{}, {"approximate": "tanh"}]),
     "aten._to_copy.default": (True, [{"dtype": dtype} for dtype in ALL]),
 }
-BINARY = {  # op -> whether it is exact on floats, other arguments
+BINARY = {  # op -> (whether it is exact on floats, further arguments)
     "aten.add.Tensor": (True, [{}]),
     "aten.sub.Tensor": (True, [{}]),
     "aten.mul.Tensor": (True, [{}]),
@@ -51,13 +51,15 @@ def unary_calls() -> Iterator[Call]:
     for (op, (exact, several)), dtype in itertools.product(UNARY.items(), ALL):
         for more, form in itertools.product(several, ("rows", "strided", "number")):
             x = matrix(dtype) if form != "number" else values(dtype)[3]
-            is_gelu = "gelu" in op  # in PyTorch twice a number beyond half of the largest one is infinite
+            # PyTorch computes 2 * x on the way, which overflows to infinity beyond half of the largest number.
+            is_gelu = "gelu" in op
             x = x.masked_fill(x.double().abs() > 2e38, 8.0) if is_gelu and dtype.is_floating_point else x
             yield Call(op, [x], {"self": In(0), **more}, exact, form == "strided", sums=is_gelu)
 
 
 def divisors(tensor: torch.Tensor) -> torch.Tensor:
-    """Without what PyTorch raises for, 0, and what ends its process: the lowest number over -1, truncated."""
+    """Replaces divisors that make PyTorch raise (0), or that crash its process (the lowest number divided by -1,
+    truncated)."""
     return tensor if tensor.dtype.is_floating_point else tensor.masked_fill((tensor == 0) | (tensor == -1), 3)
 
 
@@ -92,7 +94,8 @@ def binary_calls() -> Iterator[Call]:
     for dtype, alpha in itertools.product((*FLOATS, *INTEGERS), (3, -2, 0.5)):
         for op in ("aten.add.Tensor", "aten.sub.Tensor"):
             x = values(dtype)
-            if dtype.is_floating_point:  # PyTorch rounds what is scaled here and there: what needs no rounding
+            # Only values that need no rounding, because PyTorch sometimes rounds the scaled operand.
+            if dtype.is_floating_point:
                 x = x[((x.abs() <= 3) & (2 * x == (2 * x).round())) | ~x.isfinite()]
             yield Call(op, [x[:, None], x], {"self": In(0), "other": In(1), "alpha": alpha})
 
@@ -104,10 +107,11 @@ def number_calls() -> Iterator[Call]:
         for more in several:
             yield Call(op, [matrix(dtype)], {"self": In(0), "other": number, **more}, exact)
     for dtype, number in itertools.product(ALL, [*SCALARS, 4, -3, 62, -0.5, 1.5]):
+        # Some of PyTorch's loops keep these exponents odd, others round them to even numbers.
         if not dtype.is_floating_point or number not in (
             16777217,
             2**31 - 1,
-        ):  # odd or even, as PyTorch's loops happen to round them
+        ):
             yield Call("aten.pow.Tensor_Scalar", [matrix(dtype)], {"self": In(0), "exponent": number}, exact=False)
         yield Call("aten.pow.Scalar", [matrix(dtype)], {"self": number, "exponent": In(0)}, exact=False)
         yield Call("aten.full_like.default", [matrix(dtype)], {"self": In(0), "fill_value": number})
@@ -144,7 +148,8 @@ def where_calls() -> Iterator[Call]:
 
 
 def terms(dtype: torch.dtype) -> torch.Tensor:
-    """[6, 5] whose sums depend on no order, but for whole numbers, which wrap."""
+    """[6, 5]: values whose sums do not depend on the order. The values of integer dtypes are matrix(), whose sums
+    wrap."""
     if not dtype.is_floating_point:
         return matrix(dtype)
     rows = [
@@ -186,11 +191,11 @@ def reduction_calls() -> Iterator[Call]:
         yield Call("aten.mean.default", [sums], {"self": In(0)}, False)
         for order in (INF, 1, 0, 2.0, -INF):
             yield Call("aten.linalg_vector_norm.default", [sums], {"self": In(0), "ord": order, "dim": [1]}, False)
-        if dtype in (torch.float32, torch.int32):  # float16 has no such numbers, and their sums none at all
+        if dtype in (torch.float32, torch.int32):  # in float16 the numbers are infinite and their sums NaN
             for op, dim in (("aten.sum.dim_IntList", [0]), ("aten.cumsum.default", 0)):
                 far = torch.tensor([70000, -70000, 1]).to(dtype)
                 yield Call(op, [far], {"self": In(0), "dim": dim, "dtype": torch.float16})
-        if dtype == torch.float32:  # which float32 alone would add up to 0, and to infinity
+        if dtype == torch.float32:  # sums in float32 alone would give 0 and infinity
             far = torch.tensor([[1e8, 1, -1e8, 3], [3e38, 3e38, -3e38, -3e38]])
             yield Call("aten.cumsum.default", [far], {"self": In(0), "dim": 1})
             yield Call("aten.cumsum.default", [far.t().contiguous()], {"self": In(0), "dim": 0})
@@ -212,7 +217,7 @@ def top_k_calls() -> Iterator[Call]:
 
 
 def row_calls() -> Iterator[Call]:
-    """Softmax and norms."""
+    """Yields calls of softmax and norms."""
     rows = [
         [1.5, -0.5, 3, 0.25],
         [-INF, 1, 2, 3],
@@ -293,7 +298,7 @@ def movement_calls() -> Iterator[Call]:
             yield Call(
                 "aten.index_select.default", [x, one], {"self": In(0), "dim": 0, "index": In(1)}, strided=strided
             )
-            if ids not in (torch.bool, torch.uint8):  # which PyTorch takes as masks
+            if ids not in (torch.bool, torch.uint8):  # PyTorch treats those as masks
                 yield Call("aten.index.Tensor", [x, one], {"self": In(0), "indices": [In(1)]}, strided=strided)
             yield Call(
                 "aten.gather.default", [x, one[None]], {"self": In(0), "dim": 0, "index": In(1)}, strided=strided
@@ -352,7 +357,7 @@ def attention_calls() -> Iterator[Call]:
     for dtype in ALL:
         query, key, value = (torch.randn(1, 2, size, 4, generator=generator).to(dtype) for size in (3, 5, 5))
         truth = torch.ones(3, 5, dtype=torch.bool).tril()
-        truth[1] = False  # a row that sees nothing
+        truth[1] = False  # a row that attends to nothing
         numbers = torch.where(truth, 0.0, -INF).to(dtype)
         parts = {"query": In(0), "key": In(1), "value": In(2)}
         for mask in (truth, numbers, numbers.clamp(min=torch.finfo(dtype).min) if dtype.is_floating_point else truth):

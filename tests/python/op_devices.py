@@ -1,4 +1,4 @@
-"""Runs the calls of op_values.py on a device of host memory, in packages of many calls."""
+"""Runs the calls of op_values.py on a simulated device, in packages of many calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Expected = tuple[Call, list[torch.Tensor]]
 
 
 def run_packages(_, path, packages):
-    """In a process with devices: of each package, with its inputs, the bytes of the outputs, or why there is no
-    kernel."""
+    """Runs each package with its inputs, in a process with simulated devices. Returns the bytes of its outputs, or
+    the reason why an op has no kernel."""
     import torch
     from host_devices import library
 
@@ -38,7 +38,7 @@ def run_packages(_, path, packages):
 
 
 def compare_on_device(calls: Iterable[Call], process: Callable, folder: Path) -> Tally:
-    """As compare(). Calls that no engine on the CPU takes are left out."""
+    """Like compare(), on a device. Skips calls that an engine on the CPU rejects."""
     tally = Tally()
     by_op: dict[str, list[Expected]] = {}
     for call in calls:
@@ -52,7 +52,7 @@ def compare_on_device(calls: Iterable[Call], process: Callable, folder: Path) ->
         for group, found in zip(groups, process(run_packages, packages), strict=True):
             if isinstance(found, list):
                 _take(tally, group, found)
-            elif len(group) > 1:  # some of its calls have no kernel
+            elif len(group) > 1:  # at least one call has no kernel
                 left += [group[: len(group) // 2], group[len(group) // 2 :]]
             else:
                 tally.refuse(group[0][0], found)
@@ -88,7 +88,7 @@ def _package(group: list[Expected], path: Path) -> tuple[str, list[torch.Tensor]
 
 
 def _renamed(one: dict, prefix: str) -> dict:
-    """The names of values with a prefix."""
+    """Adds a prefix to the names of values."""
     renamed = {key: prefix + one[key] for key in ("name", "tensor", "value") if isinstance(one.get(key), str)}
     if "values" in one:
         renamed["values"] = [None if name is None else prefix + name for name in one["values"]]

@@ -1,7 +1,8 @@
-"""Calls of every op of engines, by dtype, over values at which kernels go wrong: for tests against eager PyTorch.
+"""Calls of every engine op, for each dtype, over values at which kernels tend to go wrong. Tests compare them with
+eager PyTorch.
 
-A Call is one node of a graph: an op of ATen, its arguments, and its inputs among them. What it shall give is what
-PyTorch gives for the same call.
+A Call is one node of a graph: an ATen op, its arguments, and the inputs among them. Its expected result is what
+PyTorch returns for the same call.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SCALARS = [0, 1, -1, 2, 3, 16777217, 2**31 - 1, 300, -7, 0.0, -0.0, 0.3, 2.5, -2
 
 
 def values(dtype: torch.dtype) -> torch.Tensor:
-    """The special values of a dtype."""
+    """Returns the special values of a dtype."""
     if dtype.is_floating_point:
         return torch.tensor(REAL, dtype=torch.float64).to(torch.float32).to(dtype)
     if dtype == torch.bool:
@@ -49,26 +50,26 @@ def values(dtype: torch.dtype) -> torch.Tensor:
 
 
 def matrix(dtype: torch.dtype) -> torch.Tensor:
-    """[4, n]: the special values, each row in another order."""
+    """[4, n]: the special values, each row in a different order."""
     one = values(dtype)
     return torch.stack([one.roll(3 * i) if i % 2 else one.flip(0).roll(i) for i in range(4)])
 
 
 @dataclass(frozen=True)
 class In:
-    """The input of a node by its number."""
+    """The number of an input of the call."""
 
     number: int
 
 
 @dataclass
 class Call:
-    op: str  # aten.add.Tensor
+    op: str  # for example aten.add.Tensor
     inputs: list[torch.Tensor]
     arguments: dict
     exact: bool = True
-    # Below: inputs of two dimensions are views of their transposes; outputs are sums, in which what is left may be
-    # small beside the terms; inputs that are parameters of the graph.
+    # strided: two-dimensional inputs are views of their transposes. sums: the outputs are sums, whose result may be
+    # small compared with the terms. weights: the inputs that are parameters of the graph.
     strided: bool = False
     sums: bool = False
     label: str = ""
@@ -80,7 +81,7 @@ class Call:
         return f"{self.op}({dtypes}; {rest}{', strided' if self.strided else ''}{self.label})"
 
     def expected(self) -> list[torch.Tensor] | None:
-        """What PyTorch gives; None where it raises."""
+        """Returns PyTorch's result, or None if PyTorch raises an error."""
         _, name, overload = self.op.split(".")
         try:
             result = getattr(getattr(aten, name), overload)(
@@ -98,7 +99,7 @@ class Call:
         return one
 
     def graph(self, outputs: list[torch.Tensor]) -> dict:
-        """graph.json of this one node."""
+        """Returns the graph.json of this one node."""
         inputs, parameters, nodes, names = [], [], [], []
         for number, tensor in enumerate(self.inputs):
             names.append(f"x{number}")
@@ -127,7 +128,7 @@ class Call:
         return {"op": op, "arguments": arguments, "outputs": outputs, "module": "layer", "source": "model.py:7"}
 
     def given(self) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-        """The inputs as an engine of graph() takes them, and its weights."""
+        """Returns the inputs as an engine of graph() takes them, and its weights."""
         turned = [one.t() if self.strided and one.dim() == 2 else one for one in self.inputs]
         inputs = [one.contiguous() for number, one in enumerate(turned) if number not in self.weights]
         return inputs, {f"x{number}": self.inputs[number].contiguous() for number in self.weights}
@@ -138,7 +139,7 @@ def described(name: str, tensor: torch.Tensor) -> dict:
 
 
 def encoded(one, names: list[str]):
-    """An argument as graph.json has it."""
+    """Encodes an argument as in graph.json."""
     if isinstance(one, In):
         return {"value": names[one.number]}
     if isinstance(one, torch.dtype):
@@ -152,11 +153,11 @@ def encoded(one, names: list[str]):
 
 @dataclass
 class Tally:
-    """What became of the calls."""
+    """Counts the outcomes of the calls."""
 
     equal: int = 0
-    no_reference: int = 0  # PyTorch raises
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (op, dtypes) -> why
+    no_reference: int = 0  # calls for which PyTorch raises an error
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (op, dtypes) -> reason
     wrong: list[str] = field(default_factory=list)
 
     def refuse(self, call: Call, why: str) -> None:
@@ -172,7 +173,7 @@ class Tally:
 
 
 def run_on_cpu(call: Call, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Raises what the engine raises."""
+    """Runs the call in an engine. Raises the engine's errors."""
     inputs, weights = call.given()
     with accord.Engine.assemble(json.dumps(call.graph(outputs)), weights, threads=2) as engine:
         engine.bind()
@@ -180,7 +181,7 @@ def run_on_cpu(call: Call, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def compare(calls: Iterator[Call], run=run_on_cpu) -> Tally:
-    """Runs each call in an engine and in PyTorch."""
+    """Runs each call in an engine and in PyTorch, and compares the results."""
     tally = Tally()
     for call in calls:
         expected = call.expected()
@@ -208,12 +209,13 @@ def difference_of(call: Call, found: list[torch.Tensor], expected: list[torch.Te
 
 
 def differ(call: Call, found: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-    """Where they differ, if they do."""
+    """Describes the first difference, or returns None if there is none."""
     return next(filter(None, (differs(call, *pair) for pair in zip(found, expected, strict=True))), None)
 
 
 def top_k_differs(call: Call, found: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-    """PyTorch says of equal elements not which comes first: the places must have the values, each once."""
+    """PyTorch does not define the order of equal elements, so the indices must select the right values, each index
+    once."""
     x, dim = call.inputs[0], call.arguments.get("dim", -1)
     ordered = found[1].sort(dim).values
     apart = ordered.narrow(dim, 1, ordered.shape[dim] - 1) != ordered.narrow(dim, 0, ordered.shape[dim] - 1)

@@ -1,8 +1,8 @@
-"""Runs functions on several ranks, each a process of its own, for the tests.
+"""Runs functions on several ranks, each in its own process, for the tests.
 
-A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and
-imports what it needs (accord, os, sys, time, numpy as np and open_descriptors are there). It is called as
-function(comm, *arguments) on every rank.
+A function is sent to the ranks as source text. It must therefore be defined at the top level of its module, have no
+decorator, and import what it needs (accord, os, sys, time, numpy as np and open_descriptors are available). Every
+rank calls it as function(comm, *arguments).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 from descriptors import open_descriptors
 from forked import ForkServer
 
-# What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument. `call` sets
-# outcome["value"] to what names[job["function"]] gives.
+# The program of a rank. It reads jobs from its standard input and writes their outcomes to the descriptor given as
+# its argument. `call` sets outcome["value"] to the result of names[job["function"]].
 _OPEN_DESCRIPTORS = inspect.getsource(open_descriptors).replace("{", "{{").replace("}", "}}")
 _LOOP = (
     _OPEN_DESCRIPTORS
@@ -71,7 +71,8 @@ RANK_PROGRAM = _LOOP.format(
 """,
 )
 
-# The same with a process group of torch.distributed's: functions are called as function(group, *arguments), and have torch and dist.
+# The same with a torch.distributed process group: functions are called as function(group, *arguments) and can use
+# torch and dist.
 TORCH_PROGRAM = _LOOP.format(
     imports="import datetime, torch\nimport torch.distributed as dist\ntorch.set_num_threads(1)",
     names=', "torch": torch, "dist": dist',
@@ -87,8 +88,8 @@ TORCH_PROGRAM = _LOOP.format(
 """,
 )
 
-# The same with a communicator of torchcomms': functions are called as function(comm, *arguments), and have torch, dist and
-# torchcomms.
+# The same with a torchcomms communicator: functions are called as function(comm, *arguments) and can use torch, dist
+# and torchcomms.
 TORCHCOMMS_PROGRAM = _LOOP.format(
     imports="import datetime, torch, torchcomms\nimport torch.distributed as dist\ntorch.set_num_threads(1)",
     names=', "datetime": datetime, "torch": torch, "dist": dist, "torchcomms": torchcomms',
@@ -109,7 +110,7 @@ TORCHCOMMS_PROGRAM = _LOOP.format(
 
 
 def torch_is(version: str) -> bool:
-    """Whether the torch that is installed is a "2.11", say; read without importing it."""
+    """Returns whether the installed torch is of that version, for example "2.11", without importing it."""
     try:
         return importlib.metadata.version("torch").startswith(version + ".")
     except importlib.metadata.PackageNotFoundError:
@@ -117,12 +118,12 @@ def torch_is(version: str) -> bool:
 
 
 class RanksFailed(AssertionError):
-    """Some rank did not do what it should; says what every rank did and wrote."""
+    """A rank failed, ended or was too late. The message shows what every rank did and wrote."""
 
 
 @dataclass
 class Outcome:
-    """What one rank did: the function's value, or its error as text; neither if the process ended before."""
+    """What one rank did: the function's value, or its error as text. Both are None if the process ended first."""
 
     value: Any = None
     error: str | None = None
@@ -178,8 +179,8 @@ class _Rank:
 
 
 class Ranks:
-    """`size` processes that run one function after the other, each time with a new communicator. Any failure ends them;
-    the next run starts new ones."""
+    """`size` processes that run one function after another, each with a new communicator. Any failure ends the
+    processes; the next run starts new ones."""
 
     def __init__(
         self,
@@ -189,8 +190,9 @@ class Ranks:
         prefixes: Sequence[Sequence[str]] = (),
         program: str = RANK_PROGRAM,
     ) -> None:
-        """environments: more of it for each rank. prefixes: what stands before each rank's command, which execs it.
-        program: RANK_PROGRAM or TORCH_PROGRAM."""
+        """environment: additional variables for all ranks. environments: additional variables for each rank.
+        prefixes: a command prefix for each rank, which must exec the command. program: RANK_PROGRAM, TORCH_PROGRAM or
+        TORCHCOMMS_PROGRAM."""
         self.size = size
         self.environment = environment or {}
         self.environments = environments or [{}] * size
@@ -210,8 +212,9 @@ class Ranks:
         torch: bool = False,
         backend: str = "accord",
     ) -> list[Any]:
-        """What `function` gives on each rank, in rank order; RanksFailed unless all of them give something within
-        `deadline` seconds. per_rank: further arguments of each rank. timeout: the communicator's. backend: torch's, of the group."""
+        """Returns the function's value on each rank, in rank order. Raises RanksFailed unless all ranks return a
+        value within `deadline` seconds. per_rank: additional arguments for each rank. timeout: the communicator's
+        timeout in seconds. backend: the backend of torch's process group."""
         outcomes = self.outcomes(
             function, *arguments, per_rank=per_rank, deadline=deadline, timeout=timeout, torch=torch, backend=backend
         )
@@ -232,8 +235,8 @@ class Ranks:
         backend: str = "accord",
         while_running: Callable[[list[subprocess.Popen]], None] | None = None,
     ) -> list[Outcome]:
-        """What each rank did, also if it ended badly; RanksFailed only if one has not ended within `deadline`.
-        while_running: called once with the processes while they run."""
+        """Returns the outcome of each rank, including failures. Raises RanksFailed only if a rank has not ended
+        within `deadline` seconds. while_running: called once with the processes while they run."""
         if not self._ranks or any(rank.process.poll() is not None for rank in self._ranks):
             self.end()
             folder = Path(self._folder.name)
@@ -268,7 +271,7 @@ class Ranks:
         return outcomes
 
     def end(self) -> None:
-        for rank in self._ranks:  # all end beside each other
+        for rank in self._ranks:  # lets all of them exit at the same time
             rank.process.stdin.close()
         for rank in self._ranks:
             rank.end()

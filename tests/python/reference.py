@@ -1,4 +1,5 @@
-"""What collectives give, by NumPy alone: slow and plain. Floats that NumPy lacks are held as unsigned integers."""
+"""The results of collectives, computed slowly and plainly with NumPy alone. Floats that NumPy lacks are held as
+unsigned integers."""
 
 import numpy as np
 
@@ -11,7 +12,7 @@ ALL_OPS = ["sum", "product", "min", "max", "band", "bor", "bxor", "avg", "premul
 
 
 def ops_of(dtype: str) -> list[str]:
-    """As docs/communicator.md has them."""
+    """Returns the ops that docs/communicator.md lists for the dtype."""
     if dtype in INTEGERS:
         return ALL_OPS[:8]
     if dtype == "bool":
@@ -24,7 +25,8 @@ def numpy_dtype(dtype: str) -> np.dtype:
 
 
 def random_array(dtype: str, count: int, seed: int) -> np.ndarray:
-    """Floats of many sizes; integers small enough that those of 32 bits do not overflow when a few are added."""
+    """Returns floats of many magnitudes, or integers small enough that a few of them add up without overflow in 32
+    bits."""
     generator = np.random.default_rng(seed)
     if dtype in FLOATS:
         values = generator.standard_normal(count) * np.exp2(generator.integers(-6, 6, count))
@@ -37,7 +39,7 @@ def random_array(dtype: str, count: int, seed: int) -> np.ndarray:
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """float32 to bfloat16, to nearest, ties to even; no NaNs."""
+    """Converts float32 to bfloat16, rounding to nearest, ties to even. Does not support NaNs."""
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -47,7 +49,7 @@ def from_bfloat16(values: np.ndarray) -> np.ndarray:
 
 
 def _magnitudes(dtype: str) -> np.ndarray:
-    """The values of an 8-bit format without the sign, and in the end the one that would follow the largest."""
+    """Returns the non-negative values of an 8-bit format, followed by the value that would come after the largest."""
     exponent_bits, mantissa_bits = FLOAT8[dtype]
     codes = np.arange(0x80 if dtype == "float8_e4m3fn" else 0x7D)
     exponent, mantissa = codes >> mantissa_bits, (codes & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
@@ -56,7 +58,8 @@ def _magnitudes(dtype: str) -> np.ndarray:
 
 
 def to_float8(values: np.ndarray, dtype: str) -> np.ndarray:
-    """To nearest, ties to even; beyond the largest comes infinity, where there is one."""
+    """Rounds to nearest, ties to even. Values beyond the largest become infinity if the format has one, otherwise
+    they saturate."""
     table = _magnitudes(dtype)
     magnitude = np.minimum(np.abs(values.astype(np.float64)), table[-1])
     low = np.clip(np.searchsorted(table, magnitude, side="right") - 1, 0, len(table) - 2)
@@ -90,7 +93,8 @@ def narrow(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def reduce(arrays: list[np.ndarray], op: str, dtype: str, factors: list[float] | None = None) -> np.ndarray:
-    """All arrays as one, by the canonical tree: floats below 32 bits in float32, rounded once at the end."""
+    """Reduces all arrays by the canonical tree. Floats of fewer than 32 bits are combined in float32 and rounded once
+    at the end."""
     wide = [widen(array, dtype) for array in arrays]
     if op == "premul_sum":
         wide = [_scale(array, factor) for array, factor in zip(wide, factors, strict=True)]
@@ -112,7 +116,7 @@ def _divide(array: np.ndarray, ranks: int) -> np.ndarray:
         return _complex(array.real / array.real.dtype.type(ranks), array.imag / array.real.dtype.type(ranks))
     if array.dtype.kind == "f":
         return array / array.dtype.type(ranks)
-    return (array - np.fmod(array, array.dtype.type(ranks))) // array.dtype.type(ranks)  # toward zero
+    return (array - np.fmod(array, array.dtype.type(ranks))) // array.dtype.type(ranks)  # rounds toward zero
 
 
 def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
@@ -128,7 +132,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """-0 is below +0, which NumPy leaves open."""
+    """Orders -0 below +0, which NumPy leaves undefined."""
     if a.dtype.kind != "f":
         return np.minimum(a, b)
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b))

@@ -1,6 +1,7 @@
-"""A program for torch.distributed that knows nothing of accord, for test_torch_route.py: more than twenty of its calls, written for gloo.
+"""A torch.distributed program that knows nothing of accord, for test_torch_route.py. It makes more than twenty of
+torch's calls and is written for gloo.
 
-It writes what each call gave on every rank, as JSON, and what of accord is loaded.
+It writes the results of each call on every rank as JSON, together with the accord modules that are loaded.
 """
 
 import inspect
@@ -190,7 +191,8 @@ def functional_collectives():
 def replicas():
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
-    (size * model(own(4, 3)).sum()).backward()  # a mean of whole numbers has no order of sums in it
+    # Scaled by `size`, so that the mean is an exact whole number and does not depend on the order of the sums.
+    (size * model(own(4, 3)).sum()).backward()
     return [parameter.grad for parameter in model.parameters()]
 
 

@@ -1,4 +1,4 @@
-"""Llama, small enough for a test, with random weights. Needs torch and transformers when it is called."""
+"""A Llama small enough for a test, with random weights. Requires torch and transformers when it is called."""
 
 SIZES = {
     "hidden_size": 64,
@@ -12,7 +12,7 @@ SIZES = {
 
 
 def make_small_llama(seed: int = 0, **sizes: object):
-    """sizes: others than SIZES, and all else that the configuration takes."""
+    """Creates the model. sizes: values that replace those of SIZES, and any other argument of the configuration."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

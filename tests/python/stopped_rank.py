@@ -1,10 +1,10 @@
-"""What a rank does with the window of another one that stands still; for ranks.py, which sends it as its source text."""
+"""Uses the window of a rank that is stopped. ranks.py sends the function as its source text."""
 
 
 def use_window_of_a_stopped_rank(comm, interrupt_after):
-    """Rank 1 stops itself; rank 0 puts, signals and gets until each ends by an error: by Ctrl-C after so many seconds, or, with
-    None, by its timeout. Rank 0 tells the errors (kind, ranks, text), seconds, MiB that it grew, and its state; rank 1 its first byte.
-    """
+    """Rank 1 stops itself. Rank 0 puts, signals and gets until each of these fails: by Ctrl-C after `interrupt_after`
+    seconds, or, if that is None, by its timeout. Rank 0 returns the errors (kind, ranks, text), the seconds, the MiB
+    that it grew by, and its state. Rank 1 returns the first byte of its window."""
     import resource
     import signal
     import threading

@@ -1,4 +1,5 @@
-"""Rows in integers of 8 bits for weights of 8 and 4 bits: products by NumPy, from the rule and from the weights as they are stored."""
+"""8-bit integer activations with 8-bit and 4-bit weights. NumPy computes the expected products from the rounding rule
+and from the weights as they are stored."""
 
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def packages(tmp_path_factory) -> dict[str, Path]:
 def inputs(rows: int) -> np.ndarray:
     x = np.random.default_rng(rows).standard_normal((rows, WIDTH)).astype(np.float32)
     x[0, :64] = 0
-    return torch.from_numpy(x).bfloat16().float().numpy()  # numbers that both dtypes have
+    return torch.from_numpy(x).bfloat16().float().numpy()  # values that both dtypes represent exactly
 
 
 def in_integers(x: np.ndarray, group: int) -> np.ndarray:
@@ -81,7 +82,7 @@ def test_rows_are_rounded_as_the_rule_says(packages, name, rows):
     if "bfloat16" not in name:
         plain, _ = run(path, x)
         np.testing.assert_allclose(plain, exact, rtol=1e-5, atol=1e-5)
-        assert np.abs(inner - plain).max() > 1e-3  # the option did something
+        assert np.abs(inner - plain).max() > 1e-3  # the option had an effect
 
 
 def test_other_weights_are_multiplied_as_without(packages):
@@ -117,7 +118,7 @@ def test_ranks_that_differ_and_other_dtypes_are_refused(ranks, packages):
         accord.load(packages["int4"], activation_dtypes="int8")
 
 
-def test_the_command_takes_it(packages, tmp_path):
+def test_the_command_accepts_activation_dtype(packages, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     x = inputs(5)

@@ -1,4 +1,4 @@
-"""Language models through the C interface: by the structs and functions of accord.h, from Python's ctypes."""
+"""Language models through the C interface: the structs and functions of accord.h, called through ctypes."""
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -38,7 +38,7 @@ def request(**fields) -> Request:
 
 
 class Library:
-    """accord.h on one rank, with a model."""
+    """accord.h's functions on one rank, with a model."""
 
     def __init__(self, path):
         self.functions = ctypes.CDLL(str(BUILD / "src/libaccord.so"))
@@ -62,7 +62,7 @@ class Library:
         return stream
 
     def texts(self, asked: Request) -> list[tuple[str, int]]:
-        """Text and end of each sample."""
+        """Returns the text and the finish reason of each sample."""
         return self.texts_of(self.stream(asked))
 
     def texts_of(self, stream: c_void_p) -> list[tuple[str, int]]:
@@ -93,7 +93,7 @@ def test_prompts_and_messages_are_answered_as_by_transformers(text_model, librar
     assert library.texts(request(messages=messages, message_count=1)) == [(TEXTS[3], STOP_TOKEN)]
 
 
-def test_every_field_of_a_request_is_heard(text_model, library):
+def test_every_request_field_takes_effect(text_model, library):
     stops = (c_char_p * 2)(b"three", "👍🏽".encode())
     assert library.texts(request(prompt=b"One", stop=stops, stop_count=2)) == [(" 😀 two ", STOP_SEQUENCE)]
     assert library.texts(request(prompt=b"One", max_new_tokens=1))[0][1] == LENGTH
@@ -148,7 +148,7 @@ def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
         ({"prompt": b"x", "messages": (Message * 1)(Message(b"user", None)), "message_count": 1}, "content is null"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(library, wrong, message):
+def test_an_invalid_request_is_rejected(library, wrong, message):
     stream = c_void_p(1)
     asked = Request(**{"struct_size": ctypes.sizeof(Request), "prompt": b"One"} | wrong)
     assert library.call("language_model_generate", library.model, byref(asked), byref(stream)) == INVALID_ARGUMENT

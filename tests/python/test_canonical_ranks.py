@@ -1,4 +1,4 @@
-"""Logits whose bits do not depend on how many ranks share a model."""
+"""Logits that are bit-identical no matter how many ranks share a model."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_logits_have_the_same_bits_on_one_two_four_and_eight_ranks(ranks, packag
     torch.testing.assert_close(narrow, wanted, rtol=5e-2, atol=2e-2)
 
 
-def test_canonical_ranks_that_cannot_be_are_refused(packages):
+def test_invalid_canonical_ranks_are_rejected(packages):
     path = packages["float32"]
     with pytest.raises(accord.InvalidArgument, match="canonical_ranks is 6, no power of two"):
         accord.load(path, canonical_ranks=6)

@@ -1,4 +1,4 @@
-"""examples/chat.cpp and examples/chat.c: conversations on two ranks, bad messages, ranks that are killed."""
+"""examples/chat.cpp and examples/chat.c: conversations on two ranks, invalid messages, killed ranks."""
 
 import signal
 import socket
@@ -33,7 +33,7 @@ def test_messages_are_answered_and_a_bad_one_is_survived(text_model, example):
 
 
 def start_ranks(example: str, package) -> list[subprocess.Popen]:
-    """Two ranks without a launcher, which would end one when the other fails."""
+    """Starts two ranks without a launcher, because a launcher would end one rank when the other fails."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

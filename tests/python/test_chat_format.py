@@ -1,4 +1,5 @@
-"""Chat formats: tables that are made of templates, and render conversations as transformers renders the templates."""
+"""Chat formats: tables that are derived from templates and render conversations as transformers renders the
+templates."""
 
 import json
 import random
@@ -43,14 +44,14 @@ def test_a_conversation_is_rendered_as_by_transformers(name):
             except Exception:
                 assert "no message of" in made
             else:
-                # Llama 2's leaves out a system message that nothing follows.
+                # Llama 2's template omits a system message that nothing follows.
                 assert made == expected or [m["role"] for m in messages] == ["system"]
                 rendered += made == expected
     assert rendered > 50
 
 
 @pytest.mark.parametrize("name", NO_TABLES)
-def test_a_template_that_is_no_table_is_refused_with_the_reason(name):
+def test_an_unsupported_template_is_rejected_with_the_reason(name):
     template, reason = NO_TABLES[name]
     document = json.loads(accord.chat_format.derive(template, SPECIAL))
     assert reason in document["unsupported"]
@@ -109,7 +110,7 @@ def test_a_folder_without_a_template_has_no_chat_format(tmp_path):
 
 
 @pytest.mark.parametrize("messages", [[], [{"role": "robot", "content": "x"}]])
-def test_a_conversation_that_cannot_be_is_an_error(messages):
+def test_an_invalid_conversation_is_an_error(messages):
     chat_format = accord.ChatFormat.parse(accord.chat_format.derive(SMOLLM2))
     with pytest.raises(accord.InvalidArgument):
         chat_format.render(messages)

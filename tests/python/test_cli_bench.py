@@ -1,4 +1,4 @@
-"""`accord bench`, as a user runs it: ranks of its own and of a launcher, interruption, failure, what it writes."""
+"""`accord bench`, as a user runs it: its own ranks and a launcher's, interruption, failure, output."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_every_operation_is_measured_and_right(ranks):
 
 
 def test_bandwidths_have_the_factors_of_nccl_tests():
-    # nccl-tests, doc/PERFORMANCE.md, for three ranks; its size counts all parts, accord's one of them.
+    # From doc/PERFORMANCE.md of nccl-tests, for three ranks. Its size counts all parts; accord's counts one of them.
     parts = {
         "all_gather": 3,
         "reduce_scatter": 3,
@@ -236,7 +236,7 @@ def test_a_killed_rank_is_named_and_nothing_hangs():
         (("all_reduce", "--json", "one", "--plot", "./one"), "--json and --plot are to write one file, one"),
     ],
 )
-def test_what_has_no_meaning_is_refused(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     refused = accord("bench", *arguments)
     assert refused.returncode == 2
     assert message in refused.stderr
@@ -250,6 +250,6 @@ def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tm
     words = [text.text for text in picture.iter(f"{SVG}text")]
     for word in ("time, us", "bus bandwidth, GB/s"):
         assert words.count(word) == 1
-    for algorithm in ("packet", "one_shot", "two_shot"):  # those of the default table, in each of the charts
+    for algorithm in ("packet", "one_shot", "two_shot"):  # the algorithms of the default table, in each of the charts
         assert words.count(algorithm) == 2
     assert len(list(picture.iter(f"{SVG}polyline"))) == 2

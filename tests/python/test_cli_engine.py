@@ -1,4 +1,4 @@
-"""`accord engine` on a small model with its sharding, on one rank and on several, against PyTorch."""
+"""`accord engine` with a small sharded model, on one rank and on several, compared with PyTorch."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def package(model, tmp_path_factory) -> Path:
     return path
 
 
-# In the package a unit of 8 outputs takes the place of 16; HIDDEN outputs take a multiple of 16.
+# The package stores a unit of 8 outputs in the space of 16. HIDDEN outputs are rounded up to a multiple of 16.
 UP = 4 * INNER // 8 * 16 * HIDDEN
 DOWN = 4 * -(-HIDDEN // 16) * 16 * INNER
 DIVIDED = UP + DOWN + 4 * INNER  # both weights and the bias of the column-parallel layer
@@ -102,7 +102,7 @@ def test_inspect_says_which_numbers_of_ranks_loading_refuses(model, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole_package(model, tmp_path_factory) -> Path:
-    """Without any sharding."""
+    """The model without any sharding."""
     path = tmp_path_factory.mktemp("whole") / "mlp.accord"
     return accord_package.export(model, (torch.zeros(7, HIDDEN),), path=path, output_names=["y"])
 
@@ -171,13 +171,13 @@ def test_run_counts_all_that_it_reads_of_manifest_and_graph(package, inputs, siz
     result = accord("run", "-n", size, ACCORD, "engine", "run", package, "--inputs", inputs, "--json")
     once = sum((package / name).stat().st_size for name in ("manifest.json", "manifest.sha256", "graph.json"))
     once += json.loads((package / "manifest.json").read_text())["files"][1]["header_size"]
-    # On several ranks once more to find the package's group.
+    # Several ranks read these files once more to find the package's group.
     for figures in json.loads(result.stdout.removeprefix("[0] "))["ranks"]:
         assert figures["metadata_bytes_read"] == size * once
 
 
 @pytest.mark.parametrize("option", ["--repeat", "--warm-up"])
-def test_a_number_of_runs_that_cannot_be_is_refused(package, inputs, option):
+def test_an_invalid_number_of_runs_is_rejected(package, inputs, option):
     result = accord("engine", "run", package, "--inputs", inputs, option, 2147483647)
     assert result.returncode == 2
     assert option in result.stderr
@@ -195,7 +195,8 @@ def test_run_gives_pytorchs_outputs_and_counts_what_each_rank_read(package, inpu
     facts = json.loads(result.stdout.removeprefix("[0] "))
     assert facts["ranks_equal"]
     assert len(facts["ranks"]) == size
-    # 8 units of 8 columns of `up` (weight and bias) and 8 rows of `down`, the first ranks one more.
+    # 8 units of 8 columns of `up` (weight and bias) and 8 rows of `down`. If they cannot be divided evenly, the first
+    # ranks get one unit more.
     units = [len(part) for part in np.array_split(np.arange(8), size)]
     for rank, figures in enumerate(facts["ranks"]):
         shard = DIVIDED * units[rank] // 8
@@ -230,7 +231,8 @@ def test_ranks_form_stages_and_replicas_of_the_packages_group(package, inputs, x
         expected = model(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(load_file(tmp_path / "y.safetensors")["y"], expected, atol=1e-5)
     ranks = json.loads(result.stdout.removeprefix("[0] "))["ranks"]
-    # Of the two stages one has each layer's weight, half of it on each rank; of the two replicas each has all.
+    # One of the two stages holds each layer's weights, half on each of its ranks. Each of the two replicas holds all
+    # weights.
     assert sum(rank["shard_bytes"] for rank in ranks) == 2 * DIVIDED
     report = json.loads(accord("engine", "report", package, "-n", 4, "--pp", 2, "--json").stdout)
     assert [rank["groups"]["pp"]["rank"] for rank in report["ranks"]] == [0, 0, 1, 1]

@@ -1,4 +1,4 @@
-"""`accord engine generate`: texts and conversations from a package, on ranks that it starts and on those of a launcher."""
+"""`accord engine generate`: texts and conversations from a package, on the command's own ranks and on a launcher's."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import accord as library
 
 @pytest.fixture(scope="module")
 def endless(text_model, tmp_path_factory) -> Path:
-    """The package of a model that never ends a text by itself, for a while."""
+    """The package of a model that never ends a text by itself, so that a generation takes a while."""
     config = transformers.LlamaConfig(
         hidden_size=32,
         intermediate_size=128,
@@ -124,7 +124,7 @@ def children_of(process: int) -> list[int]:
 
 
 def start_endless(endless):
-    """A generation on two ranks that is under way."""
+    """Starts a generation on two ranks and returns once it is in progress."""
     started = start_accord("engine", "generate", endless, "--prompt", "One", "--ranks", "2")
     assert started.stdout.read(1) != ""
     (other,) = wait_until(lambda: children_of(started.pid), "the other rank")

@@ -1,4 +1,4 @@
-"""What an installed accord gives to other projects, and that every build has the same C interface."""
+"""What an installed accord provides to other projects, and that every build has the same C interface."""
 
 import json
 import os
@@ -14,20 +14,20 @@ HEADER = ROOT / "include/accord/accord.h"
 
 
 def run(*command: object, **more) -> str:
-    """The output of a command that must succeed."""
+    """Returns the output of a command that must succeed."""
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **more)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 def c_functions(symbols: str) -> set[str]:
-    """Names of functions accord_* without C++ mangling, from nm's output."""
+    """Returns the names of the accord_* functions without C++ mangling, from the output of nm."""
     return set(re.findall(r" T (accord_\w+)$", symbols, re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
 def consumer(tmp_path_factory) -> Path:
-    """The build folder of examples/cpp_consumer, built against an install of this build alone."""
+    """The build folder of examples/cpp_consumer, built against nothing but an installation of this build."""
     folder = tmp_path_factory.mktemp("install")
     run("cmake", "--install", BUILD, "--prefix", folder / "prefix", "--component", "accord")
     run(
@@ -98,7 +98,8 @@ def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
     assert [name for name in symbols if re.match(r"_*cuda", name)] == []
-    # What has static TLS finds no room for the runtime's once Python has started.
+    # A library with static TLS cannot be loaded once Python has started: too little space is left for the CUDA
+    # runtime's.
     assert "STATIC_TLS" not in run("readelf", "-d", library)
 
 

@@ -1,4 +1,4 @@
-"""accord mesh show: the groups of a job before it runs."""
+"""`accord mesh show`: the groups of a job before it runs."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""accord moe: what the experts of a job had to do, and a placement that evens it out."""
+"""`accord moe`: the load of a job's experts, and a placement that balances it."""
 
 import json
 import re
@@ -12,12 +12,12 @@ from test_expert_parallel import on_threads
 import accord as accord_module
 from accord.moe import ExpertGroup
 
-IDS = [[[0, 1], [0, 2], [0, -1]], [[0, 5], [9, 0]], [[3, 3]]]  # of each rank
+IDS = [[[0, 1], [0, 2], [0, -1]], [[0, 5], [9, 0]], [[3, 3]]]  # indexed by rank, token and choice
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Files of three ranks after two maps."""
+    """Report files of three ranks after two maps."""
     folder = tmp_path_factory.mktemp("reports")
 
     def body(comm):
@@ -48,7 +48,7 @@ def test_the_matrices_are_those_of_the_ids(reports):
     assert report["traffic"] == traffic.tolist()
     assert report["loads"] == loads.tolist()
     assert report["maps"] == 2
-    assert report["recv_rows"] == [2 * 12, 2 * 8, 2 * 4]  # padded to fours
+    assert report["recv_rows"] == [2 * 12, 2 * 8, 2 * 4]  # rounded up to multiples of four
     assert report["most_rows"] == [12, 8, 4]
     assert report["out_of_range"] == [0, 2, 0]
     assert report["duplicates"] == [0, 0, 2]

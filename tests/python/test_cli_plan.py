@@ -63,7 +63,7 @@ def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
     assert {box.find(f"{SVG}title").text for box in boxes} == {step["text"] for step in drawing}
     arrows = [line for line in root.findall(f"{SVG}line") if line.get("marker-end")]
     dashed = [line for line in arrows if line.get("stroke-dasharray")]
-    assert len(dashed) == 3 * 2  # a signal from each rank to each other
+    assert len(dashed) == 3 * 2  # a signal from each rank to every other rank
     assert len(arrows) - len(dashed) == 3 * 2  # and its data
     labels = [text.text for text in root.findall(f"{SVG}text")]
     assert {"rank 0", "rank 1", "rank 2"} <= set(labels)
@@ -126,7 +126,7 @@ def test_why_takes_ranks_to_be_on_several_hosts():
     decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
     assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
     assert plan_answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
-    # 6 + 6 + 5 ranks are no subtrees of the canonical tree.
+    # Groups of 6, 6 and 5 ranks are not subtrees of the canonical tree.
     assert plan_answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
     refused = accord("plan", "why", "reduce", "-n", 2, "--hosts", 3)
     assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
@@ -277,7 +277,7 @@ def test_run_calls_a_plan_by_its_own_name(tmp_path, name, shown):
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "line\nline", "\x7f", "\x9b31m"])
-def test_names_that_a_terminal_would_obey_are_refused(tmp_path, name):
+def test_names_with_terminal_escapes_are_rejected(tmp_path, name):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     path.write_text(json.dumps(plan | {"name": name}))

@@ -6,7 +6,8 @@ from accord_command import accord, plan_answer
 
 
 def execution_plan() -> dict:
-    """An all_reduce of two ranks in MSCCL++'s format: each puts its input into the other's scratch as packets."""
+    """Returns an all_reduce of two ranks in MSCCL++'s format. Each rank puts its input into the other's scratch
+    buffer as packets."""
 
     def gpu(rank: int) -> dict:
         return {
@@ -82,7 +83,7 @@ def test_import_takes_what_goes_through_a_switch_as_it_is_told(tmp_path):
     foreign.write_text(json.dumps(plan))
     assert accord("plan", "import", foreign, "-o", ours).returncode == 0
     assert plan_answer("show", ours, "--bytes", "8k")["order"] == "switch"
-    assert accord("plan", "run", ours, "--bytes", "8k").returncode == 1  # of GPUs alone
+    assert accord("plan", "run", ours, "--bytes", "8k").returncode == 1  # it is for GPUs only
     assert accord("plan", "import", foreign, "--without-switch", "-o", ours).returncode == 0
     assert plan_answer("show", ours, "--bytes", "8k")["order"] == "canonical"
     assert plan_answer("run", ours, "--bytes", "8k")["right"]

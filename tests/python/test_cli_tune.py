@@ -1,4 +1,4 @@
-"""`accord tune`, and the table that it writes, as a user has them."""
+"""`accord tune` and the table that it writes, as a user sees them."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_the_file_says_where_it_was_measured_and_covers_every_size_once(table):
     assert not table.with_name(table.name + ".partial").exists()
 
 
-def test_a_communicator_takes_it(table):
+def test_a_communicator_uses_the_tuned_table(table):
     told = accord(
         "bench",
         "all_reduce",
@@ -172,7 +172,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
         end(job)
     assert not path.exists()
     kept = json.loads(partial.read_text())
-    # What was measured is taken as it is: a time that cannot be decides.
+    # A resumed run uses earlier measurements as they are, so an impossible time decides the result.
     first = kept["points"][0]
     first["timings"][0]["rounds"] = [1.0] * 7
     first["timings"].append({"candidate": "ring", "algorithm": "ring", "rounds": [1e-9] * 7})
@@ -191,7 +191,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
         ((), {"ACCORD_SELECT": "all_reduce:0-inf=ring"}, "unset ACCORD_SELECT"),
     ],
 )
-def test_what_has_no_meaning_is_refused(arguments, environment, message):
+def test_invalid_arguments_are_rejected(arguments, environment, message):
     refused = accord("tune", *arguments, env=clean_environment(**environment))
     assert refused.returncode == 2
     assert message in refused.stderr

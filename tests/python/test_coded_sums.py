@@ -1,4 +1,4 @@
-"""Sums over the ranks that travel in codes of 8 bits: how far they are from the exact ones, and that all ranks have the same."""
+"""8-bit all_reduce: how far the sums are from the exact ones, and that they are bit-identical on all ranks."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 WIDTH, INNER, GROUP = 192, 48, 64
-ROWS = (60, 50, 43, 42)  # of float32: 46 KB, 38 KB, 32.25 KB, and 31.5 KB, which is too little
+ROWS = (60, 50, 43, 42)  # float32: 46 KB, 38 KB, 32.25 KB, and 31.5 KB, which is too small for 8-bit sums
 
 
 class Layer(torch.nn.Module):
-    """Its output is a sum over the ranks and nothing else."""
+    """A layer whose output is a sum over the ranks and nothing else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,8 +57,9 @@ def layer_of_ranks(comm, path, xs, threads):
 
 
 @pytest.mark.parametrize(("size", "threads"), [(2, 1), (2, 3), (4, 1)])
-def test_an_element_is_as_near_as_promised(ranks, packages, size, threads):
-    """A 127th of what the largest magnitudes of its 64 neighbours add up to, and it is not exact; small sums are."""
+def test_the_error_is_within_the_documented_bound(ranks, packages, size, threads):
+    """The error is at most 1/127 of the sum, over the ranks, of the largest magnitude in an element's group of 64
+    values. Large messages are not exact; small ones are."""
     xs = [inputs(rows) for rows in ROWS]
     found = ranks(size).run(layer_of_ranks, packages["layer"], xs, threads)
     up, down = (weight.detach().numpy().astype(np.float64) for weight in Layer().parameters())
@@ -118,7 +119,7 @@ def run_by_command(package, folder, *options):
     return next(iter(load_file(folder / "y.safetensors").values()))
 
 
-def test_the_command_takes_them(packages, tmp_path):
+def test_the_command_accepts_8_bit_all_reduce(packages, tmp_path):
     from safetensors.numpy import save_file
 
     x = inputs(ROWS[0])
@@ -130,7 +131,7 @@ def test_the_command_takes_them(packages, tmp_path):
     assert 1e-3 < np.abs(coded - exact).max() < 0.05
 
 
-def test_what_cannot_be_is_refused(packages):
+def test_invalid_options_are_rejected(packages):
     refused = {
         "all_reduce_dtype is float16; sums travel as they are, or as int8": {"all_reduce_dtype": "float16"},
         "canonical_ranks wants them exact": {"all_reduce_dtype": "int8", "canonical_ranks": 2},

@@ -1,4 +1,5 @@
-"""What counts as an array, what is refused, and that nothing is kept. On a group of one rank, in this process."""
+"""Which objects count as arrays, which are rejected, and that no array is kept. Runs on a group of one rank in this
+process."""
 
 import array
 import ctypes
@@ -82,7 +83,7 @@ def test_torch_tensors_are_arrays_of_every_dtype(comm):
 
 
 class OnlyDlpack:
-    """A producer of before DLPack 1.0, which knows no max_version."""
+    """A producer older than DLPack 1.0, which does not know max_version."""
 
     def __init__(self, array):
         self.array = array
@@ -181,7 +182,7 @@ READ_ONLY.flags.writeable = False
         (b"bytes", ValueError, "array: is read-only"),
     ],
 )
-def test_what_is_no_fit_array_is_refused_by_name(comm, given, error, message):
+def test_unsuitable_arrays_are_rejected_by_name(comm, given, error, message):
     with pytest.raises(error, match=message):
         comm.all_reduce(given)
     with pytest.raises(error, match=message.replace("array: ", "output: ")):
@@ -243,7 +244,7 @@ def test_calls_keep_no_reference_to_their_arrays(comm):
     assert (sys.getrefcount(x), sys.getrefcount(y)) == before
     grown = bytearray(4)
     comm.all_reduce_async(grown, dtype="float32").wait()
-    grown.extend(b"more")  # a buffer that is still exported would forbid this
+    grown.extend(b"more")  # fails if the buffer is still exported
 
 
 def test_tensors_are_let_go_too(comm):
@@ -281,7 +282,8 @@ def drop_work_unfinished(comm):
     comm.send(flag, 1)
     until = time.monotonic() + 20
     while gone() is not None and time.monotonic() < until:
-        comm.send_async(flag, 0).test()  # refused at once; any new Work looks after those that were dropped
+        # Rejected at once. Every new Work also releases the finished ones that were dropped.
+        comm.send_async(flag, 0).test()
         time.sleep(0.01)
     return held, gone() is None
 

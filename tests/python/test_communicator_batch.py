@@ -1,4 +1,4 @@
-"""Calls that run together, and what a Work tells when it ends, on ranks that are processes."""
+"""Calls that run together in a batch, and what a Work reports when it ends, on ranks that are processes."""
 
 import sys
 import threading
@@ -10,7 +10,8 @@ import accord
 
 
 def ring(comm, count, starts):
-    """Sends to the next rank and receives from the one before, among an all_reduce and an all_gather of it."""
+    """Sends to the next rank and receives from the previous one, in a batch with an all_reduce and an all_gather of
+    its sum."""
     total, everywhere = np.full(count, comm.rank + 1.0), np.empty(comm.size * count)
     arrived = np.empty(count)
     batch = comm.batch()

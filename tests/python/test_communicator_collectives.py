@@ -1,4 +1,4 @@
-"""Every collective in every dtype, against NumPy, on ranks that are processes."""
+"""Every collective in every dtype, compared with NumPy, on ranks that are processes."""
 
 import os
 
@@ -111,7 +111,7 @@ def test_all_to_all_transposes_the_parts(ranks, size, dtype):
 
 
 def through_the_root(comm, root, asynchronous, array):
-    """What gather, then scatter of it, and reduce give this rank."""
+    """Returns this rank's results of gather, of a scatter of the gathered array, and of reduce."""
     is_root = comm.rank == root
     gathered = np.empty(array.size * comm.size, array.dtype) if is_root else None
     part, total = np.empty_like(array), np.full_like(array, 9)
@@ -260,7 +260,7 @@ def all_reduce_shape(comm, dtype, array):
     return out
 
 
-BITS = {"bfloat16": (0x3F80, 0x4000, 0x4040), "float8_e4m3fn": (0x38, 0x40, 0x44)}  # of 1, 2 and 3
+BITS = {"bfloat16": (0x3F80, 0x4000, 0x4040), "float8_e4m3fn": (0x38, 0x40, 0x44)}  # codes of 1, 2 and 3
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,4 +1,4 @@
-"""Calls on arrays of GPUs, over devices of host memory and a library with NCCL's symbols."""
+"""Calls on GPU arrays, with simulated devices in host memory and a library that has NCCL's symbols."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def run_collectives(_, path):
         comm.all_gather(part, whole, stream=stream.cuda_stream)
         stream.synchronize()
         assert values.values.tolist() == [6.0] * 7
-        assert set(values.asked_for) == {None}  # the call's own stream orders it
+        assert set(values.asked_for) == {None}  # no other stream: the call's own stream orders it
         assert whole.values.tolist() == [[0, 0], [1, 1], [2, 2]]
         with comm.batch() as batch:
             batch.send(part, (rank + 1) % 3)
@@ -206,7 +206,7 @@ def test_a_communicator_of_nccls_is_lent(device_process):
 
 
 def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
-    # torch asks for its own by the same name, and would get the system's if that was loaded before.
+    # torch loads its own NCCL by the same name, and would get the system's if that had been loaded first.
     package = tmp_path / "nvidia/nccl/lib"
     package.mkdir(parents=True)
     (package / "libnccl.so.2").symlink_to(BUILD / "tests" / LIBRARY)

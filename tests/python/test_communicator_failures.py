@@ -1,4 +1,5 @@
-"""Dead peers, timeouts, aborts, disagreement: every other rank gets the right exception, in time, with the ranks at fault."""
+"""Dead peers, timeouts, aborts and mismatches: every other rank gets the right exception in time, with the ranks at
+fault."""
 
 import os
 import pickle
@@ -41,9 +42,8 @@ def wait_for_the_dead(comm, victim, how, folder):
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_peer_is_named_to_all_others_within_a_second(fresh_ranks, tmp_path, how, victim):
     delays = []
-    for attempt in range(
-        3
-    ):  # one in time shows that it can; a busy machine may keep the ranks from running for a second
+    # One attempt in time is enough: on a busy machine the ranks may not run for a second.
+    for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
 
@@ -368,7 +368,8 @@ def test_a_failed_group_keeps_no_arrays():
         comm.all_reduce_async(x)
 
     def let_go() -> bool:
-        comm.all_reduce_async(bytearray(4), dtype="int32")  # any new Work looks after those that were dropped
+        # Every new Work also releases the finished ones that were dropped.
+        comm.all_reduce_async(bytearray(4), dtype="int32")
         return sys.getrefcount(x) == before
 
     wait_until(let_go, "the arrays to be let go")

@@ -1,4 +1,4 @@
-"""Groups of some of the ranks of a communicator."""
+"""Groups of some of a communicator's ranks."""
 
 import os
 import signal

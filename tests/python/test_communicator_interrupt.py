@@ -39,14 +39,14 @@ def start(program: str, folder, rank: int) -> subprocess.Popen:
 
 
 def waits(process: subprocess.Popen) -> int:
-    """How often its main thread has given its core away to wait for something."""
+    """Returns how often the process's main thread has given up its core to wait."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
 
 
 def in_a_wait(process: subprocess.Popen) -> None:
-    """Returns once the process has said that it is ready and its main thread waits in the call that follows, where it sleeps
-    for a moment again and again; nothing before it does."""
+    """Returns once the process has printed "ready" and its main thread waits in the call that follows. Only in that
+    call does the thread sleep for a moment again and again."""
     assert next_line(process.stdout) == "ready\n", process.stderr.read()
     before = waits(process)
     wait_until(lambda: waits(process) >= before + 8, "the process waits in its call")
@@ -68,7 +68,7 @@ CALLS = {
 }
 
 
-# Those that the ranks do together: one that left them would be out of step.
+# Calls that the ranks make together. A rank that left one of them would be out of step with the others.
 ABORTING = ("barrier", "all_reduce", "recv", "split", "split_ranks", "grow", "window")
 NEXT_CALL = """
 sys.stdin.read()
@@ -142,7 +142,7 @@ print(work.wait(), x.tolist())
 
 
 def test_a_handler_of_the_programs_own_does_not_end_the_call(tmp_path):
-    """A trainer that finishes its step after Ctrl-C must be able to finish it."""
+    """A training program that finishes its step after Ctrl-C must be able to finish it."""
     waiting = start(
         """
 stopped = []
@@ -204,7 +204,7 @@ except KeyboardInterrupt:
 
 
 def test_threads_other_than_the_main_one_wait_while_it_runs(tmp_path):
-    """The GIL is free during a call."""
+    """A call releases the GIL while it runs."""
     program = """
 ended = []
 thread = threading.Thread(target=lambda: (comm.barrier(), ended.append(True)))

@@ -1,4 +1,4 @@
-"""Communicator.from_environment under each launcher, end to end, alone and beside torch.distributed."""
+"""Communicator.from_environment under each launcher, end to end, alone and together with torch.distributed."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from accord_command import ACCORD, clean_environment, python_file
 
-# Sums 1 and 2 over two ranks by the libraries that its arguments name, one after the other.
+# Adds 1 and 2 over two ranks with each of the libraries that its arguments name, one after the other.
 SUMS = r"""
 import sys
 
@@ -42,7 +42,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 
 
 def check_sums(launcher: list[str], folder: Path, *libraries: str) -> None:
-    """Both ranks get the right sum from each of the libraries."""
+    """Checks that both ranks get the right sum from each of the libraries."""
     result = subprocess.run(
         [*launcher, str(python_file(folder, SUMS)), *libraries],
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", "")),

@@ -1,4 +1,4 @@
-"""What a communicator is made with: by its arguments, and by ACCORD_ variables where they are left open."""
+"""The options of a communicator: its arguments, and ACCORD_ variables for the arguments that are not given."""
 
 import os
 import re
@@ -21,7 +21,7 @@ except accord.Error as error:
 
 
 def start(call: str, **variables: str) -> subprocess.Popen[str]:
-    """A process that evaluates `call`, which makes a communicator, and says how that ended."""
+    """Starts a process that evaluates `call`, which creates a communicator, and prints the outcome."""
     environment = clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), **variables)
     command = [sys.executable, "-c", PROGRAM.format(call=call)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -36,7 +36,8 @@ def create(folder: Path, rank: int, more: str) -> str:
 
 
 def test_the_environments_select_is_applied_once():
-    """Both ranks ask for the same, one by a variable and one by an argument; a difference would be a Mismatch."""
+    """Both ranks ask for the same selection, one by a variable and one by an argument. A difference would be a
+    Mismatch."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(min(probe.getsockname()[1], 65519))}
@@ -99,7 +100,7 @@ for group in (comm, tp, pair, small):
 
 
 def test_hints_are_of_one_group_and_what_is_left_open_is_inherited(tmp_path):
-    """Rounds go by the size of slots, what a dump has by the recorder's."""
+    """A group's slot size determines its number of rounds, and its recorder size the length of its dump."""
     command = [ACCORD, "run", "-n", "2", sys.executable, "-c", HINTED, tmp_path]
     environment = clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DEBUG="info")
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -120,7 +121,7 @@ def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path, call):
     assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
     split = "{}.{}, name='tp', timeout=60, hints='slot_bytes={}k')"
     ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), call, 4 << rank)) for rank in range(2)]
-    for told in [outcome(process) for process in ranks]:  # one of them may hear of it from the other
+    for told in [outcome(process) for process in ranks]:  # one rank may learn of it from the other
         assert told.startswith('Mismatch creating group "tp"')
         assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told
 
@@ -138,7 +139,7 @@ def test_an_unknown_hint_is_refused_by_name_and_told_to_the_others(tmp_path):
 @pytest.mark.parametrize("refused", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_rank_whose_environment_is_refused_tells_the_others(refused, first):
-    """Whoever comes first; the other one knows at once, not after its timeout."""
+    """The other rank is notified at once rather than after its timeout, whichever rank comes first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(min(probe.getsockname()[1], 65519))}

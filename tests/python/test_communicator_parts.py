@@ -1,4 +1,4 @@
-"""Collectives with parts of unequal counts, against NumPy, on ranks that are processes."""
+"""Collectives with parts of unequal counts, compared with NumPy, on ranks that are processes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ def counts_of(size: int, scale: int) -> list[int]:
 
 
 def gather_and_back(comm, counts, root, dtype, array):
-    """What all_gather_v gives, and what scatter_v gives back of what gather_v gave the root."""
+    """Returns the result of all_gather_v, and what scatter_v returns of the array that gather_v collected at the
+    root."""
     is_root = comm.rank == root
     everywhere = np.empty(sum(counts), array.dtype)
     comm.all_gather_v(array, everywhere, counts, dtype=dtype)

@@ -1,4 +1,4 @@
-"""After a death the ranks that are left go on."""
+"""The surviving ranks continue after a death."""
 
 import os
 import signal

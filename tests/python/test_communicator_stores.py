@@ -1,4 +1,4 @@
-"""The stores, and a Communicator that meets in a store of somebody else's."""
+"""The stores, and a Communicator whose ranks meet in a store of the user's own."""
 
 import datetime
 import subprocess
@@ -67,7 +67,7 @@ def test_prefixes_keep_keys_apart():
 
 
 class DictStore:
-    """The least that a store of the user's own may be: no check(), no erase()."""
+    """The minimal interface of a user's own store: no check(), no erase()."""
 
     def __init__(self, error=KeyError):
         self.values, self.lock, self.error = {}, threading.Lock(), error

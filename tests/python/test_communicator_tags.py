@@ -9,7 +9,7 @@ TAGS = (0, 1, 5, 2**31 - 1)
 
 
 def swapped(comm, count, starts, packed):
-    """Each rank sends messages of all tags to the other one, who receives them in the opposite order."""
+    """Each rank sends messages of all tags to the other rank, which receives them in the opposite order."""
     peer = 1 - comm.rank
     sent = [np.full(count, 100.0 * comm.rank + i) for i in range(4)]
     arrived = [np.empty(count) for _ in range(4)]
@@ -58,20 +58,21 @@ def wrong(comm):
     return refused, ""
 
 
-def test_tags_that_are_none_are_refused_and_a_message_of_another_count_is_a_mismatch(ranks):
+def test_invalid_tags_are_rejected_and_a_different_count_is_a_mismatch(ranks):
     for refused, told in ranks(2).run(wrong):
         assert refused == ["InvalidArgument", "TypeError", "TypeError", "TypeError"]
         assert "rank 0 called send of 4 x float64, tag 7, rank 1 called recv of 3 x float64, tag 7" in told
 
 
 def collected(comm):
-    """Rank 0 takes three messages of each other rank, whoever has one, and then those of another tag from each."""
+    """Rank 0 receives three messages from every other rank in order of arrival, then the messages of another tag from
+    each rank in turn."""
     if comm.rank:
         for number in range(3):
             comm.send(np.full(2, -1.0), 0)
             comm.send(np.full(5000, 10.0 * comm.rank + number), 0, tag=4)
         try:
-            comm.barrier()  # until rank 0 has waited in vain
+            comm.barrier()  # until rank 0's last receive has timed out
         except accord.Timeout:
             return []
     seen, values, others = [], np.empty(5000), np.empty(2)

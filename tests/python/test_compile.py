@@ -1,4 +1,5 @@
-"""torch.compile(backend="accord") and accord.compile in one process: the same numbers as PyTorch's, and what ran where."""
+"""torch.compile(backend="accord") and accord.compile in one process: the same numbers as PyTorch, and which op ran
+where."""
 
 import gc
 import threading
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 class Model(torch.nn.Module):
-    """Whole ops, views with sizes that change, attention, and cumprod, which engines do not know."""
+    """Ops that engines run whole, views with dynamic sizes, attention, and cumprod, which engines do not support."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_noth
     (outside,) = [part for part in report.partitions if part.where == "pytorch"]
     assert 'unsupported op "aten.cumprod.default" at' in outside.reasons[0]
     assert "test_compile.py" in str(report)
-    # Weights that were changed in place, or have other memory, are seen.
+    # Weights that are changed in place, or moved to other memory, take effect.
     model.up.weight.mul_(2)
     assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
     model.table.weight.data = model.table.weight.data * 3
@@ -75,7 +76,7 @@ def test_outputs_that_are_views_of_inputs_stay_so(fresh):
         given = x.clone()
         computed, rest, turned, same = compiled(x)
         torch.testing.assert_close((computed, rest, turned, same), (1 - given[1:], given[1:], given.T[2:], given))
-        x.zero_()  # seen through views alone
+        x.zero_()  # visible through views only
         assert rest.abs().max() == turned.abs().max() == same.abs().max() == 0
 
 
@@ -93,7 +94,7 @@ def test_data_that_is_swapped_again_and_again_keeps_two_sets_of_engines(fresh):
 
 def test_groups_that_were_set_for_a_module_go_with_it():
     class Groups(dict):
-        """A mapping that can be watched."""
+        """A mapping that supports weak references."""
 
     model, groups = torch.nn.Linear(2, 2), Groups()
     watched = weakref.ref(groups)
@@ -146,7 +147,7 @@ def test_layers_of_one_class_share_a_graph_and_have_engines_of_their_own(fresh):
         ({"require_full_compilation": True}, 'unsupported op "aten.cumprod.default"'),
     ],
 )
-def test_options_that_cannot_be_are_errors(options, message):
+def test_invalid_options_are_errors(options, message):
     with pytest.raises(accord.ExportError) as caught:
         accord.compile(Model().eval(), (tokens(2, 5),), options)
     assert message in str(caught.value)
@@ -157,7 +158,7 @@ def test_a_model_compiled_now_is_called_as_the_model():
     model = Model().eval()
     free = torch.export.Dim.DYNAMIC
     compiled = accord.compile(model, (tokens(2, 5),), {"min_block_size": 1}, dynamic_shapes=({0: free, 1: free},))
-    assert compiled.report.builds == 1  # before the first call
+    assert compiled.report.builds == 1  # built before the first call
     for shape in ((2, 5), (3, 7)):
         assert_same(compiled(tokens(*shape)), model(tokens(*shape)))
     with pytest.raises(TypeError, match="was compiled for arguments"):
@@ -252,7 +253,7 @@ def test_several_threads_call_a_compiled_model():
 def test_weights_that_no_product_uses_stay_where_they_are():
     table = torch.nn.Embedding(1000, 64)
     compiled = accord.compile(table.eval(), (tokens(3),), {"min_block_size": 1})
-    # Changed behind torch's back, so that no new engine is built: the engine reads the memory of the parameter.
+    # Changed behind torch's back, so that no new engine is built: the engine reads the parameter's memory.
     table.weight.numpy(force=False)[:] = 7
     assert compiled.report.builds == 1
     torch.testing.assert_close(compiled(tokens(3)), torch.full((3, 64), 7.0))
@@ -272,7 +273,7 @@ def test_the_engine_of_a_package_is_a_module(tmp_path):
             torch.testing.assert_close(one, expected)
     first = module(x, y)[1]
     module(-x, y)
-    torch.testing.assert_close(first, torch.relu(x))  # outputs are the caller's
+    torch.testing.assert_close(first, torch.relu(x))  # the caller owns the outputs
     assert next(both.children()).engine.state == "bound"
     for arguments in ((x,), (x, y, y)):
         with pytest.raises(TypeError, match="the engine takes x, y"):
@@ -333,4 +334,4 @@ def test_sizes_beyond_what_an_engine_is_made_for_stay_in_pytorch(fresh, monkeypa
         model, (torch.rand(4, 8),), {"min_block_size": 1}, dynamic_shapes=({0: torch.export.Dim("batch", max=32)},)
     )
     with pytest.raises(accord.InvalidArgument, match="33"):
-        limited(torch.rand(33, 8))  # what the model allows is an error as before
+        limited(torch.rand(33, 8))  # exceeding the model's own limit is still an error

@@ -1,4 +1,5 @@
-"""Models that engines and PyTorch share in odd ways: strides that are read, dtypes that engines lack; and arguments that are none."""
+"""Models that combine engines and PyTorch in unusual ways: strides that are read, dtypes that engines lack; and
+invalid arguments."""
 
 import copy
 import pickle
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 class Odd(torch.nn.Module):
-    """Runs a function of itself, which has a layer and a convolution, and the input."""
+    """Calls a function with the module itself, which has a linear layer and a convolution, and with the input."""
 
     def __init__(self, run) -> None:
         super().__init__()
@@ -27,7 +28,7 @@ class Odd(torch.nn.Module):
 
 
 def corner(x: torch.Tensor) -> torch.Tensor:
-    """Another one for another order of dimensions in memory."""
+    """Selects elements by their strides, so the result depends on the memory layout."""
     return x.as_strided((2, 2), (1, 2))
 
 
@@ -37,9 +38,9 @@ ROWS, IMAGES = torch.linspace(-1, 1, 64).reshape(4, 16), torch.linspace(-1, 1, 6
 @pytest.mark.parametrize(
     ("run", "x"),
     [
-        (lambda self, x: corner(self.layer(x).t().relu()), ROWS),  # relu keeps the order in memory
+        (lambda self, x: corner(self.layer(x).t().relu()), ROWS),  # relu keeps the memory layout
         (lambda self, x: corner(self.layer(x).t()), ROWS),
-        (lambda self, x: corner(self.layer(x)[1:, 14:]), ROWS),  # reads elements that the part does not have
+        (lambda self, x: corner(self.layer(x)[1:, 14:]), ROWS),  # reads elements outside the slice
         (lambda self, x: corner(self.image(x).relu()), IMAGES.to(memory_format=torch.channels_last)),
     ],
     ids=["turned", "view", "part", "channels_last"],
@@ -59,7 +60,7 @@ def test_what_reads_memory_by_strides_reads_it_as_in_pytorch(run, x, tmp_path):
     [
         lambda x: torch.cat([x]),
         lambda x: torch.cat([x[:0], x]),
-        lambda x: torch.cat([torch.zeros(0), x.long()]),  # the dtype is that of the empty one
+        lambda x: torch.cat([torch.zeros(0), x.long()]),  # the empty tensor determines the dtype
         lambda x: torch.cat([x.long(), torch.zeros(0, 16), x.long()]),
         lambda x: torch.stack([x])[0],
     ],
@@ -135,7 +136,7 @@ def test_what_is_no_model_or_no_arguments_is_refused(model, inputs, message, tmp
         accord.export(model, inputs, path=tmp_path / "model.accord")
 
 
-def test_exports_that_cannot_be_say_why(tmp_path):
+def test_impossible_exports_say_why(tmp_path):
     model, path = torch.nn.Linear(16, 4).eval(), tmp_path / "model.accord"
     with pytest.raises(accord.ExportError, match=r"an output has no elements, its shape is \[0, 4\]"):
         accord.export(model, (torch.rand(0, 16),), path=path)

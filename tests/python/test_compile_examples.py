@@ -1,4 +1,4 @@
-"""The examples of examples/compile, as a user starts them: what they compute is what PyTorch computes, on every rank."""
+"""The programs of examples/compile, started as a user starts them: every rank computes what PyTorch computes."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from hosts import Hosts, why_not
 
 pytest.importorskip("transformers")
 
-# name, ranks, lines of each rank that compare with PyTorch
+# name, ranks, lines per rank that compare with PyTorch
 EXAMPLES = [
     ("mlp_tensor_parallel", 2, 2),
     ("rotary_attention", 2, 2),
@@ -29,7 +29,7 @@ NO_HOSTS = why_not()
 
 
 def differences(text: str) -> list[tuple[int, float]]:
-    """(rank, how far it is from PyTorch) of each line that says so."""
+    """Returns (rank, difference from PyTorch) of each line that reports one."""
     told = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
     return [(int(rank), float(difference)) for rank, difference in told]
 
@@ -38,7 +38,7 @@ def differences(text: str) -> list[tuple[int, float]]:
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
     text = on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
-    if name == "save_and_load":  # loads what was saved
+    if name == "save_and_load":  # loads what the first run saved
         text += on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
     told = differences(text)
     assert sorted(rank for rank, _ in told) == sorted(list(range(ranks)) * lines)
@@ -59,7 +59,8 @@ def two_hosts():
 @pytest.mark.skipif(NO_HOSTS is not None, reason=str(NO_HOSTS))
 @pytest.mark.parametrize(("name", "ranks"), OVER_HOSTS, ids=[name for name, _ in OVER_HOSTS])
 def test_example_over_hosts(two_hosts, name, ranks, tmp_path):
-    """A launcher on each host. gloo, by whose group a program meets, takes the interface that is named."""
+    """Starts a launcher on each host. gloo, whose group the program starts from, uses the network interface named
+    here."""
     program = [str(ROOT / f"examples/compile/{name}.py"), str(tmp_path)]
     endpoint = ["--nnodes", "2", "--rdzv-endpoint", "10.83.0.1:29400"]
     launchers = [

@@ -1,4 +1,5 @@
-"""Numbers among arguments, sizes that are derived from others, and outputs that share memory: as in eager PyTorch."""
+"""Numbers among arguments, sizes derived from other sizes, and outputs that share memory behave as in eager
+PyTorch."""
 
 import warnings
 
@@ -132,7 +133,8 @@ VIEWS = {
 
 
 def memory(args, out) -> list[tuple]:
-    """Which tensors lie in the same memory, and how they lie there."""
+    """Returns a number for the storage of each tensor, equal for shared storage, with the tensor's strides and
+    offset."""
     tensors = [one for one in (*leaves(args), *leaves(out)) if isinstance(one, torch.Tensor)]
     numbers: dict[int, int] = {}
     return [

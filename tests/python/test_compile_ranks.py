@@ -1,4 +1,5 @@
-"""Compiled models on several ranks: divided by torch's own styles, with collectives of their own, over groups of any backend."""
+"""Compiled models on several ranks: sharded by torch's own parallel styles, with collectives of their own, over
+groups of any backend."""
 
 import re
 
@@ -44,7 +45,7 @@ def divided_model(group):
 @pytest.mark.parametrize("backend", mostly_slow(["gloo", "accord"], "accord"))
 def test_a_model_divided_by_parallelize_module_runs_in_one_engine_whatever_the_backend(torch_ranks, backend):
     first, second = torch_ranks(2).run(divided_model, backend=backend, deadline=120)
-    assert first == second  # the same bits on both ranks
+    assert first == second  # bit-identical on both ranks
     assert first[:2] == (1, [("all_reduce", "engine")])
 
 
@@ -72,7 +73,7 @@ def all_collectives(group):
 
     x = torch.arange(24.0).view(4, 6) * (group.rank() + 1)
     with torch.no_grad():
-        expected = Model(lambda x: x.t().contiguous())(x)  # gloo in torch 2.11 takes no other
+        expected = Model(lambda x: x.t().contiguous())(x)  # gloo in torch 2.11 requires contiguous tensors
         options = {"min_block_size": 1, "require_full_compilation": True, "strict_collectives": True}
         compiled = accord.compile(Model(torch.t).eval(), (x,), options)
         got = compiled(x)
@@ -132,7 +133,7 @@ def sums_as_the_options_say(group, folder):
 def test_sums_travel_as_the_options_say(fresh_ranks, tmp_path):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     first, second = ranks.run(sums_as_the_options_say, str(tmp_path), backend="gloo", deadline=120)
-    assert first == second  # the same bits on both ranks
+    assert first == second  # bit-identical on both ranks
     names = ("same", "halves are exact", "codes are not", "but near")
     assert {name: first[name] for name in names} == dict.fromkeys(names, True)
     assert first["ranks agree"] == ["Mismatch", "Mismatch"]
@@ -192,7 +193,7 @@ def groups_at_run_time(group):
         raise AssertionError(f"no {kind}")
 
     torch._dynamo.reset()
-    gc.collect()  # engines of tests before this one
+    gc.collect()  # releases the engines of earlier tests
     x = torch.ones(2, 4)
     torch.manual_seed(0)
     models = [Sum().eval(), Sum().eval()]
@@ -208,7 +209,8 @@ def groups_at_run_time(group):
         check()
         held = list(process_groups._shared.values())
         assert len(held) == 1, held  # one communicator for both engines
-        # A second group of the same ranks, as a group, by name, for both, for a holder of both, and for all.
+        # A second group of the same ranks: a group for one module, a name for both, a group for a module that holds
+        # both, and a group for all.
         other = dist.new_group([0, 1], group_desc="other")
         holder = torch.nn.Module()
         holder.first, holder.plain = compiled[0], [compiled[1]]
@@ -218,14 +220,14 @@ def groups_at_run_time(group):
                 assert len(process_groups._shared) == 2, (groups, list(process_groups._shared))
                 check()
             check()
-        # For good, found by the weights of what was compiled.
+        # Permanently: set_groups finds the compiled modules by the weights of the models that were compiled.
         accord.set_groups(models, other)
         check()
         del held
         gc.collect()
         names = list(process_groups._shared)
         assert names == [f"accord/engines/{other.group_name}/0"], names
-        # A group of another size, one in another order, and one of another name.
+        # A group of another size, one with another rank order, and one under an unknown name.
         alone = dist.new_subgroups(1)[0]
         mine = accord.Communicator.create(
             dist.PrefixStore("turned", process_groups._meeting_store(group)), 1 - group.rank(), 2
@@ -267,7 +269,7 @@ def package_groups(comm, path):
     except accord.WrongState:
         accord.set_groups(module, comm)
     lasting = module(x).numpy()
-    # Loaded with its groups, it has them again after a block.
+    # An engine that was loaded with its groups has them again after the block.
     again = accord.load(path, {"tp": comm}).module()
     other = comm.split(0, name="other")
     with accord.distributed_context(other, again):
@@ -299,7 +301,7 @@ def ranks_bind_alike(comm, path):
     outputs = [module(x).numpy()]
     garbage = [accord.load(path, {"tp": comm}).module()]
     garbage.append(garbage)
-    if comm.rank == 0:  # which still has the engine, as nothing has looked for garbage yet
+    if comm.rank == 0:  # rank 0 still has the engine: it collects no garbage
         gc.disable()
     del garbage
     if comm.rank > 0:
@@ -307,7 +309,7 @@ def ranks_bind_alike(comm, path):
     other = comm.split(0, name="other")
     with accord.distributed_context({"tp": other}):
         outputs.append(module(x).numpy())
-    turned = comm.split(0, -comm.rank, name="turned")  # in which rank 1 is where it was
+    turned = comm.split(0, -comm.rank, name="turned")  # rank 1 keeps its position
     try:
         with accord.distributed_context({"tp": turned}, module):
             refused = ""

@@ -1,4 +1,4 @@
-"""torch.compile(backend="accord") computes with weights as they are, whatever has changed them."""
+"""torch.compile(backend="accord") computes with the current weights, however they were changed."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def tokens(*shape: int) -> torch.Tensor:
 
 
 def of_a_base(model):
-    """Makes the weight a view that has its own count of changes."""
+    """Makes the weight a view of a base tensor, with its own version counter, and returns the base."""
     base = torch.rand(20, 30)
     model.up.weight = torch.nn.Parameter(torch.as_strided(base.data, (16, 8), (1, 20)))
     return base

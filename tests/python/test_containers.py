@@ -1,4 +1,5 @@
-"""Ranks in containers that share a host and its network, each the first process of its own: all have process id 1."""
+"""Ranks in containers that share a host and its network. Each is the first process of its container, so all of them
+have process id 1."""
 
 import os
 import signal
@@ -12,7 +13,7 @@ CONTAINER = ["unshare", "--pid", "--fork", "--kill-child"]
 
 
 def why_not() -> str | None:
-    """Why this machine or sandbox has no namespaces of process ids; None if it has."""
+    """Returns the reason why this machine or sandbox has no PID namespaces, or None if it has them."""
     try:
         tried = subprocess.run([*CONTAINER, "true"], capture_output=True, text=True, check=False)
     except OSError as error:

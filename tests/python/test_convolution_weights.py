@@ -1,4 +1,5 @@
-"""Weights of convolutions in the layout of products, as they are and in 8 and 4 bits: stored, mapped, multiplied with, replaced."""
+"""Convolution weights in the layout of matrix products, unquantized and in 8 and 4 bits: stored, mapped, used,
+replaced."""
 
 import json
 import shutil
@@ -15,7 +16,8 @@ torch = pytest.importorskip("torch")
 
 
 class ImageNetwork(torch.nn.Module):
-    """Convolutions of every kind: places side by side, one place, groups, a kernel that is not square, one channel each, lengths."""
+    """Convolutions of every kind: 3x3 and 1x1 kernels, groups with a kernel that is not square, depthwise,
+    one-dimensional."""
 
     def __init__(self, seed: int = 0, wide: int = 64) -> None:
         super().__init__()
@@ -53,14 +55,14 @@ def with_weights(model: torch.nn.Module, stored: dict[str, torch.Tensor]) -> tor
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """By case: the package, and what it has by the slow reader."""
+    """Maps each case to its package and to the tensors that the slow reader finds in it."""
     folder = tmp_path_factory.mktemp("packages")
     paths = [exported(folder / f"{i}.accord", ImageNetwork(), weights) for i, (weights, _) in enumerate(CASES.values())]
     return {case: (path, read_tensors(path)) for case, path in zip(CASES, paths, strict=True)}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_convolutions_lie_as_products_read_them_and_their_error_is_told(packages, case):
+def test_convolution_weights_have_the_product_layout_and_report_their_error(packages, case):
     step = CASES[case][1]
     path, stored = packages[case]
     entries, model = entries_of(path), ImageNetwork()
@@ -101,7 +103,7 @@ def test_convolutions_give_what_pytorch_gives_with_the_stored_weights(packages, 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_narrow_network_with_quantized_convolutions_is_as_close_to_float32_as_pytorch_is(tmp_path, dtype):
     path = exported(tmp_path / "m.accord", ImageNetwork().to(dtype), "int8")
-    # The same codes, not rounded to `dtype` as the slow reader gives them.
+    # The same codes in float32. The slow reader would round the tensors of `path` to `dtype`.
     stored = read_tensors(exported(tmp_path / "wide.accord", ImageNetwork().to(dtype).float(), "int8"))
     pytorch, exact = (with_weights(ImageNetwork().to(one), stored)(X.to(one)) for one in (dtype, torch.float32))
     with accord.load(path) as engine:
@@ -130,7 +132,7 @@ def test_ranks_map_the_convolutions_and_copy_nothing(ranks, tmp_path, weights):
     model = ImageNetwork(wide=384)
     path = exported(tmp_path / "m.accord", model, weights)
     stored = sum(file.stat().st_size for file in path.glob("*.safetensors"))
-    depthwise = 384 * 9 * 4  # which each process packs, 16 outputs for each group, and does not map
+    depthwise = 384 * 9 * 4  # each process packs it, 16 outputs per group, instead of mapping it
     for resident, copied, anonymous, shard, read in ranks(2).run(load_on_a_rank, str(path), []):
         assert read == shard
         assert shard - depthwise <= resident < stored + (1 << 20)
@@ -153,7 +155,8 @@ def test_a_damaged_convolution_and_one_that_is_packed_otherwise_are_refused(pack
 
     def groups_of_another(manifest):
         entries = {entry["name"]: entry for entry in manifest["tensors"]}
-        entries["grouped.weight"]["packed"]["groups"] = 1  # as many bytes: a panel of 64 outputs, or 4 of 16
+        # The size in bytes is the same: one panel of 64 outputs, or 4 panels of 16.
+        entries["grouped.weight"]["packed"]["groups"] = 1
 
     other = changed_manifest(packages["as they are"][0], tmp_path / "other.accord", groups_of_another)
     with pytest.raises(accord.Corrupt, match='tensor "grouped.weight" is packed for a convolution of 1 groups'):

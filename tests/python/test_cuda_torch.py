@@ -1,5 +1,6 @@
-"""Tensors of a real GPU, on ranks that are processes and share it: NCCL takes several of one GPU where it takes each for a host. scripts/test-gpu runs it."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Tensors on a real GPU that all rank processes share: NCCL accepts several ranks on one GPU if it takes each for a
+host of its own. Run by scripts/test-gpu."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import os
 
@@ -97,7 +98,7 @@ def test_works_and_streams(torch_ranks):
 
 def captures(group):
     values = torch.ones(256, device="cuda")
-    dist.all_reduce(values)  # connects
+    dist.all_reduce(values)  # connects the ranks
     torch.cuda.synchronize()
     values.fill_(1)
     graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""ACCORD_DEBUG=info: where ranks run and what serves their calls, once each."""
+"""ACCORD_DEBUG=info reports where ranks run and which algorithm serves their calls, once each."""
 
 import os
 import re

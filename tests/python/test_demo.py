@@ -1,4 +1,4 @@
-"""What scripts/demo tells its user to try next can be typed as it stands."""
+"""The commands that scripts/demo suggests to its user can be typed as they stand."""
 
 import re
 import shlex
@@ -14,22 +14,23 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def commands() -> list[str]:
-    """The indented lines of the demo's last words that are no comments."""
+    """The indented lines of the demo's closing message that are not comments."""
     demo = [ROOT / "scripts/demo", "--next"]
     shown = subprocess.run(demo, capture_output=True, text=True, timeout=60, check=True).stdout
     return [line.strip() for line in re.findall(r"^    (?! *#).+$", shown, re.MULTILINE)]
 
 
 def of_accord(commands: list[str]) -> list[list[str]]:
-    """The words after `accord`."""
+    """Returns the words after `accord` of each accord command."""
     return [shlex.split(command)[1:] for command in commands if command.startswith("accord ")]
 
 
 def mistakes(words: list[str]) -> str:
-    """What is wrong with a command of accord, by the help of its subcommand; empty if nothing is."""
+    """Returns what is wrong with an accord command according to the help of its subcommand; empty if nothing is
+    wrong."""
     subcommand = words[: 2 if words[0] == "engine" else 1]
     help_text = accord(*subcommand, "--help")
-    # The command above answers for a subcommand that does not exist.
+    # If a subcommand does not exist, the command above it prints its own help.
     if help_text.returncode != 0 or f"Usage: accord {' '.join(subcommand)} " not in help_text.stdout:
         return f"there is no accord {' '.join(subcommand)}"
     known = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", help_text.stdout)

@@ -1,4 +1,4 @@
-"""`accord diagnose`: real processes that hang, and dumps; it has to name the rank that the others wait for."""
+"""`accord diagnose` on real processes that hang, and on dumps. It must name the rank that the others wait for."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
 
-# The ranks of a job; each case is what they do after a barrier. `pause` ends with the process only.
+# The program of each rank of a job. A case is what the ranks do after a barrier. `pause` never returns.
 PROGRAM = """
 import os, signal, sys, time
 import numpy as np
@@ -44,7 +44,7 @@ comm.all_gather(x, np.ones(3000, np.float32)) if comm.rank else None
 
 @pytest.fixture
 def job(tmp_path):
-    """A function that starts three ranks of one of the CASES and gives the launcher's process."""
+    """A function that starts the ranks of one of the CASES (three by default) and returns the launcher's process."""
     started = []
 
     def start(case: str, size: int = 3) -> subprocess.Popen:
@@ -75,7 +75,7 @@ def descendants(process: int) -> list[int]:
 
 
 def look(process: int) -> dict[str, dict]:
-    """The communicators of the job by name; none if it has none yet."""
+    """Returns the communicators of the job by name; empty while it has none."""
     result = accord("diagnose", "--json", "--pid", process)
     if result.returncode != 0:
         assert "no communicator" in result.stderr, result.stderr
@@ -84,7 +84,7 @@ def look(process: int) -> dict[str, dict]:
 
 
 def found(process: int, kind: str, group: str = "world") -> dict | None:
-    """The communicator's state once it has a finding of that kind."""
+    """Returns the communicator's state once it has a finding of that kind."""
     state = look(process).get(group)
     return state if state and any(finding["kind"] == kind for finding in state["findings"]) else None
 
@@ -126,7 +126,7 @@ def test_the_table_says_the_same(job):
     assert "call 1, barrier" in rows["1"]
 
 
-def test_any_rank_leads_to_all_of_them(job):
+def test_the_job_is_found_from_any_rank(job):
     launcher = job("one never comes")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     by_rank = [rank["process"] for rank in state["ranks"]]
@@ -157,7 +157,7 @@ def test_all_ranks_that_stop_are_named(job):
 
 
 def test_a_killed_rank_is_gone_while_its_peers_are_stopped(job):
-    # Peers that run end within a second of a death; those that cannot are still seen as they were.
+    # Running peers fail within a second of a death. Stopped ones are still seen in the state that they were in.
     launcher = job("one never comes")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     processes = [rank["process"] for rank in state["ranks"]]
@@ -192,7 +192,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
     def both():
         groups = look(launcher.pid)
         found = [groups.get(name, {}).get("findings") or [{"text": ""}] for name in ("world", "pair")]
-        # Until rank 1 waits, too, it is said to have made no call yet.
+        # Until rank 1 waits as well, the report says that it has made no call yet.
         return groups if all("is in call" in findings[0]["text"] for findings in found) else None
 
     groups = wait_until(both, "both groups wait")

@@ -29,7 +29,7 @@ sys.exit(4)
 
 
 def run_mismatch(tmp_path: Path, dump_directory: Path):
-    """Two ranks that disagree on a count; each exits with 0 if it gets that error, at once when it does."""
+    """Runs two ranks that disagree on a count. Each exits with 0 as soon as it gets that error."""
     return accord(
         *("run", "-n", "2", "--", sys.executable, python_file(tmp_path, PROGRAM)),
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DUMP_DIR=str(dump_directory)),
@@ -105,10 +105,10 @@ def free_port() -> int:
 
 
 def dumps_of(tmp_path: Path, case: str, timeout: float = 20) -> Path:
-    """The dumps of three ranks that ran `case` until it failed."""
+    """Returns the folder of the dumps of three ranks that ran `case` until it failed."""
     dumps = tmp_path / "dumps"
     program = python_file(tmp_path, rank_program(case, timeout))
-    # Without a launcher, which would end the others as soon as one has failed.
+    # A launcher would end the other ranks as soon as one has failed.
     environment = clean_environment(
         PYTHONPATH=os.environ.get("PYTHONPATH", ""),
         ACCORD_DUMP_DIR=str(dumps),
@@ -164,7 +164,7 @@ def test_the_rank_that_called_something_else_is_named(tmp_path, case, odd, rest)
 
 
 def test_what_a_rank_would_have_called_is_known_also_if_it_had_dumped_before(tmp_path):
-    # Rank 1 hears of the failure while it does something else, and dumps; its call comes after that.
+    # Rank 1 is notified of the failure and dumps while it does something else. It makes its call after that.
     case = "time.sleep(2 if comm.rank == 1 else 0); comm.all_reduce(x[: 8 - comm.rank // 2])"
     group = diagnosis(dumps_of(tmp_path, case))
     assert group["findings"][0]["ranks"] == [2]
@@ -201,7 +201,7 @@ def test_the_launcher_dumps_the_ranks_that_it_ends(tmp_path, fall):
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DUMP_DIR=str(dumps)),
     )
     group = diagnosis(dumps)
-    assert [rank["has_record"] for rank in group["ranks"]][1:] == [False, True]  # rank 0 may have ended before it
+    assert [rank["has_record"] for rank in group["ranks"]][1:] == [False, True]  # rank 0 may have ended first
 
 
 def test_the_launcher_dumps_a_hanging_job_that_is_interrupted(tmp_path):

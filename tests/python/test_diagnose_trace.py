@@ -1,4 +1,4 @@
-"""`accord diagnose --trace`: Chrome trace events, read by Python's json module."""
+"""`accord diagnose --trace` writes Chrome trace events, read here with Python's json module."""
 
 import itertools
 import json
@@ -87,14 +87,14 @@ def test_operations_of_a_track_follow_each_other(trace):
     for track in tracks.values():
         track.sort(key=lambda event: event["args"]["number"])
         for before, after in itertools.pairwise(track):
-            assert before["ts"] + before["dur"] <= after["ts"] + 0.002  # three decimals
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.002  # times have three decimals
 
 
 def test_ranks_of_one_host_are_on_one_clock(trace):
     for number in range(1, 21):
         calls = slices(trace, communicator="world", number=number, call="all_reduce of 100000 x float32 (sum)")
         assert sorted(call["args"]["rank"] for call in calls) == [0, 1, 2]
-        # No rank has the sum before the last one has come.
+        # No rank has the sum before the last rank has arrived.
         assert max(call["ts"] for call in calls) <= min(call["ts"] + call["dur"] for call in calls)
 
 

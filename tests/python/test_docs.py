@@ -1,4 +1,4 @@
-"""The documentation and the software say the same."""
+"""The documentation and the software agree."""
 
 import json
 import re

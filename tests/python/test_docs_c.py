@@ -1,4 +1,5 @@
-"""docs/c.md: its program is the example, its commands work, and every other piece of C in it compiles and runs on two ranks."""
+"""docs/c.md: its program is the example, its commands work, and every other piece of C code compiles and runs on two
+ranks."""
 
 import os
 import re
@@ -45,7 +46,7 @@ SAYS = {
 
 
 def run(command: list, folder: Path) -> str:
-    """The output of a command in an environment where accord is installed."""
+    """Returns the output of a command run in an environment where accord is installed."""
     library = BUILD / "src"
     environment = clean_environment(
         CPATH=str(ROOT / "include"), LIBRARY_PATH=str(library), LD_LIBRARY_PATH=str(library)

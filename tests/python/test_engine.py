@@ -1,4 +1,4 @@
-"""Engines from Python: a small model with its sharding, on one rank here and on two as processes without torch."""
+"""Engines from Python: a small sharded model, on one rank in this process and on two rank processes without torch."""
 
 import gc
 import shutil
@@ -111,7 +111,7 @@ def test_outputs_are_views_until_the_next_run(package, model):
 
 def test_arrays_of_outputs_can_be_read_after_a_larger_run(package):
     engine = accord.load(package)
-    # The memory of several contexts lies side by side, so that one that grows cannot cover the place where it was.
+    # The memory regions of several contexts are adjacent, so a context that grows cannot cover its former place.
     contexts = [engine.create_context() for _ in range(3)]
     rows = (1, 10, 30, 60, 100)
     views = [np.asarray(context.run(*inputs(count))[0]) for count in rows for context in contexts]
@@ -310,7 +310,7 @@ def test_a_rank_that_runs_out_of_memory_does_not_leave_the_others_waiting(fresh_
         sharding={"up": accord.Column(unit=8), "down": accord.Row(unit=8)},
         dynamic_shapes={"x": {0: rows}, "scale": None},
     )
-    # The arena is about 40 MB. The peer would wait for longer than the test may take.
+    # The arena is about 40 MB. The peer's timeout exceeds the time that the test may take.
     outcomes = fresh_ranks(2).run(one_runs_out_of_memory, str(path), 200_000, timeout=300)
     (waited, reason), (failed, message) = outcomes
     assert failed == "resource_exhausted" and "the engine's arena" in message

@@ -1,4 +1,4 @@
-"""Packages loaded as replicas: the ranks of group "dp" divide a batch, beside tensor parallelism and alone."""
+"""Packages loaded as replicas: the ranks of group "dp" divide a batch, with and without tensor parallelism."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,8 @@ def run_batches(comm, path, inputs, bias, tensor_ranks):
 
 @pytest.mark.parametrize(("replicas", "tensor_ranks"), [(2, 1), (3, 1), (2, 2)])
 def test_every_rank_gets_the_outputs_of_the_whole_batch(replicas, tensor_ranks, ranks, package):
-    # As many as there are ranks and more than one may run, numbers that they do not divide, and so few that some have none.
+    # The largest batch of all replicas together, sizes that the replicas do not divide, and one so small that some
+    # get no row.
     batches = [6 * replicas, 5, 2, 7]
     given = [x(rows).numpy() for rows in batches]
     results = ranks(replicas * tensor_ranks).run(run_batches, package, given, BIAS.numpy(), tensor_ranks)

@@ -1,4 +1,4 @@
-"""The cache of compiled engines: what its keys are made of, and what several processes make of it."""
+"""The cache of compiled engines: what its keys consist of, and how several processes share it."""
 
 import copy
 import json
@@ -118,9 +118,8 @@ def test_a_package_is_built_once_and_again_when_it_is_damaged(tmp_path):
     key = key_of()
     with cache.package(key, build) as path, accord.load(path) as engine:
         assert engine.state == "bound"
-        with cache.package(
-            key, forbidden
-        ) as shared:  # ranks that load one package wait for each other while they hold it
+        # Ranks that load one package wait for each other while they hold it.
+        with cache.package(key, forbidden) as shared:
             assert shared == path
     with cache.package(key, forbidden) as path:
         weights = path / "weights-00001.safetensors"
@@ -159,7 +158,7 @@ def set_number(number: int):
     return lambda facts: facts["options"].update(number=number)
 
 
-def test_the_packages_used_longest_ago_go_when_there_is_too_much_but_none_in_use(tmp_path):
+def test_the_least_recently_used_packages_are_evicted_unless_in_use(tmp_path):
     keys = fill(EngineCache(tmp_path), 4)
     size = EngineCache(tmp_path).entries()[0].bytes
     small = EngineCache(tmp_path, limit=2 * size)
@@ -221,7 +220,7 @@ def test_what_a_killed_process_left_is_built_anew(tmp_path):
         assert accord.verify(path) == []
 
 
-def test_what_killed_processes_left_goes_with_the_next_use_but_nothing_that_is_being_built(tmp_path):
+def test_the_next_use_removes_leftovers_but_not_running_builds(tmp_path):
     cache = EngineCache(tmp_path)
     keys = [key_of(set_number(number)) for number in range(2)]
     killed_while_building(tmp_path, keys[0], "aside")
@@ -231,7 +230,7 @@ def test_what_killed_processes_left_goes_with_the_next_use_but_nothing_that_is_b
         aside = tmp_path / f".{path.name}.abc"
         aside.mkdir()
         EngineCache(tmp_path).sweep()
-        assert aside.exists()  # its builder lives
+        assert aside.exists()  # its builder is alive
         aside.rmdir()
         build(path)
 
@@ -244,7 +243,7 @@ def test_what_killed_processes_left_goes_with_the_next_use_but_nothing_that_is_b
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_that_is_none_and_the_place_of_the_cache(tmp_path, monkeypatch):
+def test_invalid_keys_and_the_cache_folder(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no key"), EngineCache(tmp_path).package("../x", build):
         pass
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -315,9 +314,8 @@ def test_a_second_process_takes_what_torch_compile_has_built_and_sum_is_not_max(
         return result.stdout.strip()
 
     entries = EngineCache(tmp_path / "accord/engines").entries
-    assert (
-        run() == "(2, 0) (2, 0) (1, 0)"
-    )  # weights that have changed are not kept, nor is an engine this small unless asked for
+    # Weights that have changed are not cached, nor is an engine this small unless requested.
+    assert run() == "(2, 0) (2, 0) (1, 0)"
     assert len(entries()) == 2
     assert run() == "(2, 1) (2, 1) (1, 0)"
     assert len(entries()) == 2

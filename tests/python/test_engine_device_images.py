@@ -1,4 +1,5 @@
-"""Models of images and sound on GPUs, over devices of host memory, beside PyTorch: their own classes, small sizes, random weights."""
+"""Image and sound models on simulated GPUs (in host memory), compared with PyTorch: the models' own classes with
+small sizes and random weights."""
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ BLOCKS = {"block_out_channels": (32, 64), "norm_num_groups": 8}
 
 
 class Only(torch.nn.Module):
-    """What `give` takes of a model's call."""
+    """Calls a model through `give` and returns the part of its output that `give` selects."""
 
     def __init__(self, model, give) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ def run_on_a_device(_, path, package, inputs):
 
     library(path)
     with accord.load(package, device="cuda") as engine:
-        return [np.from_dlpack(engine.run(*inputs)[0]).copy() for _ in range(2)]  # the second one is a graph
+        return [np.from_dlpack(engine.run(*inputs)[0]).copy() for _ in range(2)]  # the second run is a captured graph
 
 
 @pytest.mark.parametrize("make", mostly_slow([vit, whisper_encoder, unet, vae_decoder], vit, unet))

@@ -1,4 +1,5 @@
-"""Engines on GPUs, over devices of host memory: language models of transformers beside the engine on the CPU, which other tests hold against PyTorch."""
+"""Engines on simulated GPUs (in host memory): language models of transformers compared with the engine on the CPU,
+which other tests compare with PyTorch."""
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def exported(tmp_path_factory):
     def export(name: str, dtype=None, **options) -> str:
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(CONFIGURATIONS[name]).eval()
-        with torch.no_grad():  # so that what experts do is seen
+        with torch.no_grad():  # so that errors in experts show
             for parameter_name, parameter in model.named_parameters():
                 if ".experts." in parameter_name:
                     parameter.mul_(8)
@@ -52,7 +53,7 @@ def exported(tmp_path_factory):
 
 
 def run_logits(_, path, package, sizes, cache="float32"):
-    """The logits of the steps, on the CPU and on groups of devices; those of each group's first rank."""
+    """Returns the logits of the steps on the CPU, and on groups of devices of each size (their ranks must agree)."""
     from host_devices import library, on_thread_ranks
     from language_runs import logits_of_steps
 
@@ -103,7 +104,8 @@ def test_a_narrow_model_stays_within_its_rounding(name, dtype, tolerance, device
     check(device_process(run_logits, exported(name, dtype), [1]), tolerance)
 
 
-# Where a key or value lies between two codes the CPU and a device may choose differently: a code is a 254th of the largest one.
+# A key or value halfway between two codes may be rounded differently on the CPU and on a device. A code is 1/254 of
+# the largest one.
 def test_a_cache_of_int8_is_read_as_on_the_cpu(device_process, exported):
     check(device_process(run_logits, exported("llama"), [1, 2], "int8"), 2e-3)
 
@@ -112,7 +114,7 @@ def test_weights_of_8_bits_are_held_in_the_models_dtype(device_process, exported
     check(device_process(run_logits, exported("llama", weights="int8"), [1]), 2e-4)
 
 
-# A part of every expert for each rank, in units that fill no group of a scale, or some experts for each.
+# Each rank has a part of every expert, in units that do not fill a scale group, or it has some of the experts.
 @pytest.mark.parametrize("rule", [accord.Row(unit=24), accord.Expert()])
 @pytest.mark.parametrize("weights", mostly_slow([None, "int8", "int4"], "int4"))
 def test_ranks_share_experts(weights, rule, device_process, exported):
@@ -121,7 +123,7 @@ def test_ranks_share_experts(weights, rule, device_process, exported):
 
 
 def run_canonical(_, path, package):
-    """The logits of the steps on the CPU, and of each rank of groups of devices that have canonical ranks."""
+    """Returns the logits of the steps on the CPU, and on each rank of groups of devices with canonical ranks."""
     from host_devices import library, on_thread_ranks
     from language_runs import logits_of_steps
 
@@ -168,7 +170,8 @@ SAMPLED = [
 
 
 def run_generation(_, path, package, options, size, group="tp"):
-    """The tokens of each request on the CPU and on devices, and the bytes that came from these to the CPU while they decoded."""
+    """Returns the tokens of each request on the CPU and on devices, and the bytes copied from devices to the CPU
+    while they decoded."""
     from host_devices import library, on_thread_ranks
     from language_runs import make_ids
 
@@ -215,7 +218,7 @@ def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_ar
     assert [len(tokens) for tokens in given] == [6] * 2 * len(SAMPLED)
     assert given == expected
     tokens = 4 * sum(len(tokens) for tokens in given)
-    faults = copied - tokens  # runs tell what they found wrong, in 48 bytes each
+    faults = copied - tokens  # runs report their faults, 48 bytes each
     assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
 
 
@@ -233,8 +236,8 @@ def test_logits_are_copied_of_rows_that_the_cpu_changes(device_process, exported
 
 
 class ImageBlock(torch.nn.Module):
-    """What diffusion models, ViT and Whisper have: patches, norms over groups, a depthwise and a grouped convolution, an enlarged image, attention over
-    its places, and a convolution over a length."""
+    """The building blocks of diffusion models, ViT and Whisper: patches, group norms, a depthwise and a grouped
+    convolution, upsampling, attention over positions, and a one-dimensional convolution."""
 
     def __init__(self, dtype) -> None:
         super().__init__()
@@ -260,7 +263,7 @@ class ImageBlock(torch.nn.Module):
 
 
 def run_image(_, path, package, image, sizes):
-    """What the CPU gives, and each group of devices, of which all ranks give the same."""
+    """Returns the output on the CPU, and on groups of devices of each size (their ranks must agree)."""
     from host_devices import library, on_thread_ranks
 
     import accord
@@ -273,7 +276,7 @@ def run_image(_, path, package, image, sizes):
 
         def body(comm, rank, given=given):
             with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
-                for _ in range(2):  # the second one is a graph
+                for _ in range(2):  # the second run is a captured graph
                     given[rank] = np.from_dlpack(engine.run(image)[0]).copy()
 
         on_thread_ranks(size, body)
@@ -291,7 +294,8 @@ def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, d
     rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
     package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
     cpu, *devices = device_process(run_image, str(package), image.numpy(), [1, 2, 4])
-    tolerance = tolerance if weights is None else max(tolerance, 1e-3)  # units of the ranks' parts
+    # The ranks' parts are quantized in units of their own.
+    tolerance = tolerance if weights is None else max(tolerance, 1e-3)
     for given in devices:
         np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())
     if weights is None:
@@ -301,7 +305,8 @@ def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, d
 
 
 def run_inputs(_, path, package):
-    """The outputs of inputs on the CPU and on the engine's device, as which DLPack's default stream waits for those, and what refuses another device."""
+    """Returns the outputs for an input on the CPU and for one on the engine's device, the DLPack stream that had to
+    be ready for the latter, and the error for an input on another device."""
     from host_devices import OnDevice, library
 
     import accord

@@ -1,4 +1,5 @@
-"""Weights are read and checked by several threads: the same values, the same error each time, nothing left behind."""
+"""Several threads read and check weights: the values are the same, the error is the same each time, and nothing is
+left behind."""
 
 import json
 import re
@@ -49,7 +50,7 @@ def test_the_first_damaged_granule_in_the_file_is_named_whichever_thread_finds_o
     matrices = sorted((each for each in tensors if len(each["shape"]) == 2), key=lambda each: each["offset"])
     early, late = matrices[1], matrices[4]
     granule = early["granule_bytes"]
-    # Behind the middle of the one, so that whoever has the other finds its damage sooner.
+    # Past the middle of the first tensor, so that the thread that reads the other one finds its damage earlier.
     places = [early["offset"] + 3 * granule - 1, early["offset"] + 4 * granule - 1, late["offset"]]
     threads = len(list(Path("/proc/self/task").iterdir()))
     for offset in places:
@@ -62,6 +63,6 @@ def test_the_first_damaged_granule_in_the_file_is_named_whichever_thread_finds_o
     finally:
         for offset in places:
             flip(path, offset)
-    # A thread that has ended, and was waited for, is listed for a moment more.
+    # A thread that has been joined is listed for a moment longer.
     wait_until(lambda: len(list(Path("/proc/self/task").iterdir())) == threads, "the threads end")
     assert str(path) not in Path("/proc/self/maps").read_text()

@@ -1,4 +1,5 @@
-"""An engine's memory limit: what does not fit is refused before it runs, with its parts and what would fit."""
+"""An engine's memory limit: whatever does not fit is rejected before it runs. The error lists the parts and what
+would fit."""
 
 import re
 
@@ -78,7 +79,7 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_pat
         accord.LanguageModel.create(engine, max_rows=64, cache_tokens=tokens).stop()
         with pytest.raises(accord.ResourceExhausted, match="arenas"):
             accord.LanguageModel.create(engine, max_rows=4096)
-        # Without sequences a run takes a cache of its own.
+        # Without sequences, a run uses a cache of its own.
         ids = np.arange(4096) % 160
         arenas = engine.report({"tokens": 4096, "rows": 1})["arena_bytes"]
     with accord.load(path, memory_limit=limit - 2048 * KIB + arenas + 2048 * per_token) as engine:
@@ -89,7 +90,7 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_pat
 
 
 class InParts(torch.nn.Module):
-    """Two engines, and between them a product that stays in PyTorch."""
+    """Two engines, with a product in between that stays in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ def test_the_parts_of_a_program_have_one_limit_together_and_are_refused_when_the
 
 
 @pytest.mark.parametrize("limit", ["2 bananas", "1.5g", -1])
-def test_a_limit_that_is_none_is_refused(package, limit):
+def test_an_invalid_limit_is_rejected(package, limit):
     with pytest.raises((accord.InvalidArgument, TypeError)):
         accord.load(package, memory_limit=limit)
 

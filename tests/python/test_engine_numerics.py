@@ -1,4 +1,4 @@
-"""The MiniLM sentence encoder in engines of one, two and four ranks, against transformers on fp32."""
+"""The MiniLM sentence encoder in engines of one, two and four ranks, compared with transformers in fp32."""
 
 import importlib.util
 import json
@@ -29,7 +29,7 @@ def package(tmp_path_factory) -> str:
 
 
 def sentences(batch: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and a mask that leaves out a different number of the last tokens in each row."""
+    """Returns token ids and a mask that excludes a different number of trailing tokens in each row."""
     generator = np.random.default_rng(1000 * batch + length)
     lengths = generator.integers(1, length + 1, (batch, 1))
     return generator.integers(1000, 30000, (batch, length)), (np.arange(length) < lengths).astype(np.int64)
@@ -37,7 +37,7 @@ def sentences(batch: int, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def embeddings() -> list[np.ndarray]:
-    """What PyTorch gives for each of SHAPES."""
+    """PyTorch's outputs for each of SHAPES."""
     spec = importlib.util.spec_from_file_location("export_minilm", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -47,8 +47,8 @@ def embeddings() -> list[np.ndarray]:
 
 
 def weight_bytes(package: str, size: int) -> list[tuple[int, int]]:
-    """(shard, replicated) of each of `size` ranks, from the manifest alone: a sharded tensor is cut into granules, which go to
-    the ranks in order, as evenly as they go."""
+    """Returns (shard, replicated) bytes for each of `size` ranks, from the manifest alone: a sharded tensor is cut
+    into granules, which are given to the ranks in order and as evenly as possible."""
     manifest = json.loads((Path(package) / "manifest.json").read_text())
     shards, replicated = np.zeros(size, int), 0
     for tensor in manifest["tensors"]:
@@ -87,7 +87,7 @@ def test_embeddings_are_those_of_pytorch_with_the_same_bits_on_every_rank_and_in
 
 
 def run_command(package: str, inputs: Path, size: int) -> list[dict]:
-    """The figures of each rank, in a start of its own."""
+    """Runs the command in a new job and returns the figures of each rank."""
     command = [accord_command.ACCORD, "engine", "run", package, "--inputs", inputs, "--warm-up", 0, "--json"]
     result = accord_command.accord("run", "-n", size, *command, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -105,13 +105,13 @@ def test_every_start_gives_the_same_bits_within_the_memory_of_its_shard(package,
     one_token = run_command(package, write_sentences(tmp_path / "1.safetensors", 1, 1), size)
     weights = weight_bytes(package, size)
     for figures, (shard, replicated) in zip(one_token, weights, strict=True):
-        # 24 to 27 MB, whatever the size: the code of the program and its libraries as far as it was touched. A second copy
-        # of the smallest shard would be 10 MB.
+        # 24 to 27 MB at any size: the touched code of the program and its libraries. A second copy of the smallest
+        # shard would be 10 MB.
         assert figures["peak_resident_bytes"] < shard + replicated + 34e6
     for length in (128, 512):
         inputs = write_sentences(tmp_path / f"{length}.safetensors", 8, length)
         starts = [run_command(package, inputs, size) for _ in range(2)]
         assert len({figures["output_xxh3"] for ranks in starts for figures in ranks}) == 1
         for figures, least in zip(starts[0] + starts[1], one_token * 2, strict=True):
-            # What sentences add is the arena, of 43 MB for the longest on one rank, and the code for their sizes.
+            # Sentences add the arena, 43 MB for the longest on one rank, and the code for their sizes.
             assert figures["peak_resident_bytes"] - least["peak_resident_bytes"] < 55e6

@@ -1,4 +1,5 @@
-"""Each op that a package may hold, through a package of its own, against PyTorch: on one rank, and cut over two."""
+"""Each op that a package may contain, in a package of its own, compared with PyTorch: on one rank, and sharded over
+two."""
 
 import json
 
@@ -9,7 +10,7 @@ import accord
 from accord.export_ops import ARGUMENTS
 
 torch = pytest.importorskip("torch")
-import accord.export_language_model  # noqa: E402 - its ops are torch's once it is imported
+import accord.export_language_model  # noqa: E402 - registers its ops with torch
 
 functional = torch.nn.functional
 aten = torch.ops.aten
@@ -26,7 +27,7 @@ def integers(*shape: int, below: int) -> torch.Tensor:
 
 
 X, Y, POSITIVE = floats(3, 8), floats(3, 8), floats(3, 8).abs() + 0.1
-SAME = torch.where(integers(3, 8, below=2) == 0, X, Y)  # equal to X here and there
+SAME = torch.where(integers(3, 8, below=2) == 0, X, Y)  # equals X in some elements
 N, M = integers(3, 8, below=20), integers(3, 8, below=9) + 1
 B, C = integers(3, 8, below=2) == 0, integers(3, 8, below=2) == 0
 IDS = torch.tensor([2, 0, 0, 1, 2])
@@ -36,13 +37,13 @@ HEADS = [floats(2, 3, 7, 4) for _ in range(3)]
 
 EXPERTS = floats(4, 70, 8), floats(4, 8, 70)
 GATE = floats(4, 70, 8)
-CHOSEN = torch.tensor([[3, 0], [3, 3], [1, 3]])  # expert 2 by nobody
+CHOSEN = torch.tensor([[3, 0], [3, 3], [1, 3]])  # no row chooses expert 2
 IMAGE = floats(2, 6, 5, 7)
 CONSTANTS: dict[tuple[int, ...], torch.Tensor] = {}
 
 
 def floats_of(*shape: int) -> torch.Tensor:
-    """The same ones for a shape, so that tracing a function and running it give the same."""
+    """Returns the same tensor every time for a shape, so that tracing a function and running it agree."""
     return CONSTANTS[shape]
 
 
@@ -62,7 +63,7 @@ for shape in (
 
 KEYS_AND_VALUES = [floats(1, 2, 37, 8), floats(1, 2, 37, 5)]
 
-# op -> (function, its inputs), ...; tensors that a function takes from here become weights of the package.
+# op -> [(function, its inputs), ...]. Tensors of this module that a function uses become weights of the package.
 CASES = {
     "accord.attention.default": [
         (lambda q, k, v: torch.ops.accord.attention(q, k, v, 0, 0.3), floats(1, 4, 37, 8), *KEYS_AND_VALUES),
@@ -205,7 +206,7 @@ CASES = {
 
 
 class Function(torch.nn.Module):
-    """A module of one function; gives a tuple."""
+    """A module that calls one function and returns a tuple."""
 
     def __init__(self, function):
         super().__init__()
@@ -221,12 +222,12 @@ def ops_of(path) -> set[str]:
 
 
 def test_every_op_of_the_table_has_a_case():
-    on_several_ranks = {op for op in ARGUMENTS if op.startswith("_c10d_functional.")}  # test_compile_ranks.py
+    on_several_ranks = {op for op in ARGUMENTS if op.startswith("_c10d_functional.")}  # see test_compile_ranks.py
     assert set(CASES) == set(ARGUMENTS) - on_several_ranks
 
 
 def narrow_ops(x, y, mask, weight):
-    """One op of each way in which kernels take 16-bit floats."""
+    """Applies one op for each way in which kernels read 16-bit floats."""
     return (
         *(
             x + y,
@@ -262,7 +263,7 @@ def test_ops_compute_in_16_bit_floats_as_pytorch_does(dtype, tmp_path):
         outputs = [torch.from_dlpack(output).clone() for output in engine.run(*inputs)]
     for number, (given, expected) in enumerate(zip(outputs, module(*inputs), strict=True)):
         assert given.dtype == expected.dtype, number
-        # Both round once; where PyTorch rounds in between, it may be one more step off.
+        # Both round once. Where PyTorch also rounds in between, it may be one more step off.
         step = torch.finfo(dtype).eps if expected.dtype == dtype else 0.0
         torch.testing.assert_close(given, expected, rtol=2 * step, atol=2 * step)
 
@@ -291,7 +292,8 @@ def of_positive(function):
     return lambda h: function(h.abs() + 1)
 
 
-# What may stand between a column and a row layer, on [rows, 16] of which each rank has some columns.
+# Functions that may come between a column-parallel and a row-parallel layer, on [rows, 16], whose columns are
+# sharded.
 BETWEEN = {
     **{name: getattr(torch, name) for name in ("relu", "tanh", "sigmoid", "exp", "sin", "cos", "erf", "neg", "abs")},
     **{name: getattr(torch, name) for name in ("floor", "ceil")},
@@ -340,7 +342,7 @@ def run_all(comm, paths, x):
     return outputs
 
 
-def test_what_stands_between_cut_layers_gives_what_pytorch_gives(ranks, tmp_path):
+def test_ops_between_sharded_layers_match_pytorch(ranks, tmp_path):
     torch.manual_seed(0)
     x = floats(5, 8)
     modules = {name: Cut(function).eval() for name, function in BETWEEN.items()}

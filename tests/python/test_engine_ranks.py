@@ -1,4 +1,4 @@
-"""Engines of several ranks: bound in a call of their own, over one group or two, damaged for one rank, interrupted."""
+"""Engines of several ranks: bound in a separate call, over one group or two, damaged on one rank, interrupted."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ HIDDEN, INNER = 16, 64
 
 
 class Model(torch.nn.Module):
-    """Two blocks, each for a group of its own."""
+    """Two blocks, each with a group of its own."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory) -> list[str]:
-    """Two packages of one layout, with other weights and another factor in the graph."""
+    """Two packages of the same layout, with different weights and a different factor in the graph."""
     sharding = {
         "up": accord.Column(unit=8, group="inner"),
         "down": accord.Row(unit=8, group="inner"),
@@ -64,7 +64,8 @@ def test_ranks_that_load_and_then_bind_two_groups_give_what_the_model_gives(rank
     with torch.no_grad():
         expected = Model(0)(x()).numpy()
     results = ranks(4).run(load_then_bind, packages[0], x().numpy())
-    # In each group half of the columns with their biases, and half of the rows; a unit of 8 columns takes a panel of 16.
+    # In each group, half of the columns with their biases and half of the rows. A unit of 8 columns takes a panel of
+    # 16.
     shard = 4 * (INNER // 2) * ((2 * HIDDEN + 1 + HIDDEN) + (HIDDEN + 1 + HIDDEN))
     for unbound, bound, y, shard_bytes in results:
         assert (unbound, bound, shard_bytes) == ("unbound", "bound", shard)
@@ -85,7 +86,8 @@ def bind_what_differs(comm, path):
 def test_a_package_that_differs_on_one_rank_is_refused_by_the_ranks_of_both_groups(ranks, packages):
     paths = [(packages[0],), (packages[0],), (packages[0],), (packages[1],)]
     told = ranks(4).run(bind_what_differs, per_rank=paths)
-    # Ranks 2 and 3 share the first group, where rank 3 is the second; by the other group they tell ranks 0 and 1.
+    # Ranks 2 and 3 share the first group, in which world rank 3 is rank 1. They notify ranks 0 and 1 through the
+    # other group.
     for at_fault, message, state in told:
         assert (at_fault, state) == ((1,), "unbound")
         assert 'group "inner": rank 1 loaded another package' in message

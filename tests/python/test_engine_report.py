@@ -1,4 +1,4 @@
-"""What an engine tells of itself: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
+"""What an engine reports about itself: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
 
 import itertools
 import json
@@ -197,7 +197,7 @@ def break_weight(model: torch.nn.Module, module: str) -> torch.nn.Module:
 
 
 def compared(ranks: int, make_model, path: Path, inputs: torch.Tensor, broken: str | None) -> list:
-    """What each rank, a thread, finds."""
+    """Compares the model with the package on ranks that are threads, and returns the result of each rank."""
     store = accord_package.MemoryStore()
     models = [make_model() if broken is None else break_weight(make_model(), broken) for _ in range(ranks)]
 
@@ -210,7 +210,7 @@ def compared(ranks: int, make_model, path: Path, inputs: torch.Tensor, broken: s
         return list(pool.map(compare, range(ranks)))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])  # 4: two ranks have the same one of Llama's two key heads
+@pytest.mark.parametrize("ranks", [1, 2, 4])  # with 4, two ranks share each of Llama's two key heads
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_comparison_names_the_module_whose_weight_was_changed(package, llama, name, ranks):
     path, make_model, inputs = {
@@ -253,7 +253,7 @@ def compared_on_devices(_, library_path, path, ranks, broken):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_a_comparison_on_devices_names_it_too(llama, ranks, torch_device_process):
+def test_a_comparison_on_devices_names_the_changed_module(llama, ranks, torch_device_process):
     for found in torch_device_process(compared_on_devices, str(llama), ranks, None):
         assert found["first_deviation"] is None
         assert len(found["modules"]) > 10
@@ -272,7 +272,7 @@ def test_stages_and_replicas_are_not_compared(package, group, what):
 
 
 @pytest.mark.slow
-def test_compare_as_a_command_on_two_ranks_names_it_too(llama, tmp_path):
+def test_the_compare_command_on_two_ranks_names_the_changed_module(llama, tmp_path):
     break_weight(make_small_llama(), BROKEN["llama"]).save_pretrained(tmp_path / "wrong")
     command = [*TO_ITS_OWN_END, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
     result = accord("run", "-n", 2, "--grace", 20, *command, timeout=120)

@@ -1,4 +1,4 @@
-"""Packages loaded as pipelines: stages of layers on the ranks of group "pp", beside tensor parallelism and alone."""
+"""Packages loaded as pipelines: the ranks of group "pp" run stages of layers, with and without tensor parallelism."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def llama(tmp_path_factory) -> str:
 
 
 class TwoEnds(torch.nn.Module):
-    """Gives what its first layer makes, too, and reads its input in every layer."""
+    """Returns its first layer's output as well, and reads its input in every layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class TwoEnds(torch.nn.Module):
         self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(5))
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scale = torch.sigmoid(gate)  # of an input alone: every stage computes it
+        scale = torch.sigmoid(gate)  # depends on an input only, so every stage computes it
         first = y = torch.relu(self.layers[0](x))
         for layer in self.layers[1:]:
             y = torch.tanh(layer(y)) * scale + x

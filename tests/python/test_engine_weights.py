@@ -1,4 +1,5 @@
-"""Weights of a loaded engine are replaced: checked whole first, seen by runs either old or new, and by language models at once."""
+"""The weights of a loaded engine are replaced: all of them are checked first, each run sees either the old or the new
+ones, and language models see them at once."""
 
 import json
 import threading

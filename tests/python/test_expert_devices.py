@@ -1,4 +1,4 @@
-"""Expert parallelism on arrays of GPUs, over devices of host memory."""
+"""Expert parallelism on GPU arrays, with simulated devices in host memory."""
 
 
 def run_step(_, path):
@@ -26,7 +26,7 @@ def run_step(_, path):
         handle = group.handle()
         random = np.random.default_rng(rank)
         chosen = np.stack([random.permutation(4)[:2] for _ in range(3)])
-        chosen[2, 1] = 99  # no expert
+        chosen[2, 1] = 99  # not an expert
         tokens = random.random((3, 8)).astype(np.float32)
         weights = random.random((3, 2)).astype(np.float32)
         x, w = put(tokens), put(weights)
@@ -66,7 +66,7 @@ def run_step(_, path):
         group.combine_backward(handle, x, recv, stream=stream)
         stream.synchronize()
 
-        # What one rank's arguments lack is its own error, and harms nothing.
+        # Invalid arguments on one rank are an error on that rank only and do not affect the others.
         if rank == 0:
             with pytest.raises(accord.InvalidArgument, match="rows of 2 elements"):
                 group.dispatch(handle, put(np.zeros((3, 2), np.float32)), recv, stream=stream)

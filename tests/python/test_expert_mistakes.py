@@ -1,4 +1,4 @@
-"""What one rank gives wrong to an expert group: all ranks hear of it, and the group goes on."""
+"""Invalid arguments to an expert group on one rank: all ranks are notified, and the group remains usable."""
 
 import re
 import time
@@ -76,7 +76,7 @@ def test_what_python_refuses_on_one_rank_is_told_to_the_others_at_once(wrong, te
         assert time.monotonic() - began < 10
         if comm.rank == 0:
             assert "rank 1: " in str(caught.value)
-        # The group goes on, with the map of a new prepare where that was the call.
+        # The group remains usable, with a new map if prepare was the call that failed.
         group.prepare(handle, ids)
         group.dispatch(handle, x, np.empty((handle.recv_rows, 4), np.float32))
 

@@ -1,4 +1,5 @@
-"""accord.moe.ExpertGroup against the formulas in NumPy, on 1 to 8 ranks: threads of this process, or processes."""
+"""accord.moe.ExpertGroup compared with the formulas in NumPy, on 1 to 8 ranks that are threads of this process or
+processes."""
 
 import os
 import re
@@ -19,7 +20,7 @@ from accord.moe import ExpertGroup, balance_experts
 
 
 def on_threads(size, body):
-    """What body(comm) gives on each of `size` ranks, which are threads."""
+    """Returns the result of body(comm) on each of `size` ranks, which are threads."""
     store, values, errors = accord.MemoryStore(), [None] * size, []
 
     def rank_of(rank):
@@ -39,16 +40,16 @@ def on_threads(size, body):
     return values
 
 
-# The formulas: choices of each token, the list of each expert, and the four exchanges as sums over it.
+# The formulas: the choices of each token, the list of each expert, and the four exchanges as sums over that list.
 
 
 def choices(ids, experts):
-    """[(k, expert)] of a token: each expert once, at its lowest k."""
+    """Returns [(k, expert)] for a token: each expert once, at its lowest k."""
     return [(k, e) for k, e in enumerate(ids) if 0 <= e < experts and e not in ids[:k]]
 
 
 def slots_of(ids, experts, placement, alignment):
-    """Of each rank [(source rank, token, k) or None], and the padded counts of its experts."""
+    """Returns [(source rank, token, k) or None] for each rank, and the padded counts of its experts."""
     replicas = {
         e: [(d, i) for d, own in enumerate(placement) for i, x in enumerate(own) if x == e] for e in range(experts)
     }
@@ -63,7 +64,7 @@ def slots_of(ids, experts, placement, alignment):
 
 
 def sums_of(slots, rows, tokens, hidden):
-    """The sum of each token's rows over all ranks' slots."""
+    """Returns the sum of each token's rows over the slots of all ranks."""
     sums = [np.zeros((count, hidden)) for count in tokens]
     for d, of_rank in enumerate(slots):
         for slot, source in enumerate(of_rank):
@@ -235,7 +236,7 @@ def test_windows_are_exchanged_in_place():
         handle = group.handle()
         group.prepare(handle, np.array([[1 - comm.rank]] * 3, np.int32))
         tokens, recv = window.empty((3, 64), "uint16"), window.empty((3, 64), "uint16")
-        np.asarray(tokens)[:] = 0x3F80 + comm.rank  # 1 and a little more
+        np.asarray(tokens)[:] = 0x3F80 + comm.rank  # bfloat16 numbers of 1 and a little more
         group.dispatch(handle, tokens, recv, dtype="bfloat16")
         received = np.asarray(recv).copy()
         result = np.empty((3, 64), np.uint16)
@@ -248,7 +249,8 @@ def test_windows_are_exchanged_in_place():
 
 
 def die_in_dispatch(comm, doomed):
-    """Rank `doomed` is killed by a thread while it is in a dispatch; what the others get, and how they go on with other experts on each."""
+    """Rank `doomed` is killed by one of its threads while it is in a dispatch. Returns what the other ranks observe,
+    and how they continue with other experts on each rank."""
     import threading
 
     from accord.moe import ExpertGroup
@@ -294,7 +296,7 @@ def test_a_killed_rank_ends_the_step_and_the_others_go_on(fresh_ranks):
     for new, rank in enumerate((0, 1, 3)):
         (ranks, seconds), counts, least, most = outcomes[rank].value
         assert ranks == (2,)
-        assert seconds < 1.5  # a second, and what a busy machine adds
+        assert seconds < 1.5  # a second, plus what a busy machine adds
         assert counts == [3 * (43 if e < 512 % 12 else 42) for e in range(new, 12, 3)]
         assert least == most == 2  # both choices of a row of ones
 

@@ -1,4 +1,5 @@
-"""Layers of experts divided expert by expert: over ranks that run the same rows, and over replicas, whose rows go to the experts."""
+"""Layers of experts sharded expert by expert: over ranks that compute the same rows, and over replicas, which send
+their rows to the experts."""
 
 import json
 import os
@@ -69,7 +70,8 @@ def run_batches(comm, path, given, tensor_ranks):
 
 @pytest.mark.parametrize(("replicas", "tensor_ranks"), [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2)])
 def test_replicas_share_the_experts_and_give_the_logits_of_torch(replicas, tensor_ranks, ranks, over_dp):
-    # Batches that the replicas divide, and do not; fewer texts than replicas; and larger ones after smaller ones.
+    # Batches that the replicas divide evenly and unevenly, fewer texts than replicas, and larger batches after
+    # smaller ones.
     sizes = [(4, 8), (5, 3), (1, 2), (7, 40), (2, 64)]
     model = Logits("mixtral")
     results = ranks(replicas * tensor_ranks).run(
@@ -128,7 +130,7 @@ def load_and_tell(comm, path, group):
 
 
 def run_contexts_and_rebind(comm, path, ids):
-    """Two contexts in turns, and another communicator for the same engine."""
+    """Runs two contexts in turn, then binds the same engine to another communicator."""
     with accord.load(path, {"dp": comm}) as engine:
         first, second = engine.create_context(), engine.create_context()
         found = [np.array(context.run(ids)[0]) for context in (first, second, first)]
@@ -170,7 +172,7 @@ def test_a_rank_that_dies_is_named_within_a_second(fresh_ranks, over_dp):
 
 
 class Mixture(torch.nn.Module):
-    """The experts of a Mixtral behind a linear layer."""
+    """The experts of a Mixtral after a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +196,7 @@ class Mixture(torch.nn.Module):
         ({"*": "auto", "linear": "column"}, '"auto" is for all layers that are left'),
     ],
 )
-def test_sharding_that_cannot_be_is_refused(sharding, message, tmp_path):
+def test_invalid_sharding_is_rejected(sharding, message, tmp_path):
     with pytest.raises(accord.ExportError, match=re.escape(message)):
         accord.export(Mixture(), (torch.randn(2, 4, 64),), path=tmp_path / "m.accord", sharding=sharding)
 

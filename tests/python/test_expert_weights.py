@@ -1,4 +1,5 @@
-"""Weights of experts in the layout of products, as they are, in 8 and 4 bits and in 8-bit floats: stored, mapped, multiplied with, replaced."""
+"""Expert weights in the layout of matrix products, unquantized, in 8 and 4 bits and in 8-bit floats: stored, mapped,
+used, replaced."""
 
 import json
 from pathlib import Path
@@ -36,7 +37,7 @@ FAMILIES = {
         shared_expert_intermediate_size=96,
     ),
 }
-# Units of whole groups, and units that fill up their groups, the last one shorter.
+# Units of whole groups, and units that do not fill their last group.
 SHARDINGS = {"mixtral": "auto", "qwen2_moe": {"*.experts": accord.Row(unit=24)}}
 MINIMA = {"*.experts": accord.Int4(minima=True)}
 CASES = {
@@ -50,7 +51,7 @@ CASES = {
 def make_model(name: str, seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name]).eval()
-    with torch.no_grad():  # larger, so that what experts do is seen, and logits are apart
+    with torch.no_grad():  # scaled up, so that errors in experts show and logits differ clearly
         for parameter_name, parameter in model.named_parameters():
             if "experts" in parameter_name or "lm_head" in parameter_name:
                 parameter.mul_(8)
@@ -63,7 +64,7 @@ def exported(path: Path, model: torch.nn.Module, weights, sharding="auto") -> Pa
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """The package of a case, and what it has by the slow reader; both made when they are first asked for."""
+    """A function that returns a case's package and the tensors that the slow reader finds in it, made on first use."""
     folder, made = tmp_path_factory.mktemp("packages"), {}
 
     def get(case: str) -> tuple[Path, dict[str, torch.Tensor]]:
@@ -77,7 +78,7 @@ def package(tmp_path_factory):
 
 
 def with_weights(model: torch.nn.Module, stored: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """The model with what a package has, dequantized."""
+    """Loads the tensors of a package, dequantized, into the model."""
     for name, parameter in model.state_dict().items():
         if name.endswith("experts.gate_up_proj"):
             parts = (stored[name.replace("gate_up", part)] for part in ("gate", "up"))
@@ -88,7 +89,7 @@ def with_weights(model: torch.nn.Module, stored: dict[str, torch.Tensor]) -> tor
 
 
 def given_experts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """By the names and in the parts of the package."""
+    """Returns the model's expert weights, under the names and in the parts that the package uses."""
     experts = {}
     for name, tensor in model.state_dict().items():
         if name.endswith("experts.gate_up_proj"):
@@ -110,7 +111,7 @@ def test_a_report_counts_the_products_of_the_chosen_experts(package):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_experts_lie_as_products_read_them_and_their_error_is_told(package, case):
+def test_expert_weights_have_the_product_layout_and_report_their_error(package, case):
     name, weights, step = CASES[case]
     path, stored = package(case)
     entries = {entry["name"]: entry for entry in json.loads((path / "manifest.json").read_text())["tensors"]}
@@ -156,7 +157,7 @@ def test_a_narrow_model_with_quantized_experts_is_as_close_to_float32_as_pytorch
 
 
 def test_rows_of_quantized_experts_are_rounded_to_8_bits_where_asked(package):
-    path, _ = package("int4 with minima")  # of no other layer
+    path, _ = package("int4 with minima")  # no other layer is quantized
     at = np.arange(40)
     with accord.load(path) as engine, accord.load(path, activation_dtype="int8") as rounding:
         exact, rounded = (np.array(one.run(at, at, at)[0]) for one in (engine, rounding))
@@ -165,7 +166,8 @@ def test_rows_of_quantized_experts_are_rounded_to_8_bits_where_asked(package):
 
 
 def load_on_a_rank(comm, path, groups):
-    """Bytes of pages of the package, of those that are copies, and of memory without a file that loading took; and the report's."""
+    """Returns the resident bytes of the package's pages, the bytes of those that are copies, the bytes of anonymous
+    memory that loading took, and the load report's figures."""
     from pathlib import Path
 
     def memory() -> tuple[int, int, int]:
@@ -184,7 +186,7 @@ def load_on_a_rank(comm, path, groups):
         return resident, copied, anonymous
 
     groups = dict.fromkeys(groups, comm)
-    accord.load(path, groups).close()  # what a first load leaves behind is not the weights'
+    accord.load(path, groups).close()  # a first load leaves memory behind that is not the weights'
     before = memory()
     with accord.load(path, groups) as engine:
         resident, copied, anonymous = memory()
@@ -213,7 +215,7 @@ def test_ranks_map_their_parts_of_the_experts_and_copy_nothing(ranks, tmp_path, 
         for resident, copied, anonymous, shard, read in ranks(size).run(load_on_a_rank, str(path), ["tp"]):
             assert read == shard
             assert 0 < shard - experts / size < 2 << 20  # attention, tables
-            assert shard <= resident < shard + experts / 4  # the pages that these lie in
+            assert shard <= resident < shard + experts / 4  # the pages that contain them
             assert copied == 0
             assert anonymous < experts / 16
 

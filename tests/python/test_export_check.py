@@ -1,4 +1,5 @@
-"""A language model is exported with the rows that an engine gives it, or refused by the module that is at fault."""
+"""A language model is exported only if an engine computes its rows as the model does. Otherwise it is rejected, and
+the error names the module at fault."""
 
 import math
 
@@ -35,7 +36,7 @@ OF_ROBERTA = {
     "initializer_range": 0.3,
     "pad_token_id": 1,
 }
-# Their positions count rows, of learned tables and of sines; or begin behind the padding's id.
+# Their positions count rows, in learned or sinusoidal tables, or start after the padding id.
 DECODERS = {
     **dict.fromkeys(("Bart", "Marian", "Blenderbot"), OF_BART),
     **dict.fromkeys(("Camembert", "XLMRobertaXL"), OF_ROBERTA),
@@ -49,7 +50,8 @@ def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     path = accord.export(model, path=tmp_path / "m.accord")
     made = model.state_dict().keys()
-    assert made == getattr(transformers, f"{name}ForCausalLM")(config).state_dict().keys()  # the model is as it was
+    # The export has left the model unchanged.
+    assert made == getattr(transformers, f"{name}ForCausalLM")(config).state_dict().keys()
     with accord.load(path) as engine:
         language_model = accord.LanguageModel.create(engine)
         assert language_model.max_context == CONTEXT
@@ -61,7 +63,7 @@ def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(
 
 
 class Scaled(transformers.GPT2LMHeadModel):
-    """A user's own, whose class is not called as those of transformers."""
+    """A user's own class, with another name than the classes of transformers."""
 
     def forward(self, *arguments, **named):
         made = super().forward(*arguments, **named)
@@ -99,7 +101,7 @@ class CausalConvolution(Wrapped):
 
 
 class DilatedConvolution(Wrapped):
-    """Of 16 rows before, which no short sequence has."""
+    """Reads a row 16 rows earlier, which no short sequence has."""
 
     def __init__(self, inner):
         super().__init__(inner)
@@ -130,7 +132,7 @@ class Mean(Wrapped):
 
 
 class LogScaled(Wrapped):
-    """No row that a test of a few rows sees is scaled."""
+    """Scales no row that a test of a few rows sees."""
 
     def forward(self, x):
         at = torch.arange(1, x.shape[1] + 1).float().clamp(min=512)
@@ -199,7 +201,8 @@ def test_the_check_can_be_left_out(tmp_path):
     ids = torch.tensor([5, 6, 7, 8])
     with accord.load(accord.export(model, path=tmp_path / "m.accord", check=False)) as engine:
         given = torch.from_dlpack(engine.run(ids, torch.arange(4), torch.arange(4))[0]).clone()
-    torch.testing.assert_close(given, model(ids[None]).logits[0], rtol=1e-4, atol=1e-5)  # one whole prompt is right
+    # A single whole prompt gives the right logits.
+    torch.testing.assert_close(given, model(ids[None]).logits[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], torch.float16))
@@ -233,7 +236,7 @@ def of_no_order(**arguments):
     )
 
 
-# Layers of Llama hand over no window, those of Mistral one of 16.
+# Llama's layers pass no window; Mistral's pass one of 16.
 MASKS = {
     "chunks": ("Llama", "create_chunked_causal_mask", "hides token 0 from token 16. .* causal, without a window"),
     "a window that no layer has": ("Llama", "create_sliding_window_causal_mask", "hides token 0 from token 16"),

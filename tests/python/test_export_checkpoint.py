@@ -25,14 +25,14 @@ class Model(torch.nn.Module):
         return self.norm(x + self.down(torch.relu(self.up(x))))
 
 
-# Units of which the last one is shorter, in both dimensions.
+# The last unit is shorter, in both dimensions.
 PLAN = {"up": accord.Column(unit=16), "down": accord.Row(unit=16)}
 IDS = torch.arange(6)
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """A model in two files of a folder, and its package, which has nothing but a buffer of its own."""
+    """A model stored in two files of a folder, and its package, which contains only a buffer of its own."""
     model, folder = Model().eval(), tmp_path / "checkpoint"
     folder.mkdir()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -67,7 +67,7 @@ def test_each_rank_reads_its_shard_from_the_files_and_no_more(checkpoint, fresh_
     model, _, package = checkpoint
     outcomes = fresh_ranks(2).run(run_and_count, str(package), IDS.tolist(), torch=True)
     replicated = 4 * (50 * 24 + 24 + 24 * 3)  # table, buffer, norm and the bias of the row-parallel layer
-    for (got, read), columns in zip(outcomes, (32, 8), strict=True):  # of units of 16, 16 and 8
+    for (got, read), columns in zip(outcomes, (32, 8), strict=True):  # the units are 16, 16 and 8
         torch.testing.assert_close(torch.tensor(got), model(IDS), rtol=1e-5, atol=1e-5)
         assert read == replicated + 4 * columns * (24 + 1 + 24)
     assert outcomes[0][0] == outcomes[1][0]
@@ -112,7 +112,7 @@ def test_both_move_together_and_a_far_checkpoint_has_an_absolute_path(checkpoint
 
 
 class InParts(Model):
-    """Two engines, and cumprod between them in PyTorch."""
+    """Two engines, with cumprod in PyTorch between them."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = torch.cumprod(torch.sigmoid(self.up(self.table(ids))), 1)
@@ -124,7 +124,7 @@ def test_the_engines_of_a_program_leave_their_weights_in_the_checkpoint(tmp_path
     model, file = InParts().eval(), tmp_path / "model.safetensors"
     safetensors.save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, file)
     options = {"min_block_size": 1}
-    # A row layer would need the column layer before it in its own engine.
+    # A row-parallel layer would need the preceding column-parallel layer in its own engine.
     plan = {"up": PLAN["up"]}
     program = accord.export(model, (IDS,), path=tmp_path / "m.accord", options=options, checkpoint=file, sharding=plan)
     saved = accord.compile(model, (IDS,), options).save(tmp_path / "c.accord", checkpoint=file, weights={"up": "int8"})
@@ -169,7 +169,7 @@ def test_a_checkpoint_without_such_weights_is_refused(tmp_path):
 
 
 def header_with(changes):
-    """A change of a file's header, which leaves its data as they are."""
+    """Returns a function that changes a file's header and leaves its data as they are."""
 
     def change(data: bytes) -> bytes:
         length = int.from_bytes(data[:8], "little")

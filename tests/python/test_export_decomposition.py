@@ -1,4 +1,4 @@
-"""Programs in core ATen: the calls of each are those that torch's own run_decompositions makes."""
+"""Programs in core ATen: each has the same calls as torch's own run_decompositions produces."""
 
 import operator
 
@@ -65,7 +65,7 @@ class Recurrent(torch.nn.Module):
 
 
 class Unused(torch.nn.Module):
-    """Draws numbers that only training would use."""
+    """Draws random numbers that only training would use."""
 
     def forward(self, x):
         noise = torch.randn_like(x)
@@ -73,7 +73,8 @@ class Unused(torch.nn.Module):
 
 
 class Complex(torch.nn.Module):
-    """The same op on tensors that differ in whether their imaginary part stands for its negative."""
+    """Applies the same op to two tensors that differ in their negation bit, which says that the stored values stand
+    for their negatives."""
 
     def forward(self, x):
         y = torch.complex(x, x + 1)
@@ -81,7 +82,7 @@ class Complex(torch.nn.Module):
 
 
 class Written(torch.nn.Module):
-    """Writes to tensors of its own, which have no other name."""
+    """Writes to tensors of its own, which have no aliases."""
 
     def forward(self, x):
         weights, places = torch.topk(x, 2)
@@ -101,7 +102,7 @@ class WrittenPart(torch.nn.Module):
 
 
 class SeenInView(torch.nn.Module):
-    """Writes to a tensor of which a view is read afterwards."""
+    """Writes to a tensor and reads an earlier view of it afterwards."""
 
     def forward(self, x):
         y = x + 1
@@ -111,7 +112,7 @@ class SeenInView(torch.nn.Module):
 
 
 class PerhapsTheSame(torch.nn.Module):
-    """Writes to a tensor that is another one, as nothing is to convert."""
+    """Writes to the result of `to`, which is the same tensor because there is nothing to convert."""
 
     def forward(self, x):
         y = x + 1
@@ -119,7 +120,7 @@ class PerhapsTheSame(torch.nn.Module):
 
 
 class WrittenList(torch.nn.Module):
-    """Writes to several tensors by one call."""
+    """Writes to several tensors in one call."""
 
     def forward(self, x):
         parts = [x + 1, x * 2]
@@ -138,7 +139,8 @@ def program_of(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.export.Ex
 
 
 def calls_of(program: torch.export.ExportedProgram) -> list[str]:
-    """The calls that give tensors, with numbers for names, since names have no meaning; sizes by their expressions."""
+    """Returns the calls that produce tensors. Names are replaced by numbers, because they have no meaning; sizes are
+    shown as expressions."""
     names: dict[torch.fx.Node, object] = {}
     calls = []
     for node in program.graph.nodes:

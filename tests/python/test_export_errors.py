@@ -1,4 +1,4 @@
-"""What cannot be exported ends in accord.ExportError, which says where in the model, why, and what to do."""
+"""Models that cannot be exported raise accord.ExportError, which says where in the model, why, and what to do."""
 
 import errno
 import random
@@ -15,7 +15,7 @@ X = torch.ones(4, 3)
 
 
 class Inner(Function):
-    """Inside of another module."""
+    """A function inside another module."""
 
 
 def model_of(function) -> torch.nn.Module:
@@ -23,7 +23,7 @@ def model_of(function) -> torch.nn.Module:
 
 
 def ways(model, inputs, path, **options):
-    """The same by accord.export and by accord.compile."""
+    """Returns the same operation through accord.export and through accord.compile."""
     return (
         lambda: accord.export(model, inputs, path=path / "m.accord", **options),
         lambda: accord.compile(model, inputs, **options),
@@ -32,7 +32,7 @@ def ways(model, inputs, path, **options):
 
 def raising(error):
     def function(x):
-        if not isinstance(x, torch.nn.Parameter) and type(x) is not torch.Tensor:  # a tensor of the tracer's
+        if not isinstance(x, torch.nn.Parameter) and type(x) is not torch.Tensor:  # one of the tracer's tensors
             raise error
         return x
 
@@ -166,7 +166,7 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
 
 
 class Both(torch.nn.Module):
-    """Two inputs of as many rows, of which `inner` gets the sum."""
+    """Two inputs with the same number of rows. `inner` gets their sum."""
 
     def __init__(self, inner):
         super().__init__()
@@ -240,7 +240,7 @@ def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path)
 
 
 def test_inputs_that_fail_in_pytorch_alone_are_not_told_as_sizes(tmp_path):
-    """torch traces a linear layer of whole numbers."""
+    """torch traces a linear layer with integer inputs without an error."""
     with pytest.raises(accord.ExportError, match="the model itself fails with these inputs.*same dtype"):
         accord.export(torch.nn.Linear(3, 3).eval(), (X.long(),), path=tmp_path / "m.accord")
 
@@ -254,7 +254,7 @@ def test_a_weight_of_a_dtype_that_engines_lack_is_named(tmp_path):
 
 
 class Remembers(torch.nn.Module):
-    """A model with state of its own, outside of its buffers."""
+    """A model with state of its own, outside its buffers."""
 
     def __init__(self, remember):
         super().__init__()
@@ -315,7 +315,7 @@ def test_programs_of_torch_are_exported_by_their_modules_or_told_how(tmp_path):
 
 
 def test_rounding_of_16_bits_is_no_difference_from_the_model(tmp_path):
-    """PyTorch computes logit in float32 and rounds once, its decomposition rounds each step."""
+    """PyTorch computes logit in float32 and rounds once; its decomposition rounds at each step."""
     x = torch.rand(64, generator=torch.Generator().manual_seed(0)).half()
     model = model_of(lambda x: torch.logit(x, 1e-3))
     loaded = accord.load(accord.export(model, (x,), path=tmp_path / "m.accord")).module()

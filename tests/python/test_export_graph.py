@@ -1,4 +1,4 @@
-"""Small models through the exporter: what becomes of each kind of thing in a graph."""
+"""Small models through the exporter: how each kind of construct appears in the graph."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def exported(module: torch.nn.Module, *inputs: torch.Tensor, path: Path, **optio
 
 
 class Function(torch.nn.Module):
-    """A module of one function, for short tests."""
+    """A module that calls one function, for short tests."""
 
     def __init__(self, function):
         super().__init__()
@@ -220,7 +220,7 @@ def test_a_dimension_without_a_maximum_is_refused(tmp_path):
 
 
 def test_a_graph_that_only_holds_for_larger_sizes_is_refused(tmp_path):
-    # torch decides `shape[0] == 1` while it traces with 3 rows, and never again.
+    # torch evaluates `shape[0] == 1` once, while it traces with 3 rows.
     module = Function(lambda x: x * 2.0 if x.shape[0] == 1 else x * 3.0)
     with pytest.raises(
         ExportError, match=r"at the smallest sizes \(\[1, 4\]\) the exported program differs from the model"

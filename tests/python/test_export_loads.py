@@ -1,5 +1,5 @@
-"""Whatever accord.export writes accord.load takes, on one rank and on two; what has no kernel is refused by export,
-with its place in the model."""
+"""accord.load accepts every package that accord.export writes, on one rank and on two. export rejects what has no
+kernel and names its place in the model."""
 
 import itertools
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class Layer(torch.nn.Module):
-    """One function."""
+    """A module that calls one function."""
 
     def __init__(self, function):
         super().__init__()
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 
 FLOATS, WHOLE = torch.ones(4, 3), torch.ones(4, 3, dtype=torch.int64)
-REFUSED = {  # what the error says beside the place -> model, input
+REFUSED = {  # what the error says besides the place -> model, input
     r"transposed convolution.*float32 \[1, 3, 8\]": (torch.nn.ConvTranspose1d(3, 4, 2), torch.ones(1, 3, 8)),
     r"aten.convolution.*float32 \[1, 3, 4, 4, 4\]": (torch.nn.Conv3d(3, 4, 2), torch.ones(1, 3, 4, 4, 4)),
     r"aten.convolution.* weights of the package only.*float32": (

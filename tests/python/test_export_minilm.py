@@ -1,4 +1,4 @@
-"""The MiniLM sentence encoder, exported by the example and run by the reference reader, against transformers."""
+"""The MiniLM sentence encoder, exported by the example and run by the reference reader, compared with transformers."""
 
 import importlib.util
 import subprocess
@@ -54,7 +54,8 @@ def test_package_tells_its_symbols_inputs_and_outputs(package):
 def test_each_layer_has_six_sharded_linears_in_units_of_a_head(package):
     manifest = read_json(package, "manifest.json")
     sharded = [tensor for tensor in manifest["tensors"] if "sharding" in tensor]
-    # Column: query, key, value, intermediate with their biases; row: two dense weights without.
+    # Column-parallel: query, key, value and intermediate, with their biases. Row-parallel: two dense weights without
+    # biases.
     assert len(sharded) == 6 * (4 * 2 + 2)
     assert all(tensor["sharding"]["unit"] == 32 for tensor in sharded)
     rows = [tensor["name"] for tensor in sharded if tensor["sharding"]["dim"] == 1]

@@ -1,4 +1,5 @@
-"""The package on disk: every byte hashed, readable by others, written whole or not at all."""
+"""The package on disk: every byte is hashed, other programs can read it, and it is written completely or not at
+all."""
 
 import errno
 import hashlib
@@ -19,7 +20,7 @@ from accord.package import write_package
 
 ONE = {"name": "one", "dtype": "float32", "shape": [1]}
 FULL = {"op": "aten.full.default", "arguments": {"size": [1], "fill_value": 1.0}, "outputs": [ONE]}
-GRAPH = {  # which reads no weights
+GRAPH = {  # reads no weights
     "symbols": [],
     "inputs": [],
     "parameters": [],

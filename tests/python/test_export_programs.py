@@ -1,4 +1,4 @@
-"""Packages of programs: engines and PyTorch partitions, and programs of which each rank has a part of its own."""
+"""Packages of programs: engines and PyTorch partitions, and programs in which each rank has its own part."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 class Model(torch.nn.Module):
-    """Engines before and after cumprod, which they do not know, and rows that depend on data."""
+    """Engines before and after cumprod, which they do not support, and a number of rows that depends on data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def export_parts(group, path):
     rank = group.rank()
 
     class Part(torch.nn.Module):
-        """Two layers of which this rank has its part, as a user cuts them by hand."""
+        """This rank's part of two layers, sharded by hand as a user would do it."""
 
         def __init__(self):
             super().__init__()

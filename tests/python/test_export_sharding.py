@@ -1,4 +1,4 @@
-"""Sharding rules: what they match, which tensors they divide, how they fail."""
+"""Sharding rules: what they match, which tensors they shard, how they fail."""
 
 from types import SimpleNamespace
 
@@ -61,7 +61,7 @@ def test_a_plan_of_parallelize_module_is_taken_as_it_is(export_with):
     plan = {"layers.*.up": ColwiseParallel(), "layers.*.norm": SequenceParallel(), "layers.*.down": RowwiseParallel()}
     expected = shardings(export_with({"layers.*.up": "column", "layers.*.down": "row"}))
     assert shardings(export_with(plan)) == expected
-    # A model that says what heads it has keeps them whole: 16 of 4 elements, of which two share one of keys.
+    # If a model's config gives its heads, heads stay whole: 16 heads of 4 elements, two of which share one key head.
     model = Model()
     model.config = SimpleNamespace(num_attention_heads=16, num_key_value_heads=8, head_dim=4)
     found = shardings(export_with(plan, model))
@@ -212,7 +212,7 @@ class FeedForward(torch.nn.Module):
 
 
 class FeedForwards(torch.nn.Module):
-    """A norm over all of what ranks would have parts of stands in some of the layers."""
+    """Feed-forward layers, some of which have a norm over all values that the ranks would share."""
 
     def __init__(self, *norms: bool):
         super().__init__()

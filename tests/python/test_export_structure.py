@@ -1,4 +1,4 @@
-"""Saved models return the structure that the model returned, from packages of one engine and of several parts."""
+"""Saved models return the same structure as the original model, from packages of one engine and of several parts."""
 
 import collections
 import dataclasses
@@ -31,7 +31,7 @@ torch.export.register_dataclass(Output)
 
 
 class Returns(torch.nn.Module):
-    """Gives what a function of itself, which has a weight, and of the input gives."""
+    """Returns the result of a function of the module itself, which has a weight, and of the input."""
 
     def __init__(self, function):
         super().__init__()
@@ -57,7 +57,7 @@ STRUCTURES = {
     "empty ones": lambda self, x: ([{"a": (torch.relu(x) + 1,)}], (), {}, [None]),
     "twice": lambda self, x: (y := torch.relu(x) + 1, y, y[0], x),
 }
-# What PyTorch has to compute, so that the package is a program of several parts.
+# PyTorch has to compute these, so the package is a program of several parts.
 IN_PARTS = {
     "cumprod": lambda self, x: Pair(torch.cumprod(torch.relu(x) + 1, 0).exp(), {"rows": x.shape[0], "none": None}),
     "numbers": lambda self, x: {"y": x.exp(), "half": x.shape[0] // 2, "ratio": x.shape[0] / 4, "sum": x.sum().item()},

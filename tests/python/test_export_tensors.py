@@ -1,4 +1,4 @@
-"""Tensors that torch.export does not trace end in accord.ExportError, which names them and says what to do."""
+"""Tensors that torch.export does not trace raise accord.ExportError, which names them and says what to do."""
 
 import warnings
 

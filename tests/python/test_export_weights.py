@@ -1,4 +1,5 @@
-"""Weights in the layout of products: formats, errors, odd sizes; expected values by an independent reader of the layout."""
+"""Weights in the layout of matrix products: formats, errors, odd sizes. An independent reader of the layout provides
+the expected values."""
 
 import accord_command
 import numpy as np
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 
 class Model(torch.nn.Module):
-    """A tied table, two layers and a Conv1D of transformers' kind."""
+    """A tied table, two layers and a weight used like transformers' Conv1D."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, shar
         error = float((stored - given).square().sum().sqrt() / given.square().sum().sqrt())
         assert entry["error"] == pytest.approx(error, rel=1e-3)
         assert 0 < error < 1.5 * step
-    # The engine computes with what is stored.
+    # The engine computes with the stored weights.
     with torch.no_grad():
         for tensor in told:
             model.get_parameter(tensor).copy_(tensors[tensor])
@@ -91,7 +92,7 @@ def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, shar
 def test_patterns_leave_layers_out_and_the_first_match_decides(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Int4(group=32), "*": "int8"})
     told = {entry["tensor"]: (entry["type"], entry["group"]) for entry in accord.inspect(path)["quantized"]}
-    # 96 inputs make no groups of 64.
+    # 96 inputs cannot be divided into groups of 64.
     assert told == {"up.weight": ("int4", 32), "embed.weight": ("int8", 32), "turned": ("int8", 32)}
     text = accord_command.accord("engine", "inspect", path).stdout
     error = next(e["error"] for e in accord.inspect(path)["quantized"] if e["tensor"] == "up.weight")
@@ -107,13 +108,13 @@ def test_patterns_leave_layers_out_and_the_first_match_decides(tmp_path):
         ({"up": accord.Int4(group=48)}, "groups are of 32, 64 or 128"),
     ],
 )
-def test_a_format_that_is_none_is_refused(tmp_path, weights, message):
+def test_an_unknown_weight_format_is_rejected(tmp_path, weights, message):
     with pytest.raises(accord.ExportError, match=message):
         exported(tmp_path, weights)
 
 
 class Neighbours(torch.nn.Module):
-    """Layers of one input, which become one step where they are stored alike."""
+    """Layers with the same input, which become one step if they are stored in the same format."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ def on_a_rank(comm, path, ids):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_last_unit_of_a_dimension_may_be_shorter(ranks, tmp_path, size):
-    # 77 rows and outputs in units of 16, 160 in units of 48, also as inputs.
+    # 77 rows and outputs in units of 16; 160 outputs, and 160 inputs, in units of 48.
     sharding = {
         "embed": accord.Row(unit=16),
         "head": accord.Column(unit=16),

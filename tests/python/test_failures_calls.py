@@ -1,5 +1,5 @@
-"""One of four processes calls something else than the others: all of them get an error that says who called what, soon; and
-shrink() gives all four a group that works. See docs/failures.md."""
+"""One of four processes makes a different call from the others. All of them soon get an error that says which rank
+called what, and shrink() gives all four a working group. See docs/failures.md."""
 
 import os
 import time
@@ -11,7 +11,7 @@ import accord
 
 SIZE, ODD = 4, 2
 
-# What the odd rank calls where the others call all_reduce of 1000 float32, unless the case says otherwise.
+# The odd rank's call. The others call all_reduce of 1000 float32 unless the case says otherwise.
 DIFFERENT = [
     "another collective",
     "another root",
@@ -27,7 +27,7 @@ DIFFERENT = [
 
 
 def calls_something_else(comm, odd, cases, how, patience):
-    """For each case: what this rank's group failed with, and whether it could be shrunk."""
+    """Returns, for each case, the error of this rank's group and the result of shrinking it."""
     size = comm.size
 
     def call_of(case, group, is_odd):
@@ -72,7 +72,7 @@ def calls_something_else(comm, odd, cases, how, patience):
                     batch.run(timeout=patience)
                 else:
                     batch.prepare(timeout=patience).run()
-            group.barrier(timeout=patience)  # who waited for nobody hears of it here
+            group.barrier(timeout=patience)  # notifies ranks that waited for no other rank
             outcomes.append((case, None))
             continue
         except accord.Error as error:

@@ -1,5 +1,5 @@
-"""One of four processes on whatever cores there are dies, leaves or stands still, in the middle of any kind of call: every other
-rank gets an error that names it, in time, and shrink() gives the rest a group that works. See docs/failures.md."""
+"""One of four processes, on any number of cores, dies, leaves or stops in the middle of any kind of call. Every other
+rank gets an error that names it in time, and shrink() gives the rest a working group. See docs/failures.md."""
 
 import os
 import signal
@@ -47,7 +47,8 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
         "small": lambda: comm.all_reduce(small, "max", timeout=patience),
         "large": lambda: comm.all_reduce(large, "max", timeout=patience),
         "rooted": lambda: (comm.broadcast(large, 0, timeout=patience), comm.reduce(small, 1, "max", timeout=patience)),
-        "copies": lambda: comm.all_gather(middling, all_middling, timeout=patience),  # from each other's memory
+        # Ranks copy from each other's memory.
+        "copies": lambda: comm.all_gather(middling, all_middling, timeout=patience),
         "async": asynchronous,
         "batch": together,
         "prepared": prepared.run,
@@ -83,7 +84,7 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
     seen = {"error": type(error).__name__, "ranks": error.ranks, "text": str(error), "when": when, "state": comm.state}
     seen["later"] = type(later).__name__, later.ranks
     if me == victim:
-        return seen  # it stood still and woke up again
+        return seen  # it was stopped and runs again
     with comm.shrink(timeout=5 if ending != "stop" else patience) as rest:
         places, total = np.zeros(rest.size, np.int64), np.full(300_000, me + 1.0)
         rest.all_gather(np.array([me]), places)
@@ -94,7 +95,7 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
 
 
 def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) -> tuple[float, list[dict], object]:
-    """How long the others took to learn of it, what they saw, and how the victim ended."""
+    """Returns how long the other ranks took to learn of it, what they observed, and how the victim ended."""
     killed = []
 
     def strike(processes: list[subprocess.Popen]) -> None:
@@ -128,7 +129,7 @@ ACTIVITIES = ["small", "large", "rooted", "copies", "async", "batch", "prepared"
 
 @pytest.mark.parametrize("activity", ACTIVITIES)
 def test_a_rank_that_is_killed_in_any_call_is_named_within_a_second(fresh_ranks, tmp_path, activity):
-    # One in time shows that it can; a busy machine may keep ranks from running for a second.
+    # One attempt in time is enough: on a busy machine the ranks may not run for a second.
     delays = []
     while len(delays) < 3 and min(delays, default=9) >= 1:
         folder = tmp_path / str(len(delays))

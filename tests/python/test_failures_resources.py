@@ -1,5 +1,5 @@
-"""What processes run out of, and stores that vanish: a clear error on the rank that lacks something, an error soon on the others,
-nothing left behind, and it works once there is enough. See docs/failures.md."""
+"""Exhausted resources and vanished stores: the rank that lacks something gets a clear error, the others soon get one,
+nothing is left behind, and the call succeeds once there is enough. See docs/failures.md."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ SIZE = 4
 
 
 def lacks(comm, poor, kind, folder):
-    """Rank `poor` makes groups with less and less of something, beginning with none, until it is enough."""
+    """Rank `poor` creates groups with more and more of a resource, starting with none, until there is enough."""
     import resource
 
     limit = {"descriptors": resource.RLIMIT_NOFILE, "file size": resource.RLIMIT_FSIZE}[kind.split(" at ")[0]]
@@ -31,7 +31,7 @@ def lacks(comm, poor, kind, folder):
         return next(fd for number, fd in enumerate(free) if number == 3 * attempt)
 
     comm.barrier()
-    warm = comm.split(0)  # threads, epoll and the like are there from now on
+    warm = comm.split(0)  # from then on, threads, epoll descriptors and the like exist
     warm.barrier()
     warm.close()
     comm.barrier()
@@ -81,9 +81,10 @@ def test_a_rank_that_lacks_something_says_what_and_the_others_who(ranks, tmp_pat
             if rank == poor:
                 assert code == "ResourceExhausted" and "ulimit" in text, (rank, error)
             else:
-                # Another one than `poor` may have given up before, and been the first that this rank missed.
+                # Another rank may have given up earlier and been the first one that this rank missed.
                 assert len(at_fault) == 1 and f"rank {at_fault[0]}" in text, (rank, error)
-                # Who cannot even open the store's files cannot tell the others; then they wait for it in vain.
+                # A rank that cannot even open the store's files cannot notify the others, so they wait until their
+                # timeout.
                 assert code != "Timeout" or kind == "descriptors at creation", (rank, error)
             assert took < 20, "the timeout is 2 s at creation, and 30 s otherwise"
     for attempt in range(attempts - 1):
@@ -116,8 +117,8 @@ with accord.Communicator.create(accord.FileStore(sys.argv[1]), int(sys.argv[2]),
 
 
 def tmpfs(folder, bytes: int) -> list[str]:
-    """What runs a command in a mount namespace in which `folder` is a full file system of that size; skips where that is
-    forbidden."""
+    """Returns a prefix that runs a command in a mount namespace in which `folder` is a full file system of `bytes`
+    bytes. Skips the test if the sandbox forbids that."""
     fill = f"mount -t tmpfs -o size={bytes} tmpfs {folder} && head -c {bytes} /dev/zero > {folder}/full"
     prefix = ["unshare", "--mount", "sh", "-c", f'{fill}; exec "$@"', "sh"]
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
@@ -191,7 +192,7 @@ def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
         rank_process(JOINS % "accord.TcpStore('127.0.0.1', int(sys.argv[1]), False)", port, rank) for rank in (1, 2)
     ]
     assert [next_line(client.stdout) for client in clients] == ["begins\n"] * 2
-    end(host)  # ranks 1 and 2 have met it, and wait for rank 0 by now or will find it gone
+    end(host)  # ranks 1 and 2 have reached it; they already wait for rank 0 or will find it gone
     for text in outputs(*clients):
         name, soon, message = text.split(" ", 2)
         assert name == "PeerLost" and soon == "True" and f"127.0.0.1:{port}" in message, text

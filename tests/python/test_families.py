@@ -1,4 +1,5 @@
-"""Models other than causal language models: encoders and an image network, by the general route, on 1, 2 and 4 ranks."""
+"""Models other than causal language models: encoders and an image network, through the general path, on 1, 2 and 4
+ranks."""
 
 import re
 import sys
@@ -25,7 +26,7 @@ SIZES = {
 
 
 class Embedding(torch.nn.Module):
-    """A sentence's mean over its tokens, of length 1."""
+    """A sentence's mean over its tokens, normalized to length 1."""
 
     def __init__(self, encoder: torch.nn.Module):
         super().__init__()
@@ -46,7 +47,8 @@ ENCODERS = {
 
 
 class Scores(torch.nn.Module):
-    """What a masked language model gives each token, whose head is tied to its table: no rule divides the two alike."""
+    """A masked language model's scores for each token. Its head is tied to its table, and no rule shards both
+    alike."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
@@ -108,7 +110,8 @@ def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
 def test_ranks_share_what_they_can_of_layers_that_rules_do_not_fit(ranks, tmp_path):
     torch.manual_seed(0)
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 320, "n_positions": 64}
-    models = {  # heads with one key for all, and norms over all heads and all of what feeds down_proj
+    # One has a single key head for all heads; the other has norms over all heads and over all inputs of down_proj.
+    models = {
         "attn.c_attn.query": transformers.GPTBigCodeForCausalLM(transformers.GPTBigCodeConfig(**sizes)).eval(),
         "self_attn.q_proj": transformers.BitNetForCausalLM(
             transformers.BitNetConfig(**SIZES, num_key_value_heads=2)

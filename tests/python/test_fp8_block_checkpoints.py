@@ -1,4 +1,5 @@
-"""Checkpoints of 8-bit floats with scales of blocks, of experts, and of modelopt, beside what torch makes of their numbers."""
+"""Checkpoints of 8-bit floats with block scales, with experts, and from modelopt, compared with torch's reading of
+their numbers."""
 
 import json
 
@@ -16,7 +17,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 transformers = pytest.importorskip("transformers")
 
 BLOCK = 128
-SIZES = {"hidden_size": 192, "intermediate_size": 320}  # no whole blocks
+SIZES = {"hidden_size": 192, "intermediate_size": 320}  # not multiples of a block
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]}
 COMPRESSED = {
     "quant_method": "compressed-tensors",
@@ -52,15 +53,15 @@ Q = "model.layers.1.self_attn.q_proj"
 
 
 def of_elements(scales: torch.Tensor, shape) -> torch.Tensor:
-    """The scale of each element: that of the block which it lies in."""
+    """Returns the scale of each element, which is its block's scale."""
     rows, columns = (torch.arange(size) // BLOCK for size in shape)
     return scales[rows[:, None], columns]
 
 
 def rounded(weight: torch.Tensor, blocks: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Elements, scales of blocks or one for all, and the numbers that these stand for."""
+    """Returns the elements, the block scales or one scale for all, and the numbers that they represent."""
     rows, columns = (-(-size // BLOCK) for size in weight.shape)
-    # No power of two, and not what the largest magnitude / 448 would be.
+    # Not a power of two, and different from the largest magnitude / 448.
     scales = torch.rand(rows, columns) * float(weight.abs().max()) / 200 + float(weight.abs().max()) / 440
     scales = scales if blocks else scales[0, 0]
     each = of_elements(scales, weight.shape) if blocks else scales
@@ -70,11 +71,12 @@ def rounded(weight: torch.Tensor, blocks: bool) -> tuple[torch.Tensor, torch.Ten
 
 @torch.no_grad()
 def write_checkpoint(folder, model, quantization, change=lambda tensors: None):
-    """A checkpoint of the model; gives the model of what that stands for, in float32, and the file's tensors."""
+    """Writes a checkpoint of the model. Returns the model of the numbers that it represents, in float32, and the
+    file's tensors."""
     blocks = quantization is not MODELOPT
     name_of_scale = "weight_scale_inv" if quantization is FP8 else "weight_scale"
     linears = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)} - {"lm_head"}
-    mixtral = model.config.model_type == "mixtral"  # whose checkpoints have older names
+    mixtral = model.config.model_type == "mixtral"  # its checkpoints use older names
     tensors = {}
 
     def put(layer: str, weight: torch.Tensor) -> torch.Tensor:
@@ -122,7 +124,7 @@ def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
     model, tensors = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), quantization)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
     groups = groups_of(path)
-    # Where ranks share the inputs, a head has 48 of them, and 320 are divided in units of 32.
+    # Where ranks share the inputs, a head has 48 of them, and the 320 inputs are sharded in units of 32.
     assert groups["self_attn.q_proj.weight"] == groups["mlp.up_proj.weight"] == 128
     assert (groups["self_attn.o_proj.weight"], groups["mlp.down_proj.weight"]) == (16, 32)
     stored, numbers = read_tensors(path), model.state_dict()
@@ -138,7 +140,7 @@ def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
 def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path):
     model, _ = write_checkpoint(tmp_path / "llama", make_small_llama(hidden_size=192, intermediate_size=328), FP8)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
-    groups = groups_of(path)  # 328 inputs are divided in units of 8
+    groups = groups_of(path)  # 328 inputs are sharded in units of 8
     assert "mlp.down_proj.weight" not in groups and groups["mlp.up_proj.weight"] == 128
     for given in ranks(2).run(run_on_a_rank, str(path), IDS):
         torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
@@ -204,7 +206,7 @@ def test_new_weights_are_packed_in_groups_as_the_old_ones_were(tmp_path):
 
 
 def run_on_devices(_, path, package, inputs):
-    """Logits for each of the inputs of one device and of two."""
+    """Returns the logits for each of the inputs, on one device and on two."""
     import numpy as np
     from host_devices import library, on_one_and_two
 

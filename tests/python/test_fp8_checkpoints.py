@@ -1,4 +1,4 @@
-"""Checkpoints of 8-bit floats as vendors publish them, beside what torch makes of their numbers."""
+"""Checkpoints of 8-bit floats as vendors publish them, compared with torch's reading of their numbers."""
 
 import json
 import shutil
@@ -31,7 +31,8 @@ IDS = np.array([3, 77, 12, 150, 9, 41, 8])
 def write_checkpoint(
     folder, method, kinds=("tensor", "row"), dtype=torch.bfloat16, model=None, change=lambda tensors: None
 ):
-    """A model with weights of 8-bit floats, with scales by turns of these kinds; gives the model of what they stand for, in float32."""
+    """Writes a model with 8-bit float weights whose scales are of the given kinds in turn. Returns the model of the
+    numbers that they represent, in float32."""
     model = model or make_small_llama()
     tensors, numbers = {}, {}
     name_of_scale = "weight_scale_inv" if method == "fp8" else "weight_scale"
@@ -42,7 +43,7 @@ def write_checkpoint(
             tensors[name] = numbers[name] = tensor.to(dtype).clone()
             continue
         kind = kinds[len(tensors) % len(kinds)]
-        # No power of two, and not what the largest magnitude / 448 would be.
+        # Not a power of two, and different from the largest magnitude / 448.
         largest = tensor.abs().amax(1, keepdim=True) if kind == "row" else tensor.abs().max().reshape(1)
         if kind == "block":
             largest = torch.full([-(-size // BLOCK) for size in tensor.shape], float(tensor.abs().max()))
@@ -93,7 +94,7 @@ def test_elements_and_scales_are_those_of_the_checkpoint(ranks, tmp_path, method
     for file in read_json(path, "manifest.json")["files"][1:]:
         stored.update(safetensors.load_file(path / file["name"]))
     bits = {entry["name"]: entry for entry in read_json(path, "manifest.json")["tensors"]}
-    for name in kept:  # the very bytes: scales of a unit, then its elements
+    for name in kept:  # exactly the same bytes: a unit's scales, then its elements
         entry, sizes = bits[name], list(tensors[name].shape)
         dim = entry["sharding"]["dim"] if "sharding" in entry else 0
         sizes[dim] = entry["sharding"]["unit"] if "sharding" in entry else sizes[0]

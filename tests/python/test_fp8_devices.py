@@ -1,4 +1,4 @@
-"""Weights of 8-bit floats on devices of host memory; expected values by torch's own float8."""
+"""8-bit float weights on simulated devices. torch's own float8 provides the expected values."""
 
 from pathlib import Path
 
@@ -15,8 +15,9 @@ import accord
 torch = pytest.importorskip("torch")
 
 WIDTH, INNER, ODD = 192, 128, 40
-FEW, SOME, MANY = (1, 5, 8), (9, 33), (70,)  # rows that kernels take with weights as they are, and others
-ALL, WITHOUT_SCALES, NONE = 0, 1, 2  # for which products of float8 the library has kernels
+# Numbers of rows for which kernels read the stored weights: in every dtype, in 16-bit dtypes only, never.
+FEW, SOME, MANY = (1, 5, 8), (9, 33), (70,)
+ALL, WITHOUT_SCALES, NONE = 0, 1, 2  # the float8 products that the library supports
 
 
 def test_rows_of_float8_are_for_gpus(tmp_path):
@@ -34,7 +35,7 @@ def test_rows_of_float8_are_for_gpus(tmp_path):
 
 
 class Layers(torch.nn.Module):
-    """A gated layer, one behind it, and one of a size that the library has no product of float8 for."""
+    """A gated layer, a layer after it, and one of a size for which the library has no float8 product."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -77,7 +78,8 @@ def packages(tmp_path_factory):
 
 
 def run_layers(_, path, package, inputs, activation_dtype, takes_scales, takes_float8=0):
-    """Outputs for each of the inputs, of one device and of two; and how many products of the library each took on the former."""
+    """Returns the outputs for each of the inputs, on one device and on two, and the number of library products that
+    each run took on one device."""
     import numpy as np
     from host_devices import library, on_thread_ranks
 
@@ -110,15 +112,16 @@ def make_inputs(rows: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(rows)
     x = random.standard_normal((rows, WIDTH)).astype(np.float32) * np.exp(random.standard_normal((rows, 1)) * 1.5)
     x[-1] = 0
-    x = torch.from_numpy(x.astype(np.float32)).bfloat16().float().numpy()  # numbers that all dtypes have
+    x = torch.from_numpy(x.astype(np.float32)).bfloat16().float().numpy()  # numbers that all dtypes represent exactly
     return x, random.integers(0, 64, rows)
 
 
 def expected_outputs(
     package: Path, dtype: str, x: np.ndarray, ids: np.ndarray, inner, rounds: bool, ranks: int
 ) -> list:
-    """By float64: of the layer behind `inner`, what it makes of those numbers. rounds: inputs are float8, each rank's part by itself."""
-    weights = {name: tensor.double() for name, tensor in read_tensors(package).items()}  # in the dtype of the model
+    """Returns the expected outputs in float64. The layer after `inner` is computed from the given numbers. rounds:
+    inputs are rounded to float8, separately for each rank's part."""
+    weights = {name: tensor.double() for name, tensor in read_tensors(package).items()}  # in the model's dtype
     model = Layers(getattr(torch, dtype)).double()
     takes = rounded if rounds else lambda rows: rows.double()
 
@@ -131,7 +134,7 @@ def expected_outputs(
         gated = torch.nn.functional.silu(linear("gate", takes(x))) * linear("up", takes(x))
         table = weights["table.weight"][torch.from_numpy(ids)]
         narrow = table.to(getattr(torch, dtype))
-        odd = torch.relu(linear("odd", x.double()))  # 40 outputs are no multiple of 16
+        odd = torch.relu(linear("odd", x.double()))  # 40 outputs are not a multiple of 16
         return [
             gated,
             linear("down", takes(torch.from_numpy(inner).reshape(len(x), ranks, -1)).reshape(len(x), -1)),
@@ -157,7 +160,7 @@ def test_devices_multiply_with_weights_as_they_are(
     rounding = activation_dtype is not None and takes_float8 != NONE
     for (x, _), count in zip(inputs, products, strict=True):
         by_kernels = len(x) in FEW or (len(x) in SOME and dtype != "float32")
-        # Of the five products of a run the one with 40 outputs is never of float8.
+        # Of a run's five products, the one with 40 outputs is never a float8 product.
         assert count == (0 if by_kernels and (len(x) in FEW or not rounding) else 4 if by_kernels else 5), len(x)
     for ranks, outputs_of_runs in enumerate(found, 1):
         for (x, ids), outputs in zip(inputs, outputs_of_runs, strict=True):
@@ -165,18 +168,18 @@ def test_devices_multiply_with_weights_as_they_are(
             expected = expected_outputs(packages[dtype], dtype, x, ids, outputs[0], rounds, ranks)
             for number, (given, right) in enumerate(zip(outputs, expected, strict=True)):
                 right = right.numpy()
-                # A row of its own magnitude: errors are of its largest number.
+                # Rows differ in magnitude, so errors are relative to the largest number of their row.
                 most = np.abs(right).max(1, keepdims=True) + 1e-3
                 assert (np.abs(given - right) <= tolerance * most).all(), (ranks, len(x), number)
 
 
-def test_rounding_rows_changes_what_is_promised_alone(device_process, packages):
+def test_float8_rows_change_only_the_documented_outputs(device_process, packages):
     inputs = [make_inputs(rows) for rows in (max(FEW), 33)]
     plain, fp8 = (device_process(run_layers, str(packages["float32"]), inputs, one, 1)[0] for one in (None, "fp8"))
     assert all(np.array_equal(one, other) for one, other in zip(plain[0], fp8[0], strict=True))  # few rows
     for number, (one, other) in enumerate(zip(plain[1], fp8[1], strict=True)):
         error = np.linalg.norm(one - other) / np.linalg.norm(one)
-        # Rows of the table are such floats already.
+        # Rows of the table are already representable in float8.
         assert error < 1e-6 if number in (2, 3, 4) else 0.003 < error < 0.1, (number, error)
 
 
@@ -195,8 +198,9 @@ def test_a_gated_layer_of_which_one_weight_is_float8(device_process, tmp_path, d
     }
     inputs = [make_inputs(rows) for rows in (5, 20, 70)]
     alone, products = device_process(run_once_with_counts, str(package), inputs)
-    assert products[0] == 0  # few rows are read by kernels, whatever the weights are
-    assert products[1] == (5 if dtype == "float32" else 1)  # of some rows float8 is, and the other is the library's
+    assert products[0] == 0  # kernels read few rows, whatever the format of the weights
+    # For 20 rows a kernel reads the float8 weight, and the library multiplies with the other weight.
+    assert products[1] == (5 if dtype == "float32" else 1)
     for (x, ids), (inner, *_) in zip(inputs, alone, strict=True):
         right = expected_outputs(package, dtype, x, ids, np.zeros((len(x), INNER), np.float32), False, 1)[0].numpy()
         most = np.abs(right).max(1, keepdims=True) + 1e-3
@@ -241,7 +245,8 @@ def test_a_weight_that_is_widened_in_pieces_is_one_weight(device_process, tmp_pa
 
 
 def run_logits(_, path, packages, ids):
-    """The logits of a prompt and of a token behind it, of each package: on the CPU, on a device, and on one with rows of float8."""
+    """Returns the logits of a prompt and of the token after it for each package: on the CPU, on a device, and on a
+    device with float8 activations."""
     import numpy as np
     from host_devices import library
 
@@ -265,7 +270,7 @@ def run_logits(_, path, packages, ids):
 
 def test_a_small_llama_stays_near_its_logits(device_process, tmp_path):
     model = make_small_llama(tie_word_embeddings=True)
-    with torch.no_grad():  # larger, so that logits are apart
+    with torch.no_grad():  # scaled up, so that logits differ clearly
         for parameter in model.parameters():
             parameter.mul_(3 if parameter.dim() == 2 else 1)
     names = {"same": None, "fp8": "fp8"}
@@ -284,9 +289,9 @@ def test_a_small_llama_stays_near_its_logits(device_process, tmp_path):
         return float(torch.nn.functional.cross_entropy(logits[:-1], torch.from_numpy(ids[1:])))
 
     found = [torch.from_numpy(logits).double() for logits in device_process(run_logits, paths, ids)]
-    for logits in found[:3]:  # without such weights the option does nothing
+    for logits in found[:3]:  # without float8 weights the option has no effect
         torch.testing.assert_close(logits, exact, rtol=1e-3, atol=1e-3)
-    for logits in found[3:5]:  # weights in float8 alone
+    for logits in found[3:5]:  # float8 weights only
         torch.testing.assert_close(logits, quantized, rtol=1e-3, atol=1e-3)
     for logits, most in ((found[4], 0.12), (found[5], 0.2)):
         assert 0.005 < (logits - exact).norm() / exact.norm() < most

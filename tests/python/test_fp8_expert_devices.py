@@ -1,4 +1,5 @@
-"""Experts in 8-bit floats on devices of host memory; expected values by transformers, with the numbers that the package has."""
+"""Experts in 8-bit floats on simulated devices. transformers, with the package's numbers, provides the expected
+values."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 EXPERTS, WIDTH, INNER = 4, 64, 96
-FEW, MANY = (1, 6, 8), (30,)  # rows that the kernel of few rows takes, and others
+FEW, MANY = (1, 6, 8), (30,)  # numbers of rows: for the kernel of few rows, and others
 DTYPES = {"float32": 1e-4, "bfloat16": 0.04, "float16": 0.005}
 SHARDINGS = {"parts of all": "auto", "some of them": {"*.experts": accord.Expert(), "*": "auto"}}
 
@@ -30,14 +31,14 @@ def make_model() -> torch.nn.Module:
         max_position_embeddings=64,
     )
     model = transformers.MixtralForCausalLM(config).eval()
-    with torch.no_grad():  # larger, so that experts are apart
+    with torch.no_grad():  # scaled up, so that experts differ clearly
         for parameter in model.parameters():
             parameter.mul_(4 if parameter.dim() > 1 else 1)
     return model
 
 
 def run_all(_, path, package, inputs):
-    """Bits of logits of one device and of two, and the bytes of a device that weights take."""
+    """Returns the logits as bytes on one device and on two, and the bytes of device memory that the weights use."""
     import numpy as np
     from host_devices import library, on_one_and_two
     from language_runs import bits
@@ -45,7 +46,7 @@ def run_all(_, path, package, inputs):
     loaded = library(path)
     before = loaded.accord_test_bytes(0)
 
-    taken = []  # before each first run
+    taken = []  # measured before the first run
 
     def logits(engine):
         taken.append(loaded.accord_test_bytes(0) - before)
@@ -69,7 +70,7 @@ def test_experts_stay_8_bit_floats(device_process, tmp_path, dtype, sharding):
     inputs = [random.integers(0, 96, rows) for rows in (*FEW, *MANY)]
     found, taken = device_process(run_all, str(path), inputs)
     _, taken_plain = device_process(run_all, str(plain), inputs[:1])
-    # Of three matrices of each expert an element takes one byte, and an output four more.
+    # In each expert's three matrices, an element takes one byte and an output four more.
     elements, outputs = 3 * EXPERTS * WIDTH * INNER, EXPERTS * (2 * INNER + WIDTH)
     each = getattr(torch, dtype).itemsize
     assert taken_plain - taken == elements * (each - 1) - 4 * outputs
@@ -90,5 +91,5 @@ def test_experts_stay_8_bit_floats(device_process, tmp_path, dtype, sharding):
                 given = given.reshape(expected.shape)
                 error = np.linalg.norm(given - expected, axis=1) / np.linalg.norm(expected, axis=1)
                 assert np.median(error) < DTYPES[dtype], len(ids)
-                # Narrow rows may choose another expert where two are nearly equal.
+                # With narrow dtypes a row may choose another expert if two are nearly equal.
                 assert dtype != "float32" or error.max() < DTYPES[dtype], len(ids)

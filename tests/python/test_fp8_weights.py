@@ -1,4 +1,4 @@
-"""Weights of 8-bit floats: as they are stored, and on the CPU; expected values by torch's own float8."""
+"""8-bit float weights as they are stored, and on the CPU. torch's own float8 provides the expected values."""
 
 import shutil
 
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 
 def rounded(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """What rows along `dim` are once they are float8 with a scale for each, in float64."""
+    """Returns `x` in float64, rounded to float8 with one scale for each row along `dim`."""
     scale = x.float().abs().amax(dim, keepdim=True) / 448
     codes = (x.float() / torch.where(scale > 0, scale, 1)).to(torch.float8_e4m3fn)
     return codes.double() * scale.double()
@@ -41,7 +41,7 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype
     assert not sharded or len(entries["down.weight"]["xxh3"]) == 4  # the last unit has 16 of 48 inputs
     text = accord_command.accord("engine", "inspect", path).stdout
     assert f"float8_e4m3fn with a scale for each output, error {100 * told['up.weight']['error']:.2f} %" in text
-    with torch.no_grad():  # the engine computes with what is stored
+    with torch.no_grad():  # the engine computes with the stored weights
         for tensor in told:
             model.get_parameter(tensor).copy_(tensors[tensor])
         exact = model.float()(IDS)
@@ -98,7 +98,7 @@ def test_damage_is_found(tmp_path):
     entry = next(one for one in read_json(path, "manifest.json")["tensors"] if one["name"] == "up.weight")
     damaged = shutil.copytree(path, tmp_path / "damaged.accord")
     with open(damaged / entry["file"], "r+b") as file:
-        file.seek(entry["offset"] + 160 * 4 + 100)  # an element
+        file.seek(entry["offset"] + 160 * 4 + 100)  # one of the elements
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))

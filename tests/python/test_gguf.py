@@ -1,4 +1,4 @@
-"""GGUF files as engine packages: the numbers, the text and the tokens of what transformers reads in them."""
+"""GGUF files as engine packages: the same numbers, text and tokens that transformers reads from them."""
 
 import importlib
 import itertools
@@ -96,7 +96,8 @@ def test_what_is_no_gguf_file_is_named(tmp_path):
 
 
 def merged(text: str, scores: dict[str, float]) -> list[str]:
-    """What SentencePiece makes of a text: of all neighbours those are merged that make the best token, until none make one."""
+    """Tokenizes a text as SentencePiece does: merges the neighbours that form the best token until no pair forms
+    one."""
     pieces = list(text)
     while True:
         found = [(scores[a + b], -at) for at, (a, b) in enumerate(itertools.pairwise(pieces)) if a + b in scores]

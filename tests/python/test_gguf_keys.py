@@ -1,4 +1,4 @@
-"""What the keys of a GGUF file ask for is done as llama.cpp does it, or refused by name; split files, damaged files."""
+"""Keys of GGUF files are applied as llama.cpp applies them, or rejected by name; split files, damaged files."""
 
 import math
 import re
@@ -13,7 +13,8 @@ import accord
 
 
 def llama_cpp_frequencies(base: float, factor: float, longest: int, fast: float, slow: float) -> torch.Tensor:
-    """As ggml's rope_yarn turns a head of 32: fast pairs by their own frequency, slow ones by that over the factor."""
+    """Computes the rotary frequencies of a head of 32 as ggml's rope_yarn does: fast pairs keep their frequency, and
+    the frequency of slow pairs is divided by the factor."""
 
     def dimension(turns: float) -> float:
         return 32 * math.log(longest / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -28,7 +29,8 @@ def llama_cpp_frequencies(base: float, factor: float, longest: int, fast: float,
 
 
 def turned(model: torch.nn.Module, frequencies=None, factor: float = 1.0, scale: float = 1.0) -> torch.nn.Module:
-    """The model with other frequencies, with turned queries and keys multiplied by a factor, and scores by a scale."""
+    """Changes the model's rotary frequencies, multiplies rotated queries and keys by a factor, and scales the
+    attention scores."""
     if frequencies is not None:
         model.model.rotary_emb.inv_freq = frequencies
     for layer in model.model.layers:

@@ -1,4 +1,5 @@
-"""scripts/test-gpu and what it calls, as far as they go without a GPU: with programs that stand in for tests and for nvidia-smi."""
+"""scripts/test-gpu and the modules that it calls, as far as they work without a GPU. Fake programs replace the tests
+and nvidia-smi."""
 
 import json
 import os
@@ -16,7 +17,7 @@ import gpu_checks
 import gpu_pack
 import gpu_report
 
-# A GoogleTest program: what its suites do is in their names.
+# A GoogleTest program. The names of its suites say what they do.
 PROGRAM = f"""#!{sys.executable}
 import os, signal, sys, time
 options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:] if "=" in argument)
@@ -55,13 +56,13 @@ ranks = {{"ranks": int(sys.argv[2]), "as": "processes" if sys.argv[1] == "--rank
 print(json.dumps({{**ranks, "what": "all_reduce", "bytes": 1024, "by": "accord", "device_us": 4.0, "host_us": 2.5}}))
 """
 
-# bench_gpu where the driver is too old.
+# bench_gpu on a machine whose driver is too old.
 BLIND = """#!/bin/sh
 echo "bench_gpu: skipped: the NVIDIA driver is for CUDA 12.4 and older, this build for 13.0, which needs driver 580 or newer" >&2
 exit 77
 """
 
-# bench/gpu_engine.py: its time is what it finds.
+# bench/gpu_engine.py. The time that it is given is its result.
 ENGINE = """
 import json, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -142,7 +143,7 @@ def test_suites_are_chosen_by_name_and_one_that_hangs_or_crashes_costs_no_other(
     monkeypatch.setattr(gpu_checks, "SUITE_SECONDS", 2)
     checks = checks_of(machine, 60)
     assert checks.run_suites() == "failed"
-    assert checks.tally.passed == 2  # CudaPasses, and what was over before CudaHangs hung
+    assert checks.tally.passed == 2  # CudaPasses, and the test that had ended before CudaHangs hung
     failed = "\n".join(checks.tally.failed)
     assert len(checks.tally.failed) == 3
     assert "Ranks/CudaFails" in failed

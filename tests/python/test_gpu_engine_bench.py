@@ -1,6 +1,6 @@
-"""bench/gpu_engine.py on the CPU, with all that it measures, where transformers and xxhash are missing; and its model on devices of host
-memory."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""bench/gpu_engine.py on the CPU with all its measurements, without transformers and xxhash; and its model on
+simulated devices."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import json
 import math
@@ -75,7 +75,8 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
         step, read = (
             lines[f"decode, batch {batch}, fp8{what}", unit] for what, unit in (("", "ms"), (", read", "GB/s"))
         )
-        assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)  # and frequencies
+        # The bytes read also include the frequencies.
+        assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)
         assert step["peers"] == lines[f"decode, batch {batch}", "ms"]["peers"]
         rate = lines[f"prompts of 40, batch {batch}, rate", "tokens/s"]
         assert rate["ratio"] == pytest.approx(rate["accord"] / rate["peers"]["torch eager"])

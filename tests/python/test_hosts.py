@@ -1,4 +1,4 @@
-"""Ranks on several hosts: network namespaces with TCP between them, several ranks in some."""
+"""Ranks on several hosts: network namespaces with TCP between them, some of which have several ranks."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 @pytest.fixture
 def on_hosts(fresh_ranks):
-    """A function from the hosts of the ranks to (the hosts, the ranks)."""
+    """A function that takes the host of each rank and returns (the hosts, the ranks)."""
     made = []
 
     def start(shape, **environment):
@@ -34,7 +34,7 @@ def on_hosts(fresh_ranks):
 
 
 def every_collective(comm, counts):
-    """Small whole numbers, so that sums are exact whatever the order."""
+    """Compares every collective with NumPy. Uses small whole numbers, so that sums are exact in any order."""
     rank, size = comm.rank, comm.size
 
     def data(of, count):
@@ -93,7 +93,7 @@ def every_collective(comm, counts):
         for work in works:
             work.wait()
         comm.barrier()
-    # A group that crosses the hosts, and the parent again.
+    # A group that spans the hosts, and then the parent again.
     with comm.split(rank % 2) as other:
         x = np.full(1000, rank, np.float32)
         other.all_reduce(x)
@@ -109,7 +109,7 @@ def test_every_collective_matches_numpy(on_hosts, shape):
 
 
 def test_ranks_of_one_machine_can_play_several_hosts(fresh_ranks):
-    """Without namespaces: ACCORD_HOST_ID tells them apart."""
+    """ACCORD_HOST_ID assigns the ranks to hosts, without namespaces."""
     environments = [{"ACCORD_HOST_ID": f"host {rank // 2}"} for rank in range(4)]
     ranks = fresh_ranks(4, environments=environments)
     assert set(ranks.run(every_collective, [1, 5000], deadline=120)) == {"right"}
@@ -146,7 +146,8 @@ def test_a_slow_link_is_slow_and_nothing_else(on_hosts):
 
 
 def exchange_by_windows(comm, count):
-    """Every rank puts into all others' memory and gets it back from there; three signals end three waits."""
+    """Every rank puts data into all other ranks' windows and gets it back from there. Three signals end three
+    waits."""
     rank, size = comm.rank, comm.size
 
     def data(source, to):
@@ -162,7 +163,7 @@ def exchange_by_windows(comm, count):
             window.wait(source)
     arrived = np.asarray(window.local).reshape(size, count)
     assert all(np.array_equal(arrived[source], data(source, rank)) for source in range(size)), "put"
-    comm.barrier()  # all ranks have all
+    comm.barrier()  # all data has arrived on all ranks
     for owner in range(size):
         got = np.empty(count, np.uint8)
         window.get(got, owner, count * ((rank + 1) % size))
@@ -188,7 +189,7 @@ def test_windows_between_hosts(on_hosts, count):
     assert ranks.run(exchange_by_windows, count) == [[True, True, False], [True, True, False], [False, False, True]]
 
 
-def test_a_stopped_peer_is_owed_little_and_named_after_the_timeout(on_hosts):
+def test_little_is_buffered_for_a_stopped_peer_and_the_timeout_names_it(on_hosts):
     _, ranks = on_hosts([0, 1])
     (errors, _, grown, _), byte = ranks.run(use_window_of_a_stopped_rank, None, timeout=1)
     assert [(kind, at_fault) for kind, at_fault, _ in errors] == [("Timeout", (1,))] * 3
@@ -202,7 +203,7 @@ def count_descriptors(comm):
     def held():
         return len(open_descriptors())
 
-    comm.split(0).close()  # what a process has once: its worker's
+    comm.split(0).close()  # opens what a process has only once: its worker's descriptors
     start = held()
     groups = [comm.split(0) for _ in range(10)]
     for group in groups:
@@ -242,7 +243,8 @@ def learn_of_a_death(comm, victim, folder):
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path, victim):
     delays = []
-    for attempt in range(3):  # one in time shows that it can; a busy machine may keep the ranks from running
+    # One attempt in time is enough: on a busy machine the ranks may not run for a second.
+    for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         killed = []
@@ -296,14 +298,15 @@ def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_
         at_fault, size, total = outcome.value
         assert at_fault and rank not in at_fault
         assert (size, total) == (2, 1 if rank < 2 else 5)
-    # A rank may wait for its neighbour, who waits for the other host.
+    # A rank may wait for a neighbour that waits for the other host.
     for side, other_side in (({0, 1}, {2, 3}), ({2, 3}, {0, 1})):
         named = set().union(*(outcomes[rank].value[0] for rank in side))
         assert named & other_side, (side, named)
 
 
 def experts_between_hosts(comm):
-    """A step of expert parallelism with whole numbers, and the bits of a sum of others."""
+    """Runs one step of expert parallelism. The dispatched rows are whole numbers; the combined sums are inexact and
+    are returned."""
     from accord.moe import ExpertGroup
 
     rank, size, hidden, top_k, experts = comm.rank, comm.size, 100, 3, 12
@@ -325,7 +328,7 @@ def experts_between_hosts(comm):
     group.dispatch(handle, tokens[rank], recv)
     expected = [tokens[r][t] for e in owners[rank] for r in range(size) for t in range(len(ids[r])) if e in ids[r][t]]
     assert np.array_equal(recv, np.array(expected).reshape(-1, hidden))
-    # An expert multiplies by a number of its own that is not exact.
+    # Each expert multiplies by its own inexact number.
     first = 0
     for e, count in zip(group.local_experts, handle.counts, strict=True):
         recv[first : first + count] *= np.float32(1 / (e + 3))

@@ -1,4 +1,4 @@
-"""Ranks started by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: what is wrong with them is said, and two
+"""Ranks started by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: errors in these are reported, and two
 jobs never mix."""
 
 import re
@@ -10,7 +10,8 @@ import time
 import pytest
 from accord_command import end, next_line, program_environment, python_file
 
-# Makes a group, by from_environment() or by torch.distributed over its own store, and uses it once more when told to.
+# Creates a group, through from_environment() or through torch.distributed over its own store, and uses it once more
+# on request.
 RANK = """
 import datetime, os, sys
 import accord
@@ -48,7 +49,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def start(tmp_path):
-    """A function that starts one rank; all are gone after the test."""
+    """A function that starts one rank. All ranks are ended after the test."""
     program, started = python_file(tmp_path, RANK), []
 
     def one(rank, size, *, library="accord", timeout=60.0, address="127.0.0.1", **more):
@@ -71,7 +72,7 @@ def start(tmp_path):
 
 
 def go_on(*ranks) -> None:
-    """They still compute together."""
+    """Checks that the ranks still compute together."""
     for rank in ranks:
         rank.stdin.write("\n")
         rank.stdin.flush()
@@ -139,14 +140,14 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
         (1, {"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is out of range"),
     ],
 )
-def test_a_place_that_cannot_be_met_at_is_an_error_at_once(start, rank, place, says):
+def test_an_unreachable_rendezvous_fails_at_once(start, rank, place, says):
     began = time.monotonic()
     process = start(rank, 2, **({"MASTER_PORT": free_port()} | place))
     assert re.search(says, next_line(process.stdout))
     assert time.monotonic() - began < 30
 
 
-def test_a_store_at_an_address_that_is_none_is_an_error_at_once():
+def test_an_invalid_store_address_fails_at_once():
     import accord
 
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""Causal language models of transformers as engines: exported, cut over ranks, and continued in batches of sequences."""
+"""Causal language models of transformers as engines: exported, sharded over ranks, and continued in batches of
+sequences."""
 
 import json
 import re
@@ -74,7 +75,7 @@ def run(engine: accord.Engine, ids: np.ndarray) -> torch.Tensor:
 
 
 def check(given: list[np.ndarray], model: torch.nn.Module, rtol: float = 1e-4, atol: float = 2e-6) -> None:
-    """The logits of continued() against those of the whole sequences."""
+    """Compares the logits of continued() with those of the whole sequences."""
     for length, logits in zip(LENGTHS, given, strict=True):
         torch.testing.assert_close(
             torch.from_numpy(logits), logits_of(model, make_ids(length, length)), rtol=rtol, atol=atol
@@ -83,7 +84,7 @@ def check(given: list[np.ndarray], model: torch.nn.Module, rtol: float = 1e-4, a
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """Each family's package, exported when it is first asked for."""
+    """A function that returns a family's package, exported on first use."""
     folder, paths = tmp_path_factory.mktemp("families"), {}
 
     def exported(name: str) -> Path:
@@ -157,7 +158,7 @@ def test_ranks_share_a_model_by_its_own_rules(ranks, llama):
 
 
 def test_key_heads_are_copied_where_there_are_more_ranks(ranks, tmp_path):
-    # Two key heads, of three query heads each, over four ranks: these have 2, 1, 2 and 1 query heads.
+    # Two key heads, each with three query heads, over four ranks: the ranks have 2, 1, 2 and 1 query heads.
     torch.manual_seed(0)
     sizes = SIZES | {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
@@ -180,7 +181,7 @@ def decode_on_a_rank(comm, tests, paths):
 
 
 def check_greedy(ids: np.ndarray, logits: np.ndarray, model: torch.nn.Module, atol: float) -> None:
-    """Logits are those of the model, and each token is its best one up to where its two best are as good as equal."""
+    """Checks that the logits are the model's and that each token is the model's best, up to the first near tie."""
     wanted = logits_of(model, ids[:-1])
     torch.testing.assert_close(torch.from_numpy(logits), wanted, rtol=1e-4, atol=atol)
     best = wanted.topk(2, -1)
@@ -337,7 +338,7 @@ def test_a_request_tells_how_it_ended(llama, right_answers):
         ([1] * CONTEXT, {}, "context|room"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(llama, prompt, options, message):
+def test_an_invalid_request_is_rejected(llama, prompt, options, message):
     with accord.load(llama) as engine:
         model = accord.LanguageModel.create(engine)
         with pytest.raises(accord.InvalidArgument, match=message):

@@ -34,7 +34,7 @@ TORCHRUN_VARIABLES = (
 
 
 def environments(folder: Path) -> dict[str, dict[str, str]]:
-    """RANK to environment, as WRITE_ENVIRONMENT left them in `folder`."""
+    """Maps RANK to the rank's environment, from the files that WRITE_ENVIRONMENT left in `folder`."""
     return {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
 
 
@@ -138,7 +138,7 @@ def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace():
 
 
 def ready_ranks(process: subprocess.Popen, count: int) -> list[str]:
-    """The first `count` lines of output, which ranks print when they are ready."""
+    """Returns the first `count` lines of output, which the ranks print when they are ready."""
     return [next_line(process.stdout) for _ in range(count)]
 
 
@@ -214,7 +214,8 @@ while True:
     try:
         ready_ranks(process, 1)
         process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGUSR1)  # of two that are there the launcher takes SIGHUP, the lower one, first
+        # Of two pending signals, the launcher handles the one with the lower number first, which is SIGHUP.
+        process.send_signal(signal.SIGUSR1)
         _, error = process.communicate(timeout=30)
     finally:
         end(process)
@@ -293,7 +294,7 @@ def test_a_reader_that_leaves_ends_the_job_as_it_would_end_the_program():
 def test_a_reader_that_does_not_read_cannot_hold_up_an_interrupt():
     process = start_accord("run", "-n", 2, "yes")
     try:
-        time.sleep(0.5)  # the pipe is full by now; nothing depends on it
+        time.sleep(0.5)  # the pipe is full by now; the test does not depend on it
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 30

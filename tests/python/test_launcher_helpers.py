@@ -1,5 +1,5 @@
-"""`accord run` and the processes that ranks start: signals go to the ranks, and nothing is left of a rank that has
-ended."""
+"""`accord run` and the processes that ranks start: signals reach the ranks, and no process of a rank that has ended
+is left."""
 
 import os
 import re
@@ -10,8 +10,9 @@ import pytest
 from accord_command import end, is_running, next_line, python_file, start_accord, wait_until
 from tiers import mostly_slow
 
-# A rank with helpers of each kind, whose numbers it prints: one in its process group, one that ignores SIGTERM, one
-# in a session of its own, and a daemon, whose parent has ended. The first argument says how it ends.
+# A rank that starts helpers of each kind and prints their process ids: one in its process group, one that ignores
+# SIGTERM, one in a session of its own, and a daemon whose parent has ended. The first argument says how the rank
+# ends.
 RANK = """
 import os, signal, subprocess, sys
 
@@ -49,7 +50,7 @@ while True:
 
 
 def processes_of_ranks(launchers, ranks: int) -> dict[int, list[int]]:
-    """The numbers of each rank's processes, the rank's own first."""
+    """Returns the process ids of each rank's processes, the rank's own first."""
     found = {}
     for launcher in launchers:
         for _ in range(ranks):
@@ -81,7 +82,7 @@ def launch():
 
 
 def script_that_runs(program, folder):
-    """A rank that is a shell, which waits for another one, which waits for the program."""
+    """Writes a rank that is a shell, which waits for another shell, which waits for the program."""
     script = folder / "train.sh"
     script.write_text(f'#!/bin/bash\n(python {program} "$@"; exit $?)\nexit 7\n')
     script.chmod(0o755)
@@ -112,7 +113,7 @@ def test_a_trap_of_a_shell_is_called(launch, tmp_path):
     script.chmod(0o755)
     job = launch("-n", 1, script)
     assert next_line(job.stdout) == "[0] ready\n"
-    job.send_signal(signal.SIGUSR1)  # ends the command, as it has no handler
+    job.send_signal(signal.SIGUSR1)  # it has no handler, so the signal ends the command
     assert sorted(next_line(job.stdout) for _ in range(2)) == ["[0] next\n", "[0] trapped\n"]
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=60)

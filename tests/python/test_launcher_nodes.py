@@ -1,4 +1,4 @@
-"""`accord run` on several nodes: one launcher for each, here on one machine."""
+"""`accord run` on several nodes: one launcher per node, all on this machine."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from accord_command import end, is_running, next_line, python_file, start_accord
 
 @pytest.fixture
 def endpoint() -> str:
-    """A HOST:PORT that nobody serves."""
+    """An unused HOST:PORT."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
@@ -20,7 +20,7 @@ def endpoint() -> str:
 
 @pytest.fixture
 def nodes(endpoint):
-    """A function that starts one launcher for each list of arguments; they are gone after the test."""
+    """A function that starts one launcher per list of arguments. All launchers are ended after the test."""
     started = []
 
     def start(*argument_lists, common=()):
@@ -34,7 +34,7 @@ def nodes(endpoint):
 
 
 def finish(processes, seconds=60):
-    """(exit code, output, error) of each."""
+    """Returns (exit code, output, error) of each process."""
     results = []
     for process in processes:
         output, error = process.communicate(timeout=seconds)
@@ -112,7 +112,7 @@ time.sleep(1000)
     for launcher in launchers:
         assert "ready" in next_line(launcher.stdout)
     (tmp_path / "go").write_text("")
-    results = finish(launchers)  # far sooner than after the grace
+    results = finish(launchers)  # long before the grace period ends
     assert [code for code, _, _ in results] == [9, 9, 9]
     reports = {re.search(r"rank .* exited with code 9", error)[0] for _, _, error in results}
     assert len(reports) == 1

@@ -1,4 +1,4 @@
-"""The stores that `accord run` hosts for its ranks: PyTorch's at MASTER_PORT, accord's after it."""
+"""The stores that `accord run` hosts for its ranks: PyTorch's store at MASTER_PORT, accord's after it."""
 
 import json
 import socket
@@ -8,8 +8,8 @@ from accord_command import ACCORD, accord, end, program_environment, python_file
 
 torch = pytest.importorskip("torch")
 
-# All that a client of PyTorch's store can ask, on one rank or the other; with "own" as an argument rank 0 hosts the
-# store by PyTorch itself.
+# Every request that a client of PyTorch's store can make, on one rank or the other. With "own" as an argument, rank 0
+# hosts the store with PyTorch itself.
 CALLS = """
 import datetime, json, os, sys
 from torch.distributed import TCPStore
@@ -90,7 +90,7 @@ def test_a_client_of_pytorchs_store_gets_what_pytorchs_own_server_gives(tmp_path
     assert json.loads(ours.stdout.removeprefix("[1] ")) == json.loads(theirs.stdout.removeprefix("[1] "))
 
 
-# Rank 0 ends as soon as its group is there; the others then make groups.
+# Rank 0 ends as soon as its group exists; the other ranks then create groups.
 ENDS_FIRST = """
 import os, sys
 import torch
@@ -207,7 +207,7 @@ def test_a_port_that_is_taken_is_an_error_at_once():
         (["--nnodes", 2, "--rdzv-endpoint", "no-such-host.invalid"], "has no address"),
     ],
 )
-def test_an_address_that_cannot_be_met_at_is_an_error_at_once(options, says):
+def test_an_unreachable_address_fails_at_once(options, says):
     result = accord("run", *options, "true", timeout=20)
     assert result.returncode == 1
     assert says in result.stderr

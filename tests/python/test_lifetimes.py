@@ -1,4 +1,4 @@
-"""What was made by an object works on when the last name of that object is gone."""
+"""An object keeps working after the last reference to the object that created it is gone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import accord
 
 
 def on_a_rank(comm):
-    """Each thing is made by a group, or what that made, which has no name any more when it is used."""
+    """Uses objects whose group, or whatever else created them, has no reference left."""
     import gc
 
     from accord.mesh import Mesh, MeshPlan
@@ -57,7 +57,7 @@ def on_a_rank(comm):
     local[:], array[:] = 7, 8
     assert (local[5], array.tolist()) == (7, [8.0] * 4)
     comm.barrier()
-    assert theirs[:16].view(np.float32).tolist() == values().tolist()  # what this rank put there
+    assert theirs[:16].view(np.float32).tolist() == values().tolist()  # the data that this rank put there
 
     def experts():
         return ExpertGroup(comm.split(0), experts=4, top_k=1, hidden=2, max_tokens_per_rank=4, dtype="float32")

@@ -1,5 +1,5 @@
-"""megatron-core's GPT trains on CPUs over accord as over gloo: the same bits where sums are of two ranks."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""megatron-core's GPT trains on CPUs over accord as over gloo: bit-identical where sums are over two ranks."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ if importlib.util.find_spec("megatron") is None:
 FOLDER = str(Path(__file__).parent)
 
 
-STEPS = 40  # 20 of two parts
+STEPS = 40  # 20 steps of two microbatches
 
 
 def training(group, folder, tensor, pipeline, sequence, through_mesh=False):
@@ -50,7 +50,7 @@ def test_the_gpt_of_megatron_core_gives_the_bits_that_it_gives_over_gloo(torch_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_through_a_mesh_it_gives_them_too(torch_ranks, backend):
+def test_training_through_a_mesh_is_bit_identical_to_gloo(torch_ranks, backend):
     for ranks, tensor in ((2, 2), (4, 2)):  # TP 2, TP 2 x DP 2
         arguments = FOLDER, tensor, 1, False
         expected = torch_ranks(ranks).run(training, *arguments, backend="gloo", deadline=180)
@@ -59,7 +59,7 @@ def test_through_a_mesh_it_gives_them_too(torch_ranks, backend):
         assert len(expected[0]) > STEPS
 
 
-# What a user's script is: it names gloo, and nothing of accord.
+# A typical user's script: it names gloo and nothing of accord.
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist
 sys.path.insert(0, sys.argv[1])

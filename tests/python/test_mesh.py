@@ -1,4 +1,4 @@
-"""Plans of meshes: every rank list against megatron-core's own parallel_state, and what comes in by Python."""
+"""Mesh plans: every rank list compared with megatron-core's own parallel_state, and the Python interface."""
 
 import math
 import os
@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 
 class Megatron:
-    """parallel_state of megatron-core, run by itself: what groups it would make."""
+    """megatron-core's parallel_state without its process groups: records the groups that it would create."""
 
     def __init__(self, monkeypatch):
         from megatron.core import parallel_state
@@ -35,7 +35,7 @@ class Megatron:
 
     def create(self, ranks, group_desc, **_):
         family = accord.megatron.family_of(group_desc)
-        if family is None:  # of groups across optimizer instances, which it uses for nothing
+        if family is None:  # a group across optimizer instances, which Megatron never uses
             assert group_desc == "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_GLOO_L1"
         else:
             self.made.setdefault(family, []).append(sorted(ranks))
@@ -70,7 +70,7 @@ def divisor(choose: random.Random, number: int) -> int:
 
 
 def configuration(choose: random.Random) -> tuple[int, dict]:
-    """Sizes that often fit."""
+    """Returns random sizes that often fit together."""
     world_size = choose.choice([1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256])
     tp = divisor(choose, min(world_size, 8) if world_size % 8 == 0 else world_size)
     pp = divisor(choose, world_size // tp)
@@ -101,7 +101,8 @@ def permutation(choose: random.Random) -> list[str]:
 
 
 def test_every_rank_list_is_megatrons(monkeypatch):
-    """Of 600 configurations that both take; what one refuses the other refuses, but for the known ones."""
+    """Compares 600 configurations that both accept. Each rejects what the other rejects, apart from known
+    differences."""
     megatron, choose = Megatron(monkeypatch), random.Random(8)
     compared = refused = 0
     differences = []
@@ -119,7 +120,7 @@ def test_every_rank_list_is_megatrons(monkeypatch):
             refused += 1
             continue
         if expected is None:
-            # Stages are the same ranks for dense layers and experts, though their data-parallel sizes differ.
+            # Stages consist of the same ranks for dense layers and experts, though their data-parallel sizes differ.
             assert "When not using pp-last rank ordering" in why, (world_size, sizes, why)
             continue
         compared += 1
@@ -128,7 +129,7 @@ def test_every_rank_list_is_megatrons(monkeypatch):
         for name in names:
             assert plan.all_groups(name) == expected[name], (name, world_size, sizes)
     assert refused > 50
-    # Megatron makes wrong groups of these: the last hybrid group of a row is smaller than the others.
+    # Megatron creates wrong groups for these: the last hybrid group of a row is smaller than the others.
     for world_size, sizes, message in differences:
         neighbours = world_size // sizes["tp"] // sizes["pp"]
         largest = 2 ** (int(math.log2(neighbours)) - 1)
@@ -263,7 +264,7 @@ def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_r
         ({"world_size": 8, "options": {"dp": 8}}, 'options of "dp" are no dict'),
     ],
 )
-def test_plans_that_cannot_be_are_refused(arguments, message):
+def test_invalid_plans_are_rejected(arguments, message):
     with pytest.raises(accord.InvalidArgument, match=re.escape(message)):
         MeshPlan(**arguments)
 

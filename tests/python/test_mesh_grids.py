@@ -1,5 +1,5 @@
-"""Grids and torch's device meshes as meshes, and back."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Meshes from grids and from torch's device meshes, and back."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 import math
@@ -37,7 +37,7 @@ def over_device_mesh(group):
 
 
 @pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.slow), "accord"])
-def test_device_meshes_come_of_meshes_and_meshes_of_them(torch_ranks, backend):
+def test_meshes_convert_to_device_meshes_and_back(torch_ranks, backend):
     for rank, found in enumerate(torch_ranks(4).run(over_device_mesh, backend=backend, deadline=60)):
         dense, experts, local, full, used, names, total, everyone = found
         assert dense == [[[0, 1]], [[2, 3]]]
@@ -49,7 +49,7 @@ def test_device_meshes_come_of_meshes_and_meshes_of_them(torch_ranks, backend):
 
 
 class _Mesh:
-    """What is read of a DeviceMesh."""
+    """The attributes that are read from a DeviceMesh."""
 
     def __init__(self, ranks: torch.Tensor, names: tuple[str, ...] | None) -> None:
         self.mesh, self.mesh_dim_names = ranks, names
@@ -73,7 +73,7 @@ def test_plans_follow_the_strides_of_a_device_mesh():
             plan_of_device_mesh(_Mesh(ranks, names))
 
 
-# The lists are those of megatron-core's HyperCommGrid.
+# The expected lists are those of megatron-core's HyperCommGrid.
 def test_grids_have_the_rank_lists_of_megatron_core():
     assert HyperCommGrid([2, 4], ["tp", "dp"]).get_rank_enum("tp") == [[0, 1], [2, 3], [4, 5], [6, 7]]
     cube = HyperCommGrid([2, 2, 2], ["tp", "cp", "dp"])
@@ -125,7 +125,7 @@ def test_a_grid_makes_its_groups_one_by_one(torch_ranks):
         assert ["created already" in errors[0], "call create_pg first" in errors[1], "xp" in errors[2]] == [True] * 3
 
 
-def test_grids_that_cannot_be_are_refused():
+def test_invalid_grids_are_rejected():
     for arguments, message in (
         (([2, 2], ["tp"]), "2 sizes for 1 names"),
         (([2, 2], ["tp", "tp"]), "said twice"),
@@ -157,7 +157,7 @@ def options_in_grid(group):
     return fates, grid.report(), refused
 
 
-def test_a_grid_takes_megatron_cores_keywords_and_tells_what_became_of_them(torch_ranks):
+def test_a_grid_accepts_megatron_cores_keywords_and_reports_their_effect(torch_ranks):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no options of NCCL's groups")
     for fates, left, refused in torch_ranks(2).run(options_in_grid):

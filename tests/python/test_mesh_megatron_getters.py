@@ -1,5 +1,5 @@
-"""Megatron's getters over a mesh against megatron-core's own, with every keyword that they have: one process that is
-some rank of many."""
+"""Megatron's getters over a mesh compared with megatron-core's own, with every keyword that they take, in one process
+that acts as one rank of many."""
 
 import contextlib
 import importlib.util
@@ -25,7 +25,8 @@ REFUSALS = (AssertionError, IndexError, KeyError, TypeError, ZeroDivisionError, 
 
 
 def theirs():
-    """A copy of megatron-core's module with nothing of earlier groups in it; destroy_model_parallel() leaves some."""
+    """Returns a fresh copy of megatron-core's module without earlier groups; destroy_model_parallel() leaves some
+    behind."""
     found = importlib.util.find_spec("megatron.core.parallel_state")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
@@ -33,7 +34,7 @@ def theirs():
 
 
 def getters():
-    """Their names in both, and the parameters that megatron-core's have."""
+    """Yields the name of each getter, which is the same in both modules, and the parameters of megatron-core's."""
     for name, function in inspect.getmembers(theirs(), inspect.isfunction):
         is_getter = name.startswith(("get_", "is_pipeline", "is_rank", "has_", "model_parallel_is"))
         if is_getter and "memory_buffer" not in name and name != "get_nccl_options":
@@ -98,7 +99,7 @@ def random_configuration(generator):
 
 @contextlib.contextmanager
 def rank_of(rank, world):
-    """torch.distributed as it is on that rank, whose groups are made without any other."""
+    """Makes torch.distributed behave as on that rank. Groups are created without any other rank."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     make = dist.new_group
@@ -116,7 +117,7 @@ def rank_of(rank, world):
 
 @contextlib.contextmanager
 def our_state(rank, world, arguments):
-    """parallel_state over a mesh that is planned, and whose groups are their ranks."""
+    """Sets up our parallel_state over a planned mesh, in which a group is represented by its ranks."""
     given = MegatronArguments(**arguments)
     planned = SimpleNamespace(plan=given.plan(world), rank=rank, has_groups=True, group=lambda _: None)
     mesh = torch_mesh.TorchMesh(planned, SimpleNamespace(shared=None), "mesh", None)
@@ -147,7 +148,7 @@ def test_getters_answer_as_megatron_cores_in_random_configurations():
                 module = theirs()
                 module.initialize_model_parallel(**arguments)
             except (AssertionError, RuntimeError):
-                continue  # sizes that megatron-core refuses
+                continue  # megatron-core rejects these sizes
             expected = answers(module)
             try:
                 with our_state(rank, world, arguments):
@@ -172,14 +173,15 @@ def test_before_groups_are_made_getters_say_so_as_megatron_cores():
 
 
 def setters():
-    """Their names in both, and the parameter that each has."""
+    """Yields the name of each setter, which is the same in both modules, and its parameter."""
     for name, function in inspect.getmembers(theirs(), inspect.isfunction):
         if name.startswith("set_"):
             yield name, list(inspect.signature(function).parameters)
 
 
 def differences_after(module, calls):
-    """Answers with every number that `calls` set, one after the other, and again taken back."""
+    """Returns the getters' answers after each of the `calls`, made one after the other, and after all of them are
+    undone."""
     found = []
     for name, value in calls:
         getattr(module, name)(value)
@@ -197,7 +199,7 @@ def test_setters_set_what_getters_answer_as_megatron_cores(has_groups):
     for name, parameters in names:
         assert list(inspect.signature(getattr(ours, name)).parameters) == parameters, name
     arguments = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
-    # Sizes first, none of them that of the groups.
+    # Sizes come first, and none of them equals the groups' size.
     calls = [(name, 1 + index % 2) for index, (name, _) in enumerate(sorted(names, key=lambda each: "rank" in each[0]))]
     for order in (calls, calls[::-1]):
         with rank_of(5, 8):

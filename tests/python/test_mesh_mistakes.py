@@ -1,5 +1,6 @@
-"""What users get wrong with meshes in torch.distributed, on one rank or on all: arguments, names, counts and times to leave."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Mistakes that users make with meshes in torch.distributed, on one rank or on all: arguments, names, counts, and
+closing at the wrong time."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 from datetime import timedelta
@@ -31,7 +32,7 @@ def wrong_on_rank_1(group, given):
         meshes.TorchMesh.create(plan, **arguments)
     except (accord.Error, KeyboardInterrupt, UnicodeError) as error:
         failed = type(error).__name__, str(error), time.monotonic() - began
-    with meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=2)) as mesh:  # nothing is left of it
+    with meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=2)) as mesh:  # the failure has left nothing behind
         dist.all_reduce(torch.ones(1), group=mesh.group("tp"))
     return failed
 
@@ -115,7 +116,7 @@ def worlds_that_follow_each_other(group, folder, backend):
             value = torch.tensor([1 << rank])
             dist.all_reduce(value, group=made)
             sums.append(int(value))
-        if size == 2:  # one that nobody closes
+        if size == 2:  # the larger world's mesh is still open when its process group is destroyed
             parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
     parallel_state.destroy_model_parallel()
@@ -145,12 +146,12 @@ def names_and_times(group):
     first.close()
     with meshes.TorchMesh.create(plan, name="mine") as again:
         dist.all_reduce(torch.ones(1), group=again.group("tp"))
-    names = [f"mesh{number}" for number in range(8, 11)]  # the next number among them
+    names = [f"mesh{number}" for number in range(8, 11)]  # among them is the next number that accord would choose
     taken = [meshes.TorchMesh.create(plan, name=name) for name in names]
     after = meshes.TorchMesh.create(plan)
     found["names"] = {mesh.group("tp").group_name for mesh in (*by_itself, *taken, after)}
 
-    # Megatron's arguments by their place, as its programs may give them.
+    # Megatron's arguments by position, as its programs may pass them.
     parallel_state.initialize_model_parallel(2, 1, None, None, False, 1, None, False, 1, 1, 1, 1, None, None, 7.0)
     group_of_tensors = parallel_state.get_tensor_model_parallel_group()
     found["by place"] = group_of_tensors.timeout.total_seconds()

@@ -1,5 +1,6 @@
-"""Meshes of torch.distributed's process groups: getters by megatron-core's names against its own, grids, device meshes, failures."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Meshes of torch.distributed's process groups: getters with megatron-core's names compared with its own, grids,
+device meshes, failures."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 
@@ -18,7 +19,7 @@ needs_megatron = pytest.mark.skipif(
 )
 
 
-# Everything that the two modules have in common, called.
+# Calls everything that the two modules have in common.
 
 
 def all_getters(group, module_name, arguments, installs=False):
@@ -106,7 +107,7 @@ def refused_arguments(group, arguments, only_first):
     try:
         accord.mesh.initialize_model_parallel(**(arguments if not only_first or dist.get_rank() == 0 else {}))
     except accord.Error as error:
-        accord.mesh.initialize_model_parallel(2)  # nothing is left of the failure
+        accord.mesh.initialize_model_parallel(2)  # the failure has left nothing behind
         accord.mesh.destroy_model_parallel()
         return type(error).__name__, str(error), time.monotonic() - began
 
@@ -174,7 +175,7 @@ def report_of(group):
     return report
 
 
-def test_each_option_has_its_fate(torch_ranks):
+def test_the_report_says_what_became_of_each_option(torch_ranks):
     expected = {
         ("dp_cp", "net_name"): ("IB", "not applicable"),
         ("dp_cp", "timeout_seconds"): ("7", "applied"),
@@ -364,7 +365,7 @@ def any_order(group, order):
 
 
 @pytest.mark.parametrize("order", [["mesh", "world"], ["group", "mesh", "world"], ["world", "mesh"], ["world"]])
-def test_any_order_of_ends_will_do(torch_ranks, order):
+def test_meshes_and_groups_may_be_destroyed_in_any_order(torch_ranks, order):
     for backend in ("gloo", "accord"):
         assert torch_ranks(2).run(any_order, order, backend=backend) == [True, True]
 

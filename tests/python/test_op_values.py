@@ -1,5 +1,5 @@
-"""Engines give PyTorch's numbers for every op and dtype that they take, also where numbers are special: infinite,
-none, of either sign of zero, past 2^24, at the ends of a dtype."""
+"""Engines compute PyTorch's numbers for every op and dtype that they accept, including special ones: infinite, NaN,
+zero of either sign, beyond 2^24, at the limits of a dtype."""
 
 import itertools
 
@@ -32,7 +32,8 @@ def test_a_device_gives_what_pytorch_gives(every, torch_device_process, tmp_path
 
 
 def test_every_op_is_called():
-    apart = {"accord.attention.default", "accord.experts.default"}  # of no one op of PyTorch; test_engine_ops.py
+    # They are not single ops of PyTorch. test_engine_ops.py covers them.
+    apart = {"accord.attention.default", "accord.experts.default"}
     exchanges = {op for op in ARGUMENTS if op.startswith("_c10d_functional.")}
     assert {call.op for call in all_calls()} == set(ARGUMENTS) - apart - exchanges
 

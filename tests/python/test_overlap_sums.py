@@ -1,4 +1,5 @@
-"""Long prompts in two halves, so that the sums over the ranks of one are under way while the other is computed."""
+"""Long prompts in two halves, so that the sums of one half over the ranks overlap with the computation of the other
+half."""
 
 import json
 from pathlib import Path
@@ -50,7 +51,8 @@ def packages(tmp_path_factory) -> dict[str, str]:
 
 
 def runs_of_ranks(comm, tests, paths, overlap_rows, canonical_ranks):
-    """Of each package: the bits of runs of several sizes, and for each of two runs the collectives' steps."""
+    """Returns, for each package, the outputs of runs of several sizes as bytes, and the collectives' steps of two
+    runs."""
     import sys
 
     sys.path.insert(0, tests)
@@ -78,7 +80,7 @@ def runs_of_ranks(comm, tests, paths, overlap_rows, canonical_ranks):
 
 
 @pytest.mark.parametrize(("size", "canonical_ranks"), [(2, 0), (4, 0), (2, 4)])
-def test_halves_have_the_bits_of_the_whole(ranks, packages, size, canonical_ranks):
+def test_halves_are_bit_identical_to_the_whole(ranks, packages, size, canonical_ranks):
     given = [str(Path(__file__).parent), packages]
     expected = ranks(size).run(runs_of_ranks, *given, 0, canonical_ranks)
     found = ranks(size).run(runs_of_ranks, *given, 16, canonical_ranks)
@@ -86,7 +88,7 @@ def test_halves_have_the_bits_of_the_whole(ranks, packages, size, canonical_rank
 
 
 def traces_of_ranks(comm, path, overlap_rows):
-    """Of a prompt of 64 and one of 15."""
+    """Returns the traces of a prompt of 64 tokens and of one of 15."""
     found = []
     with accord.load(path, {"tp": comm}, overlap_rows=overlap_rows) as engine:
         for count in (64, 15):
@@ -98,7 +100,7 @@ def traces_of_ranks(comm, path, overlap_rows):
 
 
 def test_only_prompts_long_enough_are_divided(ranks, packages):
-    """Each sum of such a prompt is started twice and waited for twice, and its norm is computed twice."""
+    """Each sum of a long prompt is started twice and waited for twice, and its norm is computed twice."""
 
     def sums(text: str) -> int:
         events = json.loads(text)["traceEvents"]
@@ -110,7 +112,7 @@ def test_only_prompts_long_enough_are_divided(ranks, packages):
     assert sums(divided[0]) == sums(whole[0]) + 5 * 2 * layers
 
 
-def test_what_cannot_be_is_refused(packages):
+def test_a_negative_overlap_rows_is_rejected(packages):
     with pytest.raises(accord.InvalidArgument, match="overlap_rows is -1"):
         accord.load(packages["llama"], overlap_rows=-1)
 

@@ -1,4 +1,5 @@
-"""What scripts/wheel makes, installed as a user would, in environments that have nothing else; and docs/install.md."""
+"""The wheel from scripts/wheel, installed as a user would install it, in environments that contain nothing else; and
+docs/install.md."""
 
 import configparser
 import importlib.metadata
@@ -27,7 +28,8 @@ for needed in ("build", "scikit_build_core", "auditwheel", "twine"):
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what shows the package that is built in the tree, which would stand in for the wheel's."""
+    """Returns the environment without the variables that lead to the package built in the tree, which would replace
+    the wheel's."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
 
 
@@ -40,7 +42,7 @@ def run(command: list, cwd: Path | str = "/", timeout: float = 120, **environmen
 
 @dataclass
 class Published:
-    """What scripts/wheel writes."""
+    """The files that scripts/wheel writes."""
 
     wheel: Path
     source: Path
@@ -63,7 +65,8 @@ def wheel(published) -> Path:
 
 
 def interpreters() -> dict[str, Path]:
-    """One of each version that the wheel is for; this one, and what pyenv and the path have."""
+    """Finds one interpreter for each Python version that the wheel supports: this one, and those in pyenv and in
+    PATH."""
     places = [Path.home() / ".pyenv/versions", *map(Path, os.environ["PATH"].split(os.pathsep))]
     found = {f"{sys.version_info.major}.{sys.version_info.minor}": Path(sys.executable)}
     for path in (path for place in places for path in [*place.glob("3.*/bin/python"), *place.glob("python3.*")]):
@@ -76,7 +79,7 @@ def interpreters() -> dict[str, Path]:
 
 
 def backend_of_this_python(folder: Path) -> None:
-    """Makes a wheel again of the files that are installed."""
+    """Rebuilds a wheel from the files that are installed."""
     installed = importlib.metadata.distribution(BACKEND)
     (tag, *_) = re.findall(r"^Tag: (\S+)$", installed.read_text("WHEEL"), re.MULTILINE)
     name = f"{BACKEND.replace('-', '_')}-{installed.version}"
@@ -90,14 +93,14 @@ def backend_of_this_python(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def links(tmp_path_factory) -> Path:
-    """A folder where pip finds what the wheel needs, for this Python."""
+    """A folder in which pip finds everything that the wheel needs, for this Python."""
     folder = tmp_path_factory.mktemp("links")
     backend_of_this_python(folder)
     return folder
 
 
 def environment_with(wheel: Path, links: Path, interpreter: Path, folder: Path) -> Path:
-    """The interpreter of a new environment that has accord and nothing else but what it needs."""
+    """Returns the interpreter of a new environment that contains accord and its requirements only."""
     run([interpreter, "-m", "venv", "--without-pip", folder])
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--find-links", links]
@@ -151,7 +154,7 @@ def test_the_wheel_carries_the_licence_of_each_library_in_it(wheel):
         assert f"{owner}.txt" in named, f"there is no licence of {library}"
     assert {"nanobind-LICENSE.txt", "nlohmann-json3-dev.txt", "libcli11-dev.txt"} <= named
     texts = {name.split(folder)[1]: text for name, text in files.items() if folder in name}
-    assert b"Apache License" in texts["Apache-2.0.txt"]  # to which Debian's files only point
+    assert b"Apache License" in texts["Apache-2.0.txt"]  # the text to which Debian's files only point
 
 
 def test_a_wheel_of_the_source_distribution_has_the_same_files(published, tmp_path):
@@ -162,7 +165,7 @@ def test_a_wheel_of_the_source_distribution_has_the_same_files(published, tmp_pa
     assert all((tree / name).read_bytes() == (ROOT / name).read_bytes() for name in kept)
     again = published_from(tree, tmp_path / "again")
     assert again.wheel.name == published.wheel.name
-    # auditwheel's bill of materials names the packages that it finds out about, not the same ones each time.
+    # auditwheel's bill of materials names the packages that it finds, which differ from run to run.
     of_tree, of_source = (
         {name: text for name, text in contents(made.wheel).items() if "/sboms/" not in name}
         for made in (published, again)
@@ -185,7 +188,7 @@ def test_the_wheel_is_found_by_torch_and_torchcomms(wheel):
 
 @pytest.fixture
 def torch_beside(python):
-    """The environment sees this Python's packages, torch among them, as long as a test runs."""
+    """Lets the environment import this Python's packages, torch among them, while a test runs."""
     torch = importlib.util.find_spec("torch")
     if torch is None:
         pytest.skip("there is no torch")
@@ -211,8 +214,8 @@ def test_torch_beside_it_needs_nothing_else(python, torch_beside):
     assert run([python.parent / "accord", "run", "-n", "2", program], PATH="/usr/bin:/bin").count("sum 3.0") == 2
 
 
-#: Its arguments are a package to make, and modules in the order in which it imports them. Attention calls oneDNN, and
-#: that asks OpenMP for threads.
+#: Its arguments are the path of a package to write, and modules in the order in which to import them. Attention calls
+#: oneDNN, which requests threads from OpenMP.
 OPENMP_PROGRAM = """
 import importlib, os, sys
 for name in sys.argv[2:]:
@@ -327,7 +330,7 @@ def test_its_version_is_the_projects(python, wheel):
 
 
 def test_the_page_on_installing_does_what_it_says(wheel, links, tmp_path):
-    """All its commands, in its order, in one folder that has the wheel and the examples."""
+    """Runs all commands of the page in order, in one folder that contains the wheel and the examples."""
     shutil.copy(wheel, tmp_path)
     for name in ("hello_communicator.cpp", "hello_communicator.c"):
         shutil.copy(ROOT / "examples" / name, tmp_path)
@@ -345,7 +348,7 @@ def test_the_page_on_installing_does_what_it_says(wheel, links, tmp_path):
 def test_nothing_is_left_when_it_is_uninstalled(wheel, links, tmp_path):
     python = environment_with(wheel, links, Path(sys.executable), tmp_path / "environment")
     pip = [sys.executable, "-m", "pip", "--python", python, "uninstall", "--quiet", "--yes"]
-    run([python, "-c", "import accord"])  # which compiles files of Python
+    run([python, "-c", "import accord"])  # compiles Python files
     run([*pip, "accord"])
     left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "environment").rglob("*") if "accord" in path.name]
     assert left == []

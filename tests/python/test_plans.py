@@ -1,4 +1,4 @@
-"""accord.plan: programs that are written, proved and registered, and then serve ordinary calls of processes."""
+"""accord.plan: programs that are written, proved and registered, and then serve ordinary calls of rank processes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The README and the guides show what the examples are, so that a reader copies something that runs."""
+"""The README and the guides show the examples as they are, so that what a reader copies runs."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The model of how ranks pass rounds to each other (tests/model/rounds.pml): Spin goes through it in every order.
+"""The model of how ranks pass rounds to each other (tests/model/rounds.pml). Spin explores it in every order.
 
-What is right passes; and each variant that breaks one rule fails, or the model would show nothing.
+The correct model passes. Each variant that breaks one rule fails; otherwise the model would prove nothing.
 """
 
 import re
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(not shutil.which("spin"), reason="spin (packages
 
 
 def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, calls: int, *more: str) -> tuple[str, int]:
-    """Goes through all states; gives the violated claim, empty if there is none, and how many states there were."""
+    """Explores all states. Returns the violated claim, or an empty string, and the number of states."""
     values = {"N": ranks, "SCRATCH": scratch, "FLAGS": flags, "ROUNDS": rounds, "CALLS": calls}
     options = [f"-D{name}={value}" for name, value in values.items()] + [f"-D{name}" for name in more]
     shutil.copy(MODEL, folder)
     subprocess.run(["spin", "-a", *options, MODEL.name], cwd=folder, check=True, capture_output=True, timeout=60)
     compiler = ["cc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
     subprocess.run(compiler, cwd=folder, check=True, timeout=120)
-    # -E: a rank that was killed stands still for good; that all others come to an end is for the model's Judge to say.
+    # -E: a killed rank stops for good. The model's Judge checks that all other ranks terminate.
     report = subprocess.run(
         ["./pan", "-E", "-m1000000"], cwd=folder, capture_output=True, text=True, timeout=300
     ).stdout

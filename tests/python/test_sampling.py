@@ -1,4 +1,4 @@
-"""Sampling keeps what transformers' own logits processors keep, with the same probabilities."""
+"""Sampling keeps the tokens that transformers' logits processors keep, with the same probabilities."""
 
 import math
 import random
@@ -20,7 +20,7 @@ from accord import _core
 
 
 def random_options(rng: random.Random, vocabulary: int) -> dict:
-    """Options of _sample, each there or not."""
+    """Returns random options of _sample, each present or absent."""
     options: dict = {"temperature": rng.choice([0.3, 0.7, 1.0, 1.6])}
     if rng.random() < 0.5:
         options["top_k"] = rng.choice([1, 5, 50, vocabulary, 2 * vocabulary])
@@ -36,7 +36,7 @@ def random_options(rng: random.Random, vocabulary: int) -> dict:
 
 
 def processors_for(options: dict) -> LogitsProcessorList:
-    """The processors that transformers' generate() makes of the same options, in its order."""
+    """Returns the processors that transformers' generate() creates for the same options, in its order."""
     processors = LogitsProcessorList()
     if "biases" in options:
         processors.append(SequenceBiasLogitsProcessor([[[token], bias] for token, bias in options["biases"].items()]))
@@ -68,7 +68,7 @@ def test_it_keeps_what_transformers_keeps(seed):
     for kept_token, probability in kept.items():
         found[kept_token] = probability
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
-    # What is less than half a billionth as likely as the best is not kept; nothing else is missing.
+    # Tokens less than half a billionth as likely as the best one are not kept. No other token is missing.
     missing = (expected > 0) & (found == 0)
     assert expected[missing].max().item() < 1e-9 if missing.any() else True
     assert ((found > 0) & (expected == 0)).sum() == 0
@@ -81,7 +81,7 @@ def test_the_best_token_is_transformers_greedy_one():
     assert _core._sample(logits.tolist(), [1], []) == (logits.argmax().item(), {logits.argmax().item(): 1.0})
 
 
-def test_what_means_nothing_is_refused():
+def test_meaningless_options_are_rejected():
     with pytest.raises(accord.InvalidArgument, match="temperature=nan"):
         _core._sample([0.0, 1.0], [0], [], temperature=math.nan)
     with pytest.raises(accord.InvalidArgument, match="token 2"):

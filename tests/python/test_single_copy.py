@@ -1,4 +1,5 @@
-"""Large buffers that ranks copy from each other's memory: right where the kernel lets them, and done without where it does not."""
+"""Large buffers that ranks copy from each other's memory: correct where the kernel permits it, and avoided where it
+does not."""
 
 import json
 from pathlib import Path
@@ -32,7 +33,7 @@ def all_of_them(comm, folder):
     exchanged = np.empty_like(everything)
     comm.all_to_all(values(me, n), exchanged)
     np.testing.assert_array_equal(exchanged, expected)
-    mixed = values(me, n)  # in place on one rank, and not on the others
+    mixed = values(me, n)  # in place on one rank only
     comm.all_to_all(mixed, mixed if me == 0 else exchanged)
     np.testing.assert_array_equal(mixed if me == 0 else exchanged, expected)
 
@@ -51,7 +52,7 @@ def all_of_them(comm, folder):
 
 
 def algorithms(dumps):
-    """Those of the calls with a message that the flight records tell of, by collective."""
+    """Returns, by collective, the algorithms of the calls of which the flight records show a message."""
     used = {}
     for dump in dumps:
         for order in json.loads(Path(dump).read_text())["orders"]:
@@ -73,7 +74,7 @@ def test_what_ranks_copy_from_each_other_is_right(fresh_ranks, tmp_path, size):
     assert used == {name: {"zero_copy"} for name in COLLECTIVES}
 
 
-def test_one_rank_that_may_not_be_read_is_enough_for_all_to_do_without(fresh_ranks, tmp_path):
+def test_one_unreadable_rank_disables_single_copy_for_all(fresh_ranks, tmp_path):
     own = [ALWAYS, ALWAYS | {"ACCORD_SINGLE_COPY": "off"}, ALWAYS]
     used = algorithms(fresh_ranks(3, environments=own).run(all_of_them, str(tmp_path)))
     assert not any("zero_copy" in names for names in used.values()), used

@@ -1,4 +1,4 @@
-"""The soak test (tests/soak): a minute in the gate, ten in make test-full; and it fails when something is wrong."""
+"""The soak test (tests/soak): one minute in the gate, ten in make test-full. It fails if something is wrong."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def soak(seconds: float, *more: str, **variables: str) -> subprocess.CompletedPr
 
 @pytest.fixture(scope="module")
 def soak_requests(tmp_path_factory):
-    """Runs the soak test of requests; its model is made once."""
+    """A function that runs the soak test of requests. The model is created once."""
     for needed in ("torch", "transformers"):
         pytest.importorskip(needed)
     model = str(tmp_path_factory.mktemp("model"))
@@ -42,7 +42,7 @@ def soak_requests(tmp_path_factory):
 
 
 def new_seed() -> str:
-    """Another one every time; the output tells it, and --seed repeats the run."""
+    """Returns a different seed every time. The output shows it, and --seed repeats the run."""
     return str(time.time_ns() % (1 << 31))
 
 
@@ -86,13 +86,14 @@ def ended(members: list[int], *errors: str) -> dict:
     [
         ("kill", ended([0, 1], "PeerLost"), ended([0, 1], "PeerLost"), True),
         ("kill", ended([0, 1], "PeerLost"), ended([1], "PeerLost"), False),
-        ("kill", ended([0, 1, 2]), ended([1], "PeerLost"), True),  # rank 0 had ended its last call, and rank 1 had not
+        # Rank 0 had completed its last call, and rank 1 had not.
+        ("kill", ended([0, 1, 2]), ended([1], "PeerLost"), True),
         ("kill", ended([0, 1, 2]), ended([0, 1], "PeerLost"), False),
         ("kill", ended([0, 1, 2], "PeerLost"), ended([1]), False),
-        ("exit", ended([0, 1, 2]), ended([1], "PeerLost"), False),  # nobody ends its last call without rank 2
+        ("exit", ended([0, 1, 2]), ended([1], "PeerLost"), False),  # no rank completes its last call without rank 2
     ],
 )
-def test_ranks_that_go_on_apart_are_told_from_one_that_had_ended(fault, first, second, is_fine):
+def test_diverged_ranks_are_distinguished_from_a_rank_that_had_ended(fault, first, second, is_fine):
     expectation = (
         contextlib.nullcontext() if is_fine else pytest.raises(SoakFailed, match="went on in different groups")
     )
@@ -112,7 +113,7 @@ DEFECTS = {
 
 
 @pytest.mark.parametrize("defect", mostly_slow(DEFECTS, "a result is wrong", "a rank ends"))
-def test_it_notices_when(defect):
+def test_the_soak_test_detects_each_defect(defect):
     code, expected = DEFECTS[defect]
     result = soak(40, "--seed", "1", SOAK_DEFECT=code)
     assert result.returncode == 1 and "soak: FAILED" in result.stdout

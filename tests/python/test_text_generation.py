@@ -1,4 +1,4 @@
-"""Texts in, texts out: accord.generate and LanguageModel.generate, held against transformers."""
+"""Text in, text out: accord.generate and LanguageModel.generate, compared with transformers."""
 
 import gc
 import re
@@ -88,7 +88,8 @@ def test_streams_keep_their_model_and_its_engine(text_model):
 
     text = model().generate("The quick", max_new_tokens=40)
     tokens = model().submit(text_model.tokenizer("The quick").input_ids, max_new_tokens=5)
-    model().generate("The quick", max_new_tokens=40)  # dropped at once: cancels, and its model ends with it
+    # Dropped at once: the generation is cancelled, and its model is destroyed.
+    model().generate("The quick", max_new_tokens=40)
     gc.collect()
     assert "".join(event.text for event in text) == text_model.continued("The quick", 40)
     assert [event.token for event in tokens] == text_model.tokens("The quick", 5)
@@ -114,7 +115,7 @@ def test_a_cancelled_stream_ends(model):
         ([], {}, "a conversation without messages"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused_and_the_model_goes_on(model, prompt, options, message):
+def test_an_invalid_request_is_rejected_and_the_model_stays_usable(model, prompt, options, message):
     with pytest.raises(accord.InvalidArgument, match=message):
         accord.generate(model, prompt, **options)
     assert accord.generate(model, "The quick", max_new_tokens=5).text == " brown fox"
@@ -151,7 +152,7 @@ def test_a_package_without_texts_says_so(text_model, tmp_path):
 def generate_on_a_rank(comm, path, questions):
     whole = accord.generate(path, questions, comm=comm, max_new_tokens=40)
     pieces = accord.generate(path, "One", comm=comm, stream=True)
-    prompt = "One" if comm.rank == 0 else None  # the others need none
+    prompt = "One" if comm.rank == 0 else None  # the other ranks need no prompt
     drawn = accord.generate(path, prompt, comm=comm, temperature=2.0, seed=7, max_new_tokens=20)
     return [answer.text for answer in whole or []], list(pieces), drawn and drawn.text
 

@@ -1,4 +1,5 @@
-"""accord.Tokenizer gives what the `tokenizers` package gives, for every component that it reads, and refuses the rest."""
+"""accord.Tokenizer returns what the `tokenizers` package returns for every component that it supports, and rejects
+all others."""
 
 import contextlib
 import functools
@@ -67,7 +68,8 @@ def test_the_vocabulary_is_that_of_tokenizers(pair):
 @settings(max_examples=300, deadline=None)
 def test_any_text_has_the_ids_of_tokenizers(text, kind):
     reference = of_kind(kind)
-    # Characters that came with Unicode 15 or later split differently: Oniguruma's tables and PCRE2's are of other ages.
+    # Characters from Unicode 15 or later are split differently, because Oniguruma's tables and PCRE2's are of
+    # different ages.
     text = "".join(c for c in text if unicodedata.category(c) != "Cn")
     ids = reference.encode(text).ids
     tokenizer = own_of_kind(kind)
@@ -120,18 +122,18 @@ def test_streamed_text_is_the_decoded_text_and_comes_as_soon_as_from_tokenizers(
 
 def test_streaming_takes_tokens_that_are_no_text():
     tokenizer = own(of_kind("gpt2"))
-    incomplete = tokenizer.encode("€")[:-1]  # some bytes of a character
+    incomplete = tokenizer.encode("€")[:-1]  # some of a character's bytes
     assert streamed(tokenizer, incomplete)[-1] == "\ufffd"
     long = incomplete * 50
     pieces = streamed(tokenizer, long)
-    assert any(pieces[:-1])  # it does not wait for ever
+    assert any(pieces[:-1])  # it does not wait forever
     assert "".join(pieces) == tokenizer.decode(long)
     chance = random.Random(5)
     for kind in ("gpt2", "llama2", "bert"):
         tokenizer = own(of_kind(kind))
         for _ in range(50):
             ids = [chance.randrange(2000) for _ in range(30)]
-            assert "".join(streamed(tokenizer, ids)).replace("\ufffd", "")  # ends, and gives something
+            assert "".join(streamed(tokenizer, ids)).replace("\ufffd", "")  # terminates and returns some text
 
 
 def test_a_streaming_decoder_begins_anew_after_its_end():
@@ -187,7 +189,7 @@ def test_a_component_that_accord_lacks_is_an_error_with_its_name(key, part, says
 
 
 def places(value, path=()):
-    """The path of every key and every item, of long ones the first."""
+    """Yields the path of every key and item; of long containers, only the first ones."""
     if isinstance(value, dict):
         items = list(value.items())[:12]
     elif isinstance(value, list):
@@ -201,7 +203,7 @@ def places(value, path=()):
 
 @pytest.mark.parametrize("kind", ["llama3", "llama2", "minilm"])
 def test_a_damaged_file_is_an_error_or_a_whole_tokenizer(kind):
-    """Keys removed, renamed and given values of other types, bytes changed: it is refused, or it works."""
+    """Removes and renames keys, changes the types of values, and flips bytes. The file must be rejected or work."""
     text = of_kind(kind).to_str()
     refused = 0
 

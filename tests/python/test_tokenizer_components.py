@@ -1,6 +1,6 @@
-"""Each component of a tokenizer does what that of the `tokenizers` package does.
+"""Each component of a tokenizer does what the component of the `tokenizers` package does.
 
-A tokenizer with two tokens for each byte, one at the front of a word and one elsewhere, shows what became of a text, and
+A tokenizer with two tokens per byte, one at the start of a word and one elsewhere, shows how a text was changed and
 where it was split.
 """
 
@@ -93,13 +93,14 @@ def test_a_pre_tokenizer_splits_as_that_of_tokenizers(name):
 
 
 @pytest.mark.parametrize("name", ["strip left", "bert clean", "prepend"])
-def test_metaspace_knows_where_the_input_begins_whatever_was_done_to_it(name):
+def test_metaspace_tracks_the_start_of_normalized_input(name):
     texts = [space + text for text in TEXTS[:40] for space in ("", " ", "\u0000")]
     assert_same(spy(NORMALIZERS[name], pre_tokenizers.Metaspace(prepend_scheme="first")), texts)
 
 
 def characters(oldest_only: bool = False) -> str:
-    """Each character between two letters; of large blocks of letters the beginnings and ends."""
+    """Returns each character between two letters. Of large blocks of letters, only the beginnings and ends are
+    included."""
     blocks = [(0, 0x3500), (0x4DA0, 0x4E20), (0x9FE0, 0xA020), (0xA480, 0xAC20), (0xD780, 0xD800), (0xF880, 0x12020)]
     blocks += [(0x12380, 0x13020), (0x13400, 0x13470), (0x16A00, 0x17020), (0x1AFF0, 0x20020)]
     blocks += [(0x2A6D0, 0x2A750), (0x2F7F0, 0x2FA30), (0xE0000, 0xE0200), (0xF0000, 0xF0010), (0x10FFF0, 0x110000)]
@@ -172,7 +173,7 @@ def test_a_regex_that_may_mean_something_else_is_refused(pattern, says):
     assert says in str(error.value)
 
 
-def test_a_regex_that_is_none_and_one_that_never_ends_are_told():
+def test_invalid_and_nonterminating_regexes_are_reported():
     with pytest.raises(accord.Corrupt, match="cannot be read"):
         accord.Tokenizer.parse(with_part("pre_tokenizer", split_part("(a")))
     tokenizer = accord.Tokenizer.parse(with_part("pre_tokenizer", split_part("(a*)*b|(a|aa)+c")))
@@ -200,7 +201,7 @@ def test_a_decoder_gives_what_that_of_tokenizers_gives(decoder):
             reference.decoder = decoder
         tokenizer = own(reference)
         for _ in range(50):
-            # Some text in any case: Strip of tokenizers itself panics at the end of an empty one.
+            # Start with some text in any case: Strip of tokenizers itself panics at the end of an empty text.
             ids = [10, *(chance.randrange(1, 1500) for _ in range(chance.randrange(20)))]
             assert tokenizer.decode(ids) == reference.decode(ids), ids
 

@@ -1,6 +1,6 @@
-"""Whole numbers of every kind in every call, blocks that errors leave, and groups that are made one after the other
-at one port."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Integers of every type in every call, coalescing blocks that are left by an error, and groups created one after
+another at one port."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import socket
 import subprocess
@@ -15,7 +15,7 @@ def splits(group):
         "list": list, "tuple": tuple, "array": np.array, "int32": lambda sizes: np.array(sizes, np.int32), "Size": torch.Size,
         "NumPy": lambda sizes: [np.int64(size) for size in sizes],
     }  # fmt: skip
-    if dist.get_backend() == "accord":  # gloo takes no tensor
+    if dist.get_backend() == "accord":  # gloo does not accept a tensor
         kinds |= {"tensor": torch.tensor}
     for name, kind in kinds.items():
         sizes = [1, 2] if rank == 0 else [2, 1]
@@ -46,7 +46,7 @@ def ranks_and_tags(group):
         one = torch.full((2,), float(rank))
         dist.broadcast(one, kind(1))
         dist.reduce(one, group_dst=kind(0))
-        group.broadcast(one, kind(0)).wait()  # by hand
+        group.broadcast(one, kind(0)).wait()  # called directly
         into = torch.zeros(2)
         messages = [
             dist.P2POp(dist.isend, one + rank, kind(peer), tag=kind(3)),
@@ -75,7 +75,8 @@ def test_ranks_and_tags_are_whole_numbers_of_every_kind(torch_ranks):
 
 
 def blocks_left_by_errors(group):
-    """After one, every call runs, and what was listed in it never does; other blocks list calls as before."""
+    """After a block that ends with an error, every call runs and no call listed in the block ever does. Other blocks
+    list calls as before."""
     rank, found = dist.get_rank(), {}
     block_of, cpu = dist.distributed_c10d._coalescing_manager, torch.device("cpu")
     ones = torch.ones(2)
@@ -103,7 +104,7 @@ def blocks_left_by_errors(group):
             with block_of(group, **options):
                 if name != "fast":
                     listed = group.send([ones], 1 - rank)
-                    listed.wait()  # does nothing in a block
+                    listed.wait()  # does nothing inside a block
                 else:
                     dist.all_reduce(ones)
                 raise KeyError("bad batch")

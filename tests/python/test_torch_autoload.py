@@ -1,4 +1,4 @@
-"""`import torch` makes the backend "accord" known, and costs next to nothing: make bench NAME=torch has its time."""
+"""`import torch` registers the backend "accord" at almost no cost. make bench NAME=torch measures the time."""
 
 import json
 import os

@@ -1,5 +1,6 @@
-"""torch.distributed.checkpoint over accord: what is saved is loaded by as many ranks or others, and the training goes on as it would have."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torch.distributed.checkpoint over accord: a checkpoint can be loaded by the same or another number of ranks, and
+training continues as it would have."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 from pathlib import Path
 

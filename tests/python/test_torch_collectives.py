@@ -1,5 +1,6 @@
-"""torch.distributed's calls over the backend "accord", against what plain torch says of all ranks' inputs, which each rank makes."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torch.distributed's calls over the backend "accord", compared with plain torch's results for the inputs of all
+ranks. Each rank generates all inputs."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import pytest
 
@@ -9,7 +10,7 @@ def all_calls(group, dtype_name, shape, is_async):
     generator = torch.Generator().manual_seed(5)
 
     def inputs(*extent):
-        """One tensor for each rank; small whole numbers, so that every order of sums gives the same."""
+        """Returns one tensor per rank, with small whole numbers, so that sums are the same in every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator)
         return list(whole.to(dtype))
 
@@ -86,7 +87,7 @@ def test_every_call_gives_what_plain_torch_says(torch_ranks, size):
 
 
 def single_forms(group):
-    """The forms that take one tensor for all parts, with names that all torch versions since 2.11 have."""
+    """The forms that take one tensor for all parts, under names that all torch versions since 2.11 have."""
     rank, size = dist.get_rank(), dist.get_world_size()
     gathered = torch.empty(size * 3)
     dist.all_gather_into_tensor(gathered, torch.full((3,), float(rank)))
@@ -98,7 +99,7 @@ def single_forms(group):
     inside[rank * 3 : rank * 3 + 3] = rank
     dist.all_gather_into_tensor(inside, inside[rank * 3 : rank * 3 + 3])
 
-    # Rank r sends r + p + 1 rows of two to rank p, full of 10 r + p.
+    # Rank r sends r + p + 1 rows of two to rank p, filled with 10 r + p.
     counts = [rank + p + 1 for p in range(size)]
     sent = torch.cat([torch.full((c, 2), 10.0 * rank + p) for p, c in enumerate(counts)])
     received = torch.empty(sum(counts), 2)
@@ -229,7 +230,8 @@ def test_coalesced_forms(torch_ranks):
 
 
 def coalesced_for_a_device(group):
-    """Blocks that name a device: torch lists their calls itself and makes one of them inside the group's own block."""
+    """Blocks that name a device: torch lists their calls itself and makes one call of them inside the group's own
+    block."""
     rank, found = dist.get_rank(), []
 
     def block(*, is_async):

@@ -1,5 +1,5 @@
-"""accord.moe.deep_ep: DeepEP's calls against what they mean, and Megatron's dispatcher that uses them."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""accord.moe.deep_ep: DeepEP's calls compared with their definitions, and Megatron's dispatcher, which uses them."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 from pathlib import Path
@@ -9,7 +9,7 @@ from ranks import TORCH_PROGRAM
 
 
 def exchange(group):
-    """dispatch and combine of a Buffer, new and with the handle, against a gather of everything."""
+    """Compares dispatch and combine of a Buffer, first without and then with a handle, with a gather of everything."""
     from accord.moe import deep_ep
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -66,7 +66,7 @@ def exchange(group):
                 expected_counts[e % local] += 1
     assert listed == [-(-count // 4) * 4 for count in expected_counts]
 
-    # Each rank gives back what it got: the sum counts the ranks of a token. Weights come back to where they came from.
+    # Each rank returns the rows that it received, so the sum counts a token's ranks. Weights return to their origin.
     combined, combined_w, _ = buffer.combine(recv_x, handle, topk_weights=recv_w)
     assert torch.equal(combined, x * in_rank.sum(1, keepdim=True))
     assert torch.equal(combined_w, torch.where(idx >= 0, w, 0))
@@ -98,7 +98,7 @@ def exchange(group):
     )
     assert torch.equal(recv_eight.float(), recv_x.to(torch.float8_e4m3fn).float())
     assert recv_scales.shape == (len(mine), 1)
-    # Without ids the layout says how many rows each expert gets.
+    # Without ids, the layout says how many rows each expert receives.
     plain = buffer.dispatch(
         x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, expert_alignment=4
     )
@@ -177,7 +177,8 @@ def wrong_calls(group):
 
 
 def too_many_on_one_rank(group):
-    """What each rank hears of rank 0's tokens; a group with room for them is there from an earlier call."""
+    """Returns the errors that each rank gets when rank 0 has too many tokens. A group with room for them exists from
+    an earlier call."""
     from accord.moe import deep_ep
 
     buffer, errors = deep_ep.Buffer(group), []
@@ -215,7 +216,8 @@ def test_mistakes_are_refused(torch_ranks):
 
 
 def through_megatron(group, folder):
-    """An unmodified MoE layer of megatron-core with the dispatcher that uses DeepEP, and with its all-gather: outputs and gradients."""
+    """Compares an unmodified MoE layer of megatron-core with the DeepEP dispatcher and with its all-gather
+    dispatcher: outputs and gradients."""
     from accord.moe import deep_ep
 
     deep_ep.install()

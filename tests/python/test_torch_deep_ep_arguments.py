@@ -1,6 +1,6 @@
-"""What DeepEP's calls take: its arguments and no others, scales as it makes them, and a call that is refused on one
-rank harms nothing."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""The arguments of DeepEP's calls: exactly DeepEP's, scales as DeepEP computes them, and a call that is rejected on
+one rank does no harm."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import inspect
 
@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from accord.moe import deep_ep
 
 EVENTS = "previous_event async_finish allocate_on_comm_stream"
-SIGNATURES = {  # DeepEP's
+SIGNATURES = {  # DeepEP's own signatures
     "__init__": "group num_nvl_bytes num_rdma_bytes low_latency_mode num_qps_per_rank allow_nvlink_for_low_latency_mode "
     "allow_mnnvl explicitly_destroy enable_shrink comm use_fabric",
     "get_dispatch_layout": f"topk_idx num_experts {EVENTS}",
@@ -33,8 +33,8 @@ def test_arguments_are_deep_eps_in_its_order(name):
 
 
 def refused_on_one_rank(group):
-    """(what rank 1 did wrong, what this rank heard); after each the next good call gives every row to the ranks it
-    should."""
+    """Returns {mistake of rank 1: error on this rank}. After each mistake, the next correct call delivers every row
+    to the right ranks."""
     from accord.moe import deep_ep
 
     rank, buffer = dist.get_rank(), deep_ep.Buffer(group)
@@ -167,8 +167,7 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
 
 
 def few_tokens_and_numbers(group):
-    """Calls of ranks without tokens, whole numbers of other kinds, rows with infinite blocks, and a destroyed
-    buffer."""
+    """Covers ranks without tokens, integers of other types, rows with infinite blocks, and a destroyed buffer."""
     import numpy
 
     from accord import WrongState
@@ -212,12 +211,12 @@ def test_a_config_has_deep_eps_names():
 
 
 def scales_of_powers(group):
-    """What arrives with use_fp8 of rows with blocks of known largest elements; 520 columns are four blocks and a part
-    of one."""
+    """Returns what arrives with use_fp8 from rows whose blocks have known largest elements. 520 columns are four
+    blocks and a part of one."""
     from accord.moe import deep_ep
 
     buffer = deep_ep.Buffer(group)
-    # Largest elements: powers of two times 448, just above, within, tiny and none.
+    # Largest elements: a power of two times 448, just above that, within range, tiny, and zero.
     largest = torch.tensor([448.0 * 4, 448.0 * 4 + 8, 3.0, 1e-7, 0.0])
     x = torch.rand(1, 520, generator=torch.Generator().manual_seed(1)) * 0.99
     x[0, ::128] = 1
@@ -244,13 +243,13 @@ def test_scales_are_powers_of_two_where_that_is_asked_for(torch_ranks):
         found = [word >> 8 * byte & 0xFF for word in words.tolist() for byte in range(4)]
         assert found == [*exponents, 0, 0, 0]
         assert shape == [1, 4, 2]
-        for column in range(0, 520, 37):  # float8_e4m3fn has 3 bits behind the first
+        for column in range(0, 520, 37):  # float8_e4m3fn has 3 bits after the leading one
             value, scale = float(x[0, column]), expected[column // 128]
             assert abs(float(rows[column]) * scale - value) <= max(abs(value) / 16, scale / 512)
 
 
 def made_wrong(group):
-    """Constructors that rank 1 calls wrong."""
+    """Calls constructors with arguments that are wrong on rank 1."""
     from accord.moe import deep_ep
 
     heard = []
@@ -305,7 +304,7 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(fresh
 
 
 def calls_of_tensors(group):
-    """moe.dispatch and combine with arguments that rank 1 alone has wrong; the next good ones go on."""
+    """Calls moe.dispatch and combine with arguments that are wrong on rank 1 only. The next correct calls work."""
     import accord.torch
     from accord import moe
 
@@ -343,7 +342,7 @@ def calls_of_tensors(group):
     return list(wrong), heard
 
 
-def test_what_tensors_lack_on_one_rank_is_told_to_the_others(torch_ranks):
+def test_invalid_tensors_on_one_rank_are_reported_to_all(torch_ranks):
     (names, first), (_, second) = torch_ranks(2).run(calls_of_tensors)
     assert list(first) == list(second) == names
     for name in names:

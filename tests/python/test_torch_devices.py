@@ -1,4 +1,5 @@
-"""The process group with tensors of GPUs, over devices of host memory and a library with NCCL's symbols; ranks are threads."""
+"""The process group with GPU tensors, with simulated devices in host memory and a library that has NCCL's symbols.
+Ranks are threads."""
 
 
 def run_collectives(_, path):
@@ -17,7 +18,7 @@ def run_collectives(_, path):
         opts = dist.AllreduceOptions()
         opts.asyncOp = False
         release = stream.hold()
-        group.allreduce([ones], opts).wait()  # in the stream: nobody waits
+        group.allreduce([ones], opts).wait()  # enqueued in the stream: no thread waits
         release()
         stream.synchronize()
         assert ones.values.tolist() == [3.0] * 6
@@ -61,14 +62,14 @@ def run_works(_, path):
         stream.synchronize()
         release = stream.hold()
         work = group.allreduce([ones])
-        work.wait()  # lets the stream wait
+        work.wait()  # makes the stream wait
         assert not work.is_completed()
         release()
         (result,) = work.get_future().wait()
         assert result is ones
         assert ones.values.tolist() == [4.0] * 5
         assert HostStream(loaded, rank)
-        # Lists of calls as one.
+        # Several calls coalesced into one.
         other = of_numpy(loaded, rank, np.full(4, rank, np.int32))
         got = of_numpy(loaded, rank, np.zeros(4, np.int32))
         device = ones.device
@@ -195,7 +196,7 @@ def run_lending(_, path):
         _fields_ = (("internal", ctypes.c_char * 128),)
 
     class Backend:
-        """As torch's ProcessGroupNCCL tells of its communicator."""
+        """Reports its communicator as torch's ProcessGroupNCCL does."""
 
         pointer = 0
 

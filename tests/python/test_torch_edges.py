@@ -1,5 +1,5 @@
-"""What a program may do to torch.distributed over accord that is seldom done: fork, come late, chain, drop, pickle."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Unusual uses of torch.distributed over accord: forking, arriving late, chaining, dropping, pickling."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import os
 
@@ -7,7 +7,8 @@ from accord_command import accord, python_file
 
 
 def forked(group, folder):
-    """What a child of each rank may do with the parent's group, and a group of the children's own; then the parents go on."""
+    """Each rank forks a child, which tries the parent's group and then uses a group of the children's own. The
+    parents continue afterwards."""
     import json
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -38,7 +39,8 @@ def test_a_forked_child_can_have_a_group_of_its_own(torch_ranks, tmp_path):
 
 
 def late_to_barriers(group, folder):
-    """Rank 1 comes late to the first barrier; the ones after that hold again, also in a new group on the same store."""
+    """Rank 1 is late for the first barrier. The barriers after it hold again, also in a new group on the same
+    store."""
     import datetime
     import threading
 
@@ -62,7 +64,7 @@ def late_to_barriers(group, folder):
         if rank == 1:
             enter(0.2)
         dist.barrier()
-        # Now both: rank 0 must not pass before rank 1 has come.
+        # Now both: rank 0 must not pass before rank 1 has arrived.
         if rank == 1:
             threading.Event().wait(0.3)
             store.set(f"came {_}", "")
@@ -81,7 +83,7 @@ def test_a_rank_that_is_late_to_a_monitored_barrier_is_not_taken_for_a_later_one
 
 
 def chains(group):
-    """What is chained to a future communicates, whoever drives the operation to its end."""
+    """A callback chained to a future may communicate, whichever thread completes the operation."""
     a, b, c = torch.ones(4), torch.ones(4), torch.ones(60_000)
     first, second = dist.all_reduce(a, async_op=True), dist.all_reduce(c, async_op=True)
     chained = first.get_future().then(lambda _: dist.all_reduce(b))
@@ -118,7 +120,7 @@ def odds_and_ends(group):
     dist.all_reduce(inferred[::2], async_op=True).get_future().wait()
     dropped = torch.zeros(8)
     dropped[::2] = 1
-    dist.all_reduce(dropped[::2], async_op=True)  # nobody waits
+    dist.all_reduce(dropped[::2], async_op=True)  # never waited for
     until = time.monotonic() + 10
     while dropped.sum() < 8 and time.monotonic() < until:
         time.sleep(0.001)

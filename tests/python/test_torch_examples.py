@@ -1,4 +1,5 @@
-"""The examples of examples/torch, as a user starts them: they learn, and those that only divide the work otherwise learn the same."""
+"""The programs of examples/torch, started as a user starts them: they learn, and those that differ only in how they
+divide the work learn the same."""
 
 import importlib.util
 import os
@@ -19,7 +20,7 @@ def rank_environment() -> dict[str, str]:
 
 
 def run_example(launcher: list[str], name: str, *arguments: object) -> tuple[dict[int, float], str]:
-    """The losses by step, and all that was written."""
+    """Returns the losses by step, and the whole output."""
     result = subprocess.run(
         [*launcher, str(ROOT / "examples/torch" / name), *map(str, arguments)],
         env=rank_environment(),
@@ -34,7 +35,7 @@ def run_example(launcher: list[str], name: str, *arguments: object) -> tuple[dic
 
 
 def check_it_learns(losses: dict[int, float]) -> None:
-    """After 40 steps it guesses better than one who knows how frequent each character is (3.25)."""
+    """After 40 steps the model guesses better than character frequencies alone would (3.25)."""
     assert list(losses) == [20, 40]
     assert losses[40] < 3
 
@@ -68,7 +69,7 @@ def test_tensor_parallel_training():
 
 
 @pytest.mark.slow
-def test_heads_that_cannot_be_divided_are_told():
+def test_indivisible_heads_are_reported():
     result = accord(
         "run", "-n", 3, ROOT / "examples/torch/train_tensor_parallel.py", timeout=120, env=rank_environment()
     )

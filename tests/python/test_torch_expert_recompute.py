@@ -1,6 +1,6 @@
-"""Activation recompute around experts: the gradients are those without it, bit for bit, in the orders of pipelines
-and by each library's way."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Activation recompute around experts: the gradients are bit-identical to those without it, in the orders of
+pipelines and with each library's method."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,8 @@ from ranks import TORCH_PROGRAM
 
 
 def over_microbatches(group):
-    """Four microbatches through two layers, each recomputed in its backward, against the same without recompute."""
+    """Compares four microbatches through two layers, each recomputed in its backward pass, with the same without
+    recompute."""
     import functools
 
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
@@ -40,11 +41,11 @@ def over_microbatches(group):
 
     stack = [Layer(number) for number in range(layers)]
     generator = torch.Generator().manual_seed(rank)
-    # Ranks have other counts of tokens, and one microbatch of this rank may have none.
+    # Ranks have different numbers of tokens, and a microbatch of this rank may have none.
     given = [torch.randn((m + 2 * rank) % 5, 8, generator=generator).bfloat16() for m in range(microbatches)]
 
     def gradients(run, order, handles):
-        """order: forwards 0, 1, ... where they begin, and ~0, ~1, ... for their backwards."""
+        """order: 0, 1, ... where the forward passes begin, and ~0, ~1, ... for their backward passes."""
         for layer in stack:
             layer.zero_grad()
         inputs = [x.clone().requires_grad_() for x in given]
@@ -66,7 +67,7 @@ def over_microbatches(group):
         is_product = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
         return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
 
-    def wrapped(layer, x, handle):  # torchtitan's
+    def wrapped(layer, x, handle):  # torchtitan's method
         return checkpoint_wrapper(layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT)(x, handle)
 
     def selective(policy):
@@ -106,7 +107,7 @@ def test_gradients_are_those_without_recompute(torch_ranks):
 
 
 def maps_by_name(group):
-    """What generation and fingerprint say of maps that come and go, the same on all ranks."""
+    """Returns the generation and fingerprint of maps as they change, which must agree on all ranks."""
     import accord.torch
     from accord import moe
 
@@ -115,7 +116,7 @@ def maps_by_name(group):
     )
     handle, told = experts.handle(), []
     first = torch.tensor([[0], [3]]) if dist.get_rank() == 0 else torch.tensor([[1]])
-    # Only rank 1 has other ids, none, an id out of range in their place, and tokens without a choice.
+    # Only rank 1's ids change: to other ids, to none, to an id out of range, and to tokens without a choice.
     for changed in ([[1]], [[1]], [[2]], [[1]], [[-1]], [[9]], [[1], [-1]], [[1]]):
         experts.prepare(handle, first if dist.get_rank() == 0 else torch.tensor(changed))
         told.append((handle.generation, handle.fingerprint))
@@ -137,8 +138,8 @@ def test_a_map_that_is_prepared_again_for_equal_ids_of_all_ranks_is_the_same(tor
 
 
 def other_ids(group):
-    """Backwards that come when rank 1 has prepared the handle for other ids, and when the ids are those of the
-    forward again."""
+    """Runs backward passes after rank 1 has prepared the handle for other ids, and again with the ids of the forward
+    pass."""
     import accord.torch
     from accord import moe
 
@@ -171,8 +172,8 @@ def test_a_handle_prepared_for_other_ids_is_refused_on_all_ranks_until_it_has_th
 
 
 def by_megatron(group, folder):
-    """Differences that megatron-core's recompute makes: of a MoE layer through accord's DeepEP and its all-gather,
-    and around accord's calls."""
+    """Returns the differences that megatron-core's recompute makes: with a MoE layer through accord's DeepEP and
+    through its all-gather, and around accord's calls."""
     import accord.torch
     from accord import moe
     from accord.moe import deep_ep

@@ -1,5 +1,5 @@
-"""accord.moe's autograd functions, and a mixture of experts that is trained over ranks."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""accord.moe's autograd functions, and a mixture of experts trained over several ranks."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ import accord.moe
 
 
 def exact_gradients(group):
-    """Analytic against numeric gradients of a loss over all ranks, element by element, in float64."""
+    """Compares analytic with numeric gradients of a loss over all ranks, element by element, in float64."""
     import accord.torch
     from accord import moe
 
@@ -50,7 +50,8 @@ def exact_gradients(group):
     worst = 0.0
     for owner in range(size):
         for which in (x, w):
-            # Other ranks have other counts of tokens: the owner's is told, and they join its evaluations.
+            # Ranks have different numbers of tokens. The owner shares its number, and the others join its
+            # evaluations.
             count = torch.tensor(which.numel() if rank == owner else 0)
             dist.all_reduce(count)
             for i in range(int(count)):
@@ -72,7 +73,7 @@ def test_gradients_are_those_of_the_loss_over_all_ranks(torch_ranks, size):
 
 
 def checked_by_torch(group):
-    """torch's own gradcheck, which needs that no other rank has a part in it."""
+    """Runs torch's gradcheck, which requires that no other rank takes part."""
     import accord.torch
     from accord import moe
 
@@ -89,7 +90,7 @@ def checked_by_torch(group):
     experts.prepare(handle, torch.tensor([[2, 0], [-1, 1], [1, 1], [7, -1]], dtype=torch.int32))
     x = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
     w = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    y = torch.randn(handle.recv_rows + 2, 4, dtype=torch.float64, requires_grad=True)  # two rows more than there are
+    y = torch.randn(handle.recv_rows + 2, 4, dtype=torch.float64, requires_grad=True)  # two rows more than needed
     assert torch.autograd.gradcheck(lambda x, w: moe.dispatch(experts, handle, x, w), (x, w))
     assert torch.autograd.gradcheck(lambda y: moe.combine(experts, handle, y), (y,))
 
@@ -99,7 +100,7 @@ def test_gradcheck(torch_ranks):
 
 
 def of_all_dtypes(group):
-    """Rows of every dtype arrive as they were sent, from tensors that are not contiguous too."""
+    """Rows of every dtype arrive unchanged, also from tensors that are not contiguous."""
     import accord.torch
     from accord import moe
 
@@ -126,7 +127,8 @@ def test_rows_of_every_dtype(torch_ranks):
 
 
 def in_other_shapes(group):
-    """Tokens of a batch of texts, and the weights of one choice as a list: gradients have the shapes of what was given."""
+    """Passes tokens as a batch of texts, and the weights of one choice as a list. Gradients have the shapes of the
+    arguments."""
     import accord.torch
     from accord import moe
 
@@ -178,7 +180,7 @@ def test_a_map_that_was_prepared_anew_is_refused_in_backward(torch_ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-4)])
-def test_four_ranks_learn_what_one_learns(dtype, tolerance):
+def test_four_ranks_train_like_one(dtype, tolerance):
     launch = [str(ACCORD), "run", "-n"]
     arguments = ("train_experts.py", "--steps", 50, "--dtype", dtype)
     alone, _ = run_example([*launch, "1"], *arguments)

@@ -1,5 +1,5 @@
-"""accord's flight records, converted, as torch's own analyser reads them."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""accord's flight records after conversion, as torch's own analyser reads them."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def calls(group, folder, differ):
 
 
 def analyse(folder, *options):
-    """What torch says: the calls that it matched, and what it wrote."""
+    """Returns torch's analysis: the calls that it matched, and the records that it wrote."""
     from torch.distributed.flight_recorder.components.builder import build_db
     from torch.distributed.flight_recorder.components.config_manager import JobConfig
     from torch.distributed.flight_recorder.components.loader import read_dir
@@ -53,14 +53,14 @@ def test_torchs_analyser_reads_them(torch_ranks, tmp_path, caplog, differ):
     assert told.stdout.split() == [str(tmp_path / f"traces/rank_{rank}") for rank in range(3)]
     found = analyse(tmp_path / "traces")
     assert sorted((group.desc, group.size) for group in found.groups) == [("default_pg", 3), ("undefined", 2)]
-    # A message goes by the name of whichever side torch comes to first.
+    # torch names a message after the side that it reads first.
     names = {"gloo:send 0->2": "message", "gloo:recv 2<-0": "message"}
     matched = [names.get(c.collective_name, c.collective_name) for c in found.collectives if c.pass_check]
     expected = ["gloo:all_gather", "gloo:all_reduce", "gloo:all_to_all", "gloo:barrier", "message"]
     assert sorted(matched) == [name for name in expected if not (differ and name == "gloo:barrier")]
     wrong = [call for call in found.collectives if not call.pass_check]
     assert [call.collective_name for call in wrong] == (["gloo:all_reduce"] if differ else [])
-    # As the guide says of a rank that is killed.
+    # As the guide describes it for a killed rank.
     (tmp_path / "traces/rank_2").unlink()
     with pytest.raises(AssertionError, match="Missing dump files from ranks"):
         analyse(tmp_path / "traces")

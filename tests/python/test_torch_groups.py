@@ -1,5 +1,5 @@
-"""Groups of torch.distributed over accord: how they are made, fail, and end."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torch.distributed groups over accord: how they are created, fail and end."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import os
 import signal
@@ -50,7 +50,8 @@ def test_subgroups(torch_ranks):
 
 
 def made_by_their_members(group):
-    """Groups that only their members make, which torch gives one name, and the communicators of engines over them."""
+    """Groups that only their members create, to which torch gives the same name, and the communicators of engines
+    over them."""
     from accord.process_groups import shared_communicator
 
     pair = [0, 1] if dist.get_rank() < 2 else [2, 3]
@@ -75,7 +76,7 @@ def test_groups_of_one_name_without_a_rank_in_common(torch_ranks):
 
 
 def again(group, folder):
-    """Ends the group and makes it again, some times, with operations under way and subgroups left behind."""
+    """Destroys and recreates the group several times, with operations in progress and subgroups left behind."""
     import gc
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -103,7 +104,7 @@ def test_a_group_can_be_made_again(torch_ranks, tmp_path):
 
 
 def threads(group):
-    """Each thread has a group of its own; and one lists calls while another one runs some."""
+    """Each thread has a group of its own. Then one thread lists calls while another one runs some."""
     import threading
 
     rank = dist.get_rank()
@@ -159,7 +160,7 @@ def disagree(group):
         except dist.DistBackendError as error:
             said = type(error).__name__, isinstance(error, accord.Mismatch), str(error), error.ranks, error.__notes__
     x = torch.ones(2)
-    dist.all_reduce(x)  # the other group is as it was
+    dist.all_reduce(x)  # the other group is unaffected
     slow = []
     store = group.get_group_store()
     dist.group.WORLD.set_timeout(__import__("datetime").timedelta(seconds=0.3))
@@ -185,8 +186,9 @@ def test_errors_are_accords_and_torchs_and_give_global_ranks(torch_ranks):
 
 
 def mixed(group, folder):
-    """A second backend for tensors of another device: torch's fake one, which answers without doing anything."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: F401 - registers "fake" where torch has not
+    """A second backend for tensors of another device: torch's fake backend, which returns without doing anything."""
+    # Registers the backend "fake" if torch has not done so.
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: F401
 
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
@@ -198,7 +200,7 @@ def mixed(group, folder):
             pass
     except TypeError as error:
         assert "cpu:accord,cuda:BACKEND" in str(error)
-    dist.all_reduce(x)  # runs, though torch had begun to list calls
+    dist.all_reduce(x)  # runs, although torch had begun to list calls
     dist.all_reduce(y)
     dist.all_gather_into_tensor(torch.empty(6, device="meta"), y)
     with dist.distributed_c10d._coalescing_manager(device=y.device, async_ops=True) as block:
@@ -219,7 +221,7 @@ def test_other_devices_go_to_the_backend_that_was_named_for_them(torch_ranks, tm
 
 
 def split_by_torch(group):
-    """Groups of dist.split_group, one in another order, one of a split group, one with a timeout of its own."""
+    """Creates groups with dist.split_group: one in another order, one of a split group, one with its own timeout."""
     from datetime import timedelta
 
     rank, found = dist.get_rank(), []
@@ -252,7 +254,7 @@ def test_torch_splits_groups(torch_ranks):
 
 
 def futures(group):
-    """What hooks are chained to: it ends by itself, with the tensors or with an error."""
+    """Futures that hooks are chained to complete by themselves, with the tensors or with an error."""
     rank = dist.get_rank()
     x = torch.full((70_000,), float(rank))
     halved = dist.all_reduce(x, async_op=True).get_future().then(lambda f: f.value()[0] / 2)
@@ -332,7 +334,7 @@ def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torch_ranks, tmp_
 
 
 def in_detail(group, folder):
-    """The same with torch's checks of every call, in a process that had none."""
+    """Calls with torch's detailed checks enabled, in a process that had them disabled."""
     from torch.distributed import distributed_c10d
 
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,5 +1,5 @@
-"""Tensors, gradient buckets and FSDP's buffers in memory that ranks lend each other."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Tensors, gradient buckets and FSDP's buffers in memory that ranks share through windows."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 
 def tensors_in_the_window(group):
@@ -40,7 +40,7 @@ def test_tensors_in_the_window_are_tensors_like_others(torch_ranks):
 
 
 def train(group, how, steps):
-    """The parameters after some steps, and for "window" how many bytes of gradients lie in windows."""
+    """Returns the parameters after `steps` steps, and the number of gradient bytes that are in windows."""
     from torch.nn.parallel import DistributedDataParallel
 
     import accord.torch
@@ -146,7 +146,8 @@ def test_fsdp_in_windows_trains_as_without(torch_ranks):
 
 
 def fail_in_a_step(group):
-    """What a step says when the other rank has left; all_reduces go on beside the backward pass."""
+    """Returns the errors of the steps after the other rank has left, while all_reduces overlap with the backward
+    pass."""
     from torch.nn.parallel import DistributedDataParallel
 
     import accord.torch

@@ -1,5 +1,5 @@
-"""Messages of torch.distributed over accord: tags, and batches of them."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torch.distributed's messages over accord: tags, and batches of messages."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 
 def tags(group):
@@ -34,7 +34,8 @@ def test_each_message_goes_to_the_receive_of_its_tag(torch_ranks):
 
 
 def from_anyone(group):
-    """Rank 0 receives from whoever sends: one for each rank and tag, those of a tag in the order of their receives."""
+    """Rank 0 receives from any sender: one message per rank and tag. Messages of one tag match receives in their
+    order."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
         for tag in (3, 4):
@@ -42,7 +43,7 @@ def from_anyone(group):
         dist.barrier()
         dist.send(torch.zeros(1), 0)
         return None
-    late = dist.irecv(torch.empty(1))  # nobody sends for it yet, which delays no other tag
+    late = dist.irecv(torch.empty(1))  # not matched until later, which must not delay other tags
     later = [torch.empty(2) for _ in range(1, size)]
     works = [dist.irecv(tensor, tag=4) for tensor in later]
     arrived, sources = torch.empty(2, 2)[:, 0], []
@@ -66,7 +67,7 @@ def test_receives_from_any_source_tell_the_source(torch_ranks):
 
 def nobody_sends(group):
     if dist.get_rank() == 1:
-        return None  # and closes
+        return None  # and closes its group
     work = dist.irecv(torch.empty(1))
     try:
         work.wait()

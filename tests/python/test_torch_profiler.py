@@ -1,11 +1,11 @@
-"""accord's calls in torch's profiler: a range each, named, with shapes, as long as the operation."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""accord's calls in torch's profiler: each has a named range with shapes that lasts as long as the operation."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 
 def ranges(group):
     rank, size = dist.get_rank(), dist.get_world_size()
     tensor = torch.ones(2, 3)
-    dist.all_reduce(tensor)  # outside of the profiler
+    dist.all_reduce(tensor)  # outside the profiler
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         dist.all_reduce(tensor)
         dist.all_gather([torch.empty(4) for _ in range(size)], torch.ones(4))
@@ -47,5 +47,5 @@ def test_calls_have_ranges_with_shapes(torch_ranks):
             ("accord:all_reduce", [[2]]),
         ]
         assert all(is_async for _, _, is_async, _ in found)
-        if rank == 1:  # which waited for the message
+        if rank == 1:  # rank 1 waited for the message
             assert found[6][3] > 150_000

@@ -1,5 +1,5 @@
-"""A rank dies in the middle of a training: the others learn of it within a second and go on without it."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""A rank dies in the middle of training. The other ranks learn of it within a second and continue without it."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import os
 import re
@@ -81,7 +81,8 @@ def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path,
 
 
 def wait_for_the_dead(group, folder):
-    """Rank 3 dies, and rank 2 a little later: what the others find who wait for them in the store."""
+    """Rank 3 dies, and rank 2 a little later. Returns what the other ranks observe while they wait for them in the
+    store."""
     import datetime
 
     rank, long = dist.get_rank(), datetime.timedelta(seconds=25)
@@ -102,7 +103,7 @@ def wait_for_the_dead(group, folder):
 
     dist.barrier()
     if rank == 3:
-        time.sleep(0.2)  # for most of the ways that the others may be in
+        time.sleep(0.2)  # Lets the other ranks reach most of the states that they can be in.
     died(3)
     refused("dies", lambda: dist.new_group(timeout=long), 3)
     refused("died", lambda: dist.new_group([1, 3, 0], timeout=long), 3)
@@ -123,7 +124,7 @@ def wait_for_the_dead(group, folder):
 
 
 @pytest.mark.alone
-def test_who_waits_in_the_store_for_a_rank_that_dies_hears_of_it_within_a_second(fresh_ranks, tmp_path):
+def test_ranks_waiting_in_the_store_learn_of_a_death_within_a_second(fresh_ranks, tmp_path):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_the_dead, str(tmp_path), deadline=50)
     for rank in (0, 1):
         assert outcomes[rank].error is None, outcomes[rank].error
@@ -131,7 +132,7 @@ def test_who_waits_in_the_store_for_a_rank_that_dies_hears_of_it_within_a_second
         assert found.pop("left") == 3
         named = {what: ranks for what, (_, ranks, _) in found.items() if what != "all"}
         assert named == {"dies": (3,), "died": (2,), "barrier": (3,), "again": (2,)}
-        # A busy machine may take longer than the second that each takes.
+        # A busy machine may take longer than the second that each of them takes.
         assert all(took < 5 for took, *_ in found.values()), found
         assert "rank 3 of the default group died" in found["dies"][2]
         assert "Rank 3 died or closed" in found["barrier"][2]
@@ -139,7 +140,7 @@ def test_who_waits_in_the_store_for_a_rank_that_dies_hears_of_it_within_a_second
 
 
 def lose_the_store(group):
-    """Rank 0 serves the store, and dies."""
+    """Rank 0 serves the store and dies."""
     import datetime
 
     rank, long = dist.get_rank(), datetime.timedelta(seconds=25)
@@ -154,7 +155,7 @@ def lose_the_store(group):
     dist.init_process_group("accord", store=store, rank=rank, world_size=3)
     dist.barrier()
     if rank == 0:
-        time.sleep(0.2)  # for most of the way that the others may be in
+        time.sleep(0.2)  # Lets the other ranks reach most of the states that they can be in.
         os.kill(os.getpid(), 9)
     found = []
     calls = (lambda: dist.group.WORLD.monitored_barrier(long), lambda: dist.new_group(timeout=long))

@@ -1,4 +1,4 @@
-"""The switch ACCORD_ROUTE: programs that know nothing of accord, with it on and off."""
+"""The switch ACCORD_ROUTE: programs that know nothing of accord, with the switch on and off."""
 
 import json
 import subprocess
@@ -108,7 +108,7 @@ dist.destroy_process_group()
 """
 
 
-def test_a_program_for_gpus_runs_on_cpu_ranks_and_hears_what_became_of_its_options(tmp_path):
+def test_a_gpu_program_runs_on_cpu_ranks_and_its_options_are_reported(tmp_path):
     program = python_file(tmp_path, WRITTEN_FOR_GPUS)
     result = accord("run", "--route", "-n", 3, program, env=program_environment(), timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -198,7 +198,7 @@ def test_backends_of_others_stay_theirs(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-# torchcomms is built from its sources; what torch.distributed asks of it is the same whether it is there or not.
+# torchcomms is built from source. torch.distributed uses it in the same way whether or not it is installed.
 THROUGH_TORCHCOMMS = """
 import os, sys, types, torch
 asked = []

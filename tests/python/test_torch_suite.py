@@ -1,4 +1,5 @@
-"""torch's own distributed tests (tests/torch) over accord: some in the gate, all of them beside gloo in make test-full."""
+"""torch's own distributed tests (tests/torch) over accord: some in the gate, all of them compared with gloo in make
+test-full."""
 
 import json
 import subprocess
@@ -11,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests/torch"))
 
 import torch_suite
 
-# One of each kind; gloo passes all of them on 4 ranks.
+# One test of each kind. gloo passes all of them on 4 ranks.
 GATE = """
 test_all_gather_coalesced_with_empty test_all_gather_group test_all_gather_object_subgroup test_all_reduce_coalesced_group_max
 test_all_reduce_full_group_product test_all_reduce_sum_async test_all_reduce_sum_complex test_all_to_all_single_unequal_split_group
@@ -42,7 +43,7 @@ def test_all_that_gloo_passes_of_torchs_own_tests_accord_passes(ranks, tmp_path)
     command = [sys.executable, "tests/torch/torch_suite.py", "--ranks", str(ranks), "--output", str(output)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = json.loads(output.read_text())
-    assert sum(row["gloo"] == "passed" for row in rows) > 80  # torch's tests were found, and run
+    assert sum(row["gloo"] == "passed" for row in rows) > 80  # torch's tests were found and run
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
 
 
@@ -67,7 +68,7 @@ def test_what_gloo_passes_and_accord_does_not_is_a_difference():
 
 
 def test_a_test_that_hangs_and_ranks_that_end_apart_are_failures(tmp_path):
-    """The runner, with tests that go wrong put in the place of torch's."""
+    """Runs the runner with tests that fail, in place of torch's."""
     program = tmp_path / "wrong.py"
     program.write_text(
         """

@@ -1,8 +1,8 @@
-"""What trains on torch.distributed gives the same over accord as over gloo, in the same processes.
+"""Training on torch.distributed gives the same over accord as over gloo, in the same processes.
 
-Two ranks give the same bits: there is one order in which two numbers can be added. More give the same to 1e-6.
+Two ranks give bit-identical results, because two numbers can be added in one order only. More ranks agree to 1e-6.
 """
-# ruff: noqa: F821 (what ranks.py gives to functions)
+# ruff: noqa: F821 (names that ranks.py provides)
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""What accord uses of torch that is not public (accord.torch.c10d), on the version that is installed: scripts/test --torch VERSION."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""The parts of torch's private interface that accord uses (accord.torch.c10d), with the installed version:
+scripts/test --torch VERSION."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 
 def uses(group):
@@ -25,7 +26,7 @@ def uses(group):
     assert [event.input_shapes for event in profiler.function_events if event.name == "accord:some"] == [[[2, 3], [4]]]
 
     others = c10d.make_group("gloo", "meta", group.get_group_store(), group.rank(), group.size(), timedelta(seconds=20))
-    dist.barrier()  # a gloo that goes at once disturbs one that still connects
+    dist.barrier()  # a gloo group that is destroyed at once disturbs a peer that is still connecting
     assert others._device_types == [torch.device("meta")] and others._get_backend(torch.device("meta")).name() == "gloo"
 
     assert c10d.timeout_of(others) == timedelta(seconds=20)

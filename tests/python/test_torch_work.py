@@ -1,9 +1,9 @@
-"""Works that only C++ holds."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Works whose only reference is held by C++."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 
 def uneven_inputs(group):
-    """DDP.join gives the Work of a collective of its own to C++, which waits for it in the backward pass."""
+    """DDP.join passes the Work of its own collective to C++, which waits for it in the backward pass."""
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -35,6 +35,6 @@ def let_go(group):
     return alive, Work._kept.maxlen, waited() is None
 
 
-def test_few_works_that_nobody_waits_for_are_kept_and_others_not_at_all(torch_ranks):
+def test_few_unawaited_works_are_kept_and_awaited_ones_are_freed(torch_ranks):
     for alive, most, gone in torch_ranks(2).run(let_go):
         assert alive == most and gone

@@ -1,19 +1,20 @@
-"""Tensors that hold other tensors, or nothing, in plain calls: the same as over gloo, or an error at once that names
-them."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""Tensors that wrap other tensors, or nothing, in plain calls: the same results as over gloo, or an immediate error
+that names them."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import pytest
 from ranks import torch_is
 
 
 def pending_everywhere(group):
-    """Results of functional collectives as input and output of every call, in lists, and in a communicator's calls."""
+    """Uses results of functional collectives as input and output of every call, in lists, and in a communicator's
+    calls."""
     import torch.distributed._functional_collectives as functional
 
     rank, found = dist.get_rank(), {}
 
     def pending(count=2):
-        """All ranks make one. Each element is 0 + 1."""
+        """Returns a pending result, called on all ranks. Each element is 0 + 1."""
         return functional.all_reduce(torch.full((count,), float(rank)), "sum", group)
 
     def note(name, *tensors):
@@ -39,7 +40,7 @@ def pending_everywhere(group):
         call("reduce_scatter", dist.reduce_scatter, into, [pending(), torch.ones(2)], outputs=[into])
         call("reduce_scatter_tensor", dist.reduce_scatter_tensor, into, pending(count=4), outputs=[into])
         call("all_to_all_single", dist.all_to_all_single, into, pending(), outputs=[into])
-        if not torch.__version__.startswith("2.11."):  # in which gloo does not have it
+        if not torch.__version__.startswith("2.11."):  # gloo lacks it in 2.11
             parts = [pending(count=1), pending(count=1)]
             call("all_to_all", dist.all_to_all, parts, [pending(count=1) for _ in range(2)], outputs=parts)
         parts = [pending(), pending()]
@@ -74,8 +75,8 @@ def test_the_result_of_a_functional_collective_is_a_tensor_like_any_other(torch_
 
 
 def kinds_of_tensors(group):
-    """What becomes of other tensors that have no memory of their own; of those that two ranks send each other nothing
-    may be left over."""
+    """Passes other tensors without memory of their own. Nothing may remain of messages that two ranks send each
+    other."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Replicate
@@ -167,7 +168,7 @@ def test_other_tensors_without_memory_are_unwrapped_by_torch_or_refused_at_once(
 
 
 def failed(group):
-    """A plain call with the result of a functional collective that has failed, over another group."""
+    """Makes a plain call with the result of a functional collective that failed, over another group."""
     import torch.distributed._functional_collectives as functional
 
     other = dist.new_group([0, 1])

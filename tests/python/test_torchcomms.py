@@ -1,5 +1,6 @@
-"""torchcomms' calls over the backend "accord", against what plain torch says of all ranks' inputs, which each rank makes."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torchcomms' calls over the backend "accord", compared with plain torch's results for the inputs of all ranks. Each
+rank generates all inputs."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import re
 
@@ -21,7 +22,8 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         return wide[..., ::2]
 
     def inputs(*extent):
-        """One tensor for each rank, equal on all; small whole numbers, so that every order of sums gives the same."""
+        """Returns one tensor per rank, equal on all ranks, with small whole numbers, so that sums are the same in
+        every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator).to(dtype)
         return [laid_out(part) for part in whole]
 
@@ -103,12 +105,12 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         run("all_to_all_single", whole, laid_out(torch.cat(sent[rank])))
         same(whole, torch.cat([sent[source][rank] for source in range(size)]), "all_to_all_single")
 
-    # Rank r has r + 1 rows, and sends r + p + 1 of them to rank p.
+    # Rank r has r + 1 rows, and sends r + p + 1 rows to rank p.
     rows = [inputs(r + 1, 2)[r] for r in range(size)]
     parts = [empty(r + 1, 2) for r in range(size)]
     run("all_gather_v", parts, rows[rank])
     each_same(parts, rows, "all_gather_v")
-    pieces = [inputs(size, size + 2, 2) for _ in range(size)]  # [from]: whatever is the same on all ranks
+    pieces = [inputs(size, size + 2, 2) for _ in range(size)]  # [from]: the same on all ranks
     sent = [[pieces[r][0][p][: r + p + 1].clone() for p in range(size)] for r in range(size)]
     whole = empty(sum(rank + p + 1 for p in range(size)), 2)
     counts = [rank + p + 1 for p in range(size)]
@@ -151,7 +153,7 @@ def test_every_call_gives_what_plain_torch_says(torchcomms_ranks, size):
 
 
 def many_messages(comm, count):
-    """Both ranks send before they receive, drop the works, and look at what came once a later call has ended."""
+    """Both ranks send before they receive, drop the works, and read the received data after a later call has ended."""
     rank, other = comm.get_rank(), 1 - comm.get_rank()
     received = [torch.zeros(count, 2)[:, 0] for _ in range(5)]
     waited = [comm.send(torch.full((count,), 10.0 * rank + i), other, True) for i in range(5)]
@@ -171,7 +173,7 @@ def test_messages_wait_for_nobody_and_arrive_when_their_works_are_dropped(torchc
 
 
 def splits(comm):
-    """Rank 1 sends one row to rank 0 and none to itself; the rows beyond the splits stay as they are."""
+    """Rank 1 sends one row to rank 0 and none to itself. The rows beyond the splits remain unchanged."""
     rank = comm.get_rank()
     sent = torch.arange(6.0).reshape(3, 2) + 10 * rank
     received = torch.full((3, 4), -1.0)[:, ::2]
@@ -222,7 +224,7 @@ def test_averages_truncate_and_odd_tensors_are_what_they_mean(torchcomms_ranks):
 
 
 def refusals(comm):
-    """The texts of what is refused, each before anything is sent."""
+    """Returns the error texts of calls that are rejected, each before anything is sent."""
     sum_, ones = torchcomms.ReduceOp.SUM, torch.ones(4)
     said = {}
 

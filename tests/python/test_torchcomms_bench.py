@@ -1,4 +1,4 @@
-"""bench/through_torchcomms.py measures where torchcomms can be imported, and says so where it cannot."""
+"""bench/through_torchcomms.py measures if torchcomms can be imported, and otherwise says that it cannot."""
 
 import importlib.util
 import json

@@ -1,5 +1,6 @@
-"""Communicators of torchcomms over accord: how they meet, split, time out and end; and through torch.distributed."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""torchcomms communicators over accord: how they meet, split, time out and end; and their use through
+torch.distributed."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import os
 import re
@@ -57,7 +58,8 @@ def test_a_process_without_a_rank_and_one_with_a_wrong_rank_are_told(monkeypatch
 
 
 def many_communicators(comm, folder, with_store):
-    """Several of one name after another, and several at once from threads; each adds in its own group."""
+    """Creates several communicators of one name one after another, and several at once from threads. Each adds in its
+    own group."""
     import threading
 
     rank, found = comm.get_rank(), {}
@@ -180,7 +182,7 @@ def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_name
 
 
 def in_background(comm, folder):
-    """Two communicators on which the ranks start their all_reduces in opposite order."""
+    """Uses two communicators on which the ranks start their all_reduces in opposite orders."""
     rank = comm.get_rank()
     made = [
         torchcomms.new_comm(
@@ -233,7 +235,7 @@ def test_failures_are_those_of_accord_and_runtime_errors_at_once(torchcomms_rank
 
 
 def run_ranks(program: str, folder: Path, **variables: str) -> str:
-    """What two ranks of `program` print."""
+    """Returns the output of two ranks of `program`."""
     path = python_file(folder, program)
     done = accord("run", "-n", 2, sys.executable, path, env=clean_environment(**variables), timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

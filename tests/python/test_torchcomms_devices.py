@@ -1,4 +1,5 @@
-"""The torchcomms backend with tensors of GPUs, over devices of host memory and a library with NCCL's symbols; a stand-in has what it uses of torchcomms."""
+"""The torchcomms backend with GPU tensors, with simulated devices in host memory and a library that has NCCL's
+symbols. A fake module provides the parts of torchcomms that the backend uses."""
 
 
 def run_calls(_, path):
@@ -44,7 +45,7 @@ def run_calls(_, path):
         backend.init(torch.device("cuda", rank), "gpus", options)
         ones = of_numpy(loaded, rank, np.ones(6, np.float32))
         release = stream.hold()
-        backend.all_reduce(ones, add, False)  # in the stream: nobody waits
+        backend.all_reduce(ones, add, False)  # enqueued in the stream: no thread waits
         release()
         stream.synchronize()
         assert ones.values.tolist() == [2.0] * 6

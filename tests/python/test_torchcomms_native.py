@@ -1,5 +1,6 @@
-"""accord.torchcomms._native: what torchcomms hands to a backend in C++ only. Built where ACCORD_TORCHCOMMS is set."""
-# ruff: noqa: F821 (what ranks.py gives to functions)
+"""accord.torchcomms._native: data that torchcomms passes to a backend in C++ only. Built if ACCORD_TORCHCOMMS is
+set."""
+# ruff: noqa: F821 (names that ranks.py provides)
 
 import importlib.util
 
@@ -57,7 +58,7 @@ def test_messages_of_a_batch_go_in_any_order(torchcomms_ranks):
 
 
 def tags(comm):
-    """Through c10d, whose messages have tags: rank 1 takes the second message first."""
+    """Sends through c10d, whose messages have tags. Rank 1 receives the second message first."""
     from torchcomms._comms import _BackendWrapper
 
     wrapper, found = _BackendWrapper(comm), []

@@ -1,4 +1,4 @@
-"""accord.Window: memory that ranks lend each other, as arrays of NumPy and torch."""
+"""accord.Window: memory that ranks share with each other, as arrays of NumPy and torch."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ def window():
 
 
 def pieces(comm):
-    """Rank r puts its number into its place at all ranks, and reads the place of its neighbour from there."""
+    """Rank r puts its number into its own place on all ranks, and reads it back from its neighbour."""
     window = comm.window(4096)
     mine = np.full(4, comm.rank + 1, dtype=np.float64)
     for to in range(comm.size):
@@ -224,7 +224,7 @@ def working_directory(comm):
 
 
 def test_ranks_are_where_their_test_is(fresh_ranks, tmp_path, monkeypatch):
-    fresh_ranks(2).run(working_directory)  # what ranks are forked from is there already when the test moves
+    fresh_ranks(2).run(working_directory)  # the server that forks ranks exists before the test changes its folder
     monkeypatch.chdir(tmp_path)
     assert fresh_ranks(2).run(working_directory) == [str(tmp_path)] * 2
 

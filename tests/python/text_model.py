@@ -1,6 +1,8 @@
-"""A small Llama that has learnt a few sentences, with a tokenizer and a chat template, as transformers sees it and as an engine package.
+"""A small Llama that has learned a few sentences, with a tokenizer and a chat template, as transformers sees it and
+as an engine package.
 
-It has learnt them, so that it answers in whole characters, some of which several tokens make up, and ends its answers.
+It has learned them so that it answers in whole characters, some of which consist of several tokens, and ends its
+answers.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ CONTEXT = 256
 
 @dataclass(frozen=True)
 class TextModel:
-    path: Path  # of the package
+    path: Path  # the package
     model: torch.nn.Module
     tokenizer: transformers.PreTrainedTokenizerFast
 
     def continued(self, prompt: str | list[dict[str, str]], count: int) -> str:
-        """What transformers generates after a text, or a conversation."""
+        """Returns what transformers generates after a text or a conversation."""
         return self.tokenizer.decode(self.tokens(prompt, count), skip_special_tokens=True)
 
     def tokens(self, prompt: str | list[dict[str, str]], count: int) -> list[int]:
@@ -74,11 +76,11 @@ def _make_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
 
 
 def _learn(model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerFast) -> None:
-    """Until it knows the texts by heart."""
+    """Trains the model until it knows the texts by heart."""
     lessons = [tokenizer.bos_token + text + tokenizer.eos_token for text in TEXTS]
     lessons += [tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in CONVERSATIONS]
     batches = [tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids for text in lessons]
-    torch.set_num_threads(1)  # it is small, and tests share the processors
+    torch.set_num_threads(1)  # the model is small, and tests share the processors
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(60):
         loss = sum(model(input_ids=ids, labels=ids).loss for ids in batches)
@@ -88,7 +90,7 @@ def _learn(model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerFa
 
 
 def make_text_model(folder: Path) -> TextModel:
-    """Exports it to a package in `folder`."""
+    """Creates the model and exports it to a package in `folder`."""
     tokenizer = _make_tokenizer(folder)
     torch.manual_seed(1)
     config = transformers.LlamaConfig(

@@ -1,4 +1,5 @@
-"""Which of several equal tests the gate runs, and which only the full tests (docs/development.md)."""
+"""Selects which of several equivalent tests run in the gate, and which run only in the full tests
+(docs/development.md)."""
 
 from collections.abc import Iterable
 
@@ -6,7 +7,8 @@ import pytest
 
 
 def mostly_slow(values: Iterable, *quick: object) -> list:
-    """Parameters of a test: of `values` those in `quick` run in the gate, the others are marked slow."""
+    """Returns the parameters of a test: those of `values` that are in `quick` run in the gate, the others are marked
+    slow."""
     values = list(values)
     missing = [value for value in quick if value not in values]
     assert not missing, f"no parameter is {missing}"

@@ -1,4 +1,5 @@
-"""Small tokenizers of every kind, trained by the `tokenizers` package on texts that come with Python; and the texts."""
+"""Small tokenizers of every kind, trained by the `tokenizers` package on texts that come with Python; and those
+texts."""
 
 import functools
 import json
@@ -22,16 +23,17 @@ OTHER_TEXT = """Größe, naïve café, Ångström: 12 345,67 €; Привет, 
 
 @functools.cache
 def english() -> str:
-    """Some 200 KB of Python's own sources: code, and English in its comments."""
+    """Returns about 200 KB of Python's own sources: code, and English in its comments."""
     folder = Path(json.__file__).parents[1]
     names = ["argparse.py", "difflib.py", "doctest.py", "textwrap.py"]
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)[:200_000]
 
 
 def random_texts(seed: int, count: int, most: int = 60) -> list[str]:
-    """Snippets of English, of other scripts, of any characters, and of all three mixed."""
+    """Returns snippets of English, of other scripts, of arbitrary characters, and of all three mixed."""
     chance = random.Random(seed)
-    # Characters of today's Unicode that are newer than Python's may be letters for one library and nothing for the other.
+    # Characters that are newer than Python's Unicode tables may be letters to one library and unassigned to the
+    # other.
     alphabet = (
         [chr(c) for c in range(0x20, 0x2FFF) if unicodedata.category(chr(c)) != "Cn"]
         + list(OTHER_TEXT) * 20
@@ -118,7 +120,7 @@ def tekken() -> Tokenizer:
 
 
 def with_byte_fallback(tokenizer: Tokenizer) -> Tokenizer:
-    """The same with a token for each byte, as SentencePiece's models have them."""
+    """Adds a token for each byte, as SentencePiece's models have them."""
     document = json.loads(tokenizer.to_str())
     model = document["model"]
     for byte in range(256):
@@ -133,7 +135,7 @@ def sentence_piece(**changes) -> Tokenizer:
         setattr(tokenizer, name, part)
     special = ["<unk>", "<s>", "</s>"]
     trainer = trainers.BpeTrainer(vocab_size=1200, limit_alphabet=90, special_tokens=special, show_progress=False)
-    # Words end at spaces for the trainer, which would take long for whole lines.
+    # For the trainer words end at spaces, because whole lines would take long.
     whole = tokenizer.pre_tokenizer
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     train(tokenizer, trainer)
@@ -226,12 +228,12 @@ def of_kind(kind: str) -> Tokenizer:
 
 
 def own(reference: Tokenizer) -> accord.Tokenizer:
-    """accord's of the same file."""
+    """Returns accord's tokenizer of the same file."""
     return accord.Tokenizer.parse(reference.to_str())
 
 
 def spy(normalizer=None, pre_tokenizer=None) -> Tokenizer:
-    """A byte-level tokenizer whose ids tell what became of each byte, and which begin a word."""
+    """A byte-level tokenizer whose ids show how each byte was changed and which bytes begin a word."""
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     steps = [bytes_only] if pre_tokenizer is None else [pre_tokenizer, bytes_only]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,4 +1,5 @@
-"""Process groups whose ranks are threads with a device of the test library each, for functions that run in rank processes."""
+"""Process groups whose ranks are threads, each with a simulated device of the test library, for functions that run in
+rank processes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def on_group_ranks(
     body: Callable[[ProcessGroup, int, HostStream], None],
     backends: str = "cpu:accord,cuda:accord",
 ) -> None:
-    """Calls body(group, rank, stream) on a thread for each rank; the stream is torch's current one there."""
+    """Calls body(group, rank, stream) on one thread per rank. `stream` is torch's current stream on that thread."""
     here = threading.local()
     streams_of: dict[int, HostStream] = {}
 

@@ -1,6 +1,6 @@
-"""Trainings that test_torch_training.py runs on every rank, over one backend of torch.distributed and over another.
+"""Training runs that test_torch_training.py executes on every rank, over two backends of torch.distributed in turn.
 
-Each takes no argument and gives numbers (losses, norms, values), which must not depend on the backend.
+Each takes no argument and returns numbers (losses, norms, values), which must not depend on the backend.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def loss_of(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer | None = None, rank: int | None = None) -> list[float]:
-    """The loss of each of STEPS steps. rank: whose batches; this rank's by default."""
+    """Returns the loss of each of STEPS steps. rank: the rank whose batches are used; by default this rank."""
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for step in range(STEPS):
@@ -97,7 +97,7 @@ def fsdp2_bfloat16() -> list[float]:
 
 
 def fsdp2_divide_factor() -> list[float]:
-    """A factor of one's own: PREMUL_SUM over accord; gloo has none and needs the sum."""
+    """Trains with a custom divide factor. accord implements it with PREMUL_SUM; gloo lacks that and needs the sum."""
     model = sharded()
     for module in model.modules():
         if hasattr(module, "set_gradient_divide_factor"):
@@ -199,7 +199,7 @@ def sharded_tensors() -> list[float]:
 
 
 def meshes() -> list[float]:
-    """Sums over each axis of a mesh of two dimensions, over both at once, and over a part of the ranks."""
+    """Returns sums over each axis of a two-dimensional mesh, over both axes at once, and over some of the ranks."""
     size = dist.get_world_size()
     mesh = dist.device_mesh.init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("rows", "columns"))
     found = []

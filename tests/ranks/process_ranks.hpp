@@ -24,8 +24,8 @@ struct Exit {
   int code = -1;
 };
 
-/// Forked children. A child runs `body` with its rank and exits with what it returns. Children that still run at the end
-/// of the test are killed.
+/// Forked children. Each runs `body` with its rank and exits with the value that it returns. Children that still run
+/// at the end of the test are killed.
 class ProcessRanks {
  public:
   ProcessRanks(int size, const std::function<int(Rank)>& body) {
@@ -51,7 +51,7 @@ class ProcessRanks {
   void kill(Rank rank, int signal) { ::kill(exits_[rank].process, signal); }
   pid_t process(Rank rank) const { return exits_[rank].process; }
 
-  /// Waits until rank has ended; -1 at the deadline.
+  /// Waits until the rank has ended and returns its code; -1 at the deadline.
   int wait(Rank rank, Deadline deadline) {
     Exit& child = exits_[rank];
     while (child.code < 0 && !deadline.passed()) {
@@ -63,7 +63,7 @@ class ProcessRanks {
     }
     return child.code;
   }
-  /// Codes of all ranks, -1 for those still running at the deadline.
+  /// Returns the codes of all ranks, -1 for those that still run at the deadline.
   std::vector<int> wait_all(Deadline deadline) {
     std::vector<int> codes;
     for (Rank rank = 0; rank < static_cast<Rank>(exits_.size()); ++rank) codes.push_back(wait(rank, deadline));
@@ -74,7 +74,7 @@ class ProcessRanks {
   std::vector<Exit> exits_;
 };
 
-/// A fresh directory that goes away with the test.
+/// A new directory that is removed with the test.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -1,5 +1,6 @@
 #pragma once
-// Ranks as processes of their own that run the test which starts them: for libraries that do not survive a fork, and that take one rank of a process.
+// Ranks as processes that run the test that started them: for libraries that do not survive a fork and allow one rank
+// per process.
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -19,22 +20,23 @@
 
 namespace accord::testing {
 
-// What a rank's process is told.
+// The environment variables of a rank's process.
 inline constexpr const char* kSpawnedRank = "SPAWNED_RANK";
 inline constexpr const char* kSpawnedSize = "SPAWNED_SIZE";
 inline constexpr const char* kSpawnedStore = "SPAWNED_STORE";
 
 inline bool is_spawned_rank() { return std::getenv(kSpawnedRank) != nullptr; }
 
-/// In a rank's process: its communicator.
+/// Called in a rank's process: creates its communicator.
 inline Result<Communicator> spawned_communicator(CommunicatorOptions options) {
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, make_file_store(std::getenv(kSpawnedStore)));
   return Communicator::create(store, std::atoi(std::getenv(kSpawnedRank)), std::atoi(std::getenv(kSpawnedSize)),
                               std::move(options));
 }
 
-/// In the test's own process: one process for each rank, which runs this test again, with `variables` of rank r besides its own. Expects that rank r exits with
-/// `codes[r]`, within `timeout`; 128 + signal for one that was killed. What they write is the test's output.
+/// Called in the test's own process: starts one process for each rank, which runs this test again with
+/// `variables(rank)` added to the environment. Expects that rank r exits with `codes[r]` within `timeout`; the code
+/// of a killed process is 128 + signal. The processes write to the test's output.
 inline void spawn_ranks(int size, const std::function<std::vector<std::string>(Rank)>& variables,
                         std::vector<int> codes, Duration timeout) {
   const TemporaryDirectory meeting;

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as threads of the test: the quickest way to have several.
+// Ranks as threads of the test: the quickest way to get several.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
-"""Random calls and what they must give: all ranks make the same choices from one seed, and each knows every rank's input.
+"""Random calls and their expected results. All ranks make the same choices from one seed, and each knows every rank's
+input.
 
-Inputs are small integers, so that every dtype holds every result exactly and NumPy is the reference.
+Inputs are small integers, so that every dtype represents every result exactly and NumPy is the reference.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ OPS |= {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 @dataclass
 class Call:
-    """One rank's part of a call: comm.NAME(*arguments), after which each of `outputs` is as expected."""
+    """One rank's part of a call: comm.NAME(*arguments), after which each array of `outputs` must equal its expected
+    value."""
 
     name: str
     arguments: tuple
@@ -40,7 +42,7 @@ class Call:
 
 
 def count_of(choice: random.Random) -> int:
-    """Any order of magnitude: none, one, a line, a slot, several slots."""
+    """Returns a count of any order of magnitude: none, one, a cache line, a slot, several slots."""
     return choice.choice([0, 1, choice.randrange(64), choice.randrange(4096), choice.randrange(100_000), 300_000])
 
 
@@ -53,7 +55,8 @@ def ops_of(dtype: np.dtype) -> list[str]:
 
 
 def data(seed: str, rank: int, count: int, dtype: np.dtype) -> np.ndarray:
-    """What `rank` brings: 0 to 3, of which even a product over 8 ranks is exact in each dtype but int8, where it wraps."""
+    """Returns `rank`'s input: 0 to 3, so that even a product over 8 ranks is exact in every dtype except int8, where
+    it wraps."""
     values = np.random.default_rng([*seed.encode(), rank]).integers(0, 2 if dtype.kind == "b" else 4, count)
     return values.astype(dtype)
 
@@ -63,7 +66,7 @@ def combined(op: str, parts: list[np.ndarray]) -> np.ndarray:
 
 
 def random_call(choice: random.Random, seed: str, me: int, size: int) -> Call:
-    """The same call on all `size` ranks that give the same `choice` and `seed`."""
+    """Returns the same call on all `size` ranks that pass the same `choice` and `seed`."""
     name = choice.choice(list(MAKERS))
     dtype, count, root = choice.choice(DTYPES), count_of(choice), choice.randrange(size)
     op = choice.choice(ops_of(dtype))
@@ -80,7 +83,7 @@ class Request:
     count: int
     root: int
     op: str
-    counts: list[int]  # size * size of them, for parts
+    counts: list[int]  # size * size counts, for parts
 
     def inputs(self, count_of_rank: Callable[[int], int]) -> list[np.ndarray]:
         return [data(self.seed, rank, count_of_rank(rank), self.dtype) for rank in range(self.size)]
@@ -206,7 +209,7 @@ MAKERS: dict[str, Callable[[Request], Call]] = {
 
 
 def ring(seed: str, me: int, size: int, count: int) -> list[Call]:
-    """Messages to the next rank and from the one before; for a batch."""
+    """Messages to the next rank and from the previous one, for a batch."""
     dtype = np.dtype("int64")
     got = np.zeros(count, dtype)
     before = (me - 1) % size

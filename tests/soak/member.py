@@ -1,4 +1,5 @@
-"""What every rank process of a soak test needs: it talks with the driver, and says what it holds."""
+"""The part that every rank process of a soak test needs: it talks to the driver and reports the resources that it
+holds."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def status(field: str) -> int:
 
 
 def resources() -> dict[str, int]:
-    """What this process holds, once nothing is in use."""
+    """Returns the resources that this process holds when nothing is in use."""
     gc.collect()
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {
@@ -40,12 +41,13 @@ def memory() -> int:
 
 
 def settled(least: dict[str, int]) -> dict[str, int]:
-    """What this process holds when all is given back; another thread of it may do that a moment after the last call."""
+    """Returns the resources that this process holds once everything is released. Another thread may release some a
+    moment after the last call."""
     began = time.monotonic()
     now = resources()
     while time.monotonic() - began < GIVEN_BACK_WITHIN and any(now[name] > least.get(name, 0) for name in now):
         before, now = now, resources()
-        if not least and now == before:  # there is nothing to compare it with
+        if not least and now == before:  # there is nothing to compare with
             break
     return now
 
@@ -55,15 +57,17 @@ def tell(what: dict) -> None:
 
 
 def serve(play: Callable[[dict], dict]) -> None:
-    """Plays the episodes that come from standard input, and tells after each what `play` gives and what this process holds."""
+    """Plays the episodes that arrive on standard input. After each one, reports the result of `play` and the
+    resources that this process holds."""
     faulthandler.register(signal.SIGUSR1)
     with accord.Communicator.create(accord.MemoryStore(), 0, 1) as alone:
-        alone.barrier()  # starts what a process keeps for good; a rank that is stopped at once would not come to it
+        # Creates what a process keeps for good. A rank that is stopped at once would not reach this point.
+        alone.barrier()
     least = settled({})
     tell({"ready": True})
     for line in sys.stdin:
         episode = json.loads(line)
-        exec(os.environ.get("SOAK_DEFECT", ""))  # test_soak.py sees by it that the test can fail
+        exec(os.environ.get("SOAK_DEFECT", ""))  # lets test_soak.py check that the test can fail
         try:
             result = play(episode)
         except accord.Error as error:

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LONGEST = 100  # seconds of an episode; it takes one
+LONGEST = 100  # seconds; an episode takes one
 MEMORY_SLACK = 8 << 20
 
 
 class SoakFailed(Exception):
-    """Something that must not be."""
+    """The soak test has found an error."""
 
 
 class Process:
-    """One rank process, which runs `script`; `log` is what it wrote."""
+    """A rank process that runs `script`. `log` contains its output."""
 
     def __init__(self, folder: Path, number: int, script: str) -> None:
         self.log = folder / f"process{number}.txt"
@@ -53,7 +53,7 @@ class Process:
 
 
 def gather(processes: list[Process], key: str, deadline: float) -> list[dict | None]:
-    """The last thing that each told, which has `key`; None of one that has ended."""
+    """Returns each process's last message that has `key`, or None for a process that has ended."""
     told: dict[int, dict | None] = {}
     with selectors.DefaultSelector() as selector:
         for index, process in enumerate(processes):
@@ -63,7 +63,8 @@ def gather(processes: list[Process], key: str, deadline: float) -> list[dict | N
                 line, newline, rest = process.text.partition(b"\n")
                 if index not in told and newline:
                     message = json.loads(line)
-                    if "resources" in message and key == "began":  # it failed before it began; told again later
+                    # The process failed before it began. The message is read again later.
+                    if "resources" in message and key == "began":
                         told[index] = message
                         continue
                     process.text = rest
@@ -99,7 +100,8 @@ def weigh(process: Process, result: dict | None) -> None:
 
 
 def check_memory(process: Process) -> str:
-    """Of a process that lived from beginning to end: the least of the second quarter against that of the last."""
+    """Checks a process that lives for the whole test: compares the minimum memory of the second quarter with that of
+    the last."""
     memory = process.memory
     quarter = max(1, len(memory) // 4)
     early, late = min(memory[quarter : 2 * quarter] or memory), min(memory[-quarter:])
@@ -115,7 +117,7 @@ def logs(folder: Path) -> str:
 
 
 def shared_names() -> set[str]:
-    """What of accord's lies in /dev/shm."""
+    """Returns the names of accord's files in /dev/shm."""
     return {name for name in os.listdir("/dev/shm") if "accord" in name}
 
 
@@ -127,9 +129,9 @@ def soak_until(
     seed: int,
     before: set[str],
 ) -> int:
-    """Plays episodes of `soak` (number_of(k) is the number of the kth) until it is enough, and tells how it goes; the exit code of the test.
-    `soak` has episode(), what, counts, longest, processes, folder and end(); done() says how far it has come; before is
-    shared_names() of before any process was started."""
+    """Plays episodes of `soak` until is_enough() and reports the progress. Returns the exit code of the test.
+    number_of(k) is the number of the k-th episode. `soak` has episode(), what, counts, longest, processes, folder and
+    end(). done() describes the progress so far. before: shared_names() from before any process was started."""
     shown = time.monotonic()
     episodes = 0
     try:

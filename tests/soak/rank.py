@@ -1,8 +1,8 @@
-"""One rank of the soak test: takes episodes from its standard input, plays them, and tells how they went.
+"""One rank of the soak test: reads episodes from its standard input, plays them, and reports how they went.
 
-An episode makes a communicator, then random groups of random groups, and random calls on them; every rank makes the same choices,
-from one seed. Whoever meets an error aborts all its groups, so that nobody waits for it, and shrinks the first one; it all goes on with
-those that are left.
+An episode creates a communicator, then random groups of random groups, and makes random calls on them. Every rank
+makes the same choices, from one seed. A rank that gets an error aborts all its groups, so that no other rank waits
+for it, and shrinks the first group; the episode continues with the remaining ranks.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ MOST_GROUPS = 6
 
 
 class OnPurpose(Exception):
-    """What a rank raises that was told to fail."""
+    """The error that a rank raises when it is told to fail."""
 
 
 @dataclass
 class Member:
-    """A group that this rank is in; the others know of it, too, and make the same choices."""
+    """A group that this rank is a member of. The other ranks know of it too and make the same choices."""
 
     comm: accord.Communicator
-    ranks: list[int]  # of the world, in the group's order
+    ranks: list[int]  # world ranks, in the group's order
 
 
 class Play:
-    """One life of a world: from its making to its end or first failure."""
+    """One life of a world, from its creation to its end or first failure."""
 
     def __init__(self, world: accord.Communicator, seed: str, episode: dict, part: int) -> None:
         self.world, self.seed, self.episode, self.part = world, f"{seed}/{part}", episode, part
         self.me = world.rank
         self.choice = random.Random(self.seed)
-        self.groups: list[Member | None] = [Member(world, list(range(world.size)))]  # None: without this rank
+        self.groups: list[Member | None] = [Member(world, list(range(world.size)))]  # None: a group without this rank
         self.ranks_of = [list(range(world.size))]
         self.pending: list[tuple[accord.Work, list[Call]]] = []
         self.calls = 0

@@ -1,7 +1,7 @@
 """One rank of the soak test of requests: an engine, and random requests to it.
 
-Rank 0 asks from several threads and compares every answer with what transformers gave; the others follow. Whoever meets an
-error lets go of everything, and the next episode makes it anew.
+Rank 0 submits requests from several threads and compares every answer with that of transformers; the other ranks
+follow. A rank that gets an error releases everything, and the next episode creates it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from member import serve, tell
 import accord
 
 THREADS = 4
-# Greedy answers are known from transformers; sampled ones must be the same every time.
+# Greedy answers are known from transformers. Sampled answers must be the same every time.
 WAYS = {
     "greedy": {},
     "sampled": {"temperature": 0.8, "top_p": 0.9},
@@ -29,15 +29,15 @@ WAYS = {
 class Counts:
     finished: int = 0
     cancelled: int = 0
-    lost: int = 0  # by the death of a rank
+    lost: int = 0  # because a rank died
     tokens: int = 0
     wrong: list[str] = field(default_factory=list)
     errors: list[list] = field(default_factory=list)  # of requests: type, lost ranks, text
-    sampled: dict[str, list[int]] = field(default_factory=dict)  # the longest answer of each
+    sampled: dict[str, list[int]] = field(default_factory=dict)  # the longest answer to each request
 
 
 class Asking:
-    """The requests of one episode: `known` has for each prompt its ids, and the tokens that follow."""
+    """The requests of one episode. `known` has the ids of each prompt and the tokens that follow."""
 
     def __init__(self, model: accord.LanguageModel, episode: dict, known: list[dict]) -> None:
         self.model, self.episode, self.known = model, episode, known
@@ -46,7 +46,7 @@ class Asking:
         self.counts = Counts()
 
     def run(self) -> None:
-        """Asks until all requests have ended or one has failed."""
+        """Submits requests until all have ended or one has failed."""
         while True:
             with self.lock:
                 number, self.next = self.next, self.next + 1
@@ -67,7 +67,7 @@ class Asking:
                 return
 
     def ask(self, index: int, way: str, most: int, cancel_at: int | None) -> bool:
-        """One request; whether others may follow."""
+        """Submits one request. Returns whether more may follow."""
         stream = self.model.submit(
             self.known[index]["prompt"], max_new_tokens=most, seed=index, stop_tokens=[], **WAYS[way]
         )

@@ -1,10 +1,12 @@
-"""The soak test of a language model's requests: random ones from several threads, cancels, and ranks that are killed.
+"""The soak test of a language model's requests: random requests from several threads, cancellations, and killed
+ranks.
 
     scripts/soak --requests 10000 --seed 1
 
-Episodes of some hundred requests are played on two or three rank processes; in most of them one is killed and started anew.
-It is checked that finished answers are those of transformers (sampled ones: always the same), that an error names the rank
-that was killed, that nothing hangs, and that no process holds more than before. One process lives from beginning to end.
+Episodes of some hundred requests are played on two or three rank processes. In most episodes one process is killed
+and replaced. The test checks that finished answers are those of transformers (sampled ones: always the same), that an
+error names the killed rank, that nothing hangs, and that no process holds more resources than before. One process
+lives for the whole test.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from processes import LONGEST, Process, SoakFailed, gather, shared_names, soak_until, weigh
 
-RANKS = 4  # processes, of which two or three play
+RANKS = 4  # processes, two or three of which play
 PROMPTS = 40
 LONGEST_ANSWER = 32
 VOCABULARY = 320
@@ -30,7 +32,7 @@ PACKAGE, KNOWN = "model.accord", "known.json"
 
 
 def make_model(folder: Path) -> None:
-    """A package of a small Llama, and prompts with the tokens that transformers continues them with."""
+    """Writes the package of a small Llama, and prompts with the tokens that transformers generates after them."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -53,7 +55,7 @@ def make_model(folder: Path) -> None:
     known = []
     with torch.inference_mode():
         for number in range(PROMPTS):
-            # Some begin alike, so that their beginnings are found in the cache.
+            # Some prompts begin alike, so that their beginnings are found in the cache.
             common = [7 * k % VOCABULARY for k in range(choice.choice([0, 0, 40]))]
             prompt = common + [choice.randrange(VOCABULARY) for _ in range(1 + number * 2 % 83)]
             answer, cache = [], None
@@ -61,7 +63,8 @@ def make_model(folder: Path) -> None:
             while len(answer) < LONGEST_ANSWER:
                 output = model(torch.tensor([tokens]), past_key_values=cache, use_cache=True)
                 best = output.logits[0, -1].topk(2)
-                if answer and best.values[0] - best.values[1] < 1e-4:  # other sums may see the other one first
+                # Sums in another order may prefer the second-best token.
+                if answer and best.values[0] - best.values[1] < 1e-4:
                     break
                 tokens, cache = [int(best.indices[0])], output.past_key_values
                 answer += tokens
@@ -88,9 +91,8 @@ class Soak:
         size = choice.choice([2, 2, 3])
         kills = choice.random() < 0.7
         chosen = [self.processes[0], *choice.sample(self.processes[1:], size - 1)]
-        victim = (
-            chosen[1] if kills else None
-        )  # the first process is never at fault, so that its memory shows what leaks
+        # The first process is never at fault, so that its memory reveals leaks.
+        victim = chosen[1] if kills else None
         choice.shuffle(chosen)
         lost = chosen.index(victim) if victim else None
         requests = choice.choice([100, 300])
@@ -116,7 +118,7 @@ class Soak:
             )
         gather(chosen, "began", deadline)
         if kills:
-            if choice.random() < 0.9:  # else while the engine is loaded
+            if choice.random() < 0.9:  # otherwise the kill comes while the engine is being loaded
                 gather(chosen[:1], "reached", deadline)
             time.sleep(choice.random() * 0.02)
             victim.child.send_signal(signal.SIGKILL)

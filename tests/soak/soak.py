@@ -1,11 +1,13 @@
-"""The soak test: random collectives on random groups of random groups, with kills, stops, ends, disagreements and shrinks.
+"""The soak test: random collectives on random groups of random groups, with kills, stops, exits, mismatches and
+shrinks.
 
     scripts/soak --seconds 600 --seed 1
 
-It plays episodes (see rank.py) on rank processes, of which one lives from beginning to end and the others are killed now and then and
-started anew. Every result is compared with NumPy's by the rank that got it; here it is checked that no episode takes too
-long, that ranks which go on agree on who they are, that errors are of the right kind, and that no process holds more memory,
-descriptors, threads or shared segments than before. Everything but the moment of a signal follows from the seed.
+It plays episodes (see rank.py) on rank processes. One process lives for the whole test; the others are killed from
+time to time and replaced. The rank that gets a result compares it with NumPy's. This driver checks that no episode
+takes too long, that ranks which continue agree on their group, that errors are of the right kind, and that no process
+holds more memory, descriptors, threads or shared segments than before. Everything except the moment of a signal
+follows from the seed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from processes import LONGEST, Process, SoakFailed, gather, shared_names, soak_u
 
 RANKS = 5
 FAULTS = {"none": 6, "pause": 2, "kill": 8, "kill two": 2, "exit": 4, "raise": 4, "stop": 1, "mismatch": 2}
-# What the ranks that are not at fault may see. Whoever meets an error aborts its groups, so all may see that.
+# The errors that ranks which are not at fault may get. A rank that gets an error aborts its groups, so the others may
+# get Aborted.
 ERRORS = {
     "none": set(),
     "pause": set(),
@@ -53,7 +56,7 @@ class Soak:
         choice = random.Random(f"{self.seed}/{number}")
         fault = choice.choices(list(FAULTS), list(FAULTS.values()))[0]
         size = choice.randrange(3 if fault == "kill two" else 1 if fault == "none" else 2, RANKS + 1)
-        # The first process is in all of them and never at fault, so that its memory shows what leaks.
+        # The first process is in all episodes and never at fault, so that its memory reveals leaks.
         chosen = [self.processes[0], *choice.sample(self.processes[1:], size - 1)]
         strikes = [] if fault == "none" else chosen[1 : 3 if fault == "kill two" else 2]
         choice.shuffle(chosen)
@@ -64,7 +67,7 @@ class Soak:
         began = time.monotonic()
         self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
         deadline = began + LONGEST
-        # The timeouts of an episode are too short for the start of an interpreter on a busy machine.
+        # An episode's timeouts are too short for an interpreter to start on a busy machine.
         gather([process for process in chosen if process.is_new], "ready", deadline)
         for rank, process in enumerate(chosen):
             process.is_new = False
@@ -121,7 +124,7 @@ class Soak:
                 if not at_fault or fault not in ("kill", "kill two", "exit"):
                     raise SoakFailed(f"rank {rank} ended")
                 continue
-            if "error" in result:  # one that stood still finds that the others have gone on
+            if "error" in result:  # a rank that was stopped finds that the others have continued
                 if not (at_fault and fault == "stop"):
                     raise SoakFailed(f"rank {rank}: {result['error']}")
                 continue
@@ -134,7 +137,8 @@ class Soak:
                 theirs = results[other]
                 if theirs is None or theirs.get("members") == result["members"]:
                     continue
-                # Of a kill in the very last call some may learn when others have ended it well, and have gone.
+                # After a kill during the very last call, some ranks may learn of it when others have completed the
+                # call and gone.
                 ended_before = "members" in theirs and len(result["errors"]) < len(theirs["errors"])
                 if not (fault.startswith("kill") and ended_before and rank not in theirs["members"]):
                     raise SoakFailed(f"ranks {rank} and {other} went on in different groups: {result}, {theirs}")

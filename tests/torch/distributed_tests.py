@@ -1,10 +1,11 @@
-"""Runs torch's own distributed tests, which ship in its wheel, over one backend: ranks are forked processes of this one.
+"""Runs torch's own distributed tests, which ship in its wheel, over one backend. Ranks are forked from this process.
 
     distributed_tests.py BACKEND RANKS OUTCOMES [NAME ...]
 
-OUTCOMES gets a line of JSON for each test: its name, how it ended, why, and its seconds. NAMEs choose tests, all without them.
-The tests are written for the backends that torch knows. They are chosen here as for gloo, with more than torch chooses (GATES),
-whatever the backend is, and `Name` makes their comparisons with "gloo" true for it.
+OUTCOMES receives a line of JSON per test: its name, its outcome, the reason, and its seconds. NAMEs select tests;
+without them all tests run. The tests are written for the backends that torch knows. For every backend, this program
+selects the tests that apply to gloo, including some that torch skips (GATES), and `Name` makes the tests' comparisons
+with "gloo" true for the backend.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-DEADLINE = 60  # seconds of a test, after which its ranks are killed
-# Reasons to leave a test out that do not hold here: what only MPI could do once, what fails on machines of torch's own CI, and a store
-# that is made twice.
+DEADLINE = 60  # seconds per test, after which its ranks are killed
+# Reasons for skipping a test that do not apply here: what once only MPI could do, what fails on the machines of
+# torch's CI, and a store that is created twice.
 GATES = re.compile(
     r"Only MPI supports (CPU )?all_to_all|https://github.com/pytorch/pytorch/issues/|Requires file:// initialization method"
 )
 
 
 class Name(str):
-    """The name of a backend which the tests take for gloo; it is printed as it is."""
+    """The name of a backend that compares equal to "gloo" but is printed as it is."""
 
     def __hash__(self) -> int:
         return hash("gloo")
@@ -43,7 +44,7 @@ class Name(str):
 
 
 def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
-    """torch's module of tests, which reads what it is to test from the environment when it is imported."""
+    """Returns torch's module of tests, which reads its configuration from the environment when it is imported."""
     os.environ |= {
         "BACKEND": "gloo",
         "WORLD_SIZE": str(ranks),
@@ -55,12 +56,12 @@ def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
     needs_gpus = common_distributed.skip_if_lt_x_gpu
 
     def skip_if_lt_x_gpu(gpus: int, **options):
-        """The tests of subgroups ask for GPUs and use none."""
+        """Runs the tests of subgroups without GPUs: they ask for GPUs but use none."""
         needs = needs_gpus(gpus, **options)
         return lambda test: test if test.__name__.startswith("test_new_subgroups") else needs(test)
 
     common_distributed.skip_if_lt_x_gpu = skip_if_lt_x_gpu
-    common_distributed.skip_if_small_worldsize = lambda test: test  # fewer than 8
+    common_distributed.skip_if_small_worldsize = lambda test: test  # allows fewer than 8 ranks
     common_distributed.TIMEOUT_OVERRIDE.clear()
     from torch.testing._internal.distributed import distributed_test as module
 
@@ -77,8 +78,8 @@ def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
 
 
 def distributed_as_seen_by_tests(dist: types.ModuleType, backend: str) -> types.ModuleType:
-    """torch.distributed, whose "gloo" is `backend` and whose names of backends can be compared with "gloo". Everything else in torch
-    sees plain names."""
+    """Returns torch.distributed with `backend` in place of "gloo" and with backend names that compare equal to
+    "gloo". All other code in torch sees plain names."""
     seen = types.ModuleType(dist.__name__)
     seen.__getattr__ = lambda name: getattr(dist, name)
 
@@ -91,7 +92,7 @@ def distributed_as_seen_by_tests(dist: types.ModuleType, backend: str) -> types.
         return call
 
     def monitored_barrier(*arguments, **options):
-        """torch's refuses other names than "gloo"."""
+        """torch's function rejects backend names other than "gloo"."""
         with mock.patch.object(dist.distributed_c10d, "get_backend", seen.get_backend):
             dist.monitored_barrier(*arguments, **options)
 
@@ -103,7 +104,7 @@ def distributed_as_seen_by_tests(dist: types.ModuleType, backend: str) -> types.
 
 
 def forking(*bases: type) -> type[unittest.TestCase]:
-    """A class of tests of torch's whose ranks are forked."""
+    """Returns a class of torch's tests whose ranks are forked."""
     from torch import multiprocessing
 
     class TorchDistributed(*bases):
@@ -119,7 +120,7 @@ def forking(*bases: type) -> type[unittest.TestCase]:
                 process.join()
 
         def _check_return_codes(self, fn, elapsed_time: float) -> None:
-            """torch looks at the exit code of the first rank alone, where none has raised."""
+            """Compares all exit codes: torch checks only the first rank's if no rank has raised."""
             super()._check_return_codes(fn, elapsed_time)
             codes = [process.exitcode for process in self.processes]
             if fn not in self.skip_return_code_checks and len(set(codes)) > 1:
@@ -140,7 +141,7 @@ def distributed_test(backend: str, ranks: int) -> type[unittest.TestCase]:
 
 
 def ddp_under_dist_autograd_test(backend: str) -> list[type[unittest.TestCase]]:
-    """DDP together with torch's RPC; how many ranks they have is fixed."""
+    """Tests of DDP together with torch's RPC. They have a fixed number of ranks."""
     from torch.testing._internal.common_distributed import MultiProcessTestCase
     from torch.testing._internal.distributed import ddp_under_dist_autograd_test as module
     from torch.testing._internal.distributed.rpc.tensorpipe_rpc_agent_test_fixture import TensorPipeRpcAgentTestFixture
@@ -153,7 +154,7 @@ def ddp_under_dist_autograd_test(backend: str) -> list[type[unittest.TestCase]]:
 
 
 def why(error: BaseException) -> str:
-    """The last line of what the first rank raised, without torch's C++ stack."""
+    """Returns the last line of the first rank's error, without torch's C++ stack."""
     text = str(error).split("\nException raised from ")[0].split("\nC++ CapturedTraceback")[0].strip()
     raised = re.findall(
         r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Timeout|Lost|Mismatch|Aborted)\b.*$", text, re.MULTILINE
@@ -191,7 +192,7 @@ class Outcomes(unittest.TestResult):
 
 def main() -> None:
     backend, ranks, outcomes, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
-    if backend == "accord":  # once, not in every rank
+    if backend == "accord":  # once, rather than in every rank
         importlib.import_module("accord.torch")
     classes = [distributed_test(backend, ranks), *(ddp_under_dist_autograd_test(backend) if ranks == 4 else [])]
     cases = {name: cases(name) for cases in classes for name in unittest.TestLoader().getTestCaseNames(cases)}

@@ -1,9 +1,10 @@
-"""Compares accord with gloo in torch's own distributed tests (distributed_tests.py): what gloo passes, accord shall pass.
+"""Compares accord with gloo in torch's own distributed tests (distributed_tests.py). accord must pass every test that
+gloo passes.
 
     python tests/torch/torch_suite.py [--ranks 4] [--output build/torch-suite.json] [TEST ...]
 
-It prints a table of the tests that either backend ran and writes the same as JSON, ends with a line of counts, and with exit
-code 1 if there is a difference that is not among DIFFERENCES.
+Prints a table of the tests that either backend ran and writes it as JSON. The last line gives the counts. The exit
+code is 1 if there is a difference that is not in DIFFERENCES.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Tests that gloo passes and accord does not, and why; docs/pytorch.md tells the same.
+# Tests that gloo passes and accord does not, with the reason. docs/pytorch.md lists them too.
 DIFFERENCES = {
     "test_barrier_timeout_arg": "the other ranks have left the group, which accord says instead of waiting",
     "test_ddp_dist_autograd_sparse_grads": "sparse tensors are refused",
@@ -28,8 +29,8 @@ DIFFERENCES = {
 
 
 def run(backend: str, ranks: int, tests: list[str] = (), seconds: float = 1800) -> dict[str, dict]:
-    """How each test ended (by name: outcome, message, seconds, detail) with `backend`. All processes end after `seconds`; the tests
-    that had not ended then, and those of a runner that died, are missing."""
+    """Returns the result of each test with `backend` (by name: outcome, message, seconds, detail). All processes are
+    killed after `seconds`. Tests that have not ended by then, and those of a runner that died, are missing."""
     with tempfile.TemporaryDirectory(prefix="accord-torch-suite-") as folder:
         outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "log.txt"
         with log.open("w") as output:
@@ -54,7 +55,7 @@ def run(backend: str, ranks: int, tests: list[str] = (), seconds: float = 1800) 
 
 
 def compare(ours: dict[str, dict], theirs: dict[str, dict]) -> list[dict]:
-    """A row for each test that accord (`ours`) or gloo (`theirs`) did not skip."""
+    """Returns a row for each test that accord (`ours`) or gloo (`theirs`) did not skip."""
     missing = {"outcome": "missing", "message": "did not end"}
     rows = []
     for test in sorted(ours | theirs):

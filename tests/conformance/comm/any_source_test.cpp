@@ -1,4 +1,4 @@
-// Receiving from whichever rank sends: nothing is lost, nobody starves, and it ends when nobody can send any more.
+// Receiving from any source: no message is lost, no rank starves, and a receive ends once no rank can send any more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,10 +30,10 @@ TEST_P(AnySource, each_message_of_its_tag_comes_once_with_its_rank) {
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     for (const std::int32_t tag : {0, 3})
       for (const std::size_t count : testing::kMessageCounts) {
-        ASSERT_TRUE(comm.barrier().ok());  // whose messages come from any rank must not be those of the next size
+        ASSERT_TRUE(comm.barrier().ok());  // separates the messages of one size from those of the next
         if (comm.rank() > 0) {
           for (int number = 0; number < kEach; ++number) {
-            if (number % 5 == comm.rank()) send_message(comm, 0, tag + 1, number, 300);  // in between, of another tag
+            if (number % 5 == comm.rank()) send_message(comm, 0, tag + 1, number, 300);  // in between, another tag
             send_message(comm, 0, tag, number, count);
           }
           continue;
@@ -57,7 +57,7 @@ TEST_P(AnySource, ranks_are_served_in_turns) {
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     if (comm.rank() > 0)
       for (int number = 0; number < kEach; ++number) send_message(comm, 0, 2, number, 2);
-    ASSERT_TRUE(comm.barrier().ok());  // all have been sent
+    ASSERT_TRUE(comm.barrier().ok());  // every message has been sent
     if (comm.rank() > 0) return;
     for (int turn = 0; turn < kEach; ++turn) {
       std::set<Rank> served;
@@ -108,8 +108,8 @@ TEST_P(AnySource, several_threads_may_receive_at_once) {
     }
     std::atomic<int> received = 0;
     std::vector<std::thread> threads;
-    for (const std::int32_t tag :
-         {1, 2})  // two tags by threads of their own, while the third is received from each rank
+    // Two threads receive one tag each, while this thread receives the third tag from each rank.
+    for (const std::int32_t tag : {1, 2})
       threads.emplace_back([&received, comm, tag]() mutable {
         std::vector<int> next(kSize, 0);
         for (int i = 0; i < 2 * kEach; ++i) {
@@ -132,7 +132,7 @@ TEST_P(AnySource, it_ends_when_nobody_sends) {
   std::atomic<bool> over = false;
   run_thread_ranks(3, options(), [&](Communicator comm) {
     if (comm.rank() > 0) {
-      while (!over.load()) std::this_thread::yield();  // present, but it never sends
+      while (!over.load()) std::this_thread::yield();  // present, but never sends
       return;
     }
     std::vector<std::uint32_t> values(2);
@@ -187,7 +187,7 @@ TEST_P(AnySource, an_abort_ends_it_and_wrong_arguments_and_messages_are_told) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     if (comm.rank() == 1) {
       send_message(comm, 0, 3, 0, 5);
-      return (void)comm.barrier();  // until the other rank has found it
+      return (void)comm.barrier();  // until the other rank has found the mismatch
     }
     std::vector<std::uint32_t> values(4);
     const Status status = comm.recv_any(words(values), 3).status();

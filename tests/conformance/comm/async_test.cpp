@@ -1,4 +1,4 @@
-// Started works go on by themselves; groups are independent of each other; splits live on their own.
+// Started works progress on their own; groups are independent of each other; a split is independent of its parent.
 #include <gtest/gtest.h>
 
 #include "ranks/thread_ranks.hpp"
@@ -72,7 +72,8 @@ TEST_P(Async, a_work_needs_no_call_to_make_progress) {
 TEST_P(Async, a_synchronous_call_waits_for_the_works_before_it) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (int round = 0; round < 400; ++round) {
-      // The caller drives small ones itself as far as they go; the others are the progress thread's from the first.
+      // The caller itself drives small works as far as it can; large ones belong to the progress thread from the
+      // start.
       std::vector<float> first(round % 2 == 0 ? 1 : 4096, 1);
       float second = 10;
       Work work = comm.all_reduce_async(Buffer{first.data(), first.size(), DType::kFloat32}, ReduceOp::kSum);
@@ -99,7 +100,7 @@ TEST_P(Async, several_threads_of_one_rank_may_call_at_once) {
   });
 }
 
-// A group of one waits for nobody, so its threads meet as often as they can.
+// A group of one waits for no other rank, so its threads collide as often as possible.
 TEST_P(Async, calls_of_several_threads_run_one_after_the_other) {
   constexpr int kThreads = 4, kCalls = 20'000;
   run_thread_ranks(1, options(), [](Communicator comm) {
@@ -155,7 +156,7 @@ TEST_P(Async, split_orders_by_key_and_outlives_its_parent) {
       ASSERT_FALSE(part.has_value());
       return;
     }
-    // Even ranks 0 2 4 in reverse order: 4 2 0; odd ranks 1 3: 3 1.
+    // The even ranks 0 2 4 in reverse order, 4 2 0; the odd ranks 1 3 as 3 1.
     const std::vector<int> expected = {2, 1, 1, 0, 0};
     ASSERT_EQ(part->rank(), expected[rank]);
     ASSERT_EQ(part->size(), rank % 2 == 0 ? 3 : 2);

@@ -1,4 +1,4 @@
-// What every collective gives, for every transport and algorithm: compared with the plain computation, bit for bit.
+// Results of every collective, for every transport and algorithm, compared bit for bit with the plain computation.
 #include <gtest/gtest.h>
 
 #include "conformance/comm/planned.hpp"
@@ -145,7 +145,7 @@ TEST_P(Collectives, messages_arrive_in_order_and_whole) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     const Rank next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + 2) % comm.size();
     for (const std::size_t count : kCounts) {
-      // Everybody sends first: a large message must not need the receiver's attention to the caller's own send.
+      // All ranks send first: a large message must progress while its receiver is busy with a send of its own.
       std::vector<std::vector<float>> sent, received(3, std::vector<float>(count));
       std::vector<Work> works;
       for (int m = 0; m < 3; ++m) {
@@ -175,13 +175,13 @@ TEST_P(Collectives, different_operations_follow_each_other_without_harm) {
 }
 
 TEST_P(Collectives, many_ranks_have_rows_of_their_own_in_the_table) {
-  for (const int size : {9, 17}) {  // all_reduce from 9 ranks, barrier from 17
+  for (const int size : {9, 17}) {  // all_reduce has rows of its own from 9 ranks, barrier from 17
     std::vector<std::atomic<int>> arrived(size), left(size);
     run_thread_ranks(size, options(), [&](Communicator comm) {
       for (Rank late = 0; late < size; ++late) {
         if (comm.rank() == late) {
           while (arrived[late].load() < size - 1) std::this_thread::yield();
-          for (int i = 0; i < 100; ++i) std::this_thread::yield();  // the others might leave now
+          for (int i = 0; i < 100; ++i) std::this_thread::yield();  // a rank that does not wait would leave now
           EXPECT_EQ(left[late].load(), 0) << "without rank " << late;
         }
         ++arrived[late];

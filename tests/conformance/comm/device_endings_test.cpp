@@ -1,4 +1,4 @@
-// When a work on a device has ended, for whom, and as what.
+// When a work on a device ends, for which callers, and with which status.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ class DeviceEndings : public testing::HostDevices {
   static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
 };
 
-TEST_F(DeviceEndings, a_work_has_ended_for_whoever_asks_once_its_call_is_over_though_others_look_too) {
+TEST_F(DeviceEndings, a_finished_work_is_seen_by_every_concurrent_poller) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     std::atomic<bool> over = false;
     std::thread other([&] {
@@ -54,7 +54,7 @@ TEST_F(DeviceEndings, a_work_has_ended_while_another_call_of_the_rank_connects) 
       std::atomic<bool> begins = false;
       std::thread receiver([&] {
         begins = true;
-        EXPECT_TRUE(comm.recv(got.buffer(), 1).ok());  // the first message with rank 1, which does not come yet
+        EXPECT_TRUE(comm.recv(got.buffer(), 1).ok());  // the first message with rank 1, which has not called yet
       });
       while (!begins) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -83,7 +83,7 @@ TEST_F(DeviceEndings, a_call_that_fails_fails_the_works_that_are_under_way) {
       return;
     }
     for (int i = 0; i < 20; ++i) {
-      Work early = comm.start(sum(values), options);  // rank 1 does not come to it
+      Work early = comm.start(sum(values), options);  // rank 1 never joins this call
       testing::fail_next("ncclReduce", testing::nccl::ncclInternalError, 0);
       Work late = comm.start(Call::reduce(more.buffer(), more.buffer(), ReduceOp::kSum, 0), options);
       for (Work* const work : {&early, &late}) {

@@ -1,4 +1,4 @@
-// What goes wrong with calls on devices is told to all ranks, names who is at fault, and leaves no stream hanging.
+// Failures of calls on devices are reported on all ranks, name the rank at fault, and leave no stream hanging.
 #include <gmock/gmock.h>
 
 #include "conformance/comm/host_devices.hpp"
@@ -19,7 +19,7 @@ class DeviceFailures : public testing::HostDevices {
   static Call sum(const DeviceArray& values) {
     return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
   }
-  /// Connects.
+  /// Connects the group by a first call.
   static void connect(Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
     ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -56,7 +56,7 @@ TEST_F(DeviceFailures, a_call_in_a_stream_times_out_though_nobody_asks) {
     const DeviceArray values = ones(on);
     if (comm.rank() == 0) {
       ASSERT_TRUE(comm.run(sum(values), {.timeout = std::chrono::milliseconds(100), .stream = on.stream}).ok());
-      on.synchronize();  // without the watch this would be for ever
+      on.synchronize();  // without the watch, this would wait forever
       EXPECT_EQ(comm.status().code(), StatusCode::kTimeout);
     }
     while (comm.barrier().ok()) {
@@ -93,7 +93,7 @@ TEST_F(DeviceFailures, a_rank_that_closes_is_lost_to_those_who_wait_for_it) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
-    if (comm.rank() == 1) return;  // which closes
+    if (comm.rank() == 1) return;  // closes its communicator
     Work work = comm.start(sum(values), {.stream = on.stream});
     const Status status = work.wait();
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
@@ -107,7 +107,7 @@ TEST_F(DeviceFailures, a_message_whose_peer_closes_is_lost) {
     connect(comm, on);
     const DeviceArray values = ones(on);
     const CallOptions options{.stream = on.stream};
-    // One that connects, and one that nobody sends.
+    // One message that connects, and one that is never sent.
     if (comm.rank() == 1) {
       ASSERT_TRUE(comm.send(values.buffer(), 0, 0, options).ok());
       on.synchronize();
@@ -271,7 +271,7 @@ TEST_F(DeviceFailures, a_group_that_asks_for_the_canonical_order_has_none_by_ncc
   on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "deterministic=canonical"},
            [](Communicator& comm, const OnDevice& on) {
              const DeviceArray values = ones(on);
-             // NCCL has no order of ours, and plans have no factors.
+             // NCCL does not have the canonical order, and plans do not have factors.
              const Call call = Call::all_reduce(values.buffer(), values.buffer(), Reduction::premul_sum(2.0));
              const Status status = comm.run(call, {.stream = on.stream});
              EXPECT_EQ(status.code(), StatusCode::kUnsupported);

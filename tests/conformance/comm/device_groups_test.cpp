@@ -1,4 +1,4 @@
-// Groups made of groups that have called on devices, and communicators of NCCL's that are lent.
+// Groups derived from groups that have made calls on devices, and NCCL communicators that are lent.
 #include <gmock/gmock.h>
 
 #include "accord/nccl.hpp"
@@ -16,7 +16,7 @@ namespace nccl = testing::nccl;
 
 class DeviceGroups : public testing::HostDevices {
  protected:
-  /// What an all_reduce of ones gives.
+  /// Returns the result of an all_reduce of ones.
   static float count(Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
     const Status status = comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream});
@@ -29,8 +29,7 @@ TEST_F(DeviceGroups, a_split_of_a_connected_group_splits_its_nccl_communicator) 
   on_ranks(5, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 5);
     const int color = comm.rank() == 4 ? -1 : comm.rank() % 2;
-    Result<std::optional<Communicator>> part =
-        comm.split(color, -comm.rank(), {.name = "part"});  // in the opposite order
+    Result<std::optional<Communicator>> part = comm.split(color, -comm.rank(), {.name = "part"});  // in reverse order
     ASSERT_TRUE(part.ok()) << part.status().to_string();
     ASSERT_EQ(part->has_value(), color >= 0);
     if (color >= 0) {
@@ -67,7 +66,7 @@ TEST_F(DeviceGroups, a_split_that_nccl_refuses_fails_on_all_ranks) {
 TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 3);
-    if (comm.rank() == 1) return;  // which closes
+    if (comm.rank() == 1) return;  // closes its communicator
     const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
     const Status lost =
         comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream}).wait();
@@ -78,7 +77,7 @@ TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
   });
 }
 
-/// Each rank with a communicator of NCCL's own making; `prepare` of each rank's.
+/// Runs `body` on each rank with an NCCL communicator that the rank has created itself.
 void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_t)>& body) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);

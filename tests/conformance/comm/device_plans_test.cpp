@@ -1,4 +1,4 @@
-// Calls on devices by accord's own plans, with and without NCCL beside them.
+// Calls on devices by accord's own plans, with and without NCCL available.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -49,7 +49,8 @@ class DevicePlans : public testing::HostDevices {
 TEST_F(DevicePlans, reductions_give_what_the_plain_computation_gives) {
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, by_plans(), [](Communicator& comm, const OnDevice& on) {
-      // 8 integer types with 8 ops, 6 float types with 6 (premul_sum by NCCL), 2 complex types with sum, product and avg, bool with 7.
+      // 8 integer types with 8 ops, 6 float types with 6 (premul_sum by NCCL), 2 complex types with sum, product and
+      // avg, bool with 7.
       EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (comm.size() == 1 ? 2 : 0) + 2 * 3 + 7);
     });
   }
@@ -111,7 +112,8 @@ TEST_F(DevicePlans, calls_of_both_may_begin_together) {
   });
 }
 
-// Of two lanes: as many instances as there are multiprocessors would be twice the blocks that run at the same time.
+// The plan has two lanes. With as many instances as there are multiprocessors it would have twice as many blocks as
+// can run at the same time.
 TEST_F(DevicePlans, a_plan_of_the_users_own_runs_on_devices) {
   plan::PlanBuilder builder("device_lanes", {.collective = Collective::kAllGather}, 2,
                             {.input_chunks = 2, .output_chunks = 4, .scratch_chunks = 2});
@@ -144,7 +146,7 @@ TEST_F(DevicePlans, a_plan_of_the_users_own_runs_on_devices) {
   });
 }
 
-TEST_F(DevicePlans, where_gpus_do_not_reach_each_other_nccl_serves_and_without_it_the_error_says_both) {
+TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_names_both) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     if (comm.rank() == 1) runtime().fail_next("reach", Status(StatusCode::kUnsupported, "no way to cuda:0"));
     ASSERT_TRUE(comm.barrier().ok());
@@ -216,7 +218,7 @@ TEST_F(DevicePlans, a_call_follows_the_one_before_also_across_a_capture) {
   });
 }
 
-// As a launch does that waits for those before it.
+// The blocked call stands for a launch that waits for earlier ones.
 TEST_F(DevicePlans, waits_end_also_while_a_call_of_this_rank_does_not_return) {
   std::atomic<bool> stands = false;
   on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {

@@ -1,9 +1,9 @@
 #pragma once
-// Which backend serves calls on devices, in tests of one of them.
+// Selects the backend that serves calls on devices, for tests of one backend.
 
 namespace accord::testing {
 
-/// Selection tables that give all calls on devices to NCCL, or those that plans serve to plans.
+/// Selection tables: kByNccl gives all calls on devices to NCCL; kByPlans gives plans all calls that they can serve.
 inline constexpr const char* kByNccl =
     "broadcast[memory=cuda]:0-inf=nccl;all_gather[memory=cuda]:0-inf=nccl;reduce_scatter[memory=cuda]:0-inf=nccl;"
     "all_reduce[memory=cuda]:0-inf=nccl;reduce[memory=cuda]:0-inf=nccl;gather[memory=cuda]:0-inf=nccl;"

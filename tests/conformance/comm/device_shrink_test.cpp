@@ -1,4 +1,5 @@
-// What is left of a group that was connected on devices is connected on them: by ncclCommShrink() where NCCL has it, else anew.
+// If a group was connected on devices, so is the group that remains of it: by ncclCommShrink() if NCCL has it,
+// otherwise anew.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -16,14 +17,15 @@ namespace nccl = testing::nccl;
 
 class DeviceShrink : public testing::HostDevices {
  protected:
-  /// What an all_reduce of ones gives.
+  /// Returns the result of an all_reduce of ones.
   static float count(Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
     const Status status = comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream});
     EXPECT_TRUE(status.ok()) << status.to_string();
     return values.values<float>()[4];
   }
-  /// Three ranks, of which rank 1 leaves; the others shrink after a call that lacks it, or without one.
+  /// Three ranks, of which rank 1 leaves. The others shrink after a call that rank 1 does not join (kFailure), or
+  /// without such a call (kNothing).
   enum class After { kFailure, kNothing };
   static void shrink_without_rank_1(After after, const std::function<void(Communicator&)>& before = {}) {
     std::atomic<int> waiting = 0;
@@ -32,7 +34,7 @@ class DeviceShrink : public testing::HostDevices {
       ASSERT_TRUE(comm.barrier().ok());
       if (comm.rank() == 1) {
         while (after == After::kFailure && waiting < 2) std::this_thread::yield();
-        return;  // which closes
+        return;  // closes its communicator
       }
       const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
       if (after == After::kFailure) {

@@ -1,4 +1,4 @@
-// How calls on devices stand to streams: nobody waits on the host, order is kept, captures work.
+// How calls on devices relate to streams: the host never waits, order is kept, captures work.
 #include <gmock/gmock.h>
 
 #include "conformance/comm/host_devices.hpp"
@@ -10,9 +10,9 @@ using testing::DeviceArray;
 using ::testing::HasSubstr;
 using testing::OnDevice;
 
-using cudaStream_t = void*;  // as the runtime's header has it
+using cudaStream_t = void*;  // as in the CUDA runtime's header
 
-// As docs/gpu.md shows it; tests/python/test_docs.py compares them.
+// The example of docs/gpu.md; tests/python/test_docs.py compares the two.
 accord::Status sum_gradients(accord::Communicator& comm, float* gradients, std::size_t count, cudaStream_t stream) {
   const accord::Buffer buffer{gradients, count, accord::DType::kFloat32, {accord::DeviceType::kCuda, 0}};
   return comm.all_reduce(buffer, accord::ReduceOp::kSum, {.stream = {stream}});
@@ -42,7 +42,7 @@ TEST_F(DeviceStreams, a_call_returns_before_its_stream_gets_there) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, of(1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
-    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());  // which connects
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());  // connects
     testing::BusyStream busy = runtime().make_stream_busy(on.stream);
     ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());
     const Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), options);
@@ -59,7 +59,7 @@ TEST_F(DeviceStreams, a_started_call_comes_after_what_its_stream_has_and_beside_
     const DeviceArray values(on, of(1), DType::kFloat32);
     Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream});
     const testing::BusyStream busy = runtime().make_stream_busy(on.stream);
-    EXPECT_TRUE(work.wait().ok());  // though the stream is held now
+    EXPECT_TRUE(work.wait().ok());  // although the stream is held back now
   });
 }
 
@@ -69,7 +69,7 @@ TEST_F(DeviceStreams, messages_to_one_peer_do_not_wait_for_those_to_others) {
         got(on, of(-1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
     const ConstBuffer out = values.buffer();
-    for (int round = 0; round < 2; ++round) {  // the first one connects
+    for (int round = 0; round < 2; ++round) {  // the first round connects
       if (comm.rank() == 0 && round == 1) {
         Work late = comm.start(Call::send(out, 1), options), soon = comm.start(Call::send(out, 2), options);
         EXPECT_TRUE(soon.wait().ok());
@@ -104,14 +104,14 @@ TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
     ASSERT_TRUE(work.block(on.stream).ok());
     const Result<testing::Graph> graph = runtime().end_capture(on.device, on.stream);
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-    EXPECT_TRUE(work.wait().ok());  // there is nothing to wait for yet
+    EXPECT_TRUE(work.wait().ok());  // nothing to wait for yet
     EXPECT_EQ(sum.values<float>(), of(1)) << "a captured call ran at once";
     for (int launch = 1; launch <= 5; ++launch) {
       ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
       EXPECT_EQ(sum.values<float>(), of(static_cast<float>(1 << launch)));
       EXPECT_EQ(whole.values<float>(), std::vector<float>(200, static_cast<float>(1 << launch)));
     }
-    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());  // calls go on after that
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());  // calls still work afterwards
     EXPECT_EQ(sum.values<float>(), of(64));
   });
 }
@@ -148,7 +148,7 @@ TEST_F(DeviceStreams, a_captured_call_that_copies_its_input_shares_the_copy_with
     for (int launch = 0; launch < 4; ++launch) {
       EXPECT_EQ(values.values<float>(), launch % 2 == 0 ? before : after);
       ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
-      // One that needs more room, between launches.
+      // A call that needs more memory, between launches.
       ASSERT_TRUE(comm.run(Call::all_to_all(more.buffer(), more.buffer()), options).ok());
     }
     EXPECT_EQ(values.values<float>(), before);
@@ -167,7 +167,7 @@ TEST_F(DeviceStreams, a_launch_whose_peer_is_gone_ends_with_the_group) {
     ASSERT_TRUE(comm.barrier().ok());
     if (comm.rank() == 1) return comm.abort("enough");
     ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
-    on.synchronize();  // by the abort of NCCL's communicator
+    on.synchronize();  // ended by the abort of NCCL's communicator
     EXPECT_EQ(comm.state(), CommunicatorState::kFailed);
     EXPECT_THAT(comm.status().message(), HasSubstr("rank 1 aborted"));
   });

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kParts[] = {0, 1, 7, 1003};  // elements for each rank
+constexpr std::size_t kParts[] = {0, 1, 7, 1003};  // elements per rank
 constexpr DType kFewDTypes[] = {DType::kBool, DType::kInt32, DType::kBFloat16, DType::kFloat32};
 
 void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
@@ -26,8 +26,8 @@ std::vector<Enum> all(int count) {
   return values;
 }
 
-/// Small whole numbers, different at each rank and position, that stay exact: a factor of 1 or 2 each for products, all of them multiples of the
-/// size for averages.
+/// Small whole numbers, different for each rank and position, on which every op is exact: factors of 1 or 2 for
+/// products, multiples of the number of ranks for averages.
 int whole_number(ReduceOp op, int rank, int size, std::size_t i) {
   const int mixed = static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 3 + i / 5) % 4);
   if (op == ReduceOp::kProduct) return 1 + mixed % 2;
@@ -87,7 +87,7 @@ Bytes slice(const Bytes& bytes, std::size_t first, std::size_t count) {
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// Bytes that differ by rank and position.
+/// Bytes that differ by rank and by position.
 Bytes pattern(int rank, std::size_t bytes, std::size_t first = 0) {
   Bytes values(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -97,7 +97,7 @@ Bytes pattern(int rank, std::size_t bytes, std::size_t first = 0) {
 
 void append(Bytes& to, const Bytes& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// False if the backend has no such reduction.
+/// Returns false if the backend lacks the reduction.
 bool check_reduction(Communicator& comm, const OnDevice& on, DType dtype, ReduceOp op, std::size_t part) {
   const int size = comm.size();
   const std::size_t count = part * static_cast<std::size_t>(size);
@@ -147,7 +147,7 @@ void check_unequal_reduce_scatter(Communicator& comm, const OnDevice& on) {
   EXPECT_EQ(output.bytes(), slice(reduced(DType::kFloat32, ReduceOp::kSum, inputs), before * 4, own * 4));
 }
 
-/// With `counts` elements of each rank; equal ones by the call without counts, too.
+/// Checks the calls with `counts[r]` elements of each rank r. `equal`: by the variants that take no counts.
 void check_parts(Communicator& comm, const OnDevice& on, DType dtype, const std::vector<std::size_t>& counts,
                  bool equal) {
   const CallOptions options{.stream = on.stream};
@@ -278,14 +278,14 @@ void check_device_messages(Communicator& comm, const OnDevice& on) {
     const Call calls[] = {Call::recv(in.buffer(), previous), Call::send(out.buffer(), next)};
     expect_ok(comm.run(calls, options));
     EXPECT_EQ(in.bytes(), pattern(previous, count)) << "at once";
-    // One by one: each waits in its stream for the other rank, so that one of them sends first.
+    // In separate calls, each waits in its stream for the other rank, so one of the ranks must send first.
     in.put(Bytes(count));
     if (comm.rank() == 0) expect_ok(comm.send(out.buffer(), next, 7, options));
     expect_ok(comm.recv(in.buffer(), previous, 7, options));
     if (comm.rank() != 0) expect_ok(comm.send(out.buffer(), next, 7, options));
     EXPECT_EQ(in.bytes(), pattern(previous, count)) << "one by one";
   }
-  // Two of each pair, in opposite orders of the peers.
+  // Two messages in each direction between each pair of ranks; odd ranks list their peers in the opposite order.
   std::vector<std::unique_ptr<DeviceArray>> outs, ins;
   std::vector<Call> calls;
   for (int i = 0; i < 2 * size; ++i) {
@@ -312,7 +312,7 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
       copy(on, std::vector<float>(kCount), DType::kFloat32);
   const std::vector<float> ones(kCount, 1.0F);
   for (int round = 0; round < 20; ++round) {
-    // What is before it in the stream, it, and what is behind it, without a wait of the host.
+    // The work before the call in the stream, the call itself, and the work after it, without a wait on the host.
     ASSERT_TRUE(on.runtime.copy(values.buffer().data, ones.data(), values.buffer().bytes(), on.device, on.stream).ok());
     Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), options);
     expect_ok(work.block(on.stream));
@@ -323,7 +323,7 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
     expect_ok(work.wait());
     EXPECT_TRUE(work.test());
   }
-  // Several under way, ended in order, with a callback.
+  // Several works in flight, which end in order, each with a callback.
   std::vector<Work> works;
   std::atomic<int> called = 0;
   values.put(std::vector<std::byte>(values.buffer().bytes()));
@@ -349,7 +349,7 @@ void check_device_prepared(Communicator& comm, const OnDevice& on) {
     return comm.prepare(calls, {.stream = on.stream});
   }();
   ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
-  factor = -100;  // these were read
+  factor = -100;  // prepare() has already read it, and the counts
   counts.assign(counts.size(), 77);
   double expected = 1.0;
   for (int round = 0; round < 5; ++round) {

@@ -1,26 +1,29 @@
 #pragma once
-// What every CollectiveBackend gives on a device's memory. Each check is one rank's part; all ranks call the same ones in the same order.
+// The behavior that every CollectiveBackend must have on memory of devices. Each check is one rank's part; all ranks
+// call the same checks in the same order.
 
 #include "accord/communicator.hpp"
 #include "device/device_memory.hpp"
 
 namespace accord::testing {
 
-/// All dtypes and ops through the collectives that reduce, on whole numbers, whose results no order of adding changes; what the backend has
-/// not is refused, in the same way on all ranks, and harms nothing. Gives how many pairs of both it has.
+/// Checks all dtypes and ops with the collectives that reduce, on whole numbers, whose results do not depend on the
+/// order of addition. A combination that the backend lacks must be rejected in the same way on all ranks and without
+/// side effects. Returns the number of (dtype, op) pairs that the backend has.
 int check_device_reductions(Communicator& comm, const OnDevice& on);
-/// All dtypes through the collectives that move bytes, from each root, in place too, and with parts of unequal counts.
+/// Checks all dtypes with the collectives that move bytes: from each root, in place as well, and with unequal counts.
 void check_device_moves(Communicator& comm, const OnDevice& on);
-/// The same of bool, int32, bfloat16 and float32 alone, for ranks that take turns on a device: there a call takes milliseconds.
+/// The same checks for bool, int32, bfloat16 and float32 only, for ranks that take turns on a device, where a call
+/// takes milliseconds.
 int check_device_reductions_of_few_dtypes(Communicator& comm, const OnDevice& on);
 void check_device_moves_of_few_dtypes(Communicator& comm, const OnDevice& on);
-/// Messages one by one, at once, and of all ranks in any order.
+/// Checks messages in separate calls, in one call, and between all ranks in any order.
 void check_device_messages(Communicator& comm, const OnDevice& on);
-/// Works, and what is put into streams before and behind them.
+/// Checks works, together with operations that are put into streams before and after them.
 void check_device_works(Communicator& comm, const OnDevice& on);
-/// Calls that were checked once.
+/// Checks prepared calls, whose arguments are checked only once.
 void check_device_prepared(Communicator& comm, const OnDevice& on);
-/// Calls that make no sense for devices.
+/// Checks that calls that make no sense on devices are rejected.
 void check_device_mistakes(Communicator& comm, const OnDevice& on);
 
 }  // namespace accord::testing

@@ -1,4 +1,4 @@
-// Calls on devices that go through a switch between them, and what serves them where there is none.
+// Calls on devices that go through a switch between them, and the plans that serve them where there is no switch.
 #include <gmock/gmock.h>
 
 #include "accord/plan.hpp"
@@ -108,11 +108,11 @@ TEST_F(DeviceSwitch, calls_in_a_row_each_have_their_own_memory) {
   });
 }
 
-TEST_F(DeviceSwitch, without_multicast_the_rule_before_serves) {
+TEST_F(DeviceSwitch, without_multicast_the_previous_rule_is_used) {
   for (const char* const call :
        {"multicast_bytes", "identity", "create_multicast", "join_multicast", "bind_multicast"}) {
     for (const int which : {0, 1}) {
-      if (call == std::string_view("join_multicast") && which == 0) continue;  // rank 0 creates it
+      if (call == std::string_view("join_multicast") && which == 0) continue;  // rank 0 creates instead
       if (call == std::string_view("create_multicast") && which == 1) continue;
       testing::clear_log();
       on_ranks(2, through_switch(), [&](Communicator& comm, const OnDevice& on) {
@@ -131,8 +131,8 @@ TEST_F(DeviceSwitch, without_multicast_the_rule_before_serves) {
   }
 }
 
-// Rank 0 has its sum and closes while rank 1 has not begun with its own, which reads rank 0's memory.
-TEST_F(DeviceSwitch, who_closes_waits_for_ranks_that_still_read_its_memory) {
+// Rank 0 has its sum and closes before rank 1 has begun its own, which reads rank 0's memory.
+TEST_F(DeviceSwitch, close_waits_for_ranks_that_still_read_its_memory) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     expect_sum(comm, on);
     const DeviceArray mine(on, some(comm.rank(), 2000), DType::kFloat32);
@@ -156,7 +156,7 @@ TEST_F(DeviceSwitch, ranks_that_share_a_gpu_have_none) {
   });
 }
 
-TEST_F(DeviceSwitch, what_the_switch_has_no_sum_of_goes_by_another_plan) {
+TEST_F(DeviceSwitch, sums_that_the_switch_lacks_use_another_plan) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, some(comm.rank(), 100), DType::kFloat32);
     const Status status = comm.all_reduce(values.buffer(), ReduceOp::kMax, {.stream = on.stream});

@@ -1,4 +1,4 @@
-// NCCL behind the communicator, over a library with NCCL's symbols.
+// NCCL behind the communicator, through a library that has NCCL's symbols.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::OnDevice;
 
-// Before anything reads the environment. Processes of cuda/nccl_ranks.hpp have NVIDIA's library.
+// Set before anything reads the environment. Processes of cuda/nccl_ranks.hpp use NVIDIA's library.
 const bool kChosen = testing::is_spawned_rank() || setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
 
 class Devices : public testing::HostDevices {};
@@ -21,7 +21,8 @@ TEST_F(Devices, reductions_give_what_the_plain_computation_gives) {
   ASSERT_TRUE(kChosen);
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, [](Communicator comm, const OnDevice& on) {
-      // What NCCL has not goes by plans: 8 integer types with 8 ops, 6 float types with 6, 2 complex types with 3, bool with 7.
+      // Plans serve what NCCL lacks: 8 integer types with 8 ops, 6 float types with 6, 2 complex types with 3, bool
+      // with 7.
       EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (comm.size() == 1 ? 2 : 0) + 2 * 3 + 7);
     });
   }

@@ -17,7 +17,7 @@ namespace nccl = testing::nccl;
 
 class DeviceWindows : public testing::HostDevices {
  protected:
-  /// Sums ones in the window, over all ranks.
+  /// Sums ones in the window over all ranks.
   static void use(Communicator& comm, const OnDevice& on, const DeviceWindow& window) {
     const std::vector<float> ones(64, 1.0F);
     const Buffer part = window.buffer(64, DType::kFloat32, 128);
@@ -73,8 +73,8 @@ TEST_F(DeviceWindows, a_machine_without_windows_has_registered_memory) {
 
 TEST_F(DeviceWindows, memory_of_the_programs_own_is_registered_and_stays_its_own) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    const DeviceArray values(on, std::vector<float>(1024),
-                             DType::kFloat32);  // aligned to less than a page on some rank
+    // Aligned to less than a page on some rank.
+    const DeviceArray values(on, std::vector<float>(1024), DType::kFloat32);
     {
       Result<DeviceWindow> window = comm.device_window(values.part(1, 1000));
       ASSERT_TRUE(window.ok()) << window.status().to_string();
@@ -128,7 +128,7 @@ TEST_F(DeviceWindows, ranks_that_ask_for_different_sizes_are_told) {
     EXPECT_THAT(status.message(), HasSubstr("8192 bytes"));
     EXPECT_THAT(status.message(), HasSubstr("4096 bytes"));
     EXPECT_EQ(comm.device_window(0, on.device).status().code(), StatusCode::kInvalidArgument);
-    const DeviceWindow window = comm.device_window(4096, on.device).value();  // the group goes on
+    const DeviceWindow window = comm.device_window(4096, on.device).value();  // the group still works
     use(comm, on, window);
   });
 }

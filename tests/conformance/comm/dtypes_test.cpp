@@ -1,5 +1,5 @@
-// Every dtype and op through every collective that they touch, for every transport and algorithm: the same bits as the plain
-// computation on every rank; and that combinations without meaning are refused at once.
+// Every dtype and op through every collective that they apply to, for every transport and algorithm, bit-identical to
+// the plain computation on every rank. Meaningless combinations are rejected immediately.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 
 class Dtypes : public testing::Planned {};
 
-constexpr std::size_t kParts[] = {0, 1, 7, 333};  // elements for each rank
+constexpr std::size_t kParts[] = {0, 1, 7, 333};  // elements per rank
 
 std::vector<DType> all_dtypes() {
   std::vector<DType> dtypes;
@@ -50,7 +50,7 @@ Reduction reduction(ReduceOp op, DType dtype, int rank) {
   return op == ReduceOp::kPremulSum ? Reduction::premul_sum(factor_of(rank, dtype)) : Reduction(op);
 }
 
-// What the inputs of all ranks give.
+// Returns the reduction of the inputs of all ranks.
 Bytes reduced(DType dtype, ReduceOp op, const std::vector<Bytes>& inputs) {
   if (inputs.size() == 1 && op != ReduceOp::kPremulSum) return inputs[0];
   Bytes result(inputs[0].size());
@@ -168,7 +168,7 @@ TEST_P(Dtypes, collectives_that_move_bytes_take_every_dtype) {
 TEST_P(Dtypes, a_combination_without_meaning_is_refused_before_anything_is_sent) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::complex<double> value = 1.0;
-    if (comm.rank() == 0) {  // the other never calls: nothing may wait for it
+    if (comm.rank() == 0) {  // the other rank never calls, so this call must not wait
       for (const DType dtype : all_dtypes())
         for (const ReduceOp op : all_ops()) {
           if (is_defined(op, dtype)) continue;

@@ -1,4 +1,4 @@
-// What goes wrong between ranks ends in a clear error on every rank, and the first one stays.
+// Failures between ranks end in a clear error on every rank, and the first error stays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST_P(Failure, ranks_that_call_with_different_counts_all_learn_who_did) {
   }
 }
 
-TEST_P(Failure, a_call_like_the_one_that_failed_tells_once_what_it_was) {
+TEST_P(Failure, an_equal_call_after_a_failure_describes_the_call_once) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     const std::string what = "all_reduce on group \"tp\" (ranks 0-2): ";
     for (int call = 0; call < 3; ++call) {
@@ -69,7 +69,7 @@ TEST_P(Failure, different_dtypes_ops_roots_and_collectives_are_mismatches) {
   for (const auto& other : others) {
     run_thread_ranks(2, options(), [&](Communicator comm) {
       Status status = comm.rank() == 1 ? other.second(comm) : all_reduce(comm, 8);
-      // A broadcast's root need not wait for anybody: it learns of the failure at its next call.
+      // A broadcast's root does not wait for other ranks; it learns of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << other.first << ": " << status.to_string();
     });
@@ -80,7 +80,7 @@ TEST_P(Failure, a_rank_that_does_not_come_is_a_timeout_that_names_it) {
   std::atomic<int> failed = 0;
   run_thread_ranks(3, options(std::chrono::seconds(20)), [&](Communicator comm) {
     if (comm.rank() == 1) {
-      while (failed.load() < 2) std::this_thread::yield();  // present, but it never calls
+      while (failed.load() < 2) std::this_thread::yield();  // present, but never calls
       return;
     }
     CallOptions call;
@@ -93,17 +93,17 @@ TEST_P(Failure, a_rank_that_does_not_come_is_a_timeout_that_names_it) {
   });
 }
 
-TEST_P(Failure, a_rank_that_waits_in_the_call_before_is_not_who_is_late) {
-  // Over a network a rank does not see for whom another waits.
+TEST_P(Failure, a_rank_blocked_in_an_earlier_call_is_not_blamed) {
+  // Over a network, a rank cannot see which rank another one waits for.
   const std::vector<Rank> late = GetParam() == "ucx" ? std::vector<Rank>{1, 2} : std::vector<Rank>{2};
   std::atomic<int> failed = 0;
   run_thread_ranks(3, options(std::chrono::minutes(10)), [&](Communicator comm) {
     if (comm.rank() == 2) {
-      while (failed.load() < 2) std::this_thread::yield();  // present, but it never calls
+      while (failed.load() < 2) std::this_thread::yield();  // present, but never calls
       return;
     }
     float values[8] = {};
-    // Rank 0 only sends in it, and goes on.
+    // Rank 0 only sends in this reduce, and continues.
     const Buffer buffer{values, 8, DType::kFloat32};
     Status status = comm.reduce(buffer, buffer, ReduceOp::kSum, 1);
     if (comm.rank() == 0) {
@@ -226,7 +226,7 @@ TEST_P(Failure, a_queued_call_keeps_its_own_timeout) {
   std::atomic<bool> over = false;
   run_thread_ranks(2, options(std::chrono::minutes(10)), [&](Communicator comm) {
     if (comm.rank() == 1) {
-      while (!over.load()) std::this_thread::yield();  // present, but it never calls
+      while (!over.load()) std::this_thread::yield();  // present, but never calls
       return;
     }
     const Work first = comm.barrier_async();
@@ -247,7 +247,7 @@ TEST_P(Failure, a_queued_send_tells_behind_which_one_it_is) {
   std::atomic<bool> over = false;
   run_thread_ranks(2, options(std::chrono::minutes(10)), [&](Communicator comm) {
     if (comm.rank() == 1) {
-      while (!over.load()) std::this_thread::yield();  // present, but it never receives
+      while (!over.load()) std::this_thread::yield();  // present, but never receives
       return;
     }
     std::vector<float> many(1 << 20);
@@ -266,12 +266,13 @@ TEST_P(Failure, a_mismatch_found_by_the_next_call_names_the_calls_that_differed)
     float value = 0;
     const Buffer one{&value, 1, DType::kFloat32};
     if (comm.rank() < 2) {
-      // A broadcast's root waits for nobody, so neither notices that both are the root of the second.
+      // A broadcast's root waits for no other rank, so neither rank notices that both are the root of the second
+      // broadcast.
       ASSERT_TRUE(comm.broadcast(one, 0).ok());
       ASSERT_TRUE(comm.broadcast(one, comm.rank()).ok());
     }
     if (comm.rank() == 0) {
-      const Status status = comm.barrier();  // cannot begin before rank 2 has completed the first
+      const Status status = comm.barrier();  // cannot begin before rank 2 has completed the first broadcast
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
       EXPECT_THAT(status.message(),
                   HasSubstr("broadcast on group \"tp\" (ranks 0-2): rank 1 called broadcast of 1 x float32 "
@@ -285,7 +286,7 @@ TEST_P(Failure, a_mismatch_found_by_the_next_call_names_the_calls_that_differed)
 TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     float value = 0;
-    ASSERT_TRUE(comm.broadcast(Buffer{&value, 1, DType::kFloat32}, comm.rank()).ok());  // both are its root
+    ASSERT_TRUE(comm.broadcast(Buffer{&value, 1, DType::kFloat32}, comm.rank()).ok());  // both ranks are its root
     const Status status = comm.barrier();
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("rank 1 called broadcast of 1 x float32 from rank 1"));
@@ -293,8 +294,8 @@ TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call
   });
 }
 
-// Between hosts both roots write into the third rank's window while it reads there: a race that the calls have, not accord, but
-// a sanitizer sees it.
+// Between hosts, both roots write into the third rank's window while it reads there. The calls race, not accord, but
+// a sanitizer reports it, so its build uses two ranks.
 TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
   const int size = testing::kSanitized && GetParam() == std::string("ucx") ? 2 : 3;
   for (const std::size_t count : {1, 100000}) {

@@ -21,7 +21,7 @@ class Grow : public ::testing::TestWithParam<std::string> {
   const std::shared_ptr<Store> store_ = make_memory_store();
 };
 
-/// The sum over the ranks of `value` times ten to the power of the rank.
+/// Returns the sum over the ranks of `value` times ten to the power of the rank.
 std::int64_t digits_of(Communicator& comm, std::int64_t value) {
   for (Rank r = 0; r < comm.rank(); ++r) value *= 10;
   const Status status = comm.all_reduce(Buffer{&value, 1, DType::kInt64}, ReduceOp::kSum);

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as threads with devices over host memory, and NCCL's symbols over those.
+// Ranks as threads with devices over host memory, and NCCL's symbols over those devices.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 
 namespace accord::testing {
 
-/// Fails if something of the devices or of NCCL is left at the end, and resets what the test asked for.
+/// Fails if an object of the devices or of NCCL is left at the end; resets what the test has set up.
 class HostDevices : public ::testing::Test {
  protected:
   HostDevices() {
@@ -25,7 +25,7 @@ class HostDevices : public ::testing::Test {
     device::replace_runtime(DeviceType::kCuda, &runtime());
   }
   ~HostDevices() override {
-    // A thread of accord's may hold the last work for a moment longer.
+    // A thread of accord may hold the last work for a moment longer.
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) std::this_thread::yield();
     EXPECT_EQ(live_nccl(), LiveNccl{});
@@ -36,7 +36,7 @@ class HostDevices : public ::testing::Test {
 
   static HostRuntime& runtime() { return HostRuntime::instance(); }
 
-  /// Each rank with a device and a stream of its own. Without a selection of their own the calls go by NCCL.
+  /// Gives each rank a device and a stream of its own. If `options` have no selection, calls go to NCCL.
   static void on_ranks(int size, CommunicatorOptions options,
                        const std::function<void(Communicator&, const OnDevice&)>& body) {
     if (options.select.empty()) options.select = kByNccl;

@@ -11,10 +11,10 @@
 
 namespace accord::testing {
 
-/// None, 8 B, 100 KB and 3 MB.
+/// Elements of a message: none, 8 B, 100 KB and 3 MB.
 inline const std::vector<std::size_t> kMessageCounts = {0, 2, 25'600, 786'432};
 
-/// What message `number` of a tag holds.
+/// Returns the content of message `number` of a tag.
 inline std::vector<std::uint32_t> content(Rank from, std::int32_t tag, int number, std::size_t count) {
   std::mt19937 random(static_cast<std::uint32_t>(from * INT64_C(1'000'003) + tag * INT64_C(1009) + number));
   std::vector<std::uint32_t> values(count);

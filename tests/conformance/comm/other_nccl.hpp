@@ -1,5 +1,5 @@
 #pragma once
-// The library of the tests in another version, so that what came later is not there.
+// The tests' NCCL library in another version, without the functions of later versions.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 namespace accord::testing {
 
-/// While it lives, groups that make their first call on a device get it.
+/// As long as it exists, groups that make their first call on a device get this version.
 class OtherNccl {
  public:
   explicit OtherNccl(int version) {

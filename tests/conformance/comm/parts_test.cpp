@@ -1,4 +1,5 @@
-// The forms with "_v" for every transport and algorithm: parts of unequal counts, compared with the plain computation, bit for bit.
+// The "_v" collectives for every transport and algorithm, with unequal counts, compared bit for bit with the plain
+// computation.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -26,7 +27,7 @@ std::size_t before(const Counts& counts, int rank) {
   return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
 }
 
-/// Parts that have nothing in common: of no element, of a few, of more than a slot.
+/// Returns sets of unequal counts: no elements, a few, and more than a slot.
 std::vector<Counts> divisions(int size) {
   std::vector<Counts> all;
   for (const std::size_t scale : {0, 1, 131, testing::kSanitized ? 1999 : 9001}) {
@@ -40,12 +41,12 @@ std::vector<Counts> divisions(int size) {
   return all;
 }
 
-/// Elements that rank `from` sends to rank `to`.
+/// Returns the number of elements that rank `from` sends to rank `to`.
 std::size_t elements(int from, int to, std::size_t scale) {
   return scale * static_cast<std::size_t>((from * 7 + to * 3) % 5) + static_cast<std::size_t>(from == 0);
 }
 
-/// What `rank` has in its own part.
+/// Returns the values of the own part of `rank`.
 std::vector<float> part_of(int rank, const Counts& counts) {
   return samples(rank, counts[static_cast<std::size_t>(rank)]);
 }
@@ -127,7 +128,7 @@ TEST_P(UnequalParts, all_to_all_v_brings_each_part_to_its_rank_also_started) {
         }
         std::vector<float> output(expected.size(), -1), later(expected.size(), -1);
         Work work = [&] {
-          const Counts for_the_start = input_counts, of_output = output_counts;  // gone when the work runs
+          const Counts for_the_start = input_counts, of_output = output_counts;  // destroyed before the work runs
           return comm.all_to_all_v_async(ConstBuffer(buffer(input)), for_the_start, buffer(later), of_output);
         }();
         const Status status =
@@ -180,7 +181,7 @@ TEST_P(UnequalParts, counts_on_which_ranks_disagree_fail_on_all_of_them) {
       constexpr Rank kRoot = 1;
       Status status = scatters ? comm.scatter_v(ConstBuffer(buffer(all)), buffer(mine), counts, kRoot)
                                : comm.gather_v(ConstBuffer(buffer(mine)), buffer(all), counts, kRoot);
-      // A rank that only sends need not wait for anybody: it learns of the failure at its next call.
+      // A rank that only sends does not wait for other ranks; it learns of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
       const char* expected = scatters ? "rank 1 sends 2 x float32 to rank 2, which expects 3"

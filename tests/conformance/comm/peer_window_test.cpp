@@ -1,4 +1,4 @@
-// Memory of GPUs for kernels of a program's own; what those would do is done in streams over host memory.
+// Memory of GPUs for kernels of a program's own. Here streams over host memory do the work of those kernels.
 #include "accord/peer_window.hpp"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ TEST_F(PeerWindows, what_kernels_put_is_there_for_who_waits_for_the_signal) {
     const DeviceChannelHandle to = window.channel(next), from = window.channel(before);
     EXPECT_EQ(to.remote, window.memory(next));
     int wrong = 0;
-    // A ring of tokens: each rank sends on what it got, with one more.
+    // A token travels round the ring: each rank adds one to what it got and passes it on.
     ASSERT_TRUE(runtime()
                     .enqueue(on.device, on.stream,
                              [=, &wrong, rank = comm.rank()] {

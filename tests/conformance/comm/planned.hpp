@@ -1,5 +1,5 @@
 #pragma once
-// A suite of communicators that run by chosen plans, and the values that their ranks give.
+// A suite of communicators that run selected plans, and the values that their ranks contribute.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 namespace accord::testing {
 
-/// A transport, and the plans that are chosen (CommunicatorOptions::select).
+/// A transport and the selected plans (CommunicatorOptions::select).
 struct PlannedCase {
   std::string name;
   std::string transport;
@@ -31,7 +31,8 @@ class Planned : public ::testing::TestWithParam<PlannedCase> {
   }
 };
 
-/// Between hosts only plans run that put and never read; tests of others leave ucx out.
+/// Returns whether the selected plans can run over the transport. Between hosts a plan may put, but never read; tests
+/// of other plans leave out ucx.
 inline bool can_run(std::string_view transport, std::string_view select) {
   const auto has = [&](std::string_view name) { return select.find(std::string("=").append(name)) != select.npos; };
   return transport != "ucx" || !(has("ring") || has("recursive") || has("bruck") || has("binomial") || has("chain") ||
@@ -45,10 +46,10 @@ inline const std::vector<std::size_t> kCounts =
     kSanitized ? std::vector<std::size_t>{0, 1, 7, 5003} : std::vector<std::size_t>{0, 1, 2, 7, 64, 1000, 20011};
 inline const std::vector<int> kSizes = kSanitized ? std::vector<int>{1, 2, 3} : std::vector<int>{1, 2, 3, 4, 7};
 
-/// How the messages of mistakes go on after the call's name, in a group of two.
+/// The text of an error message after the call's name, in a group of two.
 inline const std::string kOfWorld = " on group \"world\" (ranks 0 and 1): ";
 
-/// What `rank` has at positions first to first + count.
+/// Returns the values of `rank` at positions `first` to `first + count`.
 template <typename T = float>
 std::vector<T> samples(int rank, std::size_t count, std::size_t first = 0) {
   std::vector<T> values(count);
@@ -56,7 +57,7 @@ std::vector<T> samples(int rank, std::size_t count, std::size_t first = 0) {
   return values;
 }
 
-/// What `ranks` ranks have there, combined in the canonical order.
+/// Returns the values of `ranks` ranks at those positions, combined in the canonical order.
 template <typename T = float>
 std::vector<T> combined(ReduceOp op, int ranks, std::size_t count, std::size_t first = 0) {
   std::vector<T> values(count);
@@ -68,7 +69,7 @@ std::vector<T> combined(ReduceOp op, int ranks, std::size_t count, std::size_t f
   return values;
 }
 
-/// What they have there, one after the other.
+/// Returns the values of `ranks` ranks at those positions, one rank after the other.
 template <typename T = float>
 std::vector<T> gathered(int ranks, std::size_t count, std::size_t first = 0) {
   std::vector<T> all;

@@ -1,5 +1,5 @@
 #pragma once
-// The slow, plain way to compute what a collective gives: one element at a time.
+// The slow, plain way to compute the result of a collective: one element at a time.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace accord::testing {
 
-/// The canonical tree over values[first, last): split at the largest power of two below the count.
+/// Sums values[first, last) by the canonical tree: split at the largest power of two below the count.
 template <typename T>
 T tree_sum(const std::vector<T>& values, std::size_t first, std::size_t last) {
   if (last - first == 1) return values[first];
@@ -43,8 +43,8 @@ inline float from_bfloat16(std::uint16_t half) {
   return value;
 }
 
-/// Values of rank `rank` at position i: whole numbers and halves whose sums over any ranks are inexact in float only in the
-/// last bits, different at every rank and position.
+/// Value of rank `rank` at position i: a multiple of 2^-16, different for every rank and position. Sums over any
+/// ranks are inexact in float, but only in the last bits.
 inline float sample(int rank, std::size_t i) {
   const auto mixed = static_cast<std::uint32_t>((i + 1) * 2654435761u + static_cast<std::uint32_t>(rank + 1) * 40503u);
   return static_cast<float>(static_cast<std::int32_t>(mixed)) / 65536.0f;

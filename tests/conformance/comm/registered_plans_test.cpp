@@ -1,5 +1,5 @@
-// Plans of the user's own serve ordinary calls: those imported from MSCCL++ over real transports, against whole numbers; and who
-// is chosen when.
+// A user's own plans serve ordinary calls: plans imported from MSCCL++ run over real transports, checked on whole
+// numbers; and which plan is selected when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::run_thread_ranks;
 
 using Numbers = std::vector<std::int64_t>;
 
-// What rank `rank` has: whole numbers, so that sums are exact in any order.
+// Values of rank `rank`: whole numbers, so that sums are exact in any order.
 Numbers numbers(int rank, std::size_t count) {
   Numbers values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = (rank + 1) * 1000003LL + static_cast<std::int64_t>(i) * 7;
@@ -43,7 +43,7 @@ struct Expected {
   Numbers input, output;
 };
 
-// Of a call of `count` elements a part.
+// Returns a rank's input and expected output of a call with `count` elements per part.
 Expected expected(std::string_view collective, int rank, int size, std::size_t count) {
   const std::size_t all = count * static_cast<std::size_t>(size), first = count * static_cast<std::size_t>(rank);
   if (collective == "allgather") {
@@ -125,7 +125,7 @@ CommunicatorOptions selecting(std::string select) {
   return options;
 }
 
-// A plan that is right, and shows that it ran: it cannot do avg, which every default can.
+// A correct plan that reveals whether it ran: it does not support avg, which every default plan does.
 std::string ring_text(int size) { return plan::testing::ring_in_place(size).text(); }
 bool runs_the_ring(Communicator& comm) {
   std::vector<float> values(8, 1);
@@ -162,7 +162,7 @@ TEST(RegisteredPlan, serves_calls_of_its_range_on_communicators_that_exist_alrea
   run_thread_ranks(5, selecting(""), [&](Communicator comm) {
     EXPECT_FALSE(runs_the_ring(comm));
     ASSERT_TRUE(comm.barrier().ok());
-    ASSERT_TRUE(register_plan(json, {.name = "later", .bytes = "0-1k"}).ok());  // by every rank: the first one counts
+    ASSERT_TRUE(register_plan(json, {.name = "later", .bytes = "0-1k"}).ok());  // on every rank; the first one counts
     ASSERT_TRUE(comm.barrier().ok());
     EXPECT_TRUE(runs_the_ring(comm));
     std::vector<float> large(1000, 1);
@@ -172,7 +172,7 @@ TEST(RegisteredPlan, serves_calls_of_its_range_on_communicators_that_exist_alrea
                    [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
 }
 
-TEST(RegisteredPlan, has_to_be_right_and_to_have_a_name_of_its_own) {
+TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {
   const std::string good = imported_ring(6);
   const auto message = [](std::string_view json, const PlanOptions& options) {
     const Status status = register_plan(json, options);

@@ -1,4 +1,5 @@
-// Rings over real transports: their sums have an order of their own, so they are held against that and not against the tree.
+// Rings over real transports. Their sums have an order of their own, so they are compared with that order and not
+// with the tree.
 #include <gtest/gtest.h>
 
 #include "conformance/comm/planned.hpp"
@@ -17,7 +18,8 @@ using testing::samples;
 
 class Rings : public testing::Planned {};
 
-// Element i of all ranks, added up from rank `first` once round; in fp32, as bfloat16 values where `is_bfloat16`.
+// Returns the sum of element i over all ranks, added once round the ring from rank `first`, in fp32; the elements are
+// bfloat16 values if `is_bfloat16`.
 float round_the_ring(int size, Rank first, std::size_t i, bool is_bfloat16 = false) {
   float sum = 0;
   for (int step = 0; step < size; ++step) {

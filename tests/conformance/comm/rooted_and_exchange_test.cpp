@@ -1,4 +1,5 @@
-// reduce, gather, scatter and all_to_all for every transport and algorithm: compared with the plain computation, bit for bit.
+// reduce, gather, scatter and all_to_all for every transport and algorithm, compared bit for bit with the plain
+// computation.
 #include <gtest/gtest.h>
 
 #include "conformance/comm/planned.hpp"

@@ -1,4 +1,4 @@
-// What is left of a group becomes a group again, on every transport.
+// The remaining ranks of a group become a group again, on every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class Shrink : public ::testing::TestWithParam<std::string> {
   }
 };
 
-/// The sum of the members' `value`, which only a working group gives.
+/// Returns the sum of the members' `value`, which only a working group can compute.
 float float_sum_of(Communicator& comm, float value) {
   const Status status = comm.all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum);
   EXPECT_TRUE(status.ok()) << status.to_string();
@@ -116,7 +116,7 @@ TEST_P(Shrink, close_ends_one_that_waits) {
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {
       while (!waiting.load()) std::this_thread::yield();
-      return;  // never calls, and stays until then
+      return;  // stays until the other rank has closed, and never calls
     }
     std::thread closer([&comm, &waiting] {
       comm.close();

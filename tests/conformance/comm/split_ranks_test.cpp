@@ -1,4 +1,4 @@
-// Groups made by the ranks that a list names, and by no others, on every transport.
+// Groups created by the ranks in a list, and by no others, on every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,14 +31,14 @@ CommunicatorOptions impatient(std::string name) {
   return {.name = std::move(name), .timeout = std::chrono::milliseconds(200)};
 }
 
-/// What all members' `value`s add up to.
+/// Returns the sum of all members' `value`.
 std::int64_t sum_of(Communicator& comm, std::int64_t value) {
   const Status status = comm.all_reduce(Buffer{&value, 1, DType::kInt64}, ReduceOp::kSum);
   EXPECT_TRUE(status.ok()) << status.to_string();
   return value;
 }
 
-/// The ranks, as members of `world`, of all members of `group`.
+/// Returns the ranks in `world` of all members of `group`.
 std::vector<std::int64_t> members_of(Communicator& group, const Communicator& world) {
   const std::int64_t mine = world.rank();
   std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
@@ -73,7 +73,7 @@ TEST_P(SplitByRanks, an_empty_list_gives_none_and_asks_nobody) {
 
 TEST_P(SplitByRanks, the_parents_order_of_calls_and_its_messages_are_untouched) {
   run_thread_ranks(3, options(), [](Communicator world) {
-    // Ranks 0 and 2 make a group while a call of rank 0 on the parent waits for rank 2, and messages are on their way.
+    // Ranks 0 and 2 create a group while a call of rank 0 on the parent waits for rank 2 and a message is in flight.
     std::int64_t sum = world.rank() + 1, sent = 7, got = 0;
     Work pending = Work(Status());
     if (world.rank() != 2) pending = world.all_reduce_async(Buffer{&sum, 1, DType::kInt64}, ReduceOp::kSum);
@@ -97,7 +97,7 @@ TEST_P(SplitByRanks, the_parents_order_of_calls_and_its_messages_are_untouched) 
 }
 
 TEST_P(SplitByRanks, threads_make_overlapping_groups_at_the_same_time) {
-  // Every pair of ranks makes its group on a thread of its own, in whatever order the threads run, several times.
+  // Every pair of ranks creates its group on a thread of its own, several times; the threads may run in any order.
   constexpr int kSize = 4, kTimes = 3;
   run_thread_ranks(kSize, options(), [](Communicator world) {
     std::vector<std::thread> threads;
@@ -132,12 +132,12 @@ TEST_P(SplitByRanks, many_groups_of_one_name_go_through_the_same_mailboxes) {
 TEST_P(SplitByRanks, parts_are_split_again_and_so_are_shrunk_groups) {
   run_thread_ranks(6, options(), [](Communicator world) {
     if (world.rank() == 1) return world.close();
-    Result<Communicator> shrunk = world.shrink("rest");  // 0 2 3 4 5
+    Result<Communicator> shrunk = world.shrink("rest");  // ranks 0 2 3 4 5 of the world
     ASSERT_TRUE(shrunk.ok()) << shrunk.status().to_string();
-    const std::vector<Rank> four = {4, 3, 1, 0};  // 5 4 2 0 of the world
+    const std::vector<Rank> four = {4, 3, 1, 0};  // ranks 5 4 2 0 of the world
     if (shrunk->rank() == 2) return;
     std::optional<Communicator> inner = shrunk->split_ranks(four, "four").value();
-    const std::vector<Rank> two = {3, 1};  // 0 4
+    const std::vector<Rank> two = {3, 1};  // ranks 0 4 of the world
     if (inner->rank() % 2 == 0) return;
     std::optional<Communicator> innermost = inner->split_ranks(two, "two").value();
     shrunk->close();
@@ -169,7 +169,8 @@ TEST_P(SplitByRanks, a_list_that_makes_no_sense_is_refused_at_once) {
 TEST_P(SplitByRanks, lists_that_differ_are_a_mismatch_that_names_the_rank_on_all_of_them) {
   std::atomic<int> failed = 0;
   run_thread_ranks(4, options(), [&failed](Communicator world) {
-    // 0 and 1 disagree; 2, whom both lists name, comes when they have failed already, and need not wait.
+    // Ranks 0 and 1 disagree. Rank 2, which both lists name, arrives after they have failed and does not have to
+    // wait.
     if (world.rank() == 3) return;
     if (world.rank() == 2)
       while (failed.load() < 2) std::this_thread::yield();
@@ -273,7 +274,7 @@ TEST_P(SplitByRanks, the_timeout_is_the_parents_unless_it_is_given) {
     std::optional<Communicator> heir = world.split_ranks(list, "heir").value();
     std::optional<Communicator> own =
         world.split_ranks(list, {.name = "own", .timeout = std::chrono::minutes(9)}).value();
-    // Rank 0 waits on one for rank 1, which comes once the other has timed out.
+    // Rank 0 waits in one group for rank 1, which arrives once the call on the other group has timed out.
     if (world.rank() == 0) {
       Work patient = own->barrier_async();
       EXPECT_EQ(heir->barrier().code(), StatusCode::kTimeout);
@@ -311,7 +312,7 @@ TEST_P(SplitByRanks, rules_that_differ_are_a_mismatch_that_says_what_each_has) {
   });
 }
 
-TEST_P(SplitByRanks, a_rank_that_is_refused_ends_the_others_at_once_also_who_comes_later) {
+TEST_P(SplitByRanks, a_rejected_rank_fails_the_others_immediately_including_late_ones) {
   CommunicatorOptions given = options();
   given.timeout = std::chrono::minutes(10);
   std::atomic<bool> refused = false;
@@ -332,7 +333,7 @@ TEST_P(SplitByRanks, a_rank_that_is_refused_ends_the_others_at_once_also_who_com
       expect_lost(world.split_ranks(all, "rules").status(), "nonsense");
       expect_lost(world.split_ranks(all, "list").status(), "the list names rank 7");
     }
-    // A split by color is a collective, which the refused rank takes part in.
+    // A split by color is a collective, in which the rejected rank takes part.
     const Status status = world.split(0, 0, {.name = "color", .select = world.rank() == 1 ? "nonsense" : ""}).status();
     if (world.rank() == 1) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
@@ -363,7 +364,7 @@ TEST_P(SplitByRanks, one_name_and_list_at_a_time_on_each_rank_of_a_parent) {
         EXPECT_EQ(sum_of(**made, 1), 2);
       });
     for (std::thread& thread : threads) thread.join();
-    // Rank 1 comes once a second thread of rank 0 was refused.
+    // Rank 1 arrives once a second thread of rank 0 has been rejected.
     if (world.rank() == 1) {
       while (!refused.load()) std::this_thread::yield();
       EXPECT_TRUE(world.split_ranks(list, "same").ok());

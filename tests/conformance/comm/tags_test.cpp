@@ -1,4 +1,5 @@
-// Messages with tags: each goes to the first receive of its tag, whatever comes before it, and none is lost, mixed up or waited for in vain.
+// Messages with tags: each goes to the first receive of its tag, whatever arrives before it, and none is lost, mixed
+// up or waited for in vain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ TEST_P(Tags, receives_in_another_order_than_the_sends_get_their_own_messages) {
   });
 }
 
-// Small and large ones go by different plans, whose words lie in different places.
+// Small and large messages use different plans, which keep their words in different places.
 TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::size_t first : kMessageCounts)
@@ -66,7 +67,7 @@ TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
 TEST_P(Tags, a_receive_ends_as_soon_as_its_own_message_is_there) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::size_t count : kMessageCounts)
-      for (const std::int32_t first : {1, 0}) {  // a receive without a tag waits in another way
+      for (const std::int32_t first : {1, 0}) {  // a receive without a tag waits in a different way
         const std::int32_t second = first + 1;
         float go = 1;
         if (comm.rank() == 0) {
@@ -100,7 +101,7 @@ TEST_P(Tags, what_is_kept_goes_to_a_receive_that_comes_while_another_one_waits) 
       } else {
         std::vector<std::uint32_t> values(3);
         Work waits = comm.recv_async(words(values), 0, awaited);
-        expect_message(comm, 0, 6, 0, 1000);  // so that of tag 5, which came before, is kept
+        expect_message(comm, 0, 6, 0, 1000);  // so the earlier message, of tag 5, is stored
         expect_message(comm, 0, 5, 0, 1000);
         ASSERT_FALSE(waits.test());
         ASSERT_TRUE(comm.send(ConstBuffer(&go, 1, DType::kFloat32), 0).ok());
@@ -140,7 +141,7 @@ struct Planned {
   std::size_t count = 0;
 };
 
-/// What rank `from` sends rank `to`, in the order in which it does.
+/// Returns the messages that rank `from` sends to rank `to`, in the order of sending.
 std::vector<Planned> messages(Rank from, Rank to) {
   constexpr std::array<std::size_t, 5> kMixed = {0, 2, 40, 3000, 60'000};
   std::mt19937 random(static_cast<std::uint32_t>(100 * from + to));
@@ -154,7 +155,7 @@ std::vector<Planned> messages(Rank from, Rank to) {
   return planned;
 }
 
-/// The same in another order, in which those of a tag keep theirs.
+/// Returns the same messages in another order, in which messages of the same tag keep their order.
 std::vector<Planned> shuffled(const std::vector<Planned>& planned, std::uint32_t seed) {
   std::vector<std::int32_t> tags;
   std::map<std::int32_t, std::deque<Planned>> by_tag;
@@ -262,7 +263,7 @@ TEST_P(Tags, a_message_that_is_not_what_its_receive_expects_is_a_mismatch_whenev
         if (comm.rank() == 0) {
           send_message(comm, 1, tag, 0, 5);
           if (kept) send_message(comm, 1, tag + 1, 0, 1);
-          return (void)comm.barrier();  // until the other rank has found it
+          return (void)comm.barrier();  // until the other rank has found the mismatch
         }
         if (kept) expect_message(comm, 0, tag + 1, 0, 1);
         std::vector<std::uint32_t> values(4);
@@ -282,7 +283,7 @@ TEST_P(Tags, a_message_that_does_not_come_is_a_timeout_that_names_its_tag_and_th
     if (comm.rank() == 0) {
       send_message(comm, 1, 4, 0, 2);
       send_message(comm, 1, 3, 0, 2);
-      while (!over.load()) std::this_thread::yield();  // present, but it sends no more
+      while (!over.load()) std::this_thread::yield();  // present, but sends no more
       return;
     }
     expect_message(comm, 0, 3, 0, 2);

@@ -1,4 +1,5 @@
-// Several calls at once: messages in any order, collectives in the order of the list; and what a Work tells when it ends.
+// Several calls at once: messages in any order, collectives in the order of the list; and what a Work reports when it
+// ends.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +24,7 @@ using testing::samples;
 
 class Together : public testing::Planned {};
 
-/// Every rank sends to every other and receives from it, `count` elements each, sends first or last.
+/// Every rank sends `count` elements to every other rank and receives as many from it. The sends come first or last.
 struct Exchange {
   std::vector<std::vector<float>> out, in;
   std::vector<Call> calls;
@@ -99,7 +100,7 @@ TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
     Exchange exchange(comm, 300, comm.rank() == 1);
     Result<Prepared> messages = comm.prepare(exchange.calls);
     ASSERT_TRUE(scaled.ok() && parts.ok() && messages.ok());
-    factor[0] = 99;  // read when it was prepared, as the counts were
+    factor[0] = 99;  // read by prepare(), like the counts
     counts = {9, 9, 9};
     for (int round = 0; round < 20; ++round) {
       std::fill(values.begin(), values.end(), static_cast<float>(round));
@@ -134,7 +135,7 @@ TEST_P(Together, a_call_that_comes_again_is_checked_and_planned_as_the_first_tim
                                 ReduceOp::kSum)
                     .code(),
                 StatusCode::kInvalidArgument);
-      // More plans than are kept, so that the one of the call above is made anew.
+      // More plans than the cache keeps, so that the plan of the call above is created again.
       for (std::size_t count = 100; count < 400; ++count) {
         const ConstBuffer in(values.data(), count, DType::kFloat32);
         Result<Prepared> other =
@@ -163,7 +164,7 @@ TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_close
   });
 }
 
-TEST_P(Together, one_that_is_wrong_keeps_all_from_beginning) {
+TEST_P(Together, one_invalid_call_prevents_the_whole_list_from_starting) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values = samples(comm.rank(), 4);
     const std::vector<Call> calls = {Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum),
@@ -184,7 +185,7 @@ TEST_P(Together, a_message_that_does_not_come_fails_the_list_and_names_the_rank)
   std::atomic<bool> failed = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {
-      while (!failed.load()) std::this_thread::yield();  // present, but it never sends
+      while (!failed.load()) std::this_thread::yield();  // present, but never sends
       return;
     }
     std::vector<float> there(10), here(10);
@@ -252,8 +253,9 @@ TEST_P(Together, a_callback_may_start_operations_but_not_wait_for_them) {
     std::vector<float> values(50000, 1), more(50000, 1), listed(4, 1);
     std::optional<Work> second;
     Work first = comm.all_reduce_async(buffer(values), ReduceOp::kSum);
-    Work last = comm.all_reduce_async(buffer(more), ReduceOp::kSum);  // what a wait in the callback would wait behind
-    bool here = true;  // whether the callback is called by this thread, which may wait: its work had ended
+    Work last = comm.all_reduce_async(buffer(more), ReduceOp::kSum);  // a wait in the callback would block behind it
+    // Whether this thread runs the callback, because the work had already ended. This thread may wait.
+    bool here = true;
     const std::thread::id me = std::this_thread::get_id();
     first.on_end([&](const Status&) {
       const std::lock_guard lock(mutex);
@@ -323,8 +325,9 @@ TEST_P(Together, callbacks_of_two_groups_start_operations_on_each_other) {
       ++ended;
       called.notify_all();
     };
-    // Two chains, one begins on each group; each step starts the next one on the other group. The chains do not go in step with each other, so
-    // their messages have tags: operations that are matched by their order would leave each rank waiting in the group where the other is not.
+    // Two chains, one started on each group; each step starts the next one on the other group. The chains do not run
+    // in lockstep, so their messages have tags: matched by order, the operations would leave each rank waiting in the
+    // group where the other rank is not.
     std::vector<float> sent(4, static_cast<float>(comm.rank()));
     std::array<std::vector<float>, 2> received = {std::vector<float>(4), std::vector<float>(4)};
     std::function<void(int, int)> step = [&](int chain, int number) {

@@ -1,4 +1,4 @@
-// Windows: what a rank puts is where it says, signals are counted, and nothing hangs whoever leaves first.
+// Windows: a put lands where the rank says, signals are counted, and nothing hangs whichever rank leaves first.
 #include "accord/window.hpp"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using testing::samples;
 
 class Windows : public testing::Planned {
  protected:
-  /// Runs `body` on `size` ranks, each with a window to which rank r contributes `bytes(r)`.
+  /// Runs `body` on `size` ranks, each with a window to which rank r contributes `bytes(r)` bytes.
   void with_window(int size, const std::function<std::size_t(Rank)>& bytes,
                    const std::function<void(Communicator&, Window&)>& body) const {
     run_thread_ranks(size, options(), [&](Communicator comm) {
@@ -64,7 +64,8 @@ TEST_P(Windows, what_is_put_before_a_signal_is_there_after_its_wait) {
     with_window(
         size, [](Rank) { return std::size_t{1} << 20; },
         [](Communicator& comm, Window& window) {
-          // Each rank writes to its place in the memory of all, itself too, and waits for all, round after round.
+          // Each rank writes to its place in the memory of all ranks, its own included, and waits for all, round
+          // after round.
           for (std::size_t round = 0; round < 20; ++round) {
             const std::vector<float> mine = samples(comm.rank(), 3001, round);
             const std::size_t place = (round % 2 * 8 + static_cast<std::size_t>(comm.rank())) * 3001 * sizeof(float);
@@ -109,7 +110,7 @@ TEST_P(Windows, signals_are_counted_for_each_ordered_pair) {
       expect_error(status, StatusCode::kTimeout, "wait for rank " + std::to_string(from));
       EXPECT_EQ(status.ranks(), std::vector<Rank>{from});
     }
-    // A wait that timed out harms nothing.
+    // A wait that times out has no other effect.
     ASSERT_TRUE(comm.barrier().ok());
     ASSERT_TRUE(window.signal((comm.rank() + 1) % 3).ok());
     EXPECT_TRUE(window.wait((comm.rank() + 2) % 3).ok());

@@ -1,5 +1,5 @@
-// Collectives whose buffers lie in windows: the same bits as ever, wherever in the windows the buffers are, and one error on all
-// ranks if those of some do not.
+// Collectives whose buffers are in windows: the results are bit-identical wherever in the windows the buffers are,
+// and if the buffers of only some ranks are in windows, all ranks get the same error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using testing::samples;
 
 class ZeroCopy : public testing::Planned {};
 
-/// Arrays in two windows of a communicator, at places that differ from rank to rank.
+/// Arrays in two windows of a communicator, at offsets that differ from rank to rank.
 class Arrays {
  public:
   explicit Arrays(Communicator& comm) : windows_{*comm.window(kBytes), *comm.window(kBytes)} {
@@ -35,7 +35,7 @@ class Arrays {
     (void)array<std::byte>(10);
   }
 
-  /// Of `count` elements, in the one window and the other in turn. Lives as long as this.
+  /// Allocates `count` elements, in the two windows alternately. The array lives as long as this object.
   template <typename T = float>
   std::span<T> array(std::size_t count) {
     blocks_.push_back(*windows_[blocks_.size() % 2].allocate(count * sizeof(T)));
@@ -70,7 +70,7 @@ TEST_P(ZeroCopy, all_reduce_gives_the_canonical_tree_in_place_and_out_of_place) 
         ASSERT_TRUE(apart.ok()) << apart.to_string();
         ASSERT_EQ(values_of(output), expected);
         ASSERT_EQ(values_of(input), samples(comm.rank(), count)) << "the input was written";
-        // Some in place, some not.
+        // Some ranks in place, some not.
         const bool in_place = comm.rank() % 2 == 0;
         const Status mixed = comm.all_reduce(ConstBuffer(of(input)), of(in_place ? input : output), ReduceOp::kMax);
         if (GetParam().name.find("one_shot") == std::string::npos) {
@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                       PlannedCase{"inproc_one_shot", "inproc", "all_reduce[registered=yes]:0-inf=one_shot_zero_copy"}),
     testing::name_of);
 
-/// What the flight record of a call of `bytes` says of its algorithm.
+/// Returns the dump of the communicator's flight recorder, which names the algorithm of each call.
 std::string algorithms_of(const Communicator& comm) {
   const testing::TemporaryDirectory directory;
   std::ifstream file(*comm.dump(directory.path()));

@@ -1,4 +1,4 @@
-// A step that was made before takes no memory.
+// Repeating a step allocates no memory.
 #include <gtest/gtest.h>
 
 #include "accord/expert_parallel.hpp"
@@ -57,7 +57,7 @@ void expect_no_allocations(bool in_window) {
         EXPECT_EQ(allocations, before) << "step " << step;
       }
     }
-    ASSERT_TRUE(comm.barrier().ok());  // nobody sees another one leave
+    ASSERT_TRUE(comm.barrier().ok());  // so that no rank sees another one leave
   });
 }
 

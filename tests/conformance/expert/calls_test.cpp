@@ -1,4 +1,4 @@
-// What goes wrong is an error on all ranks that names the rank, and the group goes on; overflow is a result.
+// Mistakes give an error on all ranks that names the rank at fault, and the group stays usable; overflow is a result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ void expect_error(const Status& status, StatusCode code, const std::string& text
 ConstBuffer ids(const std::vector<std::int32_t>& list) { return {list.data(), list.size(), DType::kInt32}; }
 Buffer f32(std::vector<float>& list) { return {list.data(), list.size(), DType::kFloat32, {}}; }
 
-/// A group and a handle of two ranks.
+/// Runs `body` on each of `ranks` ranks with a group and a handle.
 void with_group(const ExpertGroupConfig& config,
                 const std::function<void(Communicator&, ExpertGroup&, ExpertHandle&)>& body, int ranks = 2) {
   run_thread_ranks(ranks, options(), [&](Communicator comm) {
@@ -48,7 +48,7 @@ void with_group(const ExpertGroupConfig& config,
   });
 }
 
-/// One dispatch that has to work.
+/// Makes one dispatch, which must succeed.
 void expect_works(ExpertGroup& group, const ExpertHandle& handle) {
   const std::vector<std::int32_t> chosen = {0, 3};
   ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen)}).ok());
@@ -82,7 +82,7 @@ TEST(ExpertCreate, a_field_without_meaning_is_named_on_all_ranks) {
       {with([](auto& c) { c.ranks_per_host = -1; }), "ranks_per_host is -1"}};
   for (const auto& test : cases)
     run_thread_ranks(2, options(), [&](Communicator comm) {
-      // Rank 1 alone makes the mistake.
+      // Only rank 1 makes the mistake.
       const Result<ExpertGroup> group = ExpertGroup::create(comm, comm.rank() == 1 ? test.first : config());
       ASSERT_FALSE(group.ok());
       expect_error(group.status(), StatusCode::kInvalidArgument, "rank 1: " + test.second, {1});
@@ -205,10 +205,10 @@ TEST(ExpertCalls, a_rank_without_tokens_or_rows_may_leave_out_what_others_give) 
 TEST(ExpertCalls, a_second_thread_is_refused) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     if (comm.rank() == 0) {
-      // This rank waits in prepare until rank 1 comes, which it does once the second call here was refused.
+      // The first thread waits in prepare until rank 1 arrives, which happens once this thread has been rejected.
       std::thread first([&] {
         const std::vector<std::int32_t> none;
-        Status status;  // refused itself as long as the other thread is in a call
+        Status status;  // rejected itself while this thread is in a call
         do status = group.prepare(handle, {.ids = ids(none)});
         while (status.code() == StatusCode::kWrongState);
         EXPECT_TRUE(status.ok()) << status.to_string();
@@ -254,7 +254,7 @@ TEST(ExpertCalls, a_group_and_its_handles_may_outlive_the_communicator) {
   });
 }
 
-/// Four tokens on each of two ranks, all choices of which go to experts 0 and 1, of rank 0.
+/// Room for 5 rows on each rank. The tests below choose only experts 0 and 1, both of rank 0.
 ExpertGroupConfig tight(OverflowPolicy policy) {
   ExpertGroupConfig tight = config();
   tight.max_recv_rows = 5;
@@ -275,7 +275,7 @@ TEST(ExpertOverflow, fails_before_anything_is_moved_and_the_group_goes_on) {
 TEST(ExpertOverflow, drops_by_weight_the_same_list_on_all_ranks) {
   with_group(tight(OverflowPolicy::kDropByWeight), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const std::vector<std::int32_t> chosen = {0, 1, 0, 1};
-    // By (rank, token, k): 0.8 0.2 0.6 0.4 | 0.7 0.3 0.5 0.5: three go, the lowest ones.
+    // By (rank, token, k): 0.8 0.2 0.6 0.4 | 0.7 0.3 0.5 0.5. The three lowest are dropped.
     std::vector<float> weights =
         comm.rank() == 0 ? std::vector<float>{0.8F, 0.2F, 0.6F, 0.4F} : std::vector<float>{0.7F, 0.3F, 0.5F, 0.5F};
     expect_error(group.prepare(handle, {.ids = ids(chosen)}), StatusCode::kInvalidArgument,
@@ -286,7 +286,7 @@ TEST(ExpertOverflow, drops_by_weight_the_same_list_on_all_ranks) {
     EXPECT_EQ(handle.ranks()[0].recv_rows, 5);
     EXPECT_EQ(handle.ranks()[0].total_rows, 8);
     EXPECT_EQ(group.statistics().dropped, comm.rank() == 0 ? 2 : 1);
-    // Sums are over what was kept, and gradients of what was dropped are zero.
+    // Sums are over the rows that were kept, and gradients of dropped choices are zero.
     const auto rows = static_cast<std::size_t>(handle.recv_rows());
     std::vector<float> y(3 * rows, 2.0F), result(6), grad_recv(rows, 1.0F), grad(4, 9.0F);
     ASSERT_TRUE(group.combine(handle, {.expert_out = f32(y), .result = f32(result)}).ok());
@@ -327,7 +327,7 @@ TEST(ExpertStatistic, counts_what_goes_between_ranks_and_whom_it_waited_for) {
     EXPECT_THAT(traffic, ElementsAre(1, 3, 1, 3));
     EXPECT_THAT(loads, ElementsAre(2, 0, 2, 4));
     std::vector<float> x(6), y(static_cast<std::size_t>(handle.recv_rows()) * 3);
-    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));  // it is late on purpose
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));  // late on purpose
     ASSERT_TRUE(group.dispatch(handle, {.tokens = f32(x), .recv_tokens = f32(y)}).ok());
     const ExpertStatistics statistics = group.statistics();
     EXPECT_EQ(statistics.calls, 1);
@@ -341,8 +341,8 @@ TEST(ExpertStatistic, counts_what_goes_between_ranks_and_whom_it_waited_for) {
   });
 }
 
-/// The values of TransformerEngine's tests of expert parallelism.
-TEST(ExpertValues, the_existing_implementation_tests_with) {
+/// The values that TransformerEngine's tests of expert parallelism use.
+TEST(ExpertValues, match_those_of_transformer_engine) {
   constexpr int kHidden = 512, kTokens = 32, kTopK = 2;
   for (const int ranks : {2, 4}) {
     const int experts = 4 * ranks;
@@ -384,7 +384,7 @@ TEST(ExpertValues, the_existing_implementation_tests_with) {
           for (std::size_t slot = 0; slot < rows; ++slot)
             ASSERT_EQ(recv[slot * kHidden + 7],
                       bf16(static_cast<float>(sources[slot].rank * kTokens + sources[slot].token + 1) / 256));
-          // Experts that change nothing: the sum is top_k times the token.
+          // The experts change nothing, so the sum is top_k times the token.
           ASSERT_TRUE(group.combine(handle, {.expert_out = buffer(recv), .result = buffer(result)}).ok());
           for (int t = 0; t < kTokens; ++t)
             ASSERT_EQ(result[static_cast<std::size_t>(t) * kHidden + 511],

@@ -1,4 +1,5 @@
-// A token's sum has the same bits whatever the number of ranks, the placement, the algorithm and the memory: those of the tree over the ids.
+// A token's sum is bit-identical whatever the number of ranks, the placement, the algorithm and the memory: it is the
+// sum over the tree of the ids.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -36,7 +37,7 @@ struct Setting {
   bool in_window = false;
 };
 
-/// The bits of a random element for (token, expert, h); of scales and weights h is negative.
+/// Returns a random number for (token, expert, h), where h is negative for scales and weights.
 double random_value(std::int64_t token, std::int64_t expert, std::int64_t h) {
   std::mt19937 random(static_cast<unsigned>(token * 100003 + expert * 1009 + h));
   random.discard(3);
@@ -54,7 +55,7 @@ std::vector<std::byte> bytes_of(double value, DType dtype) {
   return bytes;
 }
 
-/// What an expert made of a token, as it lies in memory; and its scale and weight.
+/// What an expert makes of a token, rounded to `dtype`; and its scale and its weight.
 double made(std::int64_t token, std::int64_t expert, std::size_t h, DType dtype) {
   return number_at(bytes_of(random_value(token, expert, static_cast<std::int64_t>(h)), dtype).data(), dtype).real();
 }
@@ -63,7 +64,7 @@ float scale(std::int64_t token, std::int64_t expert, std::size_t block) {
 }
 float weight(std::int64_t token, std::int64_t k) { return static_cast<float>(random_value(token, k, -100)); }
 
-/// The definition: ids part at the highest bit in which they differ; every operation is rounded.
+/// Sums by the definition: ids are divided at the highest bit in which they differ, and every operation is rounded.
 template <typename Sum>
 Sum tree(const std::map<std::int64_t, Sum>& by_expert) {
   if (by_expert.size() == 1) return by_expert.begin()->second;
@@ -93,14 +94,14 @@ std::vector<std::byte> expected_row(const std::vector<std::int64_t>& ids, std::i
   return row;
 }
 
-/// The rows of all tokens, [kTokens, kHidden].
+/// Returns the rows of all tokens, [kTokens, kHidden].
 std::vector<std::byte> combined(const Ids& tokens, const Setting& setting, const Kind& kind) {
   const std::size_t row_bytes = kHidden * size_of(kind.result);
   std::vector<std::byte> all(kTokens * row_bytes);
   CommunicatorOptions options;
   options.transport = "inproc";
   run_thread_ranks(setting.ranks, options, [&](Communicator comm) {
-    // Tokens are dealt to the ranks in consecutive pieces of unequal length.
+    // The ranks get consecutive pieces of the tokens, of unequal length.
     const auto begin = [&](int rank) { return rank == 0 ? 0 : kTokens * (rank + 1) / (setting.ranks + 1); };
     const std::int64_t first = begin(comm.rank()),
                        last = comm.rank() + 1 == setting.ranks ? kTokens : begin(comm.rank() + 1);

@@ -1,5 +1,5 @@
 #pragma once
-// Every call of an expert group on devices, beside the same call of one on the CPU for the same input.
+// Every call of an expert group on devices, next to the same call on the CPU with the same input.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace accord::testing {
 
 struct ExpertProblem {
-  std::vector<int> tokens;  // by rank
+  std::vector<int> tokens;  // indexed by rank
   int experts = 4;
   int top_k = 2;
   int hidden = 16;
@@ -19,10 +19,10 @@ struct ExpertProblem {
   bool scales = false;
   DType weights = DType::kFloat32;
   DType ids = DType::kInt64;
-  Ids chosen = {};  // random, if empty
+  Ids chosen = {};  // random if empty
 };
 
-/// One rank's part; all ranks have the same problem and seed.
+/// Runs one rank's part. All ranks pass the same problem and seed.
 inline void check_device_exchange(Communicator& comm, const OnDevice& on, const ExpertProblem& problem, unsigned seed) {
   const Ids ids =
       problem.chosen.empty() ? random_ids(seed, problem.tokens, problem.experts, problem.top_k) : problem.chosen;
@@ -58,7 +58,8 @@ inline void check_device_exchange(Communicator& comm, const OnDevice& on, const 
   Twin recv(on, room * hidden, problem.dtype), recv_scales(on, room * of_row, DType::kFloat32);
   Twin result(on, tokens * hidden, problem.result);
 
-  // Once for each side: its group, its handle, and which array of a pair.
+  // Makes the call on both sides: `call` gets the side's group, its handle, and a function that picks its array of a
+  // pair.
   const auto on_both = [&](std::string_view what, const auto& call) {
     const Status expected = call(groups.host, groups.host_handle, [](Twin& twin) { return twin.host(); });
     const Status found = call(groups.device, groups.device_handle, [](Twin& twin) { return twin.device(); });

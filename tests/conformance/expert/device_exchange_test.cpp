@@ -1,4 +1,4 @@
-// On devices every call gives the bits that it gives on CPU ranks for the same input.
+// Every call on devices is bit-identical to the same call on CPU ranks with the same input.
 #include "conformance/expert/device_exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_F(DeviceExchange, every_dtype_and_width) {
 }
 
 TEST_F(DeviceExchange, sums_that_all_wait_for_the_last_row) {
-  // Each id is farther from the next one than that is from all behind it.
+  // Each id is farther from the next one than the next one is from all later ones.
   const std::vector<std::int64_t> down = {0, 512, 768, 896, 960, 992, 1008, 1016, 1020, 1022, 1023};
   for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3FN})
     for (const int hidden : {16, 17})
@@ -94,7 +94,7 @@ TEST_F(DeviceExchange, many_random_problems) {
   }
 }
 
-/// Values whose sums are exact, so that the definition gives them in any order.
+/// Uses values whose sums are exact, so that the definition holds in any order of addition.
 TEST_F(DeviceExchange, the_definition_gives_the_same) {
   const Ids ids = random_ids(50, {6, 9}, 6, 3);
   const testing::Slots slots = testing::slots_of(ids, *uniform_expert_placement(6, 2), 4);

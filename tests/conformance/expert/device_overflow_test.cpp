@@ -1,4 +1,5 @@
-// More rows than a rank takes: what is dropped on devices is what is dropped on the CPU, and a failure is a number there, not a trap.
+// More rows than a rank can receive: devices drop the same rows as the CPU, and a failure is a number there, not a
+// trap.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ struct OverflowProblem {
 
 class DeviceOverflow : public testing::HostDevices {
  protected:
-  /// Few different weights, so that there are equal ones; NaN, infinities and both zeros among them.
+  /// Returns weights with few distinct values, so that some are equal; NaN, infinities and both zeros are among them.
   static std::vector<float> some_weights(unsigned seed, std::size_t count) {
     constexpr float kWeights[] = {0.5F, 0.25F, -0.0F, 0.0F, -1.0F, NAN, -INFINITY, INFINITY, 1e-40F, 0.75F, -0.25F};
     std::mt19937 random(seed);
@@ -56,7 +57,7 @@ class DeviceOverflow : public testing::HostDevices {
       Twin chosen(on, bytes_of(testing::flat(ids, comm.rank())), DType::kInt64);
       const std::size_t choices = chosen.host().count, tokens = choices / static_cast<std::size_t>(problem.top_k);
       Twin weights(on, bytes_of(some_weights(seed + static_cast<unsigned>(comm.rank()), choices)), DType::kFloat32);
-      for (int round = 0; round < 2; ++round) {  // a second map leaves nothing of the first
+      for (int round = 0; round < 2; ++round) {  // the second map keeps nothing of the first
         ASSERT_TRUE(groups.host.prepare(groups.host_handle, {.ids = chosen.host(), .weights = weights.host()}).ok());
         ASSERT_TRUE(groups.device
                         .prepare(groups.device_handle,
@@ -146,7 +147,7 @@ TEST_F(DeviceOverflow, a_failure_moves_nothing_and_says_so_when_it_is_asked) {
     EXPECT_THAT(fetched.ranks(), ::testing::ElementsAre(0));
     EXPECT_FALSE(handle.prepared());
     EXPECT_EQ(handle.recv_rows(), 0);
-    move();  // still nothing, and on no rank an error, which the others would wait for
+    move();  // still moves nothing, and fails on no rank, as the others would wait for it
     const DeviceArray fits(on, std::vector<std::int64_t>{0, 3, comm.rank() == 0 ? 1 : -1, 0}, DType::kInt64);
     ASSERT_TRUE(group.prepare(handle, {.ids = fits.buffer(), .stream = on.stream}).ok());
     move();
@@ -174,7 +175,7 @@ TEST_F(DeviceOverflow, slots_without_room_are_left_out_and_counted) {
     ASSERT_TRUE(group.combine(handle, {.expert_out = three, .result = result.buffer(), .stream = on.stream}).ok());
     const std::vector<float> sums = result.values<float>();
     EXPECT_EQ(sums[0], comm.rank() == 0 ? 1.0F : 2.0F);
-    EXPECT_EQ(sums[15], comm.rank() == 0 ? 1.0F : 0.0F);  // its row had no room
+    EXPECT_EQ(sums[15], comm.rank() == 0 ? 1.0F : 0.0F);  // there was no room for its row
     std::int64_t cut = -1;
     const auto* const numbers = static_cast<const std::int64_t*>(handle.on_device().numbers.data);
     ASSERT_TRUE(on.runtime.copy(&cut, numbers + 4, sizeof cut, on.device, on.stream).ok());

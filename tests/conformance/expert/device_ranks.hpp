@@ -1,5 +1,6 @@
 #pragma once
-// Expert groups on devices over host memory, beside the same group on CPU ranks, which is what they have to agree with bit by bit.
+// Expert groups on devices over host memory, next to the same group on CPU ranks, with which they must agree bit by
+// bit.
 
 #include <cstring>
 #include <random>
@@ -12,7 +13,7 @@ namespace accord::testing {
 
 using Bytes = std::vector<std::byte>;
 
-/// Random finite elements, small and large ones, denormals among those of 8 and 16 bits.
+/// Returns random finite elements, small and large ones; those of float16 and of 8 bits include denormals.
 inline Bytes random_elements(unsigned seed, std::size_t count, DType dtype) {
   std::mt19937_64 random(seed);
   Bytes bytes(count * size_of(dtype));
@@ -31,7 +32,7 @@ inline Bytes random_elements(unsigned seed, std::size_t count, DType dtype) {
   return bytes;
 }
 
-/// The same array on the host and on a device. `sentinel`: filled with it.
+/// The same array on the host and on a device. The constructor without bytes fills it with kSentinel.
 class Twin {
  public:
   static constexpr std::byte kSentinel{0x5A};
@@ -41,7 +42,7 @@ class Twin {
       : Twin(on, Bytes(count * size_of(dtype), kSentinel), dtype) {}
   Buffer host() { return {host_.data(), host_.size() / size_of(dtype_), dtype_, {}}; }
   Buffer device() const { return device_.buffer(); }
-  /// The host's; both.
+  /// The host's bytes; and a check that the device's bytes are equal.
   const Bytes& host_bytes() const { return host_; }
   void expect_equal(std::string_view what) const { EXPECT_TRUE(host_ == device_.bytes()) << what; }
 
@@ -51,14 +52,14 @@ class Twin {
   DeviceArray device_;
 };
 
-/// A group that there has to be.
+/// Creates a group, which must succeed.
 inline ExpertGroup made(Communicator& comm, const ExpertGroupConfig& config) {
   Result<ExpertGroup> group = ExpertGroup::create(comm, config);
   EXPECT_TRUE(group.ok()) << group.status().to_string();
   return std::move(group).value();
 }
 
-/// A group on the CPU and one on the devices, with a handle each.
+/// A group on the CPU and one on the devices, with one handle each.
 struct TwoGroups {
   ExpertGroup host, device;
   ExpertHandle host_handle, device_handle;
@@ -78,14 +79,14 @@ Bytes bytes_of(const std::vector<T>& values) {
   return {first, first + values.size() * sizeof(T)};
 }
 
-/// The ids of one rank.
+/// Returns the ids of one rank, one token after the other.
 inline std::vector<std::int64_t> flat(const Ids& ids, Rank rank) {
   std::vector<std::int64_t> all;
   for (const auto& token : ids[static_cast<std::size_t>(rank)]) all.insert(all.end(), token.begin(), token.end());
   return all;
 }
 
-/// Whether what the device says of its map, there and once it is fetched, is what the CPU says.
+/// Expects the device's map to equal the CPU's, both in the device's memory and after fetch().
 inline void expect_same_map(const TwoGroups& groups, const OnDevice& on) {
   const ExpertHandle &host = groups.host_handle, &device = groups.device_handle;
   const auto read = [&](const ConstBuffer& buffer) {

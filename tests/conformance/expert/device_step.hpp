@@ -17,7 +17,7 @@ inline ExpertGroupConfig small_expert_config(const OnDevice& on) {
           .device = on.device};
 }
 
-/// Two tokens that choose experts 0 and 3, which are of the first and of the last rank.
+/// Two tokens that choose experts 0 and 3, which belong to the first and the last rank.
 struct ExpertStep {
   ExpertStep(Communicator& comm, const OnDevice& where)
       : on(where),
@@ -38,7 +38,7 @@ struct ExpertStep {
     for (const Status& status : {prepare(), dispatch(), combine()}) ASSERT_TRUE(status.ok()) << status.to_string();
   }
   void expect_sums(float of_token) const { EXPECT_EQ(result.values<float>(), std::vector<float>(8, of_token)); }
-  /// That of the group once it has failed.
+  /// Waits until the group has failed and returns its failure.
   Status failure() {
     on.synchronize();
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -1,4 +1,5 @@
-// How expert calls on devices stand to streams, graphs and other ranks: nobody waits on the host, and whoever waits on a device is ended.
+// How expert calls on devices relate to streams, graphs and other ranks: the host never waits, and every wait on a
+// device can be ended.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_other_choices
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
     const float mine = 1.0F + static_cast<float>(comm.rank());
     for (int launch = 0; launch < 4; ++launch) {
-      // One choice less each other time, on rank 0 only.
+      // Every second time one choice fewer, on rank 0 only.
       const std::int64_t second = launch % 2 == 1 && comm.rank() == 0 ? -1 : 3;
       put(step.ids, std::vector<std::int64_t>{0, second, 0, second});
       put(step.x, std::vector<float>(8, mine + static_cast<float>(launch)));
@@ -74,7 +75,7 @@ TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_other_choices
       EXPECT_EQ(step.handle.recv_rows(), comm.rank() == 0 || launch % 2 == 0 ? 4 : 2);
     }
     put(step.x, std::vector<float>(8, mine));
-    step.all();  // calls go on after that
+    step.all();  // calls still work afterwards
     step.expect_sums((comm.rank() == 0 ? 1 : 2) * mine);
     ASSERT_TRUE(comm.barrier().ok());
   });
@@ -108,7 +109,8 @@ TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_says_which) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());
-    // Kernels that only wait for signals may end by those of another call: none comes before the ranks have seen what they called.
+    // Kernels that only wait for signals might be released by those of a different call, so rank 1's kernels do not
+    // start before the ranks have seen that their calls differ.
     std::optional<testing::BusyStream> busy;
     if (comm.rank() == 1) busy.emplace(runtime().make_stream_busy(on.stream));
     ASSERT_TRUE((comm.rank() == 0 ? step.dispatch() : step.combine()).ok());
@@ -141,7 +143,7 @@ TEST_F(ExpertStreams, a_rank_that_declines_ends_the_group) {
     ASSERT_TRUE(step.prepare().ok());
     ASSERT_TRUE(comm.barrier().ok());
     if (comm.rank() == 0) {
-      (void)step.dispatch();  // refused, or ended
+      (void)step.dispatch();  // rejected, or ended in progress
     } else {
       EXPECT_TRUE(step.group.decline(step.handle, false, {StatusCode::kInvalidArgument, "it has no gradient"}).ok());
     }
@@ -227,7 +229,7 @@ TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
   for (const char* const call : {"allocate", "create_stream", "copy", "multiprocessors"}) {
     SCOPED_TRACE(call);
     on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
-      ASSERT_TRUE(comm.barrier().ok());  // all have their streams
+      ASSERT_TRUE(comm.barrier().ok());  // all ranks have their streams
       if (comm.rank() == 1) runtime().fail_next(call, {StatusCode::kResourceExhausted, "no more of that"});
       ASSERT_TRUE(comm.barrier().ok());
       const Result<ExpertGroup> group = ExpertGroup::create(comm, testing::small_expert_config(on));

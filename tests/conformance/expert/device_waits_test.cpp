@@ -1,4 +1,5 @@
-// Which kernels of expert calls wait for other ranks: those of one block, so that a peer's kernels and other streams have room beside them.
+// Of the kernels of expert calls, only those of one block wait for other ranks, so that a peer's kernels and other
+// streams have room beside them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +15,7 @@ namespace {
 using testing::DeviceArray;
 using testing::OnDevice;
 
-/// Rank 0 of two, in its second call, beside a peer that is not done with the first one.
+/// Rank 0 of two in its second call, while its peer has not finished the first one.
 class LatePeer {
  public:
   explicit LatePeer(const OnDevice& on)
@@ -30,7 +31,7 @@ class LatePeer {
     set(peers_.of<std::uint64_t>(0, peers_.at.done));
   }
   void await_read() { launch(expert::AwaitRead{peers_}, 1); }
-  /// The kernels that write rows, in several blocks, for a map without any.
+  /// Runs the kernels that write rows, in several blocks, for a map without rows.
   void write_rows() {
     const DeviceArray zeros(on_, Words(16), DType::kUInt64);
     expert::Map map;
@@ -42,7 +43,8 @@ class LatePeer {
   }
   void is_done() { set(peers_.of<std::uint64_t>(0, peers_.at.done) + 1); }
   void end_waits() { set(word(own_, kStop)); }
-  /// Tells it, in several blocks, that each token chooses `expert`; gives what it knows then, for all tokens alike.
+  /// Tells the peer, in several blocks, that each token chooses `expert`. Returns the choice that the peer has
+  /// afterwards, which must be the same for all tokens.
   std::int64_t tell(std::int64_t expert) {
     const DeviceArray ids(on_, std::vector<std::int64_t>(kTokens, expert), DType::kInt64);
     launch({.peers = peers_, .ids = ids.buffer().data, .wide = true, .tokens = kTokens, .experts = 8}, kBlocks);
@@ -56,7 +58,7 @@ class LatePeer {
   using Words = std::vector<std::uint64_t>;
   static constexpr std::int64_t kTokens = 600;
   static constexpr int kBlocks = 3;
-  static constexpr std::size_t kWords = 512;  // of a rank
+  static constexpr std::size_t kWords = 512;  // per rank
   static constexpr std::size_t kStop = sizeof(expert::OwnWords) / sizeof(std::uint64_t);
 
   static std::uint64_t* word(const DeviceArray& words, std::size_t i) {

@@ -1,4 +1,5 @@
-// Dispatch, combine and their backwards give what the formulas say, over every transport, algorithm and kind of memory.
+// dispatch, combine and their backward passes follow the formulas, over every transport, algorithm and kind of
+// memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ struct Way {
 };
 
 struct Problem {
-  std::vector<int> tokens;  // by rank
+  std::vector<int> tokens;  // indexed by rank
   int experts = 0;
   int top_k = 1;
   int hidden = 1;
@@ -41,7 +42,7 @@ struct Problem {
 
 Buffer f32(float* data, std::size_t count) { return {data, count, DType::kFloat32, {}}; }
 
-/// Rows of one rank, in a window or not.
+/// Rows of one rank, either in a window or in private memory.
 class Rows {
  public:
   Rows(std::size_t count, Window* window) : count_(count) {
@@ -82,7 +83,7 @@ class Exchange : public ::testing::TestWithParam<Way> {
     config.placement = problem.placement;
     config.algorithm = GetParam().algorithm;
     config.ranks_per_host = GetParam().ranks_per_host;
-    config.staging_bytes = 1;  // as little as there may be: many rounds
+    config.staging_bytes = 1;  // the minimum, which takes many rounds
     return config;
   }
   void expect_formulas(const Problem& problem, unsigned seed) const;
@@ -151,7 +152,7 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
     }
     ASSERT_EQ(recv_weights[rows], 99.0F);
 
-    // combine and dispatch_backward are one sum: over every slot that holds a row of the token.
+    // combine and dispatch_backward are the same sum: over every slot that holds a row of the token.
     for (std::size_t slot = 0; slot < rows; ++slot)
       for (std::size_t h = 0; h < hidden; ++h) y.data()[slot * hidden + h] = slot_value(me, slot, h);
     const auto expect_sums = [&](const float* got, bool weighted) {

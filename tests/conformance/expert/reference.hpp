@@ -10,22 +10,23 @@
 
 namespace accord::testing {
 
-/// ids[rank][token][k]
+/// The chosen expert, indexed [rank][token][k].
 using Ids = std::vector<std::vector<std::vector<std::int64_t>>>;
 
-/// What a token chose: valid ids, each at its lowest k.
+/// Returns the lowest k at which the token chose `expert`, or -1.
 inline int k_of(const std::vector<std::int64_t>& token, std::int64_t expert) {
   const auto found = std::find(token.begin(), token.end(), expert);
   return found == token.end() ? -1 : static_cast<int>(found - token.begin());
 }
 
-/// sources[rank][slot], padding with rank -1; counts[rank][local expert].
+/// sources[rank][slot], where padding has rank -1; counts[rank][local expert].
 struct Slots {
   std::vector<std::vector<ExpertChoice>> sources;
   std::vector<std::vector<std::int64_t>> counts;
 };
 
-/// The list of each expert in its order, padded; with replicas a token goes to the one that (rank + token) falls on.
+/// Lists the choices of each expert in their order, with padding. With replicas, a token goes to the replica with
+/// number (rank + token) modulo the number of replicas.
 inline Slots slots_of(const Ids& ids, const ExpertPlacement& placement, int alignment) {
   Slots slots;
   for (std::size_t d = 0; d < placement.size(); ++d) {
@@ -52,7 +53,7 @@ inline Slots slots_of(const Ids& ids, const ExpertPlacement& placement, int alig
   return slots;
 }
 
-/// Random choices, among them none, duplicates and ids that are no expert.
+/// Returns random choices, including no choice, duplicates and invalid ids.
 inline Ids random_ids(unsigned seed, const std::vector<int>& tokens, int experts, int top_k) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int> any(0, experts - 1), kind(0, 19);
@@ -68,7 +69,7 @@ inline Ids random_ids(unsigned seed, const std::vector<int>& tokens, int experts
   return ids;
 }
 
-/// The value of element h of a token: small whole numbers, whose sums are exact in every order and dtype.
+/// Value of element h of a token: a small whole number, so that sums are exact in every order and dtype.
 inline float value(Rank rank, std::int64_t token, std::int64_t h) {
   return static_cast<float>((rank * 31 + token * 7 + h * 3) % 13 - 6);
 }

@@ -1,4 +1,4 @@
-// A map that is prepared again for equal ids is the same map, by what all ranks put in.
+// Preparing a map again for the same input of all ranks gives the same map.
 #include <gtest/gtest.h>
 
 #include "accord/expert_parallel.hpp"
@@ -22,7 +22,7 @@ TEST(ExpertMaps, a_map_that_is_prepared_again_for_equal_ids_is_the_same_map) {
     const ExpertHandle handle = *group->make_handle();
     const std::vector<std::int32_t> chosen = {0, 1}, others = {1, 0};
     const std::vector<float> weights = {0.5F, 0.25F}, turned = {0.25F, 0.5F};
-    // Only rank 1's choices differ.
+    // Only rank 1's input differs.
     const auto fingerprint_of = [&](const std::vector<std::int32_t>& of_one, const std::vector<float>& its_weights) {
       const std::vector<std::int32_t>& ids = comm.rank() == 1 ? of_one : chosen;
       const std::vector<float>& w = comm.rank() == 1 ? its_weights : weights;

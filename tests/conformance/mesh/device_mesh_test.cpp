@@ -1,4 +1,4 @@
-// The options of a mesh's groups, where there are GPUs.
+// Options of a mesh's groups where there are GPUs.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using testing::OnDevice;
 using ::testing::UnorderedElementsAre;
 
-// Before anything reads the environment.
+// Set before anything reads the environment.
 const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
 
 class DeviceMeshes : public testing::HostDevices {};

@@ -1,4 +1,5 @@
-// Groups of a mesh, made in one step: they compute, fail and end by themselves; ranks that differ learn of it together.
+// Groups of a mesh, created in one step: they compute, fail and end independently, and ranks that disagree learn of
+// it together.
 #include "accord/mesh.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +30,7 @@ MeshPlan plan_of(const std::string& text, int world_size) {
   return *MeshPlan::create(*parse_mesh_config(text, {.world_size = world_size}));
 }
 
-// Sums of powers of two tell who took part.
+// Sums powers of two, which shows the ranks that took part.
 std::int64_t sum_over(Communicator group, Rank rank) {
   std::int64_t value = std::int64_t{1} << rank;
   EXPECT_TRUE(group.all_reduce(Buffer{&value, 1, DType::kInt64}, ReduceOp::kSum).ok());
@@ -57,7 +58,7 @@ TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
       ASSERT_EQ(ranks[static_cast<std::size_t>((*group)->rank())], comm.rank());
       ASSERT_EQ(sum_over(**group, comm.rank()), bits_of(ranks)) << plan.families()[family].name;
     }
-    // Families of the same ranks and options share a group; the one for all_gathers has one of its own.
+    // Families with the same ranks and options share a group; the family for all_gathers has a group of its own.
     const auto id = [&](const char* family) { return (*mesh->group(family))->group().get(); };
     ASSERT_EQ(id("dp_cp"), id("dp_cp_gloo"));
     ASSERT_NE(id("dp_cp"), id("dp_cp_ag"));
@@ -65,7 +66,7 @@ TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
 }
 
 TEST_P(Meshes, groups_of_one_rank_have_memory_of_their_own) {
-  // Options that differ make groups of the same rank several, beside each other and beside those of two.
+  // Different options give a rank several groups of itself alone, next to each other and to the groups of two.
   MeshConfig config = *parse_mesh_config("tp=2", {.world_size = 2});
   config.options["pp"].timeout_seconds = 7;
   config.options["ep"].timeout_seconds = 8;
@@ -123,7 +124,7 @@ TEST_P(Meshes, messages_and_parts_of_groups_work_too) {
   run_thread_ranks(4, options(), [&](Communicator comm) {
     Result<Mesh> mesh = Mesh::create(plan, comm);
     ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
-    // Only two of four ranks use the group, and the others never make it.
+    // Only two of the four ranks use the group; the others never create it.
     if (comm.rank() < 2) {
       Communicator pp = **mesh->group("pp");
       std::vector<float> values(100000, static_cast<float>(comm.rank()));
@@ -199,7 +200,7 @@ TEST_P(Meshes, who_ends_a_mesh_has_left_the_groups_that_it_never_made) {
           ASSERT_TRUE(status.ok()) << status.to_string();
         }
       }
-      // Groups that were made live on where the mesh was only let go.
+      // Existing groups stay usable if the mesh was destroyed without close().
       if (comm.rank() % 2 == 0 || !closes) {
         ASSERT_EQ(sum_over(pp, comm.rank()), comm.rank() % 2 == 0 ? 0b101 : 0b1010);
       }
@@ -208,7 +209,7 @@ TEST_P(Meshes, who_ends_a_mesh_has_left_the_groups_that_it_never_made) {
   }
 }
 
-TEST_P(Meshes, several_are_there_at_once_and_one_may_lie_on_some_of_the_ranks) {
+TEST_P(Meshes, several_meshes_coexist_and_one_may_cover_some_ranks) {
   const MeshPlan all = plan_of("tp=4", 4), some = plan_of("tp=2,rank_offset=1", 2);
   run_thread_ranks(4, options(), [&](Communicator comm) {
     Result<Mesh> first = Mesh::create(all, comm, {.name = "first"});
@@ -223,7 +224,7 @@ TEST_P(Meshes, several_are_there_at_once_and_one_may_lie_on_some_of_the_ranks) {
       ASSERT_EQ(sum_over(**second->group("tp"), comm.rank()), 0b110);
     }
     ASSERT_EQ(sum_over(**first->group("tp"), comm.rank()), 0b1111);
-    ASSERT_EQ((**first->group("tp")).name(), "first.mp");  // the first family of these ranks
+    ASSERT_EQ((**first->group("tp")).name(), "first.mp");  // named after the first family of these ranks
   });
 }
 
@@ -235,7 +236,7 @@ TEST_P(Meshes, plans_that_differ_are_an_error_on_all_ranks_that_shows_both) {
     ASSERT_THAT(status.message(), HasSubstr(comm.rank() == 1 ? "rank 0 has" : "rank 1 has"));
     for (const char* word : {"cp=3", "tp=3", "cp=1", "tp=1"}) ASSERT_THAT(status.message(), HasSubstr(word));
     ASSERT_THAT(status.message(), ::testing::Not(HasSubstr("world_size")));
-    ASSERT_TRUE(comm.barrier().ok());  // the communicator goes on
+    ASSERT_TRUE(comm.barrier().ok());  // the communicator still works
   });
 }
 

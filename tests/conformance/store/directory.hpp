@@ -1,5 +1,5 @@
 #pragma once
-// A directory of its own for a test, removed at the end.
+// A temporary directory for a test, removed at its end.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// What every store promises, asked of each. An implementation joins with one line in kImplementations.
+// The guarantees of every store, checked on each. An implementation joins with one line in kImplementations.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr Duration kLong = 60s;
 constexpr Duration kShort = 50ms;
 
-/// Gives another client of one and the same store at each call.
+/// Returns another client of the same store at each call.
 using Clients = std::function<std::shared_ptr<Store>()>;
 
 Clients same(std::shared_ptr<Store> store) {
@@ -236,7 +236,8 @@ TEST_P(StoreConformance, one_set_wakes_all_who_wait_for_the_key) {
 
 TEST_P(StoreConformance, threads_of_one_client_wait_side_by_side) {
   const auto store = client();
-  // Each thread waits for the next one's key, the last one for nothing: any lock held while waiting would hang here.
+  // Each thread waits for the next one's key, and the last one for nothing. A lock held while waiting would hang
+  // here.
   in_threads(12, [&](int i) {
     if (i < 11) EXPECT_OK(store->get("key" + std::to_string(i + 1), kLong).status());
     EXPECT_OK(store->set("key" + std::to_string(i), "x"));

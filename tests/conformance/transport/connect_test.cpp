@@ -1,4 +1,4 @@
-// Connecting: who comes when, who does not, and what is said of it.
+// Connecting: ranks that arrive at different times or never, and the errors that are reported.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST_P(Connect, ranks_may_come_in_any_order) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-// Ranks 0 and 1 connect to each other first and to rank 2 then; rank 2 asks for both at once and has to wait.
+// Ranks 0 and 1 connect to each other first and then to rank 2. Rank 2 connects to both in one call and has to wait.
 TEST_P(Connect, peers_may_be_connected_by_several_calls) {
   Group group = open_group(transport(), 3, kBytes);
   const std::vector<std::vector<std::vector<Rank>>> calls = {{{1}, {2}}, {{0}, {2}}, {{0, 1}}};
@@ -98,8 +98,8 @@ TEST_P(Connect, a_peer_that_closes_while_it_is_waited_for_is_lost) {
     std::atomic<bool> waits = false;
     std::thread other([&] {
       while (!waits.load()) std::this_thread::yield();
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(20));  // likely in connect() now; the result is the same if not
+      // By now the rank is probably in connect(); the result is the same if it is not.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group[static_cast<std::size_t>(1 - stays)].endpoint.reset();
     });
     waits = true;
@@ -110,7 +110,7 @@ TEST_P(Connect, a_peer_that_closes_while_it_is_waited_for_is_lost) {
   }
 }
 
-// Rank 2 never comes, so that rank 1 fails although it has met rank 0, which sees it leave, in connect() or after.
+// Rank 2 never arrives, so rank 1 fails although it has met rank 0. Rank 0 sees it leave, in connect() or afterwards.
 TEST_P(Connect, a_failed_connect_leaves_in_good_order) {
   Group group = open_group(transport(), 3, kBytes);
   auto links = Result<std::vector<std::unique_ptr<Link>>>(Status(StatusCode::kInternal, "not connected"));
@@ -216,7 +216,7 @@ TEST_P(Connect, a_descriptor_of_another_version_or_transport_is_a_mismatch) {
   }
 }
 
-// Whatever a single changed byte does to a descriptor, it gives an error and not a link, a crash or a hang.
+// Any single changed byte in a descriptor gives an error, and never a link, a crash or a hang.
 TEST_P(Connect, a_damaged_descriptor_never_gives_a_link) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string intact = endpoint(group, 1).descriptor();

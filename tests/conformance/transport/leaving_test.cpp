@@ -1,4 +1,4 @@
-// How endpoints and links end: in any order, seen by the peers, with nothing left.
+// How endpoints and links end: in any order, noticed by the peers, and leaving nothing behind.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ bool has_news(const Link& link) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
-// The state that `link` comes to have, woken by its descriptor where it has one.
+// Waits until the state of `link`'s peer changes and returns it. The descriptor, if there is one, wakes the wait.
 PeerState await_change(Link& link) {
   const Deadline deadline = patience();
   while (link.peer_state() == PeerState::kAlive && !deadline.passed()) {
@@ -37,7 +37,7 @@ PeerState await_change(Link& link) {
   return link.peer_state();
 }
 
-// The word there once it is not 0: a signal takes its time where windows are not mapped.
+// Waits until the word is not 0 and returns it. A signal takes time to arrive where windows are not mapped.
 std::uint64_t await_word(std::byte* window, std::size_t offset) {
   const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(window + offset));
   const Deadline deadline = patience();
@@ -73,7 +73,7 @@ TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
   EXPECT_FALSE(has_news(link));
 }
 
-// The endpoint stands for the rank: dropping a link to it is not leaving.
+// The endpoint stands for the rank: dropping a link is not leaving.
 TEST_P(Leaving, a_rank_that_drops_its_links_has_not_left) {
   Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
@@ -88,7 +88,7 @@ TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_map
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
   std::vector<std::byte> got(kWindowBytes);
-  if (link.mapped() == nullptr) {  // it went with the peer
+  if (link.mapped() == nullptr) {  // the window is gone with the peer
     for (const Status& status : {link.get(0, got), link.put(got, 0), link.signal(8, 1)}) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
       EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
@@ -102,7 +102,7 @@ TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_map
   EXPECT_EQ(link.mapped()[kWindowBytes - 1], std::byte{0x5a});
 }
 
-// A group of two has four things to destroy: two endpoints, two links.
+// A group of two has four things to destroy: two endpoints and two links.
 TEST_P(Leaving, any_order_of_destruction_is_safe) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
@@ -161,7 +161,7 @@ TEST_P(Leaving, many_groups_are_open_at_once) {
         ASSERT_TRUE(status.ok()) << status.to_string();
       }
     });
-    // What is put into one group's windows is not seen in another's.
+    // What is written to one group's windows does not appear in another's.
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (Rank peer = 1; peer < kRanks; ++peer) ASSERT_TRUE(groups[g][0].to(peer).signal(0, g + 1).ok());
     }

@@ -12,10 +12,10 @@
 
 namespace accord::transport {
 
-/// Long enough for the slowest machine under a sanitizer; no test waits for it unless it fails.
+/// Long enough for the slowest machine under a sanitizer; a test waits this long only if it fails.
 inline Deadline patience() { return Deadline::in(std::chrono::seconds(150)); }
 
-/// Runs body(rank) in a thread each and joins them.
+/// Runs body(rank) in one thread per rank and joins them.
 template <typename Body>
 void in_threads(int size, const Body& body) {
   std::vector<std::thread> threads;
@@ -26,7 +26,7 @@ void in_threads(int size, const Body& body) {
 /// One rank of a test's group.
 struct Member {
   std::unique_ptr<Endpoint> endpoint;
-  std::vector<std::unique_ptr<Link>> links;  ///< by the peer's rank; null at the own
+  std::vector<std::unique_ptr<Link>> links;  ///< indexed by the peer's rank; null for the own rank
 
   Link& to(Rank peer) const { return *links[static_cast<std::size_t>(peer)]; }
   std::byte* window() const { return endpoint->window().data(); }
@@ -48,7 +48,7 @@ inline PeerDescriptor descriptor_of(const Group& group, Rank rank) {
   return {rank, group[static_cast<std::size_t>(rank)].endpoint->descriptor()};
 }
 
-/// The descriptors of all ranks but `self`.
+/// Returns the descriptors of all ranks except `self`.
 inline std::vector<PeerDescriptor> peers_of(const Group& group, Rank self) {
   std::vector<PeerDescriptor> peers;
   for (Rank rank = 0; rank < static_cast<Rank>(group.size()); ++rank) {
@@ -57,7 +57,7 @@ inline std::vector<PeerDescriptor> peers_of(const Group& group, Rank self) {
   return peers;
 }
 
-/// Connects `self` to all others; the others must do so at the same time.
+/// Connects `self` to all others, which must do the same at the same time.
 inline Status connect_member(Group& group, Rank self) {
   Member& member = group[static_cast<std::size_t>(self)];
   auto links = member.endpoint->connect(peers_of(group, self), patience());

@@ -1,6 +1,6 @@
 #pragma once
-// The suite that every transport passes whose ranks may be threads of one process. A transport joins by being listed in
-// transports(); tests are named after it.
+// The suite for every transport whose ranks may be threads of one process. A transport joins by being listed in
+// transports(); the tests are named after it.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Windows and links: what is put arrives, in order, within bounds.
+// Windows and links: data that is put arrives, in order and within bounds.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ std::uint64_t load(const std::byte* window, std::size_t offset) {
   return std::atomic_ref<std::uint64_t>(*word).load(std::memory_order_acquire);
 }
 
-// False if the word does not come to be at least `value`.
+// Waits until the word is at least `value`; returns false if that does not happen in time.
 bool wait_for(const std::byte* window, std::size_t offset, std::uint64_t value) {
   const Deadline deadline = patience();
   while (load(window, offset) < value) {
@@ -43,7 +43,7 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::getpagesize());
 }
 
-// 0, 1, 2, ... from a start that tells rank and place apart.
+// Bytes that count up modulo 251 from a start that depends on `seed`, so that rank and position can be told apart.
 std::vector<std::byte> pattern(int seed, std::size_t bytes) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -114,8 +114,8 @@ INSTANTIATE_TEST_SUITE_P(All, WindowOfRanks,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// Every rank puts a block into every window and signals 1; whoever has seen all blocks of its window signals 2; then
-// everybody gets every block of everybody.
+// Every rank puts a block into every window and signals 1. A rank that has seen all blocks of its window signals 2.
+// Then every rank gets the blocks of all ranks from all windows.
 TEST_P(WindowOfRanks, holds_what_every_peer_put_once_it_has_signalled) {
   const auto [transport, size] = GetParam();
   if (!transport->viable().ok()) GTEST_SKIP() << transport->viable().message();
@@ -155,8 +155,8 @@ TEST_P(WindowOfRanks, holds_what_every_peer_put_once_it_has_signalled) {
   });
 }
 
-// Two ranks pass messages of changing sizes through one slot each; a word in the wrong place or too early is seen at
-// once.
+// Two ranks pass messages of changing sizes through one slot each, so that a word that is misplaced or too early is
+// noticed immediately.
 TEST_P(Window, puts_are_visible_before_the_signal_that_follows_them_ten_thousand_times) {
   constexpr std::uint64_t kRounds = 10000;
   constexpr std::size_t kWords = 512;
@@ -176,7 +176,7 @@ TEST_P(Window, puts_are_visible_before_the_signal_that_follows_them_ten_thousand
       std::memcpy(got.data(), self.window() + kSlot, count * 8);
       ASSERT_TRUE(std::all_of(got.begin(), got.end(), [round](std::uint64_t word) { return word == round; }))
           << "round " << round;
-      // The peer may overwrite the slot only when this has been said.
+      // The peer may overwrite the slot only after this signal.
       ASSERT_TRUE(link.signal(8, round).ok());
       ASSERT_TRUE(wait_for(self.window(), 8, round)) << "round " << round;
     }

@@ -1,4 +1,4 @@
-// A C program whose peer is killed: the call answers ACCORD_PEER_LOST, and the last error names the rank.
+// A C program whose peer is killed: the call returns ACCORD_PEER_LOST, and the last error names the rank.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -24,7 +24,8 @@ constexpr Rank kVictim = 1;
 // Exit codes of the children: what they saw.
 enum Seen : int { kNamedTheDead = 10, kOther = 11, kNoGroup = 13 };
 
-/// True if the answer is ACCORD_PEER_LOST and the last error names the victim, in words and as the one rank at fault.
+/// Returns whether the status is ACCORD_PEER_LOST and the last error names the victim, in its text and as the only
+/// rank at fault.
 bool names_the_victim(accord_status_t status) {
   size_t count = 0;
   const int32_t* ranks = accord_last_error_ranks(&count);

@@ -1,4 +1,4 @@
-// Real kills while kernels of other processes wait for the one that is gone: it is named, soon, and no stream hangs.
+// Real kills while kernels of other processes wait for the killed rank: it is soon named, and no stream hangs.
 #include <signal.h>
 
 #include "multiproc/comm/device_processes.hpp"
@@ -23,7 +23,7 @@ class DeviceFailureProcesses : public testing::DeviceProcesses {
 };
 
 TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named) {
-  for (const std::size_t count : {std::size_t{64}, std::size_t{100000}}) {  // by packets, and by signals
+  for (const std::size_t count : {std::size_t{64}, std::size_t{100000}}) {  // with packets, and with signals
     const std::vector<int> exits = exits_of(4, by_plans(), 2, [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on, count);
       EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -33,7 +33,7 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named)
         pause();  // never calls again
       }
       Work started = comm.start(sum(values), {.stream = on.stream});
-      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());  // behind it
+      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());  // queued behind it
       ++board_->ready;
       const int seen = judge(started.wait(), 2, on);
       EXPECT_EQ(comm.run(sum(values), {.stream = on.stream}).code(), StatusCode::kPeerLost);
@@ -86,13 +86,13 @@ TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
   EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
-/// The memory of devices is gone for all when its owner lets go of it (host_memory.cpp).
+/// When the owner frees memory of a device, it is gone for all processes (host_memory.cpp).
 TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
   on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 64);
     EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
     on.synchronize();
-    if (comm.rank() == 0) {  // what it sends is there before anybody looks
+    if (comm.rank() == 0) {  // its data has arrived before the other ranks look
       EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
       on.synchronize();
       ++board_->ready;
@@ -116,7 +116,7 @@ TEST_F(DeviceFailureProcesses, a_rank_that_has_closed_is_lost_to_later_calls) {
     const DeviceArray values = ones(on, 64);
     EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
     on.synchronize();
-    if (comm.rank() == 1) return;  // which closes
+    if (comm.rank() == 1) return;  // closes its communicator
     const Status status = comm.start(sum(values), {.stream = on.stream}).wait();
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
     EXPECT_THAT(status.ranks(), ElementsAre(1));
@@ -151,10 +151,10 @@ TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_i
 
 std::atomic<bool> a_callback_runs = false, the_process_exits = false;
 
-// CUDA and NCCL are taken down in exit(), and crash a thread that is still in them.
+// exit() takes down CUDA and NCCL, and a thread that is still inside them crashes.
 TEST_F(DeviceFailureProcesses, a_process_exits_once_the_watch_has_closed_the_group_that_was_left_to_it) {
   ProcessRanks ranks(1, [](Rank) -> int {
-    (void)std::atexit([] {  // after accord's, which comes with the first call
+    (void)std::atexit([] {  // runs after accord's, which the first call registers
       const std::vector<std::string> calls = testing::log_of(0);
       const auto destroys = [](const std::string& call) { return call.starts_with("ncclCommDestroy"); };
       _exit(std::any_of(calls.begin(), calls.end(), destroys) ? testing::kFine : testing::kWrong);

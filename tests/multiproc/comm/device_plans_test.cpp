@@ -1,4 +1,5 @@
-// Plans as kernels between processes: they find each other's memory by handles, and give what the plain computation gives.
+// Plans as kernels between processes: they find each other's memory by handles and compute the same as the plain
+// computation.
 #include <numeric>
 
 #include "conformance/comm/reference.hpp"
@@ -13,7 +14,7 @@ using Bytes = std::vector<std::byte>;
 
 class DevicePlanProcesses : public testing::DeviceProcesses {};
 
-/// Packets for all that fits into some.
+/// Packets for all sizes that fit into packets.
 const char* const kByPackets =
     "broadcast[memory=cuda]:0-64k=packet,64k-inf=direct;all_gather[memory=cuda]:0-64k=packet,64k-inf=direct;"
     "reduce_scatter[memory=cuda]:0-64k=packet,64k-inf=direct;all_reduce[memory=cuda]:0-64k=packet,64k-inf=two_shot;"
@@ -23,14 +24,14 @@ float rounded(float value, DType dtype) {
   return dtype == DType::kFloat32 ? value : testing::from_bfloat16(testing::to_bfloat16(value));
 }
 
-/// What a rank has at positions `first` to `first + count`.
+/// Returns the values of a rank at positions `first` to `first + count`.
 std::vector<float> samples(Rank rank, std::size_t count, DType dtype, std::size_t first = 0) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = rounded(testing::sample(rank, first + i), dtype);
   return values;
 }
 
-/// The sums of all ranks there, in the canonical order and rounded once.
+/// Returns the sums of all ranks at those positions, in the canonical order and rounded once.
 std::vector<float> sums(int size, std::size_t count, DType dtype, std::size_t first = 0) {
   std::vector<float> values(count), column(static_cast<std::size_t>(size));
   for (std::size_t i = 0; i < count; ++i) {
@@ -53,7 +54,8 @@ Bytes encoded(const std::vector<float>& values, DType dtype) {
 
 void append(std::vector<float>& to, const std::vector<float>& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// One rank's part: each collective with `count` elements in its larger buffer, or a little less, so that it can be divided.
+/// Runs one rank's part of each collective. The larger buffer has `count` elements, or slightly fewer so that it can
+/// be divided.
 void check_collectives(Communicator& comm, const OnDevice& on, std::size_t count, DType dtype) {
   const Rank me = comm.rank();
   const int size = comm.size();
@@ -110,12 +112,12 @@ TEST_F(DevicePlanProcesses, odd_counts_and_large_packets) {
   }
 }
 
-/// Of whole numbers, whose sums are exact in the order of any switch; its memory is handed from process to process.
+/// Sums whole numbers, which are exact in the order of any switch. The switch's memory is passed between processes.
 TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
   CommunicatorOptions options = by_plans();
   options.select = "all_reduce[memory=cuda]:0-inf=nvls";
   on_ranks(3, options, [](Communicator& comm, const OnDevice&) {
-    const Device device{DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())};  // its own
+    const Device device{DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())};  // its own device
     const OnDevice on{runtime(), device, runtime().create_stream(device, false).value()};
     for (const std::size_t count : {std::size_t{1}, std::size_t{30000}}) {
       std::vector<std::int32_t> expected(count), mine(count);
@@ -133,7 +135,8 @@ TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
   });
 }
 
-/// Nobody waits between the calls, which are of packets and of scratch memory in turn, so that their rounds follow each other.
+/// No rank waits between the calls, which use packets and scratch memory in turn, so that their rounds follow each
+/// other.
 TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
   constexpr std::size_t kCalls = 40;
   on_ranks(3, by_plans(), [](Communicator& comm, const OnDevice& on) {

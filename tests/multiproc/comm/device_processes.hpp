@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as processes with a device over host memory each, of which the others open what they need.
+// Ranks as processes, each with a device over host memory, which open each other's memory as needed.
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -18,20 +18,21 @@
 
 namespace accord::testing {
 
-/// Before anything reads the environment: no other NCCL, which would look for GPUs.
+/// Set before anything reads the environment. NVIDIA's NCCL would look for GPUs.
 inline const bool kChosen = setenv("ACCORD_NCCL", library_path().c_str(), 1) == 0;
 
 /// Exit codes of ranks: what they saw.
 enum Seen : int { kFine = 0, kNamedTheDead = 10, kWrong = 11, kTooLate = 12 };
 
-/// Memory that all ranks of a test see.
+/// Memory that all ranks of a test share.
 struct Board {
   std::atomic<int> ready = 0;
   std::atomic<int> done = 0;
   std::atomic<std::int64_t> killed_at_ns = 0;
 };
 
-/// What a rank EXPECTs is written to the test's output and makes it end with kWrong. Each rank that ends by itself has given back all that it took.
+/// A failed EXPECT of a rank appears in the test's output and makes the rank exit with kWrong. Each rank that exits
+/// by itself must have released everything that it created.
 class DeviceProcesses : public HostDevices {
  protected:
   using Body = std::function<int(Communicator&, const OnDevice&)>;
@@ -53,8 +54,9 @@ class DeviceProcesses : public HostDevices {
     EXPECT_THAT(exits_of(size, options, std::nullopt, run), ::testing::Each(static_cast<int>(kFine)));
   }
 
-  /// How the ranks end, of which `victim` is killed once board_->ready is `size`. A busy machine may keep a rank from running for a second, so whoever
-  /// was too late has two more chances; an error that takes long takes it always.
+  /// Returns how the ranks end. `victim`, if any, is killed once board_->ready is `size`. A busy machine may keep a
+  /// rank from running for a second, so after kTooLate the test has two more attempts; an error that is always late
+  /// still fails.
   std::vector<int> exits_of(int size, const CommunicatorOptions& options, std::optional<Rank> victim,
                             const Body& body) {
     std::vector<int> codes;
@@ -74,7 +76,8 @@ class DeviceProcesses : public HostDevices {
     return codes;
   }
 
-  /// What a rank saw whose call gave `status` after `dead` was killed, once what this rank has in its stream has ended.
+  /// Returns the exit code of a rank whose call returned `status` after `dead` was killed, once everything in this
+  /// rank's stream has ended.
   int judge(const Status& status, Rank dead, const OnDevice& on) const {
     on.synchronize();
     const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
@@ -93,7 +96,7 @@ class DeviceProcesses : public HostDevices {
   Board* board_;
 
  private:
-  /// Of devices, this rank's and others'.
+  /// Returns the mappings of device memory, this rank's and other ranks'.
   static std::vector<std::string> mapped_memory() {
     std::vector<std::string> found;
     std::ifstream maps("/proc/self/maps");
@@ -104,7 +107,7 @@ class DeviceProcesses : public HostDevices {
 
   static int run_rank(Rank rank, int size, const std::string& meeting, const CommunicatorOptions& options,
                       const Body& body) {
-    // What a process has once, for all its groups.
+    // Creates what a process has once, for all its groups.
     { EXPECT_TRUE(Communicator::create(make_memory_store(), 0, 1)->barrier_async().wait().ok()); }
     const std::size_t before = open_descriptors();
     int seen = kWrong;
@@ -112,7 +115,7 @@ class DeviceProcesses : public HostDevices {
       Result<Communicator> comm = Communicator::create(*make_file_store(meeting), rank, size, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       if (!comm.ok()) return kWrong;
-      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank / 2)};  // two ranks on each
+      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank / 2)};  // two ranks on each device
       const Stream stream = runtime().create_stream(device, false).value();
       seen = body(*comm, {runtime(), device, stream});
       comm->close();

@@ -1,4 +1,5 @@
-// A prepared call takes no memory and asks the system for nothing: counted, and forbidden by a seccomp filter.
+// A prepared call allocates no memory and makes no system call: allocations are counted, and a seccomp filter forbids
+// system calls.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -18,7 +19,7 @@ using testing::ProcessRanks;
 
 enum Ended : int { kDone = 0, kFailed = 1, kAllocated = 2 };
 
-/// From here on any system call but exit_group ends this process by SIGSYS.
+/// From here on, any system call except exit_group kills this process by SIGSYS.
 void forbid_system_calls() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -31,7 +32,7 @@ void forbid_system_calls() {
     _exit(kFailed);
 }
 
-/// `prepared`: a call of the same communicator.
+/// `prepared`: a call on `comm`.
 int calls(Communicator& comm, Prepared& prepared, int times) {
   float values[4] = {1, 2, 3, 4}, out[4];
   const Buffer in_place{values, 4, DType::kFloat32};
@@ -51,8 +52,8 @@ TEST(HotPath, a_prepared_call_allocates_nothing_and_makes_no_system_call) {
     float kept[4] = {1, 2, 3, 4};
     const Buffer buffer{kept, 4, DType::kFloat32};
     Result<Prepared> prepared = comm->prepare(Call::all_reduce(buffer, buffer, ReduceOp::kSum));
-    if (!prepared.ok() || calls(*comm, *prepared, 2000) != kDone)
-      return kFailed;  // the flight recorder's ring has been written once
+    // Goes once round the flight recorder's ring.
+    if (!prepared.ok() || calls(*comm, *prepared, 2000) != kDone) return kFailed;
     const std::size_t before = allocations;
     forbid_system_calls();
     if (calls(*comm, *prepared, 2000) != kDone) _exit(kFailed);

@@ -1,5 +1,5 @@
-// Where the ranks of a launched job meet, with other programs at the ports around. Each rank is a process, as a process keeps
-// the store of its job; each test has a loopback address of its own, where all ports are free.
+// Where the ranks of a launched job meet, with other programs at the ports around it. Each rank is a process, because
+// a process keeps the store of its job. Each test has a loopback address of its own, on which all ports are free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,12 +27,12 @@ class JobStore : public ::testing::Test {
   }
   std::string url(int port) const { return store::tcp_url(address_, port); }
 
-  /// Runs `body` in a process of its own and gives its exit code.
+  /// Runs `body` in a process of its own and returns its exit code.
   static int in_a_process(const std::function<int()>& body) {
     ProcessRanks process(1, [&](Rank) { return body(); });
     return process.wait(0, Deadline::in(2 * kLong));
   }
-  /// The job's rank 0, which keeps its store until the test has ended; returns once it is there.
+  /// Starts the job's rank 0, which keeps its store until the test has ended. Returns once the store is available.
   std::unique_ptr<ProcessRanks> host(const std::string& job, int port) const {
     auto process = std::make_unique<ProcessRanks>(1, [&](Rank) {
       const auto store = find(0, job);
@@ -44,7 +44,7 @@ class JobStore : public ::testing::Test {
     return process;
   }
 
-  /// Another program, which listens there and says nothing, until it is let go.
+  /// Starts another program, which listens on the port and says nothing until it is killed.
   std::unique_ptr<ProcessRanks> occupy(int port) const {
     auto process = std::make_unique<ProcessRanks>(1, [&](Rank) {
       const Result<UniqueFd> listening = store::listen_at(address_, port);

@@ -1,4 +1,4 @@
-// Real processes and real kills: whatever happens to one rank, the others get an error that names it, soon.
+// Real processes and real kills: whatever happens to one rank, the others soon get an error that names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ class KilledRanks : public ::testing::Test {
   /// Exit codes of the children: what they saw.
   enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
 
-  /// Memory that all children see.
+  /// Memory that all children share.
   struct Board {
     std::atomic<int> ready = 0;
     std::atomic<int> received = 0;
@@ -63,8 +63,9 @@ class KilledRanks : public ::testing::Test {
     return since < kDeath ? kNamedTheDead : kTooLate;
   }
 
-  /// How `size` ranks end that run `body`, of which `victim`, if any, is killed once all are ready. A busy machine may keep a
-  /// rank from running for a second, so whoever was too late has two more chances; an error that takes long takes it always.
+  /// Returns how `size` ranks that run `body` end. `victim`, if any, is killed once all are ready. A busy machine may
+  /// keep a rank from running for a second, so after kTooLate the test has two more attempts; an error that is always
+  /// late still fails.
   std::vector<int> exits_of(int size, std::optional<Rank> victim, const std::function<int(Rank)>& body) {
     std::vector<int> codes;
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -100,8 +101,8 @@ TEST_F(KilledRanks, all_reduce_survives_a_peer_killed_while_it_waits) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
-// The kernel may take long to free a process's memory, to let go of its GPUs or to write its core. Here a tracer holds
-// it there; before Linux 5.16 nothing shows at that point that the process exits.
+// The kernel may take long to free a process's memory, to release its GPUs or to write its core file. Here a tracer
+// holds the process at that point. Before Linux 5.16, nothing shows then that the process is exiting.
 TEST_F(KilledRanks, a_process_that_the_kernel_still_takes_down_is_named) {
   ProcessRanks ranks(2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
@@ -182,7 +183,7 @@ TEST_F(KilledRanks, receives_of_tags_end_with_their_sender_and_what_it_sent_befo
       ++board_->ready;
       return judge(comm->recv(one, 1), 1);
     }
-    // A group that has failed receives nothing more, so that is before the kill.
+    // A group that has failed receives nothing more, so this happens before the kill.
     if (!comm->recv(one, 1, 2).ok() || value != 5) return static_cast<int>(kOther);
     ++board_->ready;
     Work waits = comm->recv_async(Buffer{&later, 1, DType::kFloat32}, 1);

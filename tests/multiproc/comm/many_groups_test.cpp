@@ -1,4 +1,4 @@
-// Many groups of the same processes: what each costs, exactly, and what happens when descriptors run out.
+// Many groups of the same processes: the exact cost of each, and what happens when descriptors run out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -26,7 +26,8 @@ constexpr int kGroups = 64;
 
 int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
 
-/// What this process has touched, in KiB, of each window that it has mapped, its own and its peers'; by inode.
+/// Returns, by inode, the KiB that this process has touched of each window that it has mapped, its own and its
+/// peers'.
 std::map<std::uint64_t, long> touched_windows() {
   std::ifstream maps("/proc/self/smaps");
   std::map<std::uint64_t, long> touched;
@@ -74,7 +75,7 @@ TEST(ManyGroups, cost_no_descriptor_and_a_page_for_each_rank_until_they_are_used
     }
     EXPECT_TRUE(world->barrier().ok());
     EXPECT_EQ(open_descriptors(), descriptors);
-    // The page of words behind each window, of this rank and of its peers.
+    // One page of words behind each window, this rank's and its peers'.
     long kib = 0;
     for (const auto& [inode, touched] : touched_windows())
       if (!parents.contains(inode)) kib += touched;
@@ -119,7 +120,7 @@ TEST(ManyGroups, too_few_descriptors_are_told_to_all_ranks_with_the_limit) {
     EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
     const rlim_t before = limit.rlim_cur;
     if (rank == 1) {
-      limit.rlim_cur = descriptors + 5;  // window and listener, not what the peers need
+      limit.rlim_cur = descriptors + 5;  // enough for window and listener, but not for the peers
       EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     }
     const Status status = world->split(0, rank, "part").status();

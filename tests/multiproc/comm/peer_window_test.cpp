@@ -1,4 +1,4 @@
-// Kernels of a program's own between processes: they put, signal and wait through memory that each process has opened.
+// A program's own kernels between processes: they put, signal and wait through memory that each process has opened.
 #include "accord/peer_window.hpp"
 
 #include <utility>
@@ -80,7 +80,7 @@ TEST_F(PeerWindowProcesses, a_rank_killed_while_kernels_wait_for_it_is_named_and
     ring.window.end_waits();
     const int seen = judge(status, 2, on);
     EXPECT_EQ(ring.ended.values<std::uint64_t>()[0], 1U);
-    // The window may go once no kernel of the others uses it.
+    // The window may be freed once no kernel of another rank uses it.
     Result<Communicator> rest = comm.shrink("rest");
     EXPECT_TRUE(rest.ok() && rest->barrier().ok());
     return seen;

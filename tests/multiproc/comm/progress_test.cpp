@@ -1,5 +1,5 @@
-// A progress thread that cannot be had now may be had later, and tells of deaths whenever they are; each case in a child, as a
-// process makes one only once.
+// A progress thread that cannot be created now may be created later, and it reports deaths whenever they happen. Each
+// case runs in a child, because a process creates the thread only once.
 #include "comm/progress.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using testing::ProcessRanks;
 using testing::TemporaryDirectory;
 
-/// Lets this process open `more` descriptors from now on.
+/// Lets this process open `more` more descriptors.
 bool allow_descriptors(int more) {
   const int next = dup(STDIN_FILENO);
   close(next);
@@ -28,7 +28,7 @@ bool allow_descriptors(int more) {
 
 TEST(Progress, without_descriptors_it_is_an_error_and_with_them_it_works) {
   ProcessRanks child(1, [](Rank) {
-    for (const int more : {0, 1}) {  // neither is enough: it takes an epoll and an eventfd
+    for (const int more : {0, 1}) {  // neither is enough: it needs an epoll and an eventfd
       if (!allow_descriptors(more)) return 1;
       const Result<ProgressThread*> none = ProgressThread::start();
       if (none.status().code() != StatusCode::kResourceExhausted) return 2;
@@ -43,7 +43,7 @@ TEST(Progress, without_descriptors_it_is_an_error_and_with_them_it_works) {
   EXPECT_EQ(child.wait(0, Deadline::in(std::chrono::seconds(30))), 0);
 }
 
-// Rank 1 dies when the second group is connected and not yet watched, and the first one has had the news.
+// Rank 1 dies when the second group is connected but not yet watched, and the first group has been notified.
 TEST(Progress, a_peer_that_dies_while_a_second_group_is_made_is_lost_there_too) {
   const TemporaryDirectory directory;
   const transport::SharedBoard board = transport::make_board();

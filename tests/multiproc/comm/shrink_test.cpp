@@ -1,4 +1,4 @@
-// Processes that lose some of their number, by any death and at any time, go on as a smaller group.
+// Processes that lose some of their number, by any kind of death and at any time, continue as a smaller group.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -18,11 +18,11 @@ class ShrinkOfProcesses : public ::testing::Test {
  protected:
   static constexpr int kFine = 0, kNoGroup = 10, kNoFailure = 11, kNoShrink = 12, kWrongSum = 13, kTimedOut = 14;
 
-  /// Memory that all children see.
+  /// Memory that all children share.
   struct Seen {
     std::atomic<int> ready = 0;
     std::atomic<int> failed = 0;
-    std::atomic<int> size[8] = {};   ///< of the last group of each rank that came through
+    std::atomic<int> size[8] = {};   ///< of the last group of each rank that survived
     std::atomic<int> place[8] = {};  ///< its rank in it
   };
 
@@ -39,7 +39,7 @@ class ShrinkOfProcesses : public ::testing::Test {
     return Communicator::create(*store, rank, size, options);
   }
 
-  /// A rank that computes until the group fails, shrinks it, and goes on until `until` ranks are left at most.
+  /// Runs a rank that computes until the group fails and then shrinks it, until at most `until` ranks are left.
   int run(Rank rank, int size, int until, const std::string& name) const {
     Result<Communicator> joined = join(rank, size, name);
     if (!joined.ok()) return kNoGroup;
@@ -96,8 +96,8 @@ TEST_F(ShrinkOfProcesses, survivors_of_a_killed_rank_go_on) {
   }
 }
 
-// The second one dies at any time of what the first death sets off: before, while or after the others shrink.
-TEST_F(ShrinkOfProcesses, survivors_of_two_deaths_at_any_time_of_each_other_go_on) {
+// The second rank dies at any time after the first death: before, while or after the others shrink.
+TEST_F(ShrinkOfProcesses, survivors_continue_after_two_deaths_at_any_interval) {
   std::mt19937 random(20261121);
   for (int attempt = 0; attempt < 40; ++attempt) {
     seen_->ready = 0;

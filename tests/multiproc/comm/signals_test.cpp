@@ -1,4 +1,4 @@
-// A program that blocks a signal in its own threads, to take it with sigwait(), gets it whatever accord runs beside them.
+// A program that blocks a signal in its own threads, to take it with sigwait(), gets it whatever threads accord has.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +10,8 @@ namespace {
 
 using testing::ProcessRanks;
 
-/// Blocks SIGTERM here, as a program may do after it has begun to use accord, and is killed if another thread takes it.
+/// Blocks SIGTERM in this thread, as a program may do after it has begun to use accord, sends it to the process, and
+/// returns whether sigwait() gets it. The process dies if another thread takes it.
 bool takes_its_own_sigterm() {
   sigset_t terminate;
   sigemptyset(&terminate);

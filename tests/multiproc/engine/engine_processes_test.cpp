@@ -1,4 +1,4 @@
-// Engines in real processes: equal bits, a rank that dies, and how much memory a rank takes.
+// Engines in real processes: bit-identical results, a rank that dies, and the memory that a rank uses.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -25,7 +25,7 @@ using testing::TemporaryDirectory;
 // Exit codes of the children.
 enum Seen : int { kFine = 0, kNamedTheDead = 10, kWrongNumbers = 11, kOther = 12, kTooLarge = 13 };
 
-/// Memory that all children see.
+/// Memory that all children share.
 struct Board {
   std::atomic<int> runs[4] = {};
   std::atomic<std::int64_t> killed_at_ns = 0;
@@ -47,7 +47,7 @@ class EngineProcesses : public ::testing::Test {
     return Communicator::create(store, rank, size, options);
   }
 
-  /// The engine of a rank, bound to all of them.
+  /// Loads a rank's engine and binds it to the group of all ranks.
   Result<Engine> load(Rank rank, int size) const {
     ACCORD_ASSIGN_OR_RETURN(const Communicator comm, join(rank, size));
     return Engine::load_and_bind(package(), {{"tp", comm}});
@@ -58,14 +58,14 @@ class EngineProcesses : public ::testing::Test {
     return kOther;
   }
 
-  /// What a rank ends with whose run gave `status` after rank 1 was killed.
+  /// Returns the exit code of a rank whose run returned `status` after rank 1 was killed.
   int names_the_dead(const Status& status) const {
     const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
     const bool named = status.code() == StatusCode::kPeerLost && status.ranks() == std::vector<Rank>{1};
     return named && since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
   }
 
-  /// Kills rank 1 of three once they have run for a while; the others have to name it.
+  /// Kills rank 1 of three once they have run for a while. The others must name it.
   void kill_rank_1(ProcessRanks& ranks) {
     const Deadline deadline = Deadline::in(std::chrono::seconds(60));
     while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
@@ -121,8 +121,8 @@ TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_w
   kill_rank_1(ranks);
 }
 
-/// Layers of y = x + down(up(rms_norm(x))), divided by rows and columns; what comes between two products is one step with the
-/// sum over the ranks. `reference` computes them in double.
+/// Layers of y = x + down(up(rms_norm(x))), divided by rows and columns. Everything between two products is one step
+/// with the sum over the ranks. `reference` computes the layers in double.
 class NormedLayers {
  public:
   static constexpr std::int64_t kWidth = 24, kInner = 12, kLayers = 3;
@@ -214,7 +214,7 @@ TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_a
         continue;
       }
       for (const OpTime& op : context->profile())
-        if (op.op == "accord.all_reduce") return kOther;  // a step of its own
+        if (op.op == "accord.all_reduce") return kOther;  // would be a step of its own
       return names_the_dead(outputs.status());
     }
   });
@@ -225,7 +225,7 @@ TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_a
   for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(board_->outputs[0][i], expected[i], 2e-5);
 }
 
-// The largest resident set that this process had.
+// Returns the largest resident set that this process has had.
 std::uint64_t peak_resident_bytes() {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
@@ -237,7 +237,7 @@ std::uint64_t peak_resident_bytes() {
   return 0;
 }
 
-// 168 MB of shard on each rank: held twice, it would exceed the bound of 253 MB by far.
+// Each rank has 168 MB of shard. Holding it twice would far exceed the limit of 253 MB.
 TEST_F(EngineProcesses, a_rank_never_holds_its_shard_twice) {
   constexpr int kLayers = 5;
   engine::GraphWriter writer;
@@ -272,8 +272,8 @@ TEST_F(EngineProcesses, a_rank_never_holds_its_shard_twice) {
     const TensorView input{{tokens.data(), tokens.size(), DType::kInt64, {}}, {64}};
     const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
     if (!outputs.ok()) return failed(outputs.status());
-    constexpr std::uint64_t kShard =
-        std::uint64_t{kLayers} * 16384 * 512 * sizeof(float);  // half of two weights a layer
+    // Half of two weights per layer.
+    constexpr std::uint64_t kShard = std::uint64_t{kLayers} * 16384 * 512 * sizeof(float);
     constexpr std::uint64_t kReplicated = 100 * 512 * sizeof(float);
     if (engine->load_report().weight_bytes_read != kShard + kReplicated) return kOther;
     const auto peak = static_cast<double>(peak_resident_bytes());

@@ -1,4 +1,4 @@
-// Expert parallelism on devices between processes: the bits of CPU ranks, and who is named when one of them is killed.
+// Expert parallelism on devices between processes: bit-identical to CPU ranks, and a killed rank is named.
 #include "conformance/expert/device_exchange.hpp"
 
 #include "conformance/expert/device_step.hpp"

@@ -1,6 +1,7 @@
-// Nothing of a shared segment outlives the processes that had it, however they ended. An anonymous file lives exactly as
-// long as some process has it open or mapped, so the exact count is how many processes of this machine show its name
-// under /proc; the kernel's own sum of shared memory (Shmem) confirms it, with room for what others do meanwhile.
+// Nothing of a shared segment outlives the processes that had it, however they ended. An anonymous file lives exactly
+// as long as some process has it open or mapped, so the exact count is the number of processes of this machine that
+// show its name under /proc. The kernel's own sum of shared memory (Shmem) confirms it, with a margin for what other
+// processes do meanwhile.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -22,13 +23,13 @@ std::string unique_name(std::string_view test) {
   return "accord-" + std::string(test) + "-" + std::to_string(getpid());
 }
 
-/// Processes that have an anonymous file of this name open or mapped.
+/// Returns the number of processes that have an anonymous file of this name open or mapped.
 int holders(const std::string& name) {
   int count = 0;
   for (const auto& process : std::filesystem::directory_iterator("/proc")) {
     const std::string path = process.path();
     if (path.find_first_not_of("0123456789", std::strlen("/proc/")) != std::string::npos) continue;
-    const Result<std::string> maps = read_file(path + "/maps");  // gone or not ours: holds nothing of ours
+    const Result<std::string> maps = read_file(path + "/maps");  // gone, or not ours: it holds nothing of ours
     bool holds = maps.ok() && maps->find("/memfd:" + name) != std::string::npos;
     std::error_code error;
     for (std::filesystem::directory_iterator fd(path + "/fd", error), end; !error && fd != end; fd.increment(error)) {
@@ -105,7 +106,7 @@ TEST(SharedSegmentProcesses, nothing_is_left_after_kill_9) {
     EXPECT_EQ(holders(name), 0);
   }
   EXPECT_EQ(entries_of_dev_shm(), dev_shm_before);
-  // Were the segments still there, they would take 16 x 32 MiB.
+  // If the segments still existed, they would use 16 x 32 MiB.
   const Deadline deadline = Deadline::in(std::chrono::seconds(30));
   while (shmem_bytes() > shmem_before + kRounds * kBytes / 2 && !deadline.passed()) usleep(10'000);
   EXPECT_LE(shmem_bytes(), shmem_before + kRounds * kBytes / 2);

@@ -1,5 +1,5 @@
 #pragma once
-// A process forked from the test, and a pipe to hear from it.
+// A process forked from the test, with a pipe through which it reports.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,10 +18,11 @@
 
 namespace accord::testing_support {
 
-/// For what happens in far less time unless the test fails.
+/// For events that take far less time unless the test fails.
 inline constexpr Duration kLong = std::chrono::seconds(60);
 
-/// Runs `body` in a forked process, which ends with what it returns. The destructor kills it if it still runs.
+/// Runs `body` in a forked process, which exits with the value that `body` returns. The destructor kills the process
+/// if it still runs.
 ///
 /// Fork before the test's process has threads.
 class Child {
@@ -58,14 +59,14 @@ class Child {
     if (process_ > 0) kill(process_, signal);
   }
 
-  /// Stops it and returns once all its threads stand still; send(SIGCONT) lets it go on.
+  /// Stops the process and returns once all its threads have stopped. send(SIGCONT) lets it continue.
   void stop() const {
     send(SIGSTOP);
     while (waitpid(process_, nullptr, WUNTRACED) < 0 && errno == EINTR) {
     }
   }
 
-  /// The next line that the child says; empty if it ends, or after a minute.
+  /// Returns the child's next line; empty if the child ends, or after a minute.
   std::string hear() {
     const Deadline deadline = Deadline::in(std::chrono::seconds(60));
     std::string line;
@@ -77,7 +78,7 @@ class Child {
     return {};
   }
 
-  /// Waits for its end: its exit code, or minus the signal that ended it.
+  /// Waits for the child to end. Returns its exit code, or minus the signal that ended it.
   int wait() {
     int state = 0;
     while (waitpid(process_, &state, 0) < 0 && errno == EINTR) {

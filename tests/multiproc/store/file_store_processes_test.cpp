@@ -29,7 +29,7 @@ TEST(FileStoreProcesses, a_writer_killed_at_any_moment_leaves_the_old_value_or_t
       }
     });
     EXPECT_EQ(writer.hear(), "running");
-    usleep(static_cast<useconds_t>(300 * round));  // another moment of the write in each round
+    usleep(static_cast<useconds_t>(300 * round));  // at a different moment of the write in each round
     writer.send(SIGKILL);
     EXPECT_EQ(writer.wait(), -SIGKILL);
     const Result<std::string> value = store->get("value", Duration::zero());
@@ -53,7 +53,7 @@ TEST(FileStoreProcesses, no_add_that_was_answered_is_lost_when_adders_are_killed
     adder.send(SIGKILL);
     for (std::string line = adder.hear(); !line.empty(); line = adder.hear()) last = std::stoll(line);
     EXPECT_EQ(adder.wait(), -SIGKILL);
-    // The last one may have been done and not told.
+    // The last add may have been done but not reported.
     answered = store->add("count", 0).value();
     EXPECT_GE(answered, last);
     EXPECT_LE(answered, last + 1);

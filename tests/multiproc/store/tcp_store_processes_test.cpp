@@ -1,4 +1,5 @@
-// The TCP store between real processes, some of which are killed. The test's own process is a client and has no threads.
+// The TCP store between real processes, some of which are killed. The test's own process is a client and has no
+// threads.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -16,7 +17,7 @@ using testing_support::Child;
 using testing_support::kLong;
 using namespace std::chrono_literals;
 
-/// "At once", on a machine that may be busy with other things; far below kLong.
+/// "At once", on a machine that may be busy; far below kLong.
 constexpr Duration kSoon = 10s;
 
 std::shared_ptr<Store> client_at(int port) {
@@ -79,7 +80,7 @@ TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
 TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
   Host host;
   std::vector<Child> victims;
-  // Killed while they wait, while they send a large value, and while a large value is sent to them.
+  // Killed while they wait, while they send a large value, and while they receive one.
   for (int i = 0; i < 6; ++i) {
     victims.push_back(Child::start([&, i](const Child::Say& say) {
       const auto store = client_at(host.port());

@@ -1,5 +1,5 @@
 #pragma once
-// What forked ranks need to meet: memory that they share, with the descriptors and a counter of steps for each rank.
+// What forked ranks need to meet: shared memory with a descriptor and a step counter for each rank.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,12 +18,13 @@
 
 namespace accord::transport {
 
-inline constexpr std::size_t kWindowBytes = 65536;  ///< of a rank, where its size does not matter
+inline constexpr std::size_t kWindowBytes = 65536;  ///< per rank, where the size does not matter
 
-/// Long enough for the slowest machine under a sanitizer; no test waits for it unless it fails.
+/// Long enough for the slowest machine under a sanitizer; a test waits this long only if it fails.
 inline Deadline patience() { return Deadline::in(std::chrono::seconds(150)); }
 
-/// Waits until `condition()` holds; false at the deadline. Looks less and less often, as many ranks may wait on few cores.
+/// Waits until `condition()` holds; returns false at the deadline. Polls less and less often, as many ranks may wait
+/// on few cores.
 template <typename Condition>
 bool wait_until(const Condition& condition, Deadline deadline = patience()) {
   auto nap = std::chrono::microseconds(50);
@@ -35,12 +36,13 @@ bool wait_until(const Condition& condition, Deadline deadline = patience()) {
   return true;
 }
 
-/// Made before fork(), seen by all.
+/// Created before fork(), shared by all ranks.
 struct Board {
   static constexpr std::size_t kMaxRanks = 64;
 
   std::array<std::array<char, 1025>, kMaxRanks> descriptors = {};
-  std::array<std::atomic<int>, kMaxRanks> step = {};  ///< 0: nothing yet, 1: descriptor is there, then as the test says
+  /// 0: nothing yet; 1: the descriptor is available; then as the test defines
+  std::array<std::atomic<int>, kMaxRanks> step = {};
   std::array<std::atomic<std::uint64_t>, kMaxRanks> value = {};
 
   void publish(Rank rank, const std::string& descriptor) {
@@ -71,7 +73,7 @@ inline Transport& shm() { return **transport_by_name("shm"); }
 /// One rank of a group of processes.
 struct Member {
   std::unique_ptr<Endpoint> endpoint;
-  std::vector<std::unique_ptr<Link>> links;  ///< by the peer's rank; null at the own
+  std::vector<std::unique_ptr<Link>> links;  ///< indexed by the peer's rank; null for the own rank
 
   Link& to(Rank peer) const { return *links[static_cast<std::size_t>(peer)]; }
 };
@@ -105,7 +107,8 @@ inline Status join_group(Member& member, Board& board, Rank rank, int size, std:
   return connect_member(member, board, rank, size);
 }
 
-/// The change that `link` tells of its peer within `timeout`, asked only when its descriptor says so.
+/// Returns the change of the peer's state that `link` reports within `timeout`. Asks for it only when the descriptor
+/// is readable.
 inline PeerState await_change(Link& link, Duration timeout) {
   const Deadline deadline = Deadline::in(timeout);
   pollfd entry = {link.liveness_fd(), POLLIN, 0};
@@ -115,7 +118,7 @@ inline PeerState await_change(Link& link, Duration timeout) {
   return link.peer_state();
 }
 
-/// For the bodies of forked ranks: a gtest failure there is printed, and told by the exit code.
+/// Returns the exit code of a forked rank's body, where a gtest failure is printed and becomes the code 1.
 inline int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
 
 }  // namespace accord::transport

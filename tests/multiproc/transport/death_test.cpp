@@ -1,4 +1,4 @@
-// How peers end, as seen from other processes: killed, gone, left, forked.
+// How peers end, as seen from other processes: killed, exited, left, forked.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -22,7 +22,7 @@ bool has_pidfd() {
   return fd.valid();
 }
 
-// A child that keeps open what it has inherited until it is killed, or its time is over.
+// Forks a child that keeps open what it has inherited until it is killed or its time is over.
 pid_t fork_holder() {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -54,7 +54,7 @@ TEST(ShmDeath, a_killed_peer_is_lost_within_a_second) {
   EXPECT_THAT(ranks.wait_all(patience()), ElementsAre(0, 128 + SIGKILL, 0));
 }
 
-TEST(ShmDeath, a_death_is_news_for_each_group_with_a_rank_there_whoever_looks_first) {
+TEST(ShmDeath, every_group_is_notified_of_a_death_whichever_polls_first) {
   const std::array<SharedBoard, 2> boards = {make_board(), make_board()};
   ProcessRanks ranks(2, [&](Rank rank) {
     std::array<Member, 2> groups;
@@ -82,7 +82,7 @@ TEST(ShmDeath, a_peer_that_exits_without_leaving_is_lost) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-// The process ends right after the farewell, so that both may be seen in one look.
+// The process ends right after the farewell, so that one poll may see both.
 TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
   for (int round = 0; round < 20; ++round) {
     const SharedBoard board = make_board();
@@ -91,7 +91,7 @@ TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
       const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       if (rank == 1) return outcome();
-      if (round % 2 == 0) ::usleep(5000);  // then the process has likely ended before the first look
+      if (round % 2 == 0) ::usleep(5000);  // so that the process has probably ended before the first poll
       EXPECT_EQ(await_change(self.to(1), std::chrono::seconds(60)), PeerState::kLeft);
       return outcome();
     });
@@ -133,7 +133,7 @@ TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-// A child that asks what it has inherited must not take the news that its parent waits for.
+// A child that asks about what it has inherited must not take the notification for which its parent waits.
 TEST(ShmDeath, a_forked_child_that_asks_takes_no_news_from_its_parent) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
@@ -182,7 +182,7 @@ TEST(ShmDeath, a_forked_child_that_holds_the_sockets_does_not_hide_its_parents_d
   EXPECT_EQ(::kill(static_cast<pid_t>(board->value[1]), SIGKILL), 0);
 }
 
-// The peer gives its descriptor and dies; once while the other one waits for it, once before.
+// The peer publishes its descriptor and dies, either while the other rank waits for it or before.
 class ShmDeathInTheMeeting : public ::testing::TestWithParam<std::tuple<Rank, bool, bool>> {};
 INSTANTIATE_TEST_SUITE_P(All, ShmDeathInTheMeeting,
                          ::testing::Combine(::testing::Values(0, 1), ::testing::Bool(), ::testing::Bool()));
@@ -212,7 +212,7 @@ TEST_P(ShmDeathInTheMeeting, a_peer_that_dies_before_it_connects_is_lost_within_
   ASSERT_TRUE(board->await(dies, 2));
   if (!before) {
     ASSERT_TRUE(board->await(1 - dies, 2));
-    ::usleep(20000);  // likely in connect() now; the result is the same if not
+    ::usleep(20000);  // probably in connect() by now; the result is the same if not
   }
   board->value[1] = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
   ranks.kill(dies, SIGKILL);

@@ -1,4 +1,5 @@
-// What groups of processes take from the system, what is left of them, and what happens when the system refuses.
+// The resources that groups of processes take from the system and leave behind, and what happens when the system
+// refuses.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/audit.h>
@@ -31,7 +32,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Inodes of the windows that a process has mapped ("self", or a number).
+// Returns the inodes of the windows that a process ("self", or a number) has mapped.
 std::set<std::uint64_t> mapped_windows(const std::string& process) {
   std::set<std::uint64_t> inodes;
   std::ifstream maps("/proc/" + process + "/maps");
@@ -64,8 +65,8 @@ bool is_bound(const std::string& socket_name) {
   return false;
 }
 
-// From here on this process, and what it forks, gets `error` from system call `number` (if its first argument is
-// `argument`, where that is not negative).
+// From here on, this process and its children get `error` from system call `number`. If `argument` is not negative,
+// only calls with that first argument fail.
 void refuse(int number, int error, int argument = -1) {
   const auto when_other = static_cast<unsigned char>(argument < 0 ? 0 : 1);
   std::vector<sock_filter> program = {
@@ -81,7 +82,7 @@ void refuse(int number, int error, int argument = -1) {
   ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
 }
 
-// Lets this process open `more` descriptors and no other.
+// Lets this process open exactly `more` more descriptors.
 void allow_descriptors(std::size_t more) {
   int fd = 0;
   for (std::size_t left = more; left > 0 || ::fcntl(fd, F_GETFD) >= 0; ++fd) {
@@ -126,7 +127,7 @@ TEST(ShmResources, all_descriptors_and_mappings_are_given_back) {
       const Status joined = join_group(self, *board, rank, 4, kWindowBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       EXPECT_EQ(mapped_windows("self").size(), 4u);
-      // A pidfd and an epoll for each peer process; no socket, listener or window any more.
+      // A pidfd and an epoll for each peer process. Sockets, listener and windows are closed.
       EXPECT_LE(open_descriptors(), before + 2 * 3);
       board->reach(rank, 2);
       for (Rank peer = 0; peer < 4; ++peer) EXPECT_TRUE(board->await(peer, 2));
@@ -145,7 +146,7 @@ TEST(ShmResources, nothing_is_left_after_kill_9) {
     const Status opened = open_member(self, *board, rank, 3, kWindowBytes);
     EXPECT_TRUE(opened.ok()) << opened.to_string();
     board->value[static_cast<std::size_t>(rank)] = *mapped_windows("self").begin();
-    // Rank 2 never connects, so that listeners, waiting connections and windows under way are open too.
+    // Rank 2 never connects, so listeners, waiting connections and windows in progress are open as well.
     if (rank < 2) {
       board->reach(rank, 2);
       (void)connect_member(self, *board, rank, 3);
@@ -208,14 +209,15 @@ TEST(ShmResources, a_death_is_seen_without_pidfd_too) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-// Rank 1 of 4 runs out of descriptors, at every point in turn: it gets an error that says so; the others get one that
-// names a rank, or have met it before and see it leave.
+// Rank 1 of 4 runs out of descriptors, at every point in turn, and gets an error that says so. The others get an
+// error that names a rank, or have already met rank 1 and see it leave.
 TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
-  constexpr std::size_t kCertainlyTooFew = 5;  // window, listener, a connection to each of three
+  constexpr std::size_t kCertainlyTooFew = 5;  // window, listener, and a connection to each of three
   for (std::size_t more = 0; more < 16; ++more) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(4, [&](Rank rank) {
-      EXPECT_TRUE(shm().viable().ok());  // has seen an endpoint before: UBSan needs descriptors to look at a new type
+      // Creates an endpoint first: UBSan needs descriptors to inspect a type that it has not seen.
+      EXPECT_TRUE(shm().viable().ok());
       if (rank == 1) allow_descriptors(more);
       Member self;
       const Status opened = open_member(self, *board, rank, 4, kWindowBytes);

@@ -1,4 +1,4 @@
-// Transport ucx between processes, which only UCX can reach: over TCP here. What arrives, and how peers end.
+// Transport ucx between processes that only UCX can connect, over TCP here: what arrives, and how peers end.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@ constexpr std::size_t kLargeWindowBytes = std::size_t{4} << 20;
 constexpr std::size_t kFlag = 0;
 constexpr std::size_t kData = 4096;
 
-/// These tests are of builds that have the transport, on machines that have UCX.
+/// Skips the tests in builds without the transport and on machines without UCX.
 class Ucx : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -44,7 +44,7 @@ std::vector<std::byte> pattern(int seed, std::size_t bytes) {
   return made;
 }
 
-// The receiver does nothing for it: it sleeps until the word is there.
+// The receiver does nothing for the transfer: it sleeps until the word has arrived.
 TEST_F(Ucx, megabytes_arrive_before_the_signal_also_at_a_rank_that_does_not_look) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
@@ -122,7 +122,7 @@ TEST_F(Ucx, a_killed_peer_is_lost_within_a_second) {
   EXPECT_THAT(ranks.wait_all(patience()), ElementsAre(0, 128 + SIGKILL, 0));
 }
 
-// Its last signal has arrived by the time that it is seen to have left.
+// By the time a rank is seen to have left, its last signal has arrived.
 TEST_F(Ucx, what_a_rank_wrote_before_it_left_has_arrived) {
   for (int round = 0; round < 10; ++round) {
     const SharedBoard board = make_board();
@@ -143,7 +143,7 @@ TEST_F(Ucx, what_a_rank_wrote_before_it_left_has_arrived) {
   }
 }
 
-// A child of the killed rank that lives on holds none of its connections.
+// A child that survives the killed rank holds none of its connections.
 TEST_F(Ucx, a_killed_peer_is_lost_although_a_child_of_it_lives_on) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {

@@ -1,5 +1,5 @@
-// The sizes around the default table's thresholds on every number of ranks, and those of megabytes on few. unit/plan has
-// small sizes on small groups.
+// The sizes around the default table's thresholds on every number of ranks, and sizes of megabytes on few ranks.
+// unit/plan has small sizes on small groups.
 #include "unit/plan/thresholds.hpp"
 
 #include "sanitized.hpp"

@@ -5,7 +5,7 @@
 namespace accord {
 namespace {
 
-// Names and sizes as NumPy and PyTorch have them.
+// Names and sizes as in NumPy and PyTorch.
 TEST(DType, has_the_name_and_size_that_numpy_and_pytorch_give_it) {
   const struct {
     DType dtype;

@@ -74,12 +74,12 @@ TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
   EXPECT_FALSE(status_of("ACCORD_", "").ok());
 }
 
-TEST(Config, variables_of_others_are_none_of_its_business) {
+TEST(Config, other_programs_variables_are_ignored) {
   EXPECT_TRUE(
       parse_config({{"PATH", "/bin"}, {"ACCORDION", "yes"}, {"accord_log", "x"}, {"TORCH_ACCORD_LOG", "x"}}).ok());
 }
 
-TEST(Config, a_variable_of_the_build_says_nothing_to_a_program) {
+TEST(Config, build_variables_are_ignored_at_run_time) {
   for (const char* value : {"ON", "OFF", "AUTO", "", "sometimes"}) {
     const Result<Config> config = parse_config({{"ACCORD_CUDA", value}, {"ACCORD_THREADS", "3"}});
     ASSERT_TRUE(config.ok()) << config.status().to_string();

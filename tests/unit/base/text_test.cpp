@@ -32,7 +32,7 @@ TEST(NearestName, offers_nothing_for_a_word_unlike_all_names) {
 
 TEST(NearestName, counts_a_swap_of_neighbours_once) {
   const std::vector<std::string_view> names = {"abd", "bac"};
-  EXPECT_EQ(nearest_name("abc", names), "abd");  // both at distance 1: the first
+  EXPECT_EQ(nearest_name("abc", names), "abd");  // both at distance 1: the first is chosen
   const std::vector<std::string_view> swapped = {"bac"};
   EXPECT_EQ(nearest_name("abc", swapped), "bac");
 }
@@ -106,7 +106,7 @@ TEST(ParseInteger, agrees_with_strtoll_on_any_text) {
     errno = 0;
     char* end = nullptr;
     const long long expected = std::strtoll(text.c_str(), &end, 10);
-    // strtoll also takes a plus and spaces in front; we do not.
+    // strtoll also accepts a leading plus sign and spaces; parse_integer does not.
     const bool plain = !text.empty() && *end == '\0' && text[0] != '+' && text[0] != ' ' && errno == 0;
     const Result<std::int64_t> value = parse_integer(text, "count");
     ASSERT_EQ(value.ok(), plain) << text;

@@ -1,4 +1,4 @@
-// What a C caller can get wrong before a call begins: null where something is needed, and counts that are none.
+// Mistakes of a C caller before a call begins: null where an object is required, and impossible counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using testing::is_ok;
 using testing::run_c_ranks;
 
-/// What a test may pass where the argument in question is another one.
+/// Valid arguments for tests in which a different argument is wrong.
 class Arguments : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -249,7 +249,7 @@ TEST_F(Arguments, of_a_wrong_count_are_refused_without_overflow) {
   }
   run_c_ranks(2, [](accord_communicator_t* comm, int) {
     float element = 1;
-    // Twice this is 2 modulo 2^64: a product that wrapped would fit.
+    // Twice this is 2 modulo 2^64: if the product wrapped, it would fit.
     EXPECT_EQ(accord_all_to_all(comm, &element, &element, SIZE_MAX / 2 + 2, ACCORD_UINT8, nullptr),
               ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("impossible count"));

@@ -1,5 +1,5 @@
-/* What a C program does with accord.h, compiled as C99 with all warnings as errors: the macros, the structs by name of their
- * fields, every call, and the end of it all. */
+/* What a C program does with accord.h, compiled as C99 with all warnings as errors: the macros, the structs with their
+ * fields by name, every call, and freeing everything at the end. */
 #include "unit/c/c99_rank.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A rank that is written in C. */
+/* A rank written in C. */
 #ifndef ACCORD_TESTS_UNIT_C_C99_RANK_H_
 #define ACCORD_TESTS_UNIT_C_C99_RANK_H_
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Joins the group and makes every kind of call. 0, or the line of the check that failed. */
+/* Joins the group and makes every kind of call. Returns 0, or the line of the check that failed. */
 int run_c99_rank(accord_store_t* store, int32_t rank, int32_t size);
 
 #ifdef __cplusplus

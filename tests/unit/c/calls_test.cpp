@@ -1,5 +1,5 @@
-// Every call of the C interface, by name, by accord_run and by accord_start, against results that are worked out element by
-// element here.
+// Every call of the C interface, by its function, by accord_run and by accord_start, compared with results that are
+// computed here element by element.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ accord_status_t by_name(accord_communicator_t* comm, const accord_call_t& call, 
 
 class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
  protected:
-  /// Parts of this many elements: an odd count, and large enough for more than a packet.
+  /// Elements per part: an odd number, and more than fit into a packet.
   static constexpr size_t kCount = 1237;
 
   static int size() { return std::get<0>(GetParam()); }
@@ -101,7 +101,7 @@ class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
     return call;
   }
 
-  /// Elements [first, first + count) of what `rank` brings.
+  /// Returns elements [first, first + count) of the input of `rank`.
   static std::vector<float> values_of(int rank, size_t first, size_t count) {
     std::vector<float> values;
     for (size_t i = first; i < first + count; ++i) values.push_back(sample(rank, i));
@@ -116,7 +116,7 @@ class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
     }
     return result;
   }
-  /// `part(rank)` of every rank, one after the other.
+  /// Returns `part(rank)` of every rank, one after the other.
   template <typename Part>
   static std::vector<float> joined(Part part) {
     std::vector<float> all;
@@ -266,7 +266,7 @@ TEST_P(Calls, all_to_all_v_brings_each_part_to_its_rank) {
 }
 
 TEST_P(Calls, messages_go_from_each_rank_to_the_next) {
-  if (size() == 1) return;  // nobody to send to
+  if (size() == 1) return;  // no peer to send to
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     const std::vector<float> input = values_of(rank, 0, kCount);
     std::vector<float> none, output(kCount);

@@ -1,4 +1,4 @@
-// Memory and communicators of GPUs by the C interface.
+// GPU memory and GPU communicators through the C interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::Not;
 using testing::OnDevice;
 namespace nccl = testing::nccl;
 
-/// Read once, when NCCL is first asked for.
+/// Read only once, when NCCL is first needed.
 const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
 
 class CDeviceWindows : public testing::HostDevices {

@@ -1,4 +1,4 @@
-// Engines as C handles: the numbers of the C++ interface, and what wrong use gives.
+// Engines as C handles: the same numbers as from the C++ interface, and the results of wrong use.
 #include "accord/engine.hpp"
 
 #include <gmock/gmock.h>
@@ -145,7 +145,7 @@ TEST_F(CEngines, compute_and_sum_as_the_options_say) {
   options.overlap_rows = -2;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("overlap_rows is -2"));
-  // That both reach the engine shows in what the ranks compare.
+  // That the options reach the engine shows in the ranks' comparison of them.
   run_c_ranks(2, [&](accord_communicator_t* communicator, int rank) {
     const accord_engine_group_t group = {"tp", communicator};
     accord_engine_t* loaded = nullptr;

@@ -1,4 +1,4 @@
-// Expert parallelism on devices by the C interface.
+// Expert parallelism on devices through the C interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

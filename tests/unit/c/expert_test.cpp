@@ -1,4 +1,4 @@
-// Expert parallelism by the C interface.
+// Expert parallelism through the C interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ accord_expert_config_t config() {
   return config;
 }
 
-/// A group and a handle of two ranks.
+/// Runs `body` on two ranks with a group and a handle.
 void with_group(
     const accord_expert_config_t& config,
     const std::function<void(accord_communicator_t*, accord_expert_group_t*, accord_expert_handle_t*, int)>& body) {
@@ -36,7 +36,7 @@ void with_group(
     accord_expert_handle_t* handle = nullptr;
     ASSERT_TRUE(is_ok(accord_expert_handle_create(group, nullptr, &handle)));
     body(communicator, group, handle, rank);
-    accord_expert_group_free(group);  // handles may outlive it
+    accord_expert_group_free(group);  // handles may outlive the group
     accord_expert_handle_free(handle);
   });
 }
@@ -54,7 +54,7 @@ TEST(CExperts, rows_go_to_their_experts_and_come_back) {
     accord_window_t* window = nullptr;
     ASSERT_TRUE(is_ok(accord_window_create(communicator, 4096, 0, &window)));
     ASSERT_TRUE(is_ok(accord_expert_group_add_window(group, window)));
-    // Rank 0: tokens to {0, 3} and {2, none}; rank 1: one to {3, 1}.
+    // Rank 0: tokens to {0, 3} and {2, none}; rank 1: one token to {3, 1}.
     const std::vector<int64_t> ids = rank == 0 ? std::vector<int64_t>{0, 3, 2, -1} : std::vector<int64_t>{3, 1};
     const accord_expert_routing_t routing = routing_of(ids);
     ASSERT_TRUE(is_ok(accord_expert_prepare(group, handle, &routing)));
@@ -201,7 +201,7 @@ TEST(CExperts, mistakes_are_refused) {
     rows.recv_capacity = 3;
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("rank 0: recv_tokens has 9 elements, it has to have at least 4 x 3"));
-    // What C refuses on one rank alone the others hear of.
+    // A mistake that C detects on one rank only is reported on the others as well.
     rows.recv_capacity = 4;
     rows.dtype = rank == 1 ? accord_dtype_t{} : ACCORD_FLOAT32;
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);

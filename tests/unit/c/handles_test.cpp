@@ -1,4 +1,5 @@
-// Stores, communicators and works as C handles: what they tell, how they fail, and that they may end in any order.
+// Stores, communicators and works as C handles: what they report, how they fail, and that they may be freed in any
+// order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +70,7 @@ TEST(CStores, in_memory_in_a_directory_and_behind_a_prefix_hold_values) {
   exercise(memory);
   exercise(file);
   accord_store_free(memory);
-  exercise(prefix);  // keeps what it is made of
+  exercise(prefix);  // keeps its parent's store alive
   accord_store_free(prefix);
   accord_store_free(file);
 }
@@ -134,7 +135,7 @@ TEST(CCommunicators, tell_what_they_are) {
   });
 }
 
-TEST(CCommunicators, take_their_options_to_heart) {
+TEST(CCommunicators, apply_their_options) {
   accord_store_t* store = nullptr;
   accord_communicator_t* comm = nullptr;
   ASSERT_TRUE(is_ok(accord_memory_store_create(&store)));

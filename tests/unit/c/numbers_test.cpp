@@ -1,5 +1,5 @@
-// The numbers of accord.h never change: programs were compiled with them. What they mean is told by names, by widths, and by
-// sums of bit patterns.
+// The numbers of accord.h never change, because programs are compiled with them. Their meaning is checked by names,
+// by widths, and by sums of bit patterns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(Numbers, of_the_other_enums_stay_what_they_are) {
             (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
 }
 
-/// Bits of 1 and of 2 in a dtype.
+/// The bits of 1 and of 2 in a dtype.
 struct Bits {
   accord_dtype_t dtype;
   std::uint64_t one;
@@ -120,7 +120,7 @@ TEST(Numbers, of_ops_combine_as_they_are_called) {
   });
 }
 
-TEST(Numbers, that_are_none_are_refused_with_those_that_there_are) {
+TEST(Numbers, invalid_numbers_are_rejected_with_a_list_of_valid_ones) {
   run_c_ranks(1, [](accord_communicator_t* comm, int) {
     float value = 1;
     const auto refused = [&](auto change) {

@@ -1,4 +1,4 @@
-// Calls that are prepared once, what a communicator counts, and plans of the program's own, as C has them.
+// Prepared calls, the counters of a communicator, and a program's own plans, through the C interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(CPrepared, a_call_runs_and_starts_as_often_as_it_is_wanted) {
     std::array<accord_work_t*, 2> works = {};  // one after the other: 6, then 3 times 6
     value = rank + 1;
     for (accord_work_t*& work : works) ASSERT_TRUE(is_ok(accord_prepared_start(sum, &work)));
-    accord_prepared_free(sum);  // what is under way goes on
+    accord_prepared_free(sum);  // works in progress continue
     for (accord_work_t* work : works) {
       EXPECT_TRUE(is_ok(accord_work_wait(work)));
       accord_work_free(work);
@@ -135,7 +135,7 @@ TEST(CCounters, tell_calls_and_bytes_by_kind_and_failures) {
   });
 }
 
-/// A right plan of a built-in algorithm, under a name of its own.
+/// Returns a correct plan of a built-in algorithm, under a name of its own.
 std::string plan_text(int ranks, const std::string& name) {
   const Result<const plan::AlgorithmEntry*> entry = plan::algorithm_by_name(Collective::kAllReduce, "two_shot");
   Result<plan::Plan> made =

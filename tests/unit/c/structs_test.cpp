@@ -1,4 +1,5 @@
-// Structs of another size: of programs that were compiled with an older or a newer header, or that forgot the macro.
+// Structs of a different size: from programs that were compiled with an older or a newer header, or that did not use
+// the _INIT macro.
 #include "c/structs.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::is_ok;
 
-// A struct in memory that a newer or older header may have laid out.
+// A struct in memory as a newer or older header may have laid it out.
 template <typename Struct>
 class StructSize : public ::testing::Test {
  protected:
@@ -136,7 +137,7 @@ accord_status_t use(const accord_engine_options_t* options) {
   return status;
 }
 
-// An encoder is no language model, which is found out after the options were read.
+// An encoder is not a language model, which is detected after the options have been read.
 accord_status_t use(const accord_language_model_options_t* options) {
   accord_engine_t* engine = nullptr;
   EXPECT_TRUE(is_ok(load_encoder(nullptr, &engine)));
@@ -156,7 +157,7 @@ accord_status_t use(const accord_expert_config_t* config) {
     return status;
   });
 }
-/// Calls `body` with a group and a handle that is prepared for no tokens.
+/// Calls `body` with a group and with a handle that is prepared for no tokens.
 accord_status_t with_experts(
     const std::function<accord_status_t(accord_expert_group_t*, accord_expert_handle_t*)>& body) {
   return in_a_group(nullptr, [&](accord_communicator_t* comm) {
@@ -287,11 +288,12 @@ TEST(StructOfAnOlderHeader, has_no_fields_beyond_its_end) {
   options.hints = "no hint";
   EXPECT_EQ(use(&options), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("unknown hint \"no hint\""));
-  options.struct_size = 40;  // of the header that had no hints
+  options.struct_size = 40;  // as in the header without hints
   EXPECT_TRUE(is_ok(use(&options)));
 }
 
-// A struct that is written: fields of a newer header become zero, those beyond an older one's end are left alone.
+// A struct that accord fills in: fields of a newer header become zero, and the memory after an older one is left
+// alone.
 TEST(StructsForResults, are_filled_in_as_far_as_the_caller_has_them) {
   ASSERT_TRUE(is_ok(in_a_group(nullptr, [](accord_communicator_t* comm) {
     struct {

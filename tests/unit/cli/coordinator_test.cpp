@@ -1,4 +1,4 @@
-// What node 0 decides, message by message; no process is started and nothing waits.
+// The decisions of node 0, message by message. No process is started and nothing waits.
 #include "cli/launch/coordinator.hpp"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class CoordinatorTest : public ::testing::Test {
   }
   Hello hello(int node, int ranks = 1) const { return {std::string(version()), "job", 2, node, ranks}; }
 
-  /// Both nodes come, with 2 and 3 ranks, and are told to start.
+  /// Both nodes arrive, with 2 and 3 ranks, and are told to start.
   void start() {
     ASSERT_TRUE(coordinator_.admit(hello(0, 2)).ok());
     ASSERT_TRUE(coordinator_.admit(hello(1, 3)).ok());
@@ -42,7 +42,8 @@ class CoordinatorTest : public ::testing::Test {
     return {generation, failure};
   }
 
-  /// What the nodes were told since the last look; all of it is of type T, one message for each node.
+  /// Returns the messages to the nodes since the last call, by node. All of them must be of type T, with one for each
+  /// node.
   template <typename T>
   std::map<int, T> told() {
     std::map<int, T> messages;
@@ -120,7 +121,7 @@ TEST_F(CoordinatorTest, the_first_failure_decides_and_restarts_are_used_up) {
     EXPECT_EQ(stop.failure.rank, 3) << node;
     EXPECT_TRUE(stop.restart);
   }
-  coordinator_.receive(0, failed(0, 0, 9));  // the answer to the first one
+  coordinator_.receive(0, failed(0, 0, 9));  // a consequence of the first failure
   EXPECT_TRUE(told_nothing());
   end(0);
   const std::map<int, Start> starts = told<Start>();
@@ -128,7 +129,7 @@ TEST_F(CoordinatorTest, the_first_failure_decides_and_restarts_are_used_up) {
   EXPECT_EQ(starts.at(1).generation, 1);
   EXPECT_EQ(starts.at(1).master_port, 1001) << "the old port may be in use for a while";
 
-  coordinator_.receive(0, failed(0, 0, 9));  // late news of the generation before
+  coordinator_.receive(0, failed(0, 0, 9));  // late news of the previous generation
   coordinator_.receive(1, Ended{0});
   EXPECT_TRUE(told_nothing());
   coordinator_.receive(0, failed(1, 1, 5));

@@ -1,4 +1,4 @@
-// Ranks on machines that this one is not: several memory nodes, two processors a core, numbers that take turns.
+// Ranks on machines other than this one: several memory nodes, two processors per core, interleaved numbers.
 #include "cli/launch/cpu_binding.hpp"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Two memory nodes of two cores of two processors; neighbouring numbers are on different nodes.
+/// Two memory nodes with two cores of two processors each. Neighboring numbers are on different nodes.
 constexpr ProcessorPlace kMachine[] = {{0, 0, 0}, {1, 1, 1}, {2, 2, 0}, {3, 3, 1},
                                        {4, 0, 0}, {5, 1, 1}, {6, 2, 0}, {7, 3, 1}};
 

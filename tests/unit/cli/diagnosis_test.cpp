@@ -1,4 +1,4 @@
-// What follows from records that are made up: who is at fault, and what is said of it.
+// Conclusions from made-up records: which rank is at fault, and how the text says so.
 #include "cli/diagnose/diagnosis.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ Operation done(std::uint64_t number, exec::RequestRecord request = sum_of(4)) {
           .ended_ns = kNow - 7 * kSecond};
 }
 
-/// A group whose ranks run, with these collectives.
+/// Returns a group whose ranks run, with these collectives.
 GroupEvidence group_of(const std::vector<std::vector<Operation>>& ranks) {
   GroupEvidence group{.id = "01", .name = "tp", .ranks = {}};
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -124,7 +124,7 @@ TEST(Diagnosis, what_ranks_call_after_the_failure_is_no_mismatch) {
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(1));
 }
 
-TEST(Diagnosis, who_came_after_another_had_died_is_not_at_fault_but_who_came_too_late_is) {
+TEST(Diagnosis, a_rank_that_arrives_after_a_death_is_not_blamed_but_a_late_one_is) {
   const Operation refused{
       .number = 5, .state = OperationState::kFailed, .request = sum_of(4), .algorithm = {}, .ended_ns = kNow};
   GroupEvidence group = group_of({{running(5)}, {done(4), refused}, {}});
@@ -153,7 +153,7 @@ TEST(Diagnosis, ranks_that_chose_different_plans_are_told_by_them) {
   EXPECT_EQ(found.findings.front().kind, FindingKind::kMismatch);
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(2));
   EXPECT_THAT(found.findings.front().text, HasSubstr("by ring"));
-  group.ranks[2].log->orders[0].operations[0].algorithm = "";  // not known
+  group.ranks[2].log->orders[0].operations[0].algorithm = "";  // unknown
   EXPECT_EQ(diagnosis_of(group).findings.front().kind, FindingKind::kAllIn);
 }
 
@@ -207,7 +207,7 @@ TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
   EXPECT_THAT(found.findings[0].text,
               HasSubstr("rank 0 has not come to send of 20 x int8, tag 2, to rank 1, where rank 1 waits"));
   EXPECT_EQ(found.ranks[1].what_call(), "recv of 20 x int8, tag 2, from rank 0");
-  // A long message on its way to a receive that waits for a later one.
+  // A long message in flight to a receive that waits for a later one.
   group.ranks[0].log->orders[1].operations.push_back(running(4, 5 * kSecond, message(30, 7)));
   found = diagnosis_of(group);
   ASSERT_THAT(found.findings, SizeIs(1));

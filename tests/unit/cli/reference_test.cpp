@@ -1,4 +1,4 @@
-// The data that benchmarks are checked with: decoded by base/element, added up here, one element at a time.
+// The data with which benchmarks are checked: decoded by base/element and added up here, one element at a time.
 #include "cli/bench/reference.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST_P(Floats, every_sum_of_the_inputs_is_the_expected_output) {
     const Reference reference({.collective = Collective::kAllReduce, .dtype = dtype, .size = size, .count = kCount});
     std::vector<std::vector<std::byte>> inputs;
     for (Rank rank = 0; rank < size; ++rank) inputs.push_back(filled(reference, rank, kCount));
-    // A place is right exactly where one of the inputs equals the sum of all: the others are zero there.
+    // An element is correct exactly where input 0 equals the sum of all inputs: the other inputs are zero there.
     std::size_t equal = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
       std::complex<double> sum = 0;

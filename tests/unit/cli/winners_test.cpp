@@ -1,4 +1,4 @@
-// The decisions of the tuner, on times made up here.
+// The decisions of the tuner, on made-up times.
 #include "cli/tune/winners.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(Winner, is_the_default_where_the_difference_is_noise) {
 }
 
 TEST(Winner, is_compared_by_rounds_as_machines_drift) {
-  // The machine became ten times as slow; each time ring took half as long.
+  // The machine became ten times slower; ring took half the time in every round.
   EXPECT_EQ(winner_of(point(8, {2, 2, 20, 20, 20}, {1, 1, 10, 10, 10})).candidate, "ring");
 }
 

@@ -1,4 +1,4 @@
-// What a joining rank makes of its own mistakes and of the texts of others, which may be anything.
+// How a joining rank handles its own mistakes and the texts of other ranks, which may be anything.
 #include "comm/bootstrap.hpp"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Rank 0 of 2; rank 1 says what rank 0 does, but for `address`.
+/// Joins as rank 0 of 2. Rank 1 says the same as rank 0, except for `address`.
 Status join_with(const std::string& address) {
   return join({.rank = 0, .size = 2, .options = {.name = "tp"}, .deadline = Deadline::in(std::chrono::seconds(20))},
               [&](std::string_view step, const std::string& mine, const Take& take) {

@@ -1,4 +1,4 @@
-// How the two buffers of a call may lie to each other, and which calls may be taken for a repetition of one that was checked before.
+// How the two buffers of a call may overlap, and which calls count as repetitions of one that was checked before.
 #include "comm/call.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(Alike, are_calls_whose_memory_lies_elsewhere) {
   EXPECT_TRUE(is_alike(reduction(), moved));
 }
 
-TEST(Alike, are_no_calls_of_which_one_alone_has_buffers_that_overlap) {
+TEST(Alike, calls_do_not_match_if_only_one_has_overlapping_buffers) {
   Call overlaps = reduction();
   overlaps.output.data = &first_array[1];
   EXPECT_FALSE(is_alike(reduction(), overlaps));
@@ -81,7 +81,7 @@ TEST(Alike, are_no_calls_that_differ_in_what_is_checked_or_agreed_on) {
   }
 }
 
-TEST(Alike, is_no_call_with_a_factor_or_counts_of_parts_not_even_to_itself) {
+TEST(Alike, calls_with_factors_or_counts_never_match_even_themselves) {
   Call scaled = reduction();
   scaled.op = Reduction::premul_sum(2.0);
   EXPECT_FALSE(is_alike(scaled, scaled));
@@ -100,7 +100,8 @@ class Overlap : public ::testing::Test {
   Buffer at(std::size_t first, std::size_t count) { return {&memory_[first], count, DType::kFloat32}; }
   ConstBuffer in(std::size_t first, std::size_t count) { return at(first, count); }
 
-  /// `make` gives the call whose output begins at an element: it is refused but for those in `fine`.
+  /// `make` returns the call whose output begins at a given element. Expects that the call is rejected unless the
+  /// element is in `fine`.
   template <typename Make>
   void expect_only(const std::string& name, Rank rank, const std::vector<std::size_t>& fine, Make make) {
     for (std::size_t output = 0; output <= 2 * kAll; ++output) {
@@ -114,7 +115,8 @@ class Overlap : public ::testing::Test {
     }
   }
 
-  /// Places of an output of `count` elements that lie apart from an input of `input_count` at kAll, and `in_place`.
+  /// Returns the positions of an output of `count` elements that does not overlap an input of `input_count` elements
+  /// at kAll; and `in_place`.
   static std::vector<std::size_t> apart_or(std::size_t count, std::size_t input_count, std::size_t in_place) {
     std::vector<std::size_t> places = {in_place};
     for (std::size_t output = 0; output <= 2 * kAll; ++output)

@@ -1,4 +1,4 @@
-// Each launcher's variables, as its documentation gives them.
+// The variables of each launcher, as its documentation defines them.
 #include "comm/environment.hpp"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ TEST(Environment, a_store_of_the_launcher_is_that_of_the_job_which_it_names) {
   EXPECT_FALSE(job_place(variables)->has_host);
   variables["ACCORD_JOB_STORE"] = job;
   EXPECT_TRUE(job_place(variables)->has_host);
-  variables["MASTER_PORT"] = "29600";  // another job, started by one of its ranks
+  variables["MASTER_PORT"] = "29600";  // another job, started by one of the ranks
   EXPECT_FALSE(job_place(variables)->has_host);
 }
 

@@ -1,4 +1,5 @@
-// Ranks that meet in a store: time-outs, second attempts, disagreement. Ranks are threads, or their keys set by hand.
+// Ranks that meet in a store: timeouts, second attempts, disagreement. Ranks are threads, or their keys are set by
+// hand.
 #include "comm/exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -22,13 +23,13 @@ JoinRequest request(Rank rank, int size, Duration timeout) {
 
 Status nothing_wrong(Rank, const std::string&) { return {}; }
 
-/// One exchange by rank `rank`, which says its number.
+/// Runs one exchange as `rank`, which sends its number.
 Status attempt(const std::shared_ptr<Store>& store, Rank rank, int size, Duration timeout,
                const Take& take = nothing_wrong) {
   return store_exchange(store, request(rank, size, timeout))("hello", std::to_string(rank), take);
 }
 
-/// All ranks at once.
+/// Runs one exchange as all ranks at once.
 std::vector<Status> attempt_by_all(const std::shared_ptr<Store>& store, int size) {
   std::vector<Status> statuses(size);
   std::vector<std::thread> ranks;
@@ -70,7 +71,7 @@ TEST(StoreExchange, a_second_process_of_a_rank_is_refused_while_the_group_is_mad
   const Status later = attempt(store, 1, 2, kShort);
   EXPECT_EQ(later.code(), StatusCode::kTimeout);
   EXPECT_THAT(later.message(), HasSubstr("a process came as rank 1 before"));
-  ASSERT_TRUE(store->erase("accord/tp/joined/1").ok());  // as if the first one were not yet through
+  ASSERT_TRUE(store->erase("accord/tp/joined/1").ok());  // as if the first process were still joining
   const Status same_time = attempt(store, 1, 2, kLong);
   EXPECT_EQ(same_time.code(), StatusCode::kWrongState) << same_time.to_string();
   EXPECT_THAT(same_time.message(), HasSubstr("rank 1 of 2 is there already"));
@@ -107,7 +108,7 @@ TEST(StoreExchange, a_rank_that_disagrees_is_seen_by_all_at_once_and_may_try_aga
     return from == 1 ? Status(StatusCode::kMismatch, "rank 1 says something else") : Status();
   };
   std::thread disagreeing([&] {
-    // Sizes differ: rank 1 waits for a third rank, which never comes.
+    // The sizes differ: rank 1 waits for a third rank, which never arrives.
     const Status status = attempt(store, 1, 3, kLong, [](Rank from, const std::string&) {
       return from == 0 ? Status(StatusCode::kMismatch, "rank 0 says something else") : Status();
     });
@@ -119,7 +120,7 @@ TEST(StoreExchange, a_rank_that_disagrees_is_seen_by_all_at_once_and_may_try_aga
   expect_that_all_meet(store, 3);
 }
 
-/// Notes how long each get() is allowed to take.
+/// Records how long each get() is allowed to take.
 class NotingStore final : public Store {
  public:
   Status set(std::string_view key, std::string_view value) override { return below_->set(key, value); }
@@ -153,7 +154,7 @@ TEST(StoreExchange, the_second_attempt_may_begin_before_rank_0_does) {
   Status early;
   const std::size_t looks = store->timeouts().size() + 3;
   std::thread rank_1([&] { early = attempt(store, 1, 2, kLong); });
-  while (store->timeouts().size() < looks) std::this_thread::yield();  // it stays out of the one that failed
+  while (store->timeouts().size() < looks) std::this_thread::yield();  // rank 1 stays out of the failed attempt
   EXPECT_TRUE(attempt(store, 0, 2, kLong).ok());
   rank_1.join();
   EXPECT_TRUE(early.ok()) << early.to_string();

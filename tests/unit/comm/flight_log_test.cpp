@@ -1,4 +1,4 @@
-// The dump format: what is written is read again, and what is damaged is refused by the name of what is wrong.
+// The dump format: what is written can be read again, and damage is rejected with a message that names it.
 #include "comm/flight/flight_log.hpp"
 
 #include <gmock/gmock.h>
@@ -99,7 +99,7 @@ TEST(FlightLog, what_is_no_dump_or_of_another_version_is_refused) {
     EXPECT_EQ(flight_log_from_json(whole.substr(0, cut)).status().code(), StatusCode::kCorrupt) << cut;
 }
 
-/// Puts `value` at `path` of the example.
+/// Returns the error message for the example with `value` at `path`.
 std::string message_with(const char* path, const json& value) {
   json dump = json::parse(to_json(example()));
   dump[json::json_pointer(path)] = value;

@@ -113,12 +113,12 @@ TEST(FlightRecorder, a_queued_operation_never_takes_the_place_of_one_that_has_no
 TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
   const auto recorder = make_recorder();
   const std::uint64_t least = accord::testing::kSanitized ? 20'000 : 1'000'000;
-  constexpr int kLooks = 20;  // that the writer waits for, however late the reader comes
+  constexpr int kLooks = 20;  // reads that the writer waits for, however late the reader starts
   std::uint64_t last = 0;
   std::atomic<int> looks = 0;
   std::atomic<bool> done = false;
   const std::uint64_t algorithm = recorder->algorithm("ring");
-  std::jthread writer([&](const std::stop_token& stop) {  // stopped and joined also after a failure
+  std::jthread writer([&](const std::stop_token& stop) {  // stopped and joined even after a failure
     OrderRecorder order = recorder->collectives();
     while (!stop.stop_requested() && (last < least || looks < kLooks)) {
       const std::uint64_t number = ++last;
@@ -183,7 +183,7 @@ TEST(FlightRecorder, the_place_of_a_communicator_that_ended_is_used_again_and_em
   EXPECT_EQ(next->read().name, "tp");
 }
 
-/// Bytes of this process that lie in shared memory.
+/// Returns the bytes of this process that are in shared memory.
 std::size_t shared_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -209,10 +209,10 @@ TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_fo
     }
   }
   EXPECT_EQ(open_descriptors(), descriptors);
-  // Two pages of the header, and one or two of operations; what they could have used is 448 KiB each.
+  // Two pages of header and one or two of operations for each; they could have used 448 KiB each.
   EXPECT_LE(shared_memory() - before, kMany * 4 * kPage);
   recorders.clear();
-  EXPECT_LE(shared_memory(), before + kMany * kPage);  // the page that a reader needs stays
+  EXPECT_LE(shared_memory(), before + kMany * kPage);  // the page that a reader needs remains
 }
 
 TEST(FlightRecorder, bytes_that_are_no_record_are_refused) {

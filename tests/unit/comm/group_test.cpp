@@ -1,4 +1,5 @@
-// Races between a peer's failure and its leaving, played out step by step over links whose news comes when the test says.
+// Races between a peer's failure and its leaving, played out step by step over links whose news arrives when the test
+// decides.
 #include "comm/group.hpp"
 
 #include <gmock/gmock.h>
@@ -31,7 +32,7 @@ class OwnedWindow final : public transport::Endpoint {
   std::vector<std::uint64_t> memory_;
 };
 
-/// Asks `look` for the peer's state whenever the group does.
+/// Asks `look` for the peer's state whenever the group asks the link.
 class WatchedLink final : public transport::MappedLink {
  public:
   WatchedLink(Rank peer, std::span<std::byte> window, std::function<PeerState()> look)
@@ -46,7 +47,7 @@ class WatchedLink final : public transport::MappedLink {
 
 PeerState alive(Rank) { return PeerState::kAlive; }
 
-/// All ranks of one group; `look_[r]` is what rank r sees of a peer.
+/// All ranks of one group. `look_[r]` is what rank r sees of a peer.
 class WatchedGroup : public ::testing::Test {
  protected:
   explicit WatchedGroup(int size, GroupHints hints = {}) : look_(static_cast<std::size_t>(size), alive) {
@@ -161,7 +162,7 @@ TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
               HasSubstr("rank 0 reported: rank 2 reported: rank 2 aborted group \"tp\": the loss is NaN"));
 }
 
-// The caller may write to its buffers then, from which peers still read.
+// Once a call has ended, the caller may write to its buffers, from which peers still read.
 TEST_F(GroupOfTwo, no_call_ends_before_the_peers_know_why) {
   std::future<bool> peer_knew;
   look_[0] = [&](Rank) {

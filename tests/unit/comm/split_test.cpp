@@ -1,4 +1,5 @@
-// A rank that is lost between telling its address and connecting, where those who are left cannot connect to each other either.
+// A rank is lost after publishing its address and before connecting, so that the remaining ranks cannot connect to
+// each other either.
 #include "comm/split.hpp"
 
 #include <gmock/gmock.h>
@@ -17,8 +18,8 @@ using ::testing::HasSubstr;
 
 class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Rank 2 opens an endpoint, tells the others by `tell` and lets go of it without connecting; then its group learns that it is
-  /// lost. The others run `split`.
+  /// Rank 2 opens an endpoint, publishes its address by `tell` and drops the endpoint without connecting. Then its
+  /// group learns that rank 2 is lost. The other ranks run `split`.
   void play(const std::function<Status(Group&, const std::string& mine)>& tell,
             const std::function<Status(Group&)>& split) {
     const std::shared_ptr<Store> store = make_memory_store();

@@ -47,7 +47,7 @@ TEST(Turns, number_calls_and_nothing_else) {
   EXPECT_EQ(others.queue().number, 3u);
 }
 
-/// Takes or queues; whoever has the turn runs what waits for it.
+/// Takes the turn or queues. The thread that has the turn runs what is queued.
 class Together {
  public:
   void run_one() {
@@ -72,12 +72,12 @@ class Together {
   }
 
   Turns turns_;
-  std::atomic<bool> inside_ = false;  // orders nothing: that is for the turns to do
+  std::atomic<bool> inside_ = false;  // imposes no order; the turns must do that
   long done_ = 0;
 };
 
-// Again and again, as the moment in which the second thread comes is there once in the life of the turns.
-TEST(Turns, are_one_at_a_time_also_when_the_first_thread_stays_alone_no_longer) {
+// Repeated, because the moment in which a second thread arrives occurs only once in the life of the turns.
+TEST(Turns, stay_exclusive_when_a_second_thread_arrives) {
   constexpr int kLives = 50, kThreads = 3, kEach = 300;
   for (int life = 0; life < kLives; ++life) {
     Together together;
@@ -96,7 +96,7 @@ TEST(Turns, are_one_at_a_time_also_when_the_first_thread_stays_alone_no_longer) 
   }
 }
 
-TEST(Turns, of_who_takes_one_and_who_says_stop_one_sees_the_other) {
+TEST(Turns, a_taker_and_a_stopper_never_miss_each_other) {
   for (int life = 0; life < 200; ++life) {
     Turns turns;
     std::atomic<bool> stop = false;

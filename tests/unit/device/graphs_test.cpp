@@ -1,4 +1,4 @@
-// Graphs of the devices over host memory: what a capture keeps, and what of it fails.
+// Graphs of the devices over host memory: what a capture records, and which operations fail in it.
 #include <gmock/gmock.h>
 
 #include "device/device_memory.hpp"

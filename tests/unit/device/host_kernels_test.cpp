@@ -1,4 +1,4 @@
-// Kernels on the devices of host memory.
+// Kernels on the devices over host memory.
 #include "device/host_runtime.hpp"
 #include "unit/device/kernel_suite.hpp"
 

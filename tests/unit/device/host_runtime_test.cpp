@@ -1,4 +1,4 @@
-// Devices over host memory: what tests of GPU code rely on.
+// Devices over host memory: the behavior on which tests of GPU code rely.
 #include "device/host_runtime.hpp"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ TEST_F(HostRuntimeTest, a_copy_happens_in_its_stream) {
   ASSERT_TRUE(runtime.release(kFirst, memory).ok());
 }
 
-TEST_F(HostRuntimeTest, an_event_has_happened_unless_its_last_record_has_not) {
+TEST_F(HostRuntimeTest, an_event_has_happened_once_its_last_record_is_reached) {
   const Event point = event();
   EXPECT_TRUE(runtime.has_happened(point).value());
   BusyStream hold = runtime.make_stream_busy({}, kFirst);
@@ -107,14 +107,14 @@ TEST_F(HostRuntimeTest, an_event_has_happened_unless_its_last_record_has_not) {
 TEST_F(HostRuntimeTest, a_stream_waits_for_the_record_that_was_last_when_wait_was_called) {
   const Stream busy = stream(), later = stream(kSecond);
   const Event point = event();
-  ASSERT_TRUE(runtime.wait(point, kSecond, later).ok());  // never recorded: no wait
+  ASSERT_TRUE(runtime.wait(point, kSecond, later).ok());  // never recorded, so there is no wait
   BusyStream hold = runtime.make_stream_busy(busy);
   ASSERT_TRUE(note(busy, 1).ok());
   ASSERT_TRUE(runtime.record(point, kFirst, busy).ok());
   ASSERT_TRUE(runtime.wait(point, kSecond, later).ok());
   ASSERT_TRUE(note(later, 2, kSecond).ok());
   BusyStream again = runtime.make_stream_busy(busy);
-  ASSERT_TRUE(runtime.record(point, kFirst, busy).ok());  // a second record, which is not waited for
+  ASSERT_TRUE(runtime.record(point, kFirst, busy).ok());  // a second record, for which nothing waits
   hold.release();
   ASSERT_TRUE(runtime.synchronize(kSecond, later).ok());
   EXPECT_THAT(notes, ElementsAre(1, 2));
@@ -197,7 +197,7 @@ TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_and_runs_
   ASSERT_TRUE(runtime.record(fork, kFirst, first).ok());
   ASSERT_TRUE(runtime.wait(fork, kSecond, second).ok());
   EXPECT_TRUE(runtime.is_capturing(kSecond, second).value());
-  ASSERT_TRUE(runtime.enqueue(kFirst, first, [&] { runtime.await(crossed); }).ok());  // ends only if the other one runs
+  ASSERT_TRUE(runtime.enqueue(kFirst, first, [&] { runtime.await(crossed); }).ok());  // ends only if the other runs
   ASSERT_TRUE(runtime.enqueue(kSecond, second, [&] { runtime.happen(crossed); }).ok());
   ASSERT_TRUE(note(second, 2, kSecond).ok());
   ASSERT_TRUE(runtime.record(join, kSecond, second).ok());
@@ -212,7 +212,7 @@ TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_and_runs_
   EXPECT_THAT(notes, ElementsAre(1, 2, 3, 1, 2, 3, 4));
 }
 
-TEST_F(HostRuntimeTest, what_is_captured_may_not_be_asked_for) {
+TEST_F(HostRuntimeTest, captured_work_cannot_be_queried) {
   const Stream captured = stream();
   const Event point = event();
   ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
@@ -239,7 +239,7 @@ TEST_F(HostRuntimeTest, a_capture_and_what_is_outside_of_it_do_not_wait_for_each
   EXPECT_FALSE(runtime.begin_capture(kFirst, {}).ok());
 }
 
-TEST_F(HostRuntimeTest, a_stream_that_joined_must_be_waited_for_by_that_which_began) {
+TEST_F(HostRuntimeTest, the_origin_stream_must_wait_for_joined_streams) {
   const Stream first = stream(), second = stream();
   const Event fork = event();
   ASSERT_TRUE(runtime.begin_capture(kFirst, first).ok());

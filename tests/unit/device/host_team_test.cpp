@@ -1,4 +1,4 @@
-// In which order threads of a block run on the host, between their meetings.
+// The order in which the threads of a block run on the host between their meetings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ void run(const K& kernel, int blocks = 1) {
               .blocks = blocks});
 }
 
-/// Who came, between any two meetings.
+/// The threads that ran between each two meetings, in order.
 struct Log {
   std::mutex mutex;
   std::vector<std::vector<int>> came = std::vector<std::vector<int>>(kMeetings);
@@ -45,7 +45,7 @@ struct ComeAndMeet {
   }
 };
 
-TEST(HostTeam, threads_come_in_another_order_behind_each_meeting_and_in_the_same_in_every_run) {
+TEST(HostTeam, thread_order_changes_at_each_sync_and_repeats_in_every_run) {
   if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
   Log first, second;
   run(ComeAndMeet{&first});
@@ -53,11 +53,11 @@ TEST(HostTeam, threads_come_in_another_order_behind_each_meeting_and_in_the_same
   EXPECT_EQ(first.came, second.came);
   EXPECT_THAT(first.came, Each(SizeIs(kThreads)));
   EXPECT_GT((std::set<std::vector<int>>(first.came.begin(), first.came.end()).size()), 1U);
-  for (const std::vector<int>& came : first.came)  // a warp's lanes follow each other
+  for (const std::vector<int>& came : first.came)  // the lanes of a warp follow each other
     for (int i = 0; i < kThreads; ++i) EXPECT_EQ(came[i] / kLanes, came[i / kLanes * kLanes] / kLanes);
 }
 
-/// Writes what the thread with the next number reads, with nothing between.
+/// Each thread reads what the thread with the next number writes, with no synchronization in between.
 struct LackMeeting {
   int* numbers;
   bool* differs;
@@ -70,7 +70,7 @@ struct LackMeeting {
   }
 };
 
-TEST(HostTeam, a_meeting_that_lacks_is_seen) {
+TEST(HostTeam, a_missing_synchronization_is_detected) {
   if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
   int numbers[kThreads] = {};
   bool differs = false;
@@ -78,7 +78,7 @@ TEST(HostTeam, a_meeting_that_lacks_is_seen) {
   EXPECT_TRUE(differs);
 }
 
-/// The first thread waits, in a loop, for the last one, which waits for it in turn.
+/// The first thread waits in a loop for the last one, which in turn waits for the first.
 struct AwaitEachOther {
   std::uint64_t* words;
   void operator()(HostBlock& block) const {
@@ -104,7 +104,7 @@ struct StayAway {
   }
 };
 
-TEST(HostTeam, a_meeting_to_which_a_thread_does_not_come_is_told) {
+TEST(HostTeam, a_synchronization_that_a_thread_skips_is_reported) {
   if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
   EXPECT_DEATH(run(StayAway{}), "meet where others do not come");
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What kernels are promised, on any device.
+// The guarantees that kernels have on any device.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace accord::testing {
 
-/// `on`: a device and a stream of it that is not the default one.
+/// `on`: a device and one of its streams other than the default stream.
 inline void expect_kernels_run_in_their_stream(const OnDevice& on) {
   const DeviceArray values(on, std::vector<float>(1000, 3.0F), DType::kFloat32);
   auto* const memory = static_cast<float*>(values.buffer().data);
@@ -67,7 +67,7 @@ inline void expect_blocks_that_run_together_pass_words(const OnDevice& on) {
   EXPECT_EQ(found.back(), 0U);
 }
 
-// A kernel that has never been launched need not wait for those that run.
+// A kernel that has never been launched does not have to wait for running kernels.
 inline void expect_a_new_kernel_begins_beside_one_that_waits(const OnDevice& on) {
   const DeviceArray words(on, std::vector<std::uint64_t>(2, 0), DType::kUInt64);
   auto* const word = static_cast<std::uint64_t*>(words.buffer().data);
@@ -80,7 +80,7 @@ inline void expect_a_new_kernel_begins_beside_one_that_waits(const OnDevice& on)
   EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
 }
 
-/// Products of random matrices against the sums that they are.
+/// Compares products of random matrices with the sums that define them.
 template <DType kDType>
 void expect_warps_multiply_matrices(const OnDevice& on) {
   using Kernel = MultiplyTiles<kDType>;

@@ -1,4 +1,5 @@
-// NCCL's symbols over host memory: how communicators come and go, and what goes wrong because a test or a caller wants it.
+// NCCL's symbols over host memory: how communicators are created and destroyed, and failures that a test or a caller
+// causes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,7 @@ TEST_F(NcclFailures, options_are_read_by_the_size_of_the_config_and_noted) {
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, new_id(), 0, &config), ncclSuccess);
   ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
-  config.size = offsetof(ncclConfig_t, splitShare);  // as an older header has it
+  config.size = offsetof(ncclConfig_t, splitShare);  // as in an older header
   ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, new_id(), 0, &config), ncclSuccess);
   ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
   EXPECT_THAT(
@@ -96,7 +97,7 @@ TEST_F(NcclFailures, wrong_arguments_are_refused) {
     EXPECT_EQ(all_reduce(data, 3, ncclFloat32, ncclSum, comm), ncclInvalidArgument);
     EXPECT_EQ(ncclBcast(data, 1, ncclFloat32, 2, comm, nullptr), ncclInvalidArgument);
     EXPECT_EQ(ncclSend(data, 1, ncclFloat32, -1, comm, nullptr), ncclInvalidArgument);
-    EXPECT_EQ(all_reduce(data, 0, ncclFloat32, ncclSum, comm), ncclSuccess);  // nothing to do, for one rank alone too
+    EXPECT_EQ(all_reduce(data, 0, ncclFloat32, ncclSum, comm), ncclSuccess);  // nothing to do, even for one rank alone
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     const Stream elsewhere = HostRuntime::instance().create_stream(cuda(2), false).value();
     EXPECT_EQ(ncclAllReduce(data, data, 2, ncclFloat32, ncclSum, comm, elsewhere.handle), ncclInvalidArgument);
@@ -181,7 +182,7 @@ TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_be_shrunk_and_aborted_
       ASSERT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
       EXPECT_EQ(ncclCommRevoke(comm, 7), ncclInvalidUsage);
       EXPECT_EQ(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclSuccess);
-      synchronize(rank);  // though rank 1 does not come
+      synchronize(rank);  // although rank 1 does not arrive
       EXPECT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, comm, nullptr),
                 ncclInvalidArgument);
       EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidUsage);

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that are threads, with memory of the host's devices, for tests of the NCCL over them.
+// Ranks as threads with memory of the devices over host memory, for tests of the NCCL over those devices.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace accord::testing {
 
 inline Device cuda(int index) { return {DeviceType::kCuda, static_cast<std::int16_t>(index)}; }
 
-/// `values` in memory of a device.
+/// `values` in a device's memory.
 template <typename T>
 class ValuesOnDevice {
  public:
@@ -37,7 +37,7 @@ class ValuesOnDevice {
   T* data_ = nullptr;
 };
 
-/// `body` on a thread for each rank, whose current device is the rank.
+/// Runs `body` on one thread per rank; the thread's current device is the rank.
 inline void on_ranks(int ranks, const std::function<void(int rank)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
@@ -54,7 +54,7 @@ inline nccl::ncclUniqueId new_id() {
   return id;
 }
 
-/// The same with a communicator of them all for each, destroyed at the end.
+/// Does the same with a communicator of all ranks for each, destroyed at the end.
 inline void with_communicators(int ranks, const std::function<void(int rank, nccl::ncclComm_t comm)>& body) {
   const nccl::ncclUniqueId id = new_id();
   on_ranks(ranks, [&](int rank) {
@@ -65,12 +65,12 @@ inline void with_communicators(int ranks, const std::function<void(int rank, ncc
   });
 }
 
-/// All in the device's default stream has happened.
+/// Returns once everything in the stream is done. A null stream is the device's default stream.
 inline void synchronize(int device, Stream stream = {}) {
   ASSERT_TRUE(HostRuntime::instance().synchronize(cuda(device), stream).ok());
 }
 
-/// Fails if something of this library is left, and resets what the test asked for.
+/// Fails if an object of this library is left at the end; resets what the test has set up.
 struct NcclTest : ::testing::Test {
   void TearDown() override {
     EXPECT_EQ(live_nccl(), LiveNccl{});

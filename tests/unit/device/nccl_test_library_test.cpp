@@ -1,4 +1,4 @@
-// NCCL's symbols over host memory: what its collectives give, in streams, groups and graphs.
+// NCCL's symbols over host memory: the results of its collectives in streams, groups and graphs.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,13 +112,13 @@ TEST_F(NcclLibrary, sends_and_receives_of_a_group_progress_together) {
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int i = 0; i < kRanks; ++i) {
-      const int peer = (i * 3 + rank) % kRanks;  // another order on each rank
+      const int peer = (i * 3 + rank) % kRanks;  // a different order on each rank
       ASSERT_EQ(ncclRecv(receive.data() + peer, 1, ncclInt32, peer, comm, nullptr), ncclSuccess);
       ASSERT_EQ(ncclSend(send.data() + peer, 1, ncclInt32, peer, comm, nullptr), ncclSuccess);
     }
     ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     synchronize(rank);
-    EXPECT_THAT(receive.values(), Each(-1));  // nothing has started: the outer group goes on
+    EXPECT_THAT(receive.values(), Each(-1));  // nothing has started: the outer group is still open
     ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     synchronize(rank);
     EXPECT_THAT(receive.values(), ElementsAre(rank, 10 + rank, 20 + rank, 30 + rank));
@@ -169,7 +169,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
                 ncclSuccess);
     synchronize(rank, two);
     EXPECT_THAT(value.values(), ElementsAre(1024));
-    // In a group both streams wait for what either put in.
+    // In a group, both streams wait for what either one has put in.
     BusyStream hold = runtime.make_stream_busy(two);
     ValuesOnDevice<int> other(rank, {7});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -214,8 +214,8 @@ TEST_F(NcclLibrary, a_factor_of_each_rank_multiplies_before_the_sum) {
     ncclRedOp_t host_op, device_op;
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&host_op, &factor, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&device_op, on_device.data(), ncclFloat32, ncclScalarDevice, comm), ncclSuccess);
-    factor = 99;            // was read
-    *on_device.data() = 2;  // is read when it runs
+    factor = 99;            // has been read
+    *on_device.data() = 2;  // is read when the operation runs
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 2, ncclFloat32, host_op, comm, nullptr), ncclSuccess);
     ASSERT_EQ(ncclAllReduce(later.data(), later.data(), 2, ncclFloat32, device_op, comm, nullptr), ncclSuccess);
     EXPECT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclFloat16, host_op, comm, nullptr), ncclInvalidArgument);

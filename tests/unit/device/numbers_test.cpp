@@ -1,4 +1,4 @@
-// Every value of the small formats, and roundings to them, against their definition.
+// Every value of the small formats, and rounding to them, compared with their definition.
 #include "device/numbers.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using kernels::HalfReference;
 
-/// Bits, but for NaN, of which any is as good.
+/// Compares bits; for NaN, any NaN will do.
 void expect_same(float found, double expected, unsigned bits) {
   if (std::isnan(expected)) {
     EXPECT_TRUE(std::isnan(found)) << bits;
@@ -44,7 +44,7 @@ TEST(Numbers, floats_are_rounded_to_the_nearest_with_ties_to_even) {
   for (const float x : {0.0F, -0.0F, INFINITY, -INFINITY, NAN, -NAN, 65504.0F, 65519.0F, 65520.0F, -65536.0F, 1e30F,
                         3.4e38F, 5.9604645e-8F, 2.9802322e-8F, 2.9802326e-8F, 6.1035156e-5F, 6.1e-5F, 1e-40F, 1e-45F})
     expect_rounded(x);
-  for (unsigned bits = 0; bits < 0x7C00; ++bits) {  // around every half, and between two
+  for (unsigned bits = 0; bits < 0x7C00; ++bits) {  // at every half, and around the middle between two
     const auto at = static_cast<float>(HalfReference::float16().decode(static_cast<std::uint16_t>(bits)));
     const auto next = static_cast<float>(HalfReference::float16().decode(static_cast<std::uint16_t>(bits + 1)));
     if (std::isinf(next)) continue;

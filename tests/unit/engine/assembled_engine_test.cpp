@@ -1,4 +1,4 @@
-// Engines of parts in memory: what they may be told, and that they have no package.
+// Engines assembled from parts in memory: the options they accept, and that they have no package.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using engine::shape_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// y = x w of `rows` rows of 64, for w of ones.
+/// y = tanh(x w) for `rows` rows of 64, with w of ones.
 class AssembledEngines : public ::testing::Test {
  protected:
   EngineParts parts(const std::string& name = "parts") {

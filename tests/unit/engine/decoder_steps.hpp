@@ -7,13 +7,13 @@
 
 namespace accord::engine {
 
-/// A step of a language model: its rows and what they are of.
+/// A step of a language model: its rows, and the sequences to which they belong.
 struct DecoderStep {
   std::vector<std::int64_t> ids, positions, rows;
   std::vector<SequenceRows> sequences;
 };
 
-// A prompt of 5 tokens, one of 20 beside the first's next token, then both a token each, three times.
+// A prompt of 5 tokens; a prompt of 20 with the first sequence's next token; then three steps with one token of each.
 inline std::vector<DecoderStep> some_steps() {
   static const std::vector<std::int32_t> first = {3, 1}, second = {0, 5};
   std::vector<DecoderStep> steps;
@@ -40,7 +40,7 @@ inline std::vector<DecoderStep> some_steps() {
   return steps;
 }
 
-// The logits of all steps, after one another.
+// Returns the logits of all steps, one after the other.
 inline std::vector<float> run_steps(Engine& engine, DType cache) {
   std::vector<float> logits;
   Result<EngineContext> context = engine.create_context();

@@ -1,5 +1,5 @@
 #pragma once
-// A kernel by itself, in blocks of any size.
+// Runs a kernel by itself, in blocks of any size.
 
 #include "device/host_block.hpp"
 

@@ -1,4 +1,4 @@
-// Engines with canonical ranks on devices: the same bits at every number of ranks, whatever the number of rows.
+// Engines with canonical ranks on devices: bit-identical on every number of ranks, whatever the number of rows.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -19,7 +19,7 @@ using ::testing::Each;
 using ::testing::Eq;
 using ::testing::HasSubstr;
 
-// As many rows as go to each of the kernels: 1, 2, 4, 8 at once, and more than a tile has.
+// As many rows as each of the kernels takes: 1, 2, 4 or 8 at once, and more than a tile has.
 TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_number_of_ranks) {
   const TinyEncoder model(8);
   model.write(path("eight"));
@@ -35,7 +35,7 @@ TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_nu
       on_ranks("eight", size, {.device = kGpu, .canonical_ranks = 8}, [&](Engine& engine, Rank) {
         Result<EngineContext> context = engine.create_context();
         std::vector<HostTensor> inputs = {whole_numbers({batch, each}, ids)};
-        for (int run = 0; run < 3; ++run) {  // as it is, captured, again
+        for (int run = 0; run < 3; ++run) {  // directly, captured, as a graph
           const Result<std::vector<TensorView>> made = context->run(views_of(inputs));
           ASSERT_TRUE(made.ok()) << made.status().to_string();
           const std::lock_guard lock(mutex);
@@ -48,9 +48,9 @@ TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_nu
     const std::vector<double> exact = model.reference(ids, each);
     expect_near(outputs[0], std::vector<float>(exact.begin(), exact.end()), 1e-4F);
   }
-  // The library may take another kernel where sizes are others.
+  // The library may choose a different kernel for different sizes, so it must not be used.
   EXPECT_EQ(HostBlas::instance().products(), products);
-  // So may a norm in a plan's kernel, which has other threads than the norm's own.
+  // Nor must the norm in a plan's kernel, whose threads differ from those of the norm's own kernel.
   EXPECT_EQ(norms_of_plans(), norms);
 }
 
@@ -73,7 +73,8 @@ TEST_F(DeviceModels, a_decoder_with_canonical_ranks_has_the_same_bits_on_one_ran
   }
 }
 
-// 64 rows behind 1152 tokens, which are 16 again and again: with a key head on each rank there would be 5 parts of a context, with both on one rank 4.
+// 64 rows after 1152 tokens, which repeat the same 16. With a key head on each rank a context would be divided into 5
+// parts, with both heads on one rank into 4.
 TEST_F(DeviceModels, a_long_context_is_shared_out_alike_on_one_rank_and_on_two) {
   constexpr std::int64_t kOfBlock = 16;
   std::vector<std::int32_t> blocks(72, 0);

@@ -1,4 +1,5 @@
-// Sums over the ranks that travel in codes of 8 bits, on devices: the kernels beside the CPU's, and engines beside engines on the CPU.
+// Sums over the ranks that travel in 8-bit codes, on devices: the kernels compared with the CPU's, and engines with
+// engines on the CPU.
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -24,7 +25,7 @@ using kernels::kCodeGroupBytes;
 
 constexpr BlockSize kBlockSizes[] = {{1, 1}, {6, 2}, {32, 8}};
 
-/// Room for so many groups and a byte behind them, aligned as memory of devices is.
+/// Room for `groups` groups, and a guard word behind them, aligned like memory of a device.
 std::vector<std::uint32_t> room_for(std::int64_t groups) {
   return std::vector<std::uint32_t>(static_cast<std::size_t>(groups * kCodeGroupBytes / 4 + 1), 0xA5A5A5A5U);
 }
@@ -39,7 +40,7 @@ TEST(DeviceCodes, kernels_code_and_decode_to_the_bits_of_the_cpu) {
         for (std::size_t i = 0; i < 64 && i < numbers.size(); ++i) numbers[i] *= count > 500 ? 0.0F : 1e-3F;
         HostTensor x(dtype, {count}, numbers);
         std::vector<std::uint32_t> expected = room_for(groups), codes = room_for(groups);
-        std::fill(expected.begin(), expected.end() - 1, 0);  // those behind the last element are zeros
+        std::fill(expected.begin(), expected.end() - 1, 0);  // codes after the last element are zeros
         kernels::encode_groups(x.view().buffer.data, dtype, count, bytes_of(expected));
         run_blocks(EncodeGroups{x.view().buffer.data, dtype, count, groups, bytes_of(codes)}, 3, size, 0);
         ASSERT_EQ(codes, expected) << count << " of " << to_string(dtype);
@@ -52,7 +53,7 @@ TEST(DeviceCodes, kernels_code_and_decode_to_the_bits_of_the_cpu) {
   }
 }
 
-/// Three parts in codes, and what a sum of them may be.
+/// Three parts in codes, and the limits for their sum.
 struct CodedParts {
   static constexpr std::int64_t kGroups = 5, kParts = 3, kCount = kGroups * kCodeGroup;
   std::vector<std::uint32_t> parts = room_for(kGroups * kParts);
@@ -70,7 +71,7 @@ struct CodedParts {
     for (std::int64_t part = 0; part < kParts; ++part) sum += coded[static_cast<std::size_t>(part * kCount + i)];
     return sum;
   }
-  // Where the CPU melts a product and a sum into one rounding, its last bits are others.
+  // Where the CPU fuses a product and a sum into one rounding, its last bits differ.
   void expect_within_half_a_scale(std::vector<std::uint32_t> codes) const {
     EXPECT_EQ(codes.back(), 0xA5A5A5A5U);
     std::vector<float> sums(kCount);
@@ -141,12 +142,12 @@ TEST(DeviceCodes, a_group_that_is_not_finite_is_no_number_and_others_stay) {
   }
 }
 
-/// What rank `rank` of `size` gives to a sum.
+/// Returns the contribution of `rank` to a sum.
 std::vector<float> numbers_of(Rank rank, std::int64_t count) {
   return some_numbers(static_cast<std::size_t>(count), 17 + static_cast<unsigned>(rank));
 }
 
-/// The first output of three runs (as it is, captured, as a graph) of all ranks, which are to be alike.
+/// Returns the first output of three runs (direct, captured, as a graph) of all ranks, which must all be equal.
 std::vector<float> output_of_ranks(const EngineParts& parts, int size, const Shapes& shape, DType dtype, bool on_gpu) {
   std::mutex mutex;
   std::vector<std::vector<float>> made;
@@ -176,7 +177,8 @@ Arguments sum_of(ValueId x) {
   return {{"input", of(x)}, {"reduce_op", std::string("sum")}, {"group_name", std::string("tp")}};
 }
 
-// Of 33 KB, which fill neither whole groups nor whole pieces. A code may be the next one where the CPU rounds otherwise.
+// 33 KB, which fill neither whole groups nor whole pieces. A code may be the neighboring one where the CPU rounds
+// differently.
 TEST_F(DeviceModels, sums_travel_in_codes_as_on_the_cpu) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const Shapes shape = {47, dtype == DType::kFloat32 ? 181 : 363};

@@ -1,5 +1,5 @@
-// Attention of single rows over the paged cache: the kernel by itself, for blocks of several sizes, against the formula; in an engine, against
-// the one on the CPU.
+// Attention of single rows over the paged cache: the kernel by itself, in blocks of several sizes, compared with the
+// formula; and in an engine, compared with the CPU.
 #include <cmath>
 #include <cstring>
 
@@ -21,7 +21,7 @@ using accord::testing::PagedSequences;
 using accord::testing::run_blocks;
 using accord::testing::some_numbers;
 
-/// Sequences of one row each, whose own tokens are `tokens`.
+/// Returns a case with sequences of one row each, whose contexts are `tokens`.
 PagedCase rows_of(const std::vector<std::int64_t>& tokens, PagedCase of) {
   for (const std::int64_t token : tokens) of.sequences.push_back({1, token});
   return of;
@@ -92,7 +92,7 @@ TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
   std::fill_n(keys.begin() + 4 * kDim, kDim, -2.6e-43F);
   keys[5 * kDim] = 3.4e38F;
   for (std::int64_t i = 0; i < kDim; ++i) keys[static_cast<std::size_t>(6 * kDim + i)] = static_cast<float>(i) + 0.5F;
-  keys[6 * kDim + 12] = 127.0F;  // the others are halves of codes
+  keys[6 * kDim + 12] = 127.0F;  // the others are halfway between codes
 
   kernels::PagedCache cpu{.dtype = DType::kInt8,
                           .blocks = 1,
@@ -150,7 +150,7 @@ TEST_F(DeviceDecoding, a_copied_block_of_int8_has_its_codes_and_scales) {
   const DeviceCacheLayer& made = cache->layer(0);
   struct Part {
     void* memory;
-    std::size_t bytes;  // of a block
+    std::size_t bytes;  // per block
   };
   const Part parts[] = {{made.keys, kTokens * kHeads * kKeyDim},
                         {made.values, kTokens * kHeads * kValueDim},
@@ -235,7 +235,7 @@ TEST_P(DeviceDecodingEngines, its_kernels_are_launched_and_give_the_formula) {
 TEST_P(DeviceDecodingEngines, many_sequences_decode_together_and_a_graph_of_as_many_rows_reads_prompts) {
   constexpr DType kBFloat16 = DType::kBFloat16;
   OneAttention::Steps steps;
-  for (std::int64_t step = 0; step < 3; ++step) {  // the last one is the graph's
+  for (std::int64_t step = 0; step < 3; ++step) {  // the last one runs as a graph
     steps.emplace_back();
     for (std::size_t i = 0; i < 70; ++i) steps.back().push_back({1, step, i});
   }
@@ -287,7 +287,8 @@ TEST_P(DeviceDecodingEngines, an_engine_decodes_as_the_cpu_does_with_the_kernel_
     const int before = HostRuntime::instance().launches(expected.kernel);
     expect_near(expected.attention.run_on(kGpu), cpu, 2e-5F);
     if (!counts()) continue;
-    // The short prompt is this kernel's, the long one the tiles'; of three steps alike the last is a graph's, as the second was captured.
+    // The short prompt goes to this kernel, the long one to the tiles. Of three equal steps the last runs as a graph,
+    // because the second was captured.
     EXPECT_EQ(HostRuntime::instance().launches(expected.kernel) - before,
               expected.kernel == "engine_paged_attention" ? 4 : 3);
   }

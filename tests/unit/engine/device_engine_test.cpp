@@ -1,4 +1,4 @@
-// Engines on devices: whole models at one rank and at several, decoding over the paged cache, graphs, new weights.
+// Engines on devices: whole models on one rank and on several, decoding over the paged cache, graphs, new weights.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -32,7 +32,7 @@ TEST_F(DeviceModels, an_encoder_gives_the_models_numbers_on_any_number_of_ranks)
       Result<EngineContext> context = engine.create_context();
       ASSERT_TRUE(context.ok());
       std::vector<HostTensor> inputs = {whole_numbers({2, 5}, ids)};
-      for (int run = 0; run < 3; ++run) {  // as it is, captured, again
+      for (int run = 0; run < 3; ++run) {  // directly, captured, as a graph
         const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
         ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
         EXPECT_EQ((*outputs)[0].buffer.device, (Device{DeviceType::kCuda, static_cast<std::int16_t>(rank)}));
@@ -59,11 +59,12 @@ TEST_F(DeviceModels, a_sum_over_the_ranks_and_the_norm_of_its_few_rows_are_one_k
   const auto launched = [] { return HostRuntime::instance().launches("run_plan_norm_float32"); };
   const int before = launched();
   on_ranks("decoder", 2, {.device = kGpu}, [&](Engine& engine, Rank) { (void)run_steps(engine, DType::kFloat32); });
-  // Four sums a step, on two ranks: the first step; not the second one's 21 rows; and of three alike, the last of which is a graph, two.
+  // Four sums per step on two ranks: in the first step; not in the second one with its 21 rows; and in two of three
+  // equal steps, of which the last is a graph.
   EXPECT_EQ(launched() - before, 2 * 4 * 3);
 }
 
-/// At one rank.
+/// On one rank.
 class DeviceModelsAlone : public accord::testing::OnAnyDevice<DeviceModels> {};
 
 TEST_P(DeviceModelsAlone, a_decoder_gives_the_logits_of_the_cpu) {
@@ -125,7 +126,7 @@ TEST_P(DeviceModelsAlone, a_run_without_sequences_is_one_sequence) {
   expect_near(logits[1], logits[0], 2e-4F);
 }
 
-// Runs of one shape share a program, whose graph holds the addresses of a cache.
+// Runs of the same shape share a program, whose graph contains the addresses of a cache.
 TEST_P(DeviceModelsAlone, runs_with_and_without_sequences_take_turns_with_a_cache_each) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
@@ -233,7 +234,7 @@ TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
       found = floats_of(outputs->front());
       returned = true;
     });
-    // Its copy of the ids is in a stream once its kernels are.
+    // Once the run's kernels are in a stream, so is its copy of the ids.
     while (!returned && runtime.launches("engine_gather_rows") == launches) std::this_thread::yield();
     EXPECT_FALSE(returned) << "it did not wait";
     busy.release();
@@ -244,7 +245,7 @@ TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
   EXPECT_TRUE(runtime.destroy_stream(kGpu, others).ok());
 }
 
-TEST_F(DeviceModels, what_the_library_cannot_do_behind_a_product_kernels_do) {
+TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_lacks) {
   const std::vector<std::int64_t> ids = some_ids(2 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   HostBlas& blas = HostBlas::instance();

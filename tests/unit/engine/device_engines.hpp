@@ -1,5 +1,5 @@
 #pragma once
-// Engines on devices, those of the tests over host memory and GPUs, beside the same on the CPU.
+// Engines on devices, both devices over host memory and GPUs, next to the same engines on the CPU.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace accord::testing {
 
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 
-/// A tensor of any dtype by its bytes, as an input or a weight.
+/// A tensor of any dtype, stored as bytes, for use as an input or a weight.
 class HostTensor {
  public:
   HostTensor(DType dtype, std::vector<std::int64_t> shape, const std::vector<float>& values)
@@ -51,7 +51,7 @@ class HostTensor {
   std::size_t count_ = 0;
 };
 
-/// Elements of what a run gave, wherever that lies, as floats.
+/// Returns the elements of a run's output as floats, wherever the output is.
 inline std::vector<float> floats_of(const TensorView& view) {
   const Buffer& buffer = view.buffer;
   std::vector<std::byte> bytes(buffer.bytes() + 1);
@@ -68,13 +68,13 @@ inline std::vector<float> floats_of(const TensorView& view) {
   return values;
 }
 
-/// What devices a test has.
+/// The devices on which a test runs.
 enum class Devices : std::uint8_t {
   kOfHostMemory,   ///< HostRuntime's, with HostBlas's products
   kOfThisMachine,  ///< its GPUs, with cuBLASLt's
 };
 
-/// The machine has such devices; nothing of those of host memory is left at the end.
+/// Uses such devices. No object of those over host memory may be left at the end.
 class DeviceEngines : public ::testing::Test {
  protected:
   explicit DeviceEngines(Devices devices = Devices::kOfHostMemory) : devices_(devices) {
@@ -94,9 +94,9 @@ class DeviceEngines : public ::testing::Test {
     device::replace_runtime(DeviceType::kCuda, nullptr);
   }
 
-  /// Whether launches of kernels and products are counted: by HostRuntime and HostBlas.
+  /// Whether launches of kernels and products are counted, which HostRuntime and HostBlas do.
   bool counts() const { return devices_ == Devices::kOfHostMemory; }
-  /// Why there are no such devices, or no products on them.
+  /// Returns why there are no such devices, or no products on them.
   static Status viable() {
     ACCORD_RETURN_IF_ERROR(device::runtime_of(DeviceType::kCuda).status());
     return device::blas_of(DeviceType::kCuda).status();
@@ -107,7 +107,8 @@ class DeviceEngines : public ::testing::Test {
 
   using Outputs = std::vector<std::vector<float>>;
 
-  /// What an engine of these parts gives, on `device`; run three times, so that on a device it is captured and launched as a graph.
+  /// Returns the outputs of an engine of these parts on `device`. Runs it three times, so that on a device it is
+  /// captured and launched as a graph.
   static Result<Outputs> run_on(Device device, const EngineParts& parts, std::vector<HostTensor> inputs) {
     ACCORD_ASSIGN_OR_RETURN(Engine engine, Engine::assemble(parts, {}, {.device = device}));
     ACCORD_RETURN_IF_ERROR(engine.bind());
@@ -128,7 +129,7 @@ class DeviceEngines : public ::testing::Test {
     return outputs;
   }
 
-  /// A device gives what the CPU gives, but for `tolerance` times the larger of 1 and the number.
+  /// Expects that a device's results match the CPU's within `tolerance` times the larger of 1 and the number.
   static void expect_same(const EngineParts& parts, const std::vector<HostTensor>& inputs, float tolerance) {
     const Result<Outputs> cpu = run_on({}, parts, inputs);
     ASSERT_TRUE(cpu.ok()) << cpu.status().to_string();
@@ -156,8 +157,9 @@ class DeviceEngines : public ::testing::Test {
   const Devices devices_;
 };
 
-/// Tests of `Base` that run on devices of host memory and, where the machine has one, on a GPU: TEST_P, and two instances, over kHostMemory
-/// with the name Host and over kGpus with the name Cuda, by which scripts/test-gpu finds it.
+/// Tests of `Base` that run on devices over host memory and, where the machine has one, on a GPU. Needs TEST_P and
+/// two instances: one over kHostMemory with the name Host, and one over kGpus with the name Cuda, by which
+/// scripts/test-gpu finds it.
 template <typename Base = DeviceEngines>
 class OnAnyDevice : public Base, public ::testing::WithParamInterface<Devices> {
  protected:
@@ -170,7 +172,7 @@ class OnAnyDevice : public Base, public ::testing::WithParamInterface<Devices> {
 inline const auto kHostMemory = ::testing::Values(Devices::kOfHostMemory);
 inline const auto kGpus = ::testing::Values(Devices::kOfThisMachine);
 
-/// Numbers between -2 and 2, the same in every run.
+/// Returns numbers between -2 and 2, the same in every run.
 inline std::vector<float> some_numbers(std::size_t count, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-2.0F, 2.0F);

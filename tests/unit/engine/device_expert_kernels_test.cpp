@@ -1,4 +1,4 @@
-// Kernels of mixtures of experts by themselves, for blocks of several sizes.
+// Kernels for mixtures of experts by themselves, in blocks of several sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ using accord::testing::kGpu;
 using accord::testing::run_blocks;
 using accord::testing::some_numbers;
 
-/// Choices of experts that three ranks have, of which the second one has 4 to 9 or, of two, all from 4 on.
+/// Choices of experts over several ranks. This rank is the second: of three ranks it has experts 4 to 9, of two all
+/// from 4 on.
 struct Sorted {
   Sorted(std::int64_t choices, std::int64_t experts, std::int64_t tile_rows, const BlockSize& size)
       : ids(static_cast<std::size_t>(choices)), tokens(ids.size(), -2), places(ids.size(), -2) {
@@ -89,7 +90,7 @@ class DeviceExpertProducts : public accord::testing::OnAnyDevice<> {
   static void expect_products(std::int64_t k, std::int64_t n, int threads);
 };
 
-/// Rows of two experts, the first one's in two tiles, with an empty one between.
+/// Rows of two experts: those of the first in two tiles, with an empty tile in between.
 template <DType kDType, bool kGated, WeightsAre kWeights>
 void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int threads) {
   constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;

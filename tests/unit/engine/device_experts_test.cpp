@@ -1,4 +1,4 @@
-// Mixtures of experts on a device give what a slow reference gives, and what the CPU's kernels give.
+// Mixtures of experts on a device match a slow reference and the CPU's kernels.
 #include <gmock/gmock.h>
 
 #include "unit/engine/device_graphs.hpp"
@@ -13,7 +13,7 @@ using accord::testing::kGpu;
 using accord::testing::some_numbers;
 using ::testing::HasSubstr;
 
-/// Rows through the experts that they chose.
+/// Rows that pass through the experts that they chose.
 struct Mixture {
   DType dtype = DType::kFloat32;
   std::int64_t rows = 1, top_k = 2;
@@ -21,8 +21,8 @@ struct Mixture {
   bool gated = true;
   std::string activation = "silu";
   DType id_dtype = DType::kInt64;
-  std::vector<std::int64_t> ids =
-      {};  ///< [rows, top_k]; else each row's are apart from each other, and nobody chooses the last expert
+  /// [rows, top_k]. If empty, the choices of each row differ and no row chooses the last expert.
+  std::vector<std::int64_t> ids = {};
 
   std::vector<std::int64_t> choices() const {
     std::vector<std::int64_t> chosen = ids;
@@ -32,7 +32,7 @@ struct Mixture {
   }
 };
 
-constexpr float kScale = 0.125F;  // of weights, so that what experts make is about as large as their rows
+constexpr float kScale = 0.125F;  // of weights, so that what experts compute is about as large as their rows
 
 OneGraph graph_of(const Mixture& mixture, ValueId& y) {
   OneGraph graph;
@@ -108,7 +108,7 @@ TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
         const std::string kernel = "engine_experts_" + std::string(to_string(dtype)) + "_gated";
         const int launches = HostRuntime::instance().launches(kernel);
         expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
-        // Some four rows for each expert are many.
+        // About four rows per expert count as many.
         if (counts()) {
           EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
         }
@@ -148,7 +148,7 @@ TEST_P(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
   }
 }
 
-TEST_P(DeviceExperts, one_that_there_is_not_is_told_and_the_next_run_is_right) {
+TEST_P(DeviceExperts, an_invalid_expert_id_is_reported_and_the_next_run_succeeds) {
   for (const std::int64_t rows : {2, 70}) {
     for (const std::int64_t bad : {5, -1}) {
       Mixture mixture{.rows = rows};

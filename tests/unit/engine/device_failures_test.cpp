@@ -1,4 +1,4 @@
-// What goes wrong with engines on devices: told by its place, and without harm to the next run.
+// Failures of engines on devices are reported with their place and do no harm to the next run.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -16,7 +16,7 @@ using accord::testing::kGpu;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST_F(DeviceModels, a_bad_id_is_told_by_its_place_and_the_next_run_is_right) {
+TEST_F(DeviceModels, a_bad_id_is_reported_with_its_position_and_the_next_run_succeeds) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -81,7 +81,7 @@ TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right)
     }
     HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device says no"));
     const Status status = context->run(views_of(inputs)).status();
-    // What cannot be captured runs as it is.
+    // What cannot be captured runs directly.
     EXPECT_EQ(status.ok(), of_graphs) << status.to_string();
     if (!of_graphs) {
       EXPECT_THAT(status.message(), HasSubstr("the device says no"));
@@ -106,7 +106,7 @@ TEST_F(DeviceModels, ranks_of_one_process_do_not_wait_for_each_other_when_memory
       std::vector<HostTensor> inputs = {whole_numbers({1, length}, std::vector<std::int64_t>(length, 5))};
       const std::size_t before = runtime.bytes_on(kGpu);
       between.arrive_and_wait();
-      // The other one has its memory then, and would compute if it did not wait.
+      // The other rank has its memory by then, and would compute if it did not wait.
       while (comm.rank() == 1 && runtime.bytes_on(kGpu) <= before) std::this_thread::yield();
       const Status status = context->run(views_of(inputs)).status();
       ASSERT_TRUE(status.ok()) << status.to_string();
@@ -120,7 +120,7 @@ TEST_F(DeviceModels, a_rank_that_is_gone_ends_the_run_of_the_others) {
     Result<EngineContext> context = engine.create_context();
     std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
     ASSERT_TRUE(context->run(views_of(inputs)).ok());
-    if (rank == 1) return;  // its communicator closes
+    if (rank == 1) return;  // closes its communicator
     const Status status = context->run(views_of(inputs)).status();
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
   });

@@ -1,4 +1,5 @@
-// Kernels and products of float8 on the tests' devices, beside loops over numbers that HalfReference decodes by definition.
+// Kernels and products of float8 on the tests' devices, compared with loops over numbers that HalfReference decodes
+// by definition.
 #include <gmock/gmock.h>
 
 #include "device/device_memory.hpp"
@@ -68,7 +69,7 @@ class Float8OnDevices : public accord::testing::DeviceEngines {
 };
 
 class DeviceFloat8 : public accord::testing::OnAnyDevice<Float8OnDevices> {};
-/// HostBlas's products; cuBLASLt's have tests of their own.
+/// HostBlas's products. Those of cuBLASLt have tests of their own.
 class HostFloat8 : public Float8OnDevices {};
 
 constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
@@ -76,7 +77,7 @@ constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
   constexpr std::int64_t kOutputs = 21;
   for (const DType dtype : kWide) {
-    for (const std::int64_t k : {std::int64_t{160}, std::int64_t{37}}) {  // by words, and one by one
+    for (const std::int64_t k : {std::int64_t{160}, std::int64_t{37}}) {  // in words, and one by one
       for (const bool gated : {false, true}) {
         const std::vector<std::uint8_t> weight = codes_of(some_numbers(static_cast<std::size_t>(kOutputs * k), 4));
         const std::vector<std::uint8_t> gate = codes_of(some_numbers(weight.size(), 5));
@@ -126,7 +127,7 @@ TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
 TEST_P(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
   constexpr std::int64_t kRows = 7, kWidth = 48, kStride = 53;
   for (const DType dtype : kWide) {
-    for (const std::int64_t stride : {kWidth, kStride}) {  // the second begins rows anywhere
+    for (const std::int64_t stride : {kWidth, kStride}) {  // in the second, rows begin anywhere
       std::vector<float> x = some_numbers(static_cast<std::size_t>(kRows * stride), 3);
       for (std::int64_t i = 0; i < kWidth; ++i) {
         x[static_cast<std::size_t>(2 * stride + i)] = 0.0F;
@@ -161,7 +162,7 @@ TEST_P(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
 
 TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
   constexpr std::int64_t kTable = 6, kFirst = 10, kInAll = 20;
-  const std::vector<std::int64_t> ids = {12, 15, 10, 3, 19, 12, 25, 10};  // 3 and 19 are others', 25 is nobody's
+  const std::vector<std::int64_t> ids = {12, 15, 10, 3, 19, 12, 25, 10};  // 3 and 19 belong to other ranks, 25 to none
   for (const DType dtype : kWide) {
     for (const std::int64_t width : {std::int64_t{32}, std::int64_t{13}}) {
       const std::vector<std::uint8_t> table = codes_of(some_numbers(static_cast<std::size_t>(kTable * width), 2));
@@ -223,7 +224,7 @@ TEST_F(HostFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
     product.a_scales = reinterpret_cast<const float*>(address(on_rows));
     product.b_scales = reinterpret_cast<const float*>(address(on_columns));
     ASSERT_TRUE(HostBlas::instance().multiply(product, kGpu, {}).ok());
-    // The same in two steps, as where the library takes no scales.
+    // Does the same in two steps, as where the library takes no scales.
     product.c = {address(sums), DType::kFloat32, kN, 0};
     EXPECT_EQ(HostBlas::instance().multiply(product, kGpu, {}).code(), StatusCode::kUnsupported) << "a bias of float32";
     product.bias = product.a_scales = product.b_scales = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// Graphs of a few ops with their inputs and weights, for devices and the CPU beside each other.
+// Graphs of a few ops with their inputs and weights, for devices and for the CPU.
 
 #include "unit/engine/device_engines.hpp"
 
@@ -15,7 +15,7 @@ inline std::size_t count_of(const Shapes& shape) {
 
 inline SymbolicShape symbolic(const Shapes& shape) { return {shape.begin(), shape.end()}; }
 
-/// Collects a graph with its inputs and weights.
+/// Builds a graph together with its inputs and weights.
 class OneGraph {
  public:
   ValueId input(DType dtype, const Shapes& shape, std::vector<float> values = {}) {

@@ -1,4 +1,5 @@
-// Convolutions, norms over groups of channels and enlarged images on a device give what the CPU's kernels give, within the rounding of their dtype.
+// Convolutions, norms over groups of channels and enlarged images on a device match the CPU's kernels within the
+// rounding of their dtype.
 #include <gmock/gmock.h>
 
 #include "unit/engine/device_graphs.hpp"
@@ -15,7 +16,7 @@ constexpr DType kFloats[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16}
 
 class DeviceImages : public DeviceOps {};
 
-/// One over an image [batch, channels, height, width], or a length.
+/// A convolution over an image [batch, channels, height, width], or over a length [batch, channels, length].
 struct ConvolutionCase {
   Shapes image, weight;
   std::string stride = "1", padding = "0", dilation = "1";
@@ -61,7 +62,7 @@ const ConvolutionCase kCases[] = {
     {.image = {1, 3, 12, 8}, .weight = {16, 3, 4, 4}, .stride = "4"},
     {.image = {2, 6, 9}, .weight = {9, 6, 3}, .stride = "2", .padding = "1"},
     {.image = {2, 16, 9}, .weight = {8, 16, 3}, .padding = "1", .has_bias = false},
-    // Whose groups have few outputs.
+    // Groups with few outputs.
     {.image = {2, 6, 7, 9}, .weight = {6, 1, 3, 3}, .padding = "1", .groups = 6, .has_products = false},
     {.image = {1, 6, 7, 8}, .weight = {12, 2, 3, 2}, .stride = "2", .padding = "1", .groups = 3, .has_products = false},
     {.image = {2, 6, 7, 5}, .weight = {4, 6, 3, 3}, .dilation = "2", .has_bias = false, .has_products = false},
@@ -84,18 +85,18 @@ TEST_P(DeviceImages, convolutions_of_every_kind) {
   }
 }
 
-TEST_P(DeviceImages, patches_that_are_more_than_a_piece_of_the_arena) {
+TEST_P(DeviceImages, patches_larger_than_an_arena_piece_are_split) {
   const ConvolutionCase one{.image = {1, 64, 131, 130}, .weight = {8, 64, 3, 3}, .padding = "1"};
   OneGraph graph;
   const ValueId x = graph.input(DType::kFloat32, one.image), weight = graph.weight(DType::kFloat32, one.weight, 0.1F);
   const int products = HostBlas::instance().products();
   expect_same(graph, convolution(graph, one, x, weight, DType::kFloat32), 4 * kFloat32Error);
   if (counts()) {
-    EXPECT_EQ(HostBlas::instance().products() - products, 2 * 2);  // of the first run, and of a graph
+    EXPECT_EQ(HostBlas::instance().products() - products, 2 * 2);  // in the first run, and in a graph
   }
 }
 
-TEST_P(DeviceImages, a_weight_that_is_computed_is_brought_to_the_order_of_others) {
+TEST_P(DeviceImages, a_computed_weight_is_reordered_like_stored_ones) {
   const ConvolutionCase one{.image = {2, 6, 7, 9}, .weight = {10, 6, 3, 3}, .padding = "1", .has_bias = false};
   OneGraph known, computed;
   const ValueId x = known.input(DType::kFloat32, one.image), weight = known.weight(DType::kFloat32, one.weight);

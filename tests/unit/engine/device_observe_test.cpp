@@ -1,4 +1,4 @@
-// Looking into engines on devices: every value of the model is that of an engine on the CPU.
+// Observing engines on devices: every value of the model matches that of an engine on the CPU.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using ::testing::HasSubstr;
 
-/// A value as run_observed() showed it.
+/// A value as run_observed() reported it.
 struct Seen {
   std::string name, module;
   std::size_t position = 0;
@@ -107,7 +107,7 @@ TEST_F(DeviceModels, observers_see_whole_values_also_where_ranks_have_parts) {
       if (is_cpu) expected = by_name;
       std::size_t compared = 0;
       for (const auto& [name, values] : by_name) {
-        if (!expected.contains(name)) continue;  // what fewer ranks fuse
+        if (!expected.contains(name)) continue;  // fused on fewer ranks
         SCOPED_TRACE(name);
         expect_near(values, expected.at(name), 2e-4F);
         compared += 1;
@@ -117,7 +117,7 @@ TEST_F(DeviceModels, observers_see_whole_values_also_where_ranks_have_parts) {
   }
 }
 
-TEST_P(DeviceObserving, values_with_gaps_between_their_elements_come_without) {
+TEST_P(DeviceObserving, strided_values_are_reported_contiguously) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"3", "8"}));
   const ValueId weight = writer.parameter("w", shape_of({"8"}));
@@ -165,8 +165,9 @@ TEST_P(DeviceObserving, ids_out_of_range_are_told_and_runs_go_on) {
   }
 }
 
-// The program of a run that is looked into is gone at its end, its constants too, and a device that is given memory back waits for all of its kernels.
-TEST_F(DeviceModels, a_rank_runs_on_beside_one_that_has_looked_into_its_run) {
+// The program of an observed run is freed at its end, with its constants, and a device whose memory is freed waits
+// for all of its kernels.
+TEST_F(DeviceModels, a_rank_can_run_while_another_finishes_an_observed_run) {
   const SymbolicShape wide = shape_of({"3", "16"}), rows = shape_of({"3", "8"});
   GraphWriter writer;
   const ValueId x = writer.input("x", rows);
@@ -192,7 +193,7 @@ TEST_F(DeviceModels, a_rank_runs_on_beside_one_that_has_looked_into_its_run) {
     const Status seen = context->run_observed(views_of(inputs), [&](const InnerValue& value) {
       if (value.module != "layer3" || comm.rank() == 0) return;
       while (runs_begun == 0) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other rank's kernels would run by then
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by then the other rank's kernels would run
     });
     ++runs_begun;
     ASSERT_TRUE(seen.ok()) << seen.to_string();

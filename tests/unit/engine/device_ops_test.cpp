@@ -1,4 +1,4 @@
-// Each op on a device gives what the CPU's kernels give, within the rounding of its dtype.
+// Each op on a device matches the CPU's kernels within the rounding of its dtype.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -312,7 +312,8 @@ TEST_P(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
   }
 }
 
-// As models are exported: a whole piece of keys that no query sees, and a query that sees nothing, which gives the mean.
+// As models are exported: a whole piece of keys that no query sees, and a query that sees nothing, whose result is
+// the mean.
 TEST_P(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity) {
   for (const float lowest : {-3.3895314e38F, std::numeric_limits<float>::lowest()}) {
     OneGraph graph;

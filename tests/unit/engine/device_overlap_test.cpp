@@ -1,4 +1,4 @@
-// Rows in two halves on devices, of which one is summed over the ranks while the other one is computed.
+// Rows in two halves on devices: one half is summed over the ranks while the other one is computed.
 #include <barrier>
 
 #include "unit/engine/device_models.hpp"
@@ -20,7 +20,7 @@ TEST_F(DeviceModels, rows_in_two_halves_give_the_models_numbers) {
     on_ranks("encoder", size, {.device = kGpu, .overlap_rows = 32}, [&](Engine& engine, Rank) {
       Result<EngineContext> context = engine.create_context();
       std::vector<HostTensor> inputs = {whole_numbers({4, 16}, ids)};
-      for (int run = 0; run < 4; ++run) {  // as it is, captured, as a graph twice
+      for (int run = 0; run < 4; ++run) {  // directly, captured, as a graph twice
         const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
         ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
         expect_near(floats_of((*outputs)[0]), expected, 1e-4F);
@@ -39,18 +39,19 @@ TEST_F(DeviceModels, rows_are_divided_from_the_given_number_on) {
       ASSERT_TRUE(context->run(views_of(inputs)).ok());
       std::uint64_t calls = 0;
       for (const OpTime& time : context->profile()) calls += time.op.starts_with("accord.all_reduce") ? time.calls : 0;
-      // Two sums, each with its norm one step; or several steps for each half.
+      // Two sums, each one step with its norm; or several steps for each half.
       EXPECT_TRUE(least == 64 ? calls >= 2 * 2 * 3 : calls == 2) << calls;
     });
   }
 }
 
-// The first half's sum is not put into its stream, which is found where it is waited for; the second half's has begun then.
+// The first half's sum cannot be put into its stream, which is noticed where the engine waits for it. By then, the
+// second half's sum has started.
 TEST_F(DeviceModels, what_was_started_in_a_capture_that_failed_is_forgotten) {
   const std::vector<std::int64_t> ids = some_ids(4 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   std::barrier together(2);
-  // Outputs come to the CPU, so that runs begin without an event of their own.
+  // Outputs go to the CPU, so that runs begin without an event of their own.
   const LoadOptions options{.device = kGpu, .outputs = DeviceType::kCpu, .overlap_rows = 32};
   on_ranks("encoder", 2, options, [&](Engine& engine, Rank rank) {
     Result<EngineContext> context = engine.create_context();

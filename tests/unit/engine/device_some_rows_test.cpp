@@ -1,4 +1,4 @@
-// The kernel for some rows of float8 weights, in blocks of several sizes, beside plain loops.
+// The kernel for some rows with float8 weights, in blocks of several sizes, compared with plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ class DeviceSomeRows : public accord::testing::OnAnyDevice<> {
   static void expect_product(const ProductSizes& sizes, bool gated, int threads);
 };
 
-/// Calls the kernel with bias and activation, and holds each output against a loop in double.
+/// Runs the kernel with bias and activation, and compares each output with a loop in double.
 template <DType kDType, int kHigh>
 void DeviceSomeRows::expect_product(const ProductSizes& sizes, bool gated, int threads) {
   SCOPED_TRACE(::testing::Message() << sizes.m << " rows, " << sizes.k << " to " << sizes.n << ", stride "

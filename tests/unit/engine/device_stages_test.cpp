@@ -1,4 +1,4 @@
-// Pipelines of devices: each rank has some of the layers, and all get the outputs.
+// Pipelines of devices: each rank has some of the layers, and all ranks get the outputs.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -30,7 +30,7 @@ TEST_F(DeviceModels, stages_give_all_ranks_the_models_numbers) {
       ASSERT_TRUE(engine.ok()) << engine.status().to_string();
       Result<EngineContext> context = engine->create_context();
       std::vector<HostTensor> inputs = {whole_numbers({2, 5}, ids)};
-      for (int run = 0; run < 3; ++run) {  // as it is, captured, again
+      for (int run = 0; run < 3; ++run) {  // directly, captured, as a graph
         const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
         ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
         expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
@@ -55,8 +55,8 @@ TEST_F(DeviceModels, a_decoder_in_stages_gives_the_logits_of_the_cpu_also_of_div
   }
 }
 
-// The first stage alone sees it, after it has sent what it made.
-TEST_F(DeviceModels, what_one_stage_finds_wrong_all_are_told_and_the_next_run_is_right) {
+// Only the first stage notices the mistake, after it has sent its result.
+TEST_F(DeviceModels, an_error_in_one_stage_reaches_all_ranks_and_the_next_run_succeeds) {
   const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
     Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"pp", comm}}, on_device_of(comm));
@@ -86,7 +86,7 @@ TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
     Result<EngineContext> context = engine->create_context();
     std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
     ASSERT_TRUE(context->run(views_of(inputs)).ok());
-    if (comm.rank() == 0) {  // of whichever rank comes first
+    if (comm.rank() == 0) {  // for whichever rank arrives first
       HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device says no"));
     }
     together.arrive_and_wait();

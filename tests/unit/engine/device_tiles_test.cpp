@@ -1,5 +1,5 @@
-// Attention of many rows on tensor cores: the kernels by themselves, for blocks of several sizes, against the formula; in an engine, against
-// the one on the CPU.
+// Attention of many rows on tensor cores: the kernels by themselves, in blocks of several sizes, compared with the
+// formula; and in an engine, compared with the CPU.
 #include <cmath>
 
 #include "engine/device/tile_attention_kernels.hpp"
@@ -19,7 +19,7 @@ using accord::testing::PagedSequences;
 using accord::testing::run_blocks;
 using accord::testing::some_numbers;
 
-// Parts of a softmax, and the results, are rounded to bfloat16: 2^-9 of each, and values are below 2.
+// Parts of a softmax, and the results, are rounded to bfloat16: an error of 2^-9 each, for values below 2.
 constexpr float kError = 0.012F;
 
 template <int kMostDim>
@@ -72,7 +72,7 @@ TEST_F(DeviceTiles, heads_of_all_sizes) {
   expect_formula<128>(sized(128, 64));
   expect_formula<256>(sized(192, 128));
   expect_formula<256>(sized(256, 256));
-  PagedCase several = sized(192, 128);  // tiles, one after the other in a block
+  PagedCase several = sized(192, 128);  // several tiles, one after the other in a block
   several.heads = several.kv_heads = 4;
   expect_formula<256>(several);
 }

@@ -1,4 +1,4 @@
-// Tokens that a device chooses, beside those that the sampler of the CPU gives for the same logits.
+// Tokens that a device chooses, compared with those that the CPU's sampler gives for the same logits.
 #include <cmath>
 #include <limits>
 
@@ -19,7 +19,7 @@ using accord::testing::kGpu;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kVocabulary = 389;
 
-// Logits of rows that are nearly flat, steep, and full of equal ones, which whole numbers of a half are.
+// Returns rows of logits that are nearly flat, steep, or full of equal values, since they are multiples of a half.
 std::vector<float> rows_of_logits(std::size_t rows) {
   std::mt19937 random(7);
   std::vector<float> logits;
@@ -62,7 +62,7 @@ class TokensOnDevices : public DeviceEngines {
     EXPECT_TRUE(runtime().destroy_stream(kGpu, stream_).ok());
   }
 
-  // What a TokenChooser gives for logits that lie on a device.
+  // Returns the tokens that a TokenChooser gives for logits in a device's memory.
   std::vector<TokenId> choose(const accord::testing::DeviceArray& logits, std::span<const TokenChoice> choices) {
     const DeviceRun run{runtime(), blas(), kGpu, stream_, 3};
     std::vector<TokenId> tokens(choices.size(), 12345);
@@ -135,16 +135,16 @@ TEST(ChosenTokens, blocks_of_any_number_of_threads_and_lanes_draw_the_same) {
   }
 }
 
-TEST_P(DeviceTokens, rows_with_what_is_no_number_or_nothing_allowed_are_left_to_the_cpu) {
+TEST_P(DeviceTokens, rows_with_nan_or_no_allowed_token_are_left_to_the_cpu) {
   std::vector<float> rows = rows_of_logits(6);
   const auto row = [&](std::size_t i) { return std::span(rows).subspan(i * kVocabulary, kVocabulary); };
   row(0)[200] = std::nanf("");
   row(1)[0] = -std::nanf("");
   row(2)[388] = kInfinity;
   std::ranges::fill(row(3), -kInfinity);
-  std::ranges::fill(row(4), -kInfinity);  // but for
+  std::ranges::fill(row(4), -kInfinity);  // all but the next one
   row(4)[77] = -3.0F;
-  std::ranges::fill(row(5), -0.0F);  // which is as good as
+  std::ranges::fill(row(5), -0.0F);  // counts as equal to the next one
   row(5)[300] = 0.0F;
   const accord::testing::DeviceArray logits(on(), rows, DType::kFloat32);
   for (const float temperature : {0.0F, 1.0F}) {

@@ -1,6 +1,6 @@
 #pragma once
-// Graph -> graph.json, the inverse of graph_reader.cpp. Values are written where they are made; one that nothing makes
-// is left out.
+// Writes a Graph as graph.json, the inverse of graph_reader.cpp. Each value is written with the node that creates it;
+// a value that no node creates is omitted.
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// graph.json: what is read, what is refused, and the table of ops.
+// graph.json: what is accepted, what is rejected, and the table of ops.
 
 #include "unit/engine/graph_json.hpp"
 
@@ -78,7 +78,7 @@ struct GraphLie {
   const char* message;
 };
 
-TEST(GraphJson, lies_are_refused_with_their_place) {
+TEST(GraphJson, false_contents_are_rejected_with_their_location) {
   const std::vector<GraphLie> lies = {
       {"unknown key", [](json& g) { g["node"] = 1; }, "graph.json: unknown key \"node\"; did you mean \"nodes\"?"},
       {"unknown key of a node", [](json& g) { g["nodes"][1]["input"] = 1; }, "node 1"},

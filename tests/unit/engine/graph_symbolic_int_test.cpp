@@ -1,4 +1,4 @@
-// Sizes as text: what they are worth, what is refused.
+// Sizes as text: their values, and what is rejected.
 
 #include <gmock/gmock.h>
 
@@ -73,7 +73,7 @@ TEST(SymbolicInts, are_written_so_that_they_read_back_equal) {
 
 TEST(SymbolicInts, agree_with_arithmetic_on_random_expressions) {
   std::mt19937 random(3);
-  // A random expression as text, and its value computed on the way.
+  // Returns a random expression as text, with the value that was computed on the way.
   const auto make = [&](auto&& self, int depth) -> std::pair<std::string, std::int64_t> {
     const auto kind = depth == 0 ? random() % 2 : random() % 5;
     if (kind == 0) {
@@ -97,7 +97,7 @@ TEST(SymbolicInts, agree_with_arithmetic_on_random_expressions) {
 }
 
 TEST(SymbolicInts, have_bounds_that_hold_for_all_values_of_their_symbols) {
-  // The smallest and largest of all values, one by one.
+  // Computes the smallest and largest of all values, one by one.
   const std::map<std::string, SymbolicInt::Range> ranges = {{"a", {1, 9}}, {"b", {2, 7}}, {"c", {3, 3}}};
   const auto values = [&](const SymbolicInt& size) {
     SymbolicInt::Range found{INT64_MAX, INT64_MIN};

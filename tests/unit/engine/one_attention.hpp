@@ -1,5 +1,5 @@
 #pragma once
-// An engine that is one attention over the cache, on the CPU and on the tests' devices.
+// An engine that consists of one attention over the cache, on the CPU and on the tests' devices.
 
 #include <algorithm>
 #include <numeric>
@@ -40,14 +40,14 @@ struct OneAttention {
   };
   using Steps = std::vector<std::vector<Rows>>;
 
-  /// A prompt of 530 tokens and one of 21, then two tokens of each, a token a step.
+  /// A prompt of 530 tokens and one of 21, then three tokens of each, one per step.
   static Steps prompts_and_tokens() {
     Steps steps = {{{530, 0, 0}, {21, 0, 1}}};
     for (std::int64_t step = 0; step < 3; ++step) steps.push_back({{1, 530 + step, 0}, {1, 21 + step, 1}});
     return steps;
   }
 
-  /// What the steps gave.
+  /// Returns the outputs of the steps.
   std::vector<float> run_on(Device device, const Steps& steps = prompts_and_tokens()) const {
     constexpr std::int64_t kBlockTokens = 16;
     std::vector<std::vector<std::int32_t>> tables;

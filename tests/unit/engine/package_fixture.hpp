@@ -1,5 +1,5 @@
 #pragma once
-// A small package made by hand, in a directory of its own, to be damaged by tests.
+// A small package made by hand, in a directory of its own, for tests to damage.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ class PackageFixture : public ::testing::Test {
     return bytes;
   }
 
-  // Unit u of "w": rows of [2u, 2u + 1].
+  // Unit u of "w": columns [2u, 2u + 1] of each row.
   std::string unit_of_w(std::size_t unit) const {
     std::vector<float> values;
     for (std::size_t row = 0; row < 4; ++row) {
@@ -109,14 +109,14 @@ class PackageFixture : public ::testing::Test {
                {"xxh3", {xxh3_hex(bias.substr(0, 8)), xxh3_hex(bias.substr(8))}}}}}};
   }
 
-  // Writes everything, with hashes of the manifest and graph as they are now.
+  // Writes everything, with the current hashes of the manifest and the graph.
   void seal() {
     manifest_["files"][0]["size"] = files_["graph.json"].size();
     manifest_["files"][0]["sha256"] = sha256(files_["graph.json"]);
     seal_text(manifest_.dump(1));
   }
 
-  // Writes everything with `manifest` as the manifest's text.
+  // Writes everything, with `manifest` as the text of the manifest.
   void seal_text(const std::string& manifest) {
     files_["manifest.json"] = manifest;
     files_["manifest.sha256"] = sha256(manifest) + "\n";

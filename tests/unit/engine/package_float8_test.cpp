@@ -1,4 +1,4 @@
-// Packages with weights of float8: descriptions that cannot be are refused, and so are units that contradict each other.
+// Packages with float8 weights: impossible descriptions are rejected, and so are units that contradict each other.
 #include <gmock/gmock.h>
 
 #include "device/device_memory.hpp"
@@ -14,11 +14,11 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kUnit = 64;  // scales of 4 outputs, 4 x 2 elements, and what fills it up
+constexpr std::size_t kUnit = 64;  // scales of 4 outputs, 4 x 2 elements, and padding
 
 class Float8Packages : public PackageFixture {
  protected:
-  // "w" [4, 6] in units of 2 inputs: ones times the scales 1, 2, 3 and 4; of unit 1 the last one is `last`.
+  // Packs "w" [4, 6] in units of 2 inputs: ones times the scales 1, 2, 3 and 4. The last scale of unit 1 is `last`.
   void pack(float last) {
     std::string data;
     json hashes = json::array();
@@ -124,7 +124,7 @@ TEST_F(Float8OnDevice, units_of_the_same_outputs_share_their_scales) {
   const Status status = output(on_gpu).status();
   EXPECT_EQ(status.code(), StatusCode::kCorrupt);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \"w\""), HasSubstr("different scales")));
-  const Result<std::vector<float>> on_cpu = output({});  // which takes each unit by itself
+  const Result<std::vector<float>> on_cpu = output({});  // reads each unit by itself
   ASSERT_TRUE(on_cpu.ok());
   EXPECT_EQ((*on_cpu)[3], 194.0F);
 }

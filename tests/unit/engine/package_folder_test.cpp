@@ -1,4 +1,4 @@
-// Files that are mapped: which of their pages are read, and by how many threads.
+// Mapped files: which of their pages are read, and by how many threads.
 #include "engine/package/package_folder.hpp"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ class MappedFiles : public ::testing::Test {
     return *folder->file("weights")->map();
   }
 
-  // Whether each page of the file is in the page cache.
+  // Returns whether each page of the file is in the page cache.
   std::vector<unsigned char> cached() const {
     UniqueFd fd(::open((folder_ / "weights").c_str(), O_RDONLY | O_CLOEXEC));
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -62,8 +62,8 @@ class MappedFiles : public ::testing::Test {
 TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
   drop();
   if (const auto pages = cached(); std::count(pages.begin(), pages.end(), 1) != 0) GTEST_SKIP() << "pages stay";
-  const std::uint64_t begin = 3 * kMebibyte + 5,
-                      end = 11 * kMebibyte + 9000;  // large pages inside, and parts of some at both ends
+  // Large pages inside, and parts of large pages at both ends.
+  const std::uint64_t begin = 3 * kMebibyte + 5, end = 11 * kMebibyte + 9000;
   const auto mapped = mapping();
   mapped->expect(begin, end);
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Manifests that lie: each is refused, and says where and why.
+// Manifests with wrong contents: each is rejected, with the place and the reason.
 
 #include <gmock/gmock.h>
 
@@ -37,7 +37,7 @@ TEST_F(Manifests, a_true_one_is_read_in_full) {
   EXPECT_FALSE(manifest->tensors[1].sharding.has_value());
 }
 
-TEST_F(Manifests, lies_are_refused_with_their_place) {
+TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
   const std::vector<ManifestLie> lies = {
       {"unknown key", [](json& m) { m["tensor"] = 1; }, "unknown key \"tensor\"; did you mean \"tensors\"?"},
       {"unknown key of a tensor", [](json& m) { m["tensors"][0]["shapes"] = 1; }, "did you mean \"shape\"?"},
@@ -222,7 +222,7 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
   }
 }
 
-// The first tensor has two units of so many bytes, from byte 128 of its file on; the other one lies behind them.
+// Gives the first tensor two units of `unit` bytes, from byte 128 of its file on. The other tensor follows them.
 void set_two_units(json& manifest, int unit) {
   const int begin = 128;
   json& w = manifest["tensors"][0];
@@ -237,7 +237,8 @@ void set_two_units(json& manifest, int unit) {
 TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
   auto manifest = manifest_;
   json& w = manifest["tensors"][0];
-  // [4, 6] in units of 4 inputs: two blocks of 16 outputs x 32 inputs (one group), the second with two inputs of its own.
+  // [4, 6] in units of 4 inputs: two blocks of 16 outputs x 32 inputs (one group), of which the second has two
+  // inputs.
   w["packed"] = {{"type", "int4"}, {"group", 32}, {"minima", true}, {"scales", "float32"}, {"error", 0.25}};
   w["sharding"]["unit"] = 4;
   const int unit = 16 * (4 + 4 + 16);
@@ -261,7 +262,8 @@ TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
 TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
   auto manifest = manifest_;
   json& w = manifest["tensors"][0];
-  // Three experts [4, 6] in units of 4 inputs: each unit has three blocks of 16 outputs x 4 inputs in float16, which is 128 bytes.
+  // Three experts [4, 6] in units of 4 inputs: each unit has three blocks of 16 outputs x 4 inputs in float16, 128
+  // bytes each.
   w["shape"] = {3, 4, 6};
   w["packed"] = {{"type", "float16"}};
   w["sharding"] = {{"group", "tp"}, {"dim", 2}, {"unit", 4}};
@@ -283,7 +285,7 @@ TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
 TEST_F(Manifests, packed_units_that_are_experts_have_one_block) {
   auto manifest = manifest_;
   json& w = manifest["tensors"][0];
-  // Two experts [4, 6], each 16 outputs x 6 inputs in float16, which is 192 bytes.
+  // Two experts [4, 6], each 16 outputs x 6 inputs in float16, 192 bytes.
   w["shape"] = {2, 4, 6};
   w["packed"] = {{"type", "float16"}};
   w["sharding"] = {{"group", "tp"}, {"dim", 0}, {"unit", 1}};
@@ -352,14 +354,14 @@ TEST_F(Manifests, random_edits_never_crash_the_reader) {
   }
 }
 
-TEST(Units, that_stay_together_are_spread_where_ranks_are_many_and_copies_are_had_by_several) {
+TEST(Units, grouped_units_split_across_many_ranks_and_copies_are_shared) {
   const Sharding together{"tp", 0, 1, 3, false}, copies{"tp", 0, 1, 1, true};
   const auto range = [](const Sharding& sharding, std::int64_t units, Rank rank, int size) {
     const auto found = units_of_rank(sharding, units, rank, size);
     return found ? std::pair(found->first, found->count) : std::pair<std::int64_t, std::int64_t>(-1, -1);
   };
   using Pair = std::pair<std::int64_t, std::int64_t>;
-  // 9 query heads of 3 key heads: 6 and 3 for two ranks, 2 1 2 1 2 1 for six.
+  // 9 query heads with 3 key heads: 6 and 3 for two ranks, 2 1 2 1 2 1 for six.
   EXPECT_EQ(range(together, 9, 0, 2), Pair(0, 6));
   EXPECT_EQ(range(together, 9, 1, 2), Pair(6, 3));
   EXPECT_EQ(range(together, 9, 2, 6), Pair(3, 2));

@@ -1,4 +1,4 @@
-// Opening packages and reading granules, whole and damaged.
+// Opening packages and reading granules, both intact and damaged ones.
 
 #include "engine/package/package.hpp"
 
@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 class Packages : public PackageFixture {
  protected:
-  // Opens the package and reads every granule, as the ranks together do.
+  // Opens the package and reads every granule, as all ranks together do.
   Status read_everything() const {
     ACCORD_ASSIGN_OR_RETURN(auto package, Package::open(path_));
     for (const auto& tensor : package.manifest().tensors) {
@@ -28,14 +28,14 @@ class Packages : public PackageFixture {
     return {};
   }
 
-  // The tensor that byte `at` of the weights belongs to, quoted; empty if it is in the header.
+  // Returns the tensor to which byte `at` of the weights belongs, quoted; empty if the byte is in the header.
   std::string tensor_at(std::size_t at) const {
     const auto header = files_.at("weights-00001.safetensors").size() - 112;
     if (at < header) return "";
     return at < header + 96 ? "\"w\"" : "\"b\"";
   }
 
-  // Both ways of reading must find the damage and name `file`; reading must name `tensor` too.
+  // Both ways of reading must find the damage and name `file`; reading the granules must also name `tensor`.
   void expect_damage(const std::string& file, const std::string& what, const std::string& tensor = "") const {
     const auto status = read_everything();
     EXPECT_FALSE(status.ok()) << what;
@@ -112,7 +112,7 @@ TEST_F(Packages, a_tensor_that_is_not_there_is_an_error_that_names_the_nearest) 
 TEST_F(Packages, any_flipped_byte_is_found) {
   std::mt19937 random(7);
   for (const auto& [name, text] : files_) {
-    // All bytes of the small files, with a random bit of each.
+    // Every byte of the small files, with one random bit flipped.
     for (std::size_t i = 0; i < text.size(); ++i) {
       auto damaged = text;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << random() % 8));
@@ -144,7 +144,7 @@ TEST_F(Packages, damage_is_reported_with_file_tensor_granule_and_bytes) {
   const auto message = read_everything().message();
   EXPECT_THAT(message, HasSubstr("weights-00001.safetensors: tensor \"w\": granule 1 (bytes " +
                                  std::to_string(header + 32) + " to " + std::to_string(header + 63) + ") is damaged"));
-  // The other granules are whole and can be read.
+  // The other granules are intact and can be read.
   auto package = Package::open(path_);
   std::vector<std::byte> bytes(32);
   EXPECT_TRUE(package->read_granules(package->manifest().tensors[0], 0, 1, bytes).ok());
@@ -195,7 +195,7 @@ TEST_F(Packages, verify_reports_progress_up_to_all_bytes) {
 }
 
 TEST_F(Packages, the_weights_of_another_package_are_found) {
-  // Same header and length, other numbers: only the granules' hashes can tell.
+  // Same header and length, different numbers: only the granules' hashes show it.
   for (auto& value : w_) value += 1;
   write("weights-00001.safetensors", weights());
   EXPECT_TRUE(Package::open(path_).ok());

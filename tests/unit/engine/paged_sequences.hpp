@@ -1,5 +1,5 @@
 #pragma once
-// Sequences in a paged cache, for kernels by themselves: what attention over them is by its formula.
+// Sequences in a paged cache, for kernels by themselves, and the attention over them by its formula.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace accord::testing {
 
-/// Memory aligned as a device's, all NaN.
+/// Memory aligned like a device's, all NaN.
 class NaNs {
  public:
   explicit NaNs(std::size_t bytes = 0) : words_(bytes / sizeof(device::Words) + 1) {
@@ -31,7 +31,7 @@ class NaNs {
 struct PagedCase {
   struct Sequence {
     std::int64_t rows = 1, context = 0;
-    unsigned seed = 5;  ///< of its numbers
+    unsigned seed = 5;  ///< for its numbers
   };
   std::int64_t heads = 1, kv_heads = 1, head_dim = 8, value_dim = 8, block_tokens = 16;
   std::vector<Sequence> sequences = {};
@@ -39,11 +39,11 @@ struct PagedCase {
   float softcap = 0.0F;
   int splits = 1;
   DType cache = DType::kFloat32;
-  DType queries = DType::kFloat32;  ///< and the output
+  DType queries = DType::kFloat32;  ///< and of the output
   BlockSize size = {};
 };
 
-/// A cache whose blocks lie in any order, and queries; what no token has written there is NaN.
+/// A cache whose blocks are in random order, and queries. Memory to which no token was written is NaN.
 class PagedSequences {
  public:
   explicit PagedSequences(const PagedCase& of) : of_(of) {
@@ -69,7 +69,7 @@ class PagedSequences {
     }
   }
 
-  /// A NaN in those of the first sequence.
+  /// These put a NaN into a key or a value of the first sequence.
   void spoil_key(std::int64_t token, std::int64_t head) {
     const std::int64_t row = cache_.row_of(tables_.data() + places_[0].table, head, token);
     device::store_float(cache_.keys, of_.cache, row * of_.head_dim, NAN);
@@ -79,7 +79,7 @@ class PagedSequences {
     device::store_float(cache_.values, of_.cache, row * of_.value_dim, NAN);
   }
 
-  /// What `run` makes of the call, which is of all rows as few ones; NaN is what it leaves out.
+  /// Returns what `run` computes for the call, in which all rows count as few; NaN where it writes nothing.
   template <typename Run>
   std::vector<float> by(const Run& run) {
     NaNs output(numbers() * size_of(of_.queries));
@@ -91,7 +91,7 @@ class PagedSequences {
     run(call);
     return floats_in(output.data());
   }
-  /// The same with all of it in the memory of a device.
+  /// Does the same with everything in a device's memory.
   template <typename Run>
   std::vector<float> by(const OnDevice& on, const Run& run) {
     const DeviceArray keys(on, keys_.words(), DType::kUInt8), values(on, values_.words(), DType::kUInt8);
@@ -147,7 +147,7 @@ class PagedSequences {
   std::size_t numbers() const { return count(rows_ * of_.heads * of_.value_dim); }
   std::size_t partials() const { return count(rows_ * of_.heads * of_.splits * (of_.value_dim + 2)); }
 
-  // Without its queries and its output.
+  // The call without its queries and its output.
   engine::PagedCall call_of_all() const {
     engine::PagedCall call;
     call.cache = cache_;

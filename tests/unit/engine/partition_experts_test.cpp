@@ -1,4 +1,4 @@
-// Layers of experts that are divided expert by expert, by value.
+// Layers of experts that are divided by experts, checked by value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ struct DividedMixture {
 
 TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) {
   const DividedMixture mixture;
-  const Result<Partition> part = mixture.cut("tp", 1, 3);  // of seven experts three, two and two
+  const Result<Partition> part = mixture.cut("tp", 1, 3);  // of seven experts: three, two and two
   ASSERT_TRUE(part.ok()) << part.status().to_string();
   EXPECT_THAT(ops_of(part->graph), ElementsAre("accord.experts", "accord.all_reduce"));
   const Node& experts = part->graph.nodes[0];
@@ -51,7 +51,7 @@ TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) 
   EXPECT_THAT(part->graph.nodes[1].outputs, ElementsAre(mixture.y));
   EXPECT_THAT(part->parts,
               ElementsAre(TensorPart{"up", {2, 6, 4}, 3, 2, true}, TensorPart{"down", {2, 4, 6}, 3, 2, true}));
-  // Two of seven experts: of 5 * 3 * 2 choices eight, through two matrices of 24.
+  // Two of seven experts: eight of the 5 * 3 * 2 choices, through two matrices of 24.
   const Result<NodeWork> work = work_of(part->graph, experts, {{"batch", 5}, {"length", 3}}, {});
   ASSERT_TRUE(work.ok()) << work.status().to_string();
   EXPECT_EQ(work->flops, 2U * 8 * (24 + 24));
@@ -68,9 +68,9 @@ TEST(PartitionExperts, rows_of_a_batch_that_ranks_share_go_to_the_experts_and_co
   const auto value = [&](ValueId id) -> const Value& { return part->graph.values[static_cast<std::size_t>(id)]; };
   EXPECT_EQ(dispatch.arguments.at("self"), of(mixture.x));
   EXPECT_EQ(dispatch.arguments.at("tokens_of_largest"),
-            Argument(*SymbolicInt::parse("batch*length + length")));  // another rank may have a text more
+            Argument(*SymbolicInt::parse("batch*length + length")));  // another rank may have one more text
   ASSERT_EQ(dispatch.outputs.size(), 3U);
-  // Of three ranks, each row to two of the three experts here.
+  // From three ranks, with each row going to two of the three experts here.
   const SymbolicShape most = shape_of({"6*batch*length + 6*length"});
   EXPECT_EQ(value(dispatch.outputs[0]).shape, shape_of({"6*batch*length + 6*length", "4"}));
   EXPECT_EQ(value(dispatch.outputs[0]).dtype, DType::kBFloat16);

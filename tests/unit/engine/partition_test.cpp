@@ -1,4 +1,4 @@
-// What one rank gets of a graph, by value.
+// One rank's part of a graph, checked by value.
 #include "engine/partition/partition.hpp"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(Partition, a_group_of_one_rank_changes_nothing) {
   }
 }
 
-/// Queries in `heads` heads, keys and values in `kv_heads`, as an attention layer of a language model.
+/// Queries in `heads` heads, keys and values in `kv_heads`, as in an attention layer of a language model.
 Graph attention(int heads, int kv_heads, bool mask_per_head, std::map<std::string, Sharding>& shardings) {
   GraphWriter writer;
   writer.symbol("b", 1, 8);

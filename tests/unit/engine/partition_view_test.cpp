@@ -1,4 +1,4 @@
-// Where a shard lies in a view, against looking at every element.
+// The location of a shard in a view, compared with a look at every element.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -18,14 +18,15 @@ std::int64_t product(const Sizes& sizes) {
   return count;
 }
 
-// Which unit the element at `flat` belongs to if dimension `dim` is cut in pieces of `unit`.
+// Returns the unit to which the element at `flat` belongs if dimension `dim` is cut into pieces of `unit`.
 std::int64_t unit_of(std::int64_t flat, const Sizes& sizes, int dim, std::int64_t unit) {
   for (auto last = static_cast<int>(sizes.size()) - 1; last > dim; --last)
     flat /= sizes[static_cast<std::size_t>(last)];
   return flat % sizes[static_cast<std::size_t>(dim)] / unit;
 }
 
-// True if cutting `dim` of `to` in pieces of `unit` puts every element in the same unit as `shard` of `from` does.
+// Returns whether cutting `dim` of `to` into pieces of `unit` puts every element into the same unit as `shard` of
+// `from` does.
 bool same_cut(const Shard& shard, const Sizes& from, const Sizes& to, int dim, std::int64_t unit) {
   for (std::int64_t flat = 0; flat < product(from); ++flat) {
     if (unit_of(flat, from, shard.dim, shard.unit) != unit_of(flat, to, dim, unit)) return false;

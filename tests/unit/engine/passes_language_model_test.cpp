@@ -1,4 +1,4 @@
-// The passes for what language models write out: norms and rotary embeddings, as transformers does.
+// The passes for what language models spell out: norms and rotary embeddings, as transformers writes them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ struct Norm {
   ValueId x, weight, wide, normed, rounded, weighted;
 };
 
-TEST(FuseRmsNorm, a_norm_that_is_written_out_becomes_one_node_with_its_conversions_and_weight) {
+TEST(FuseRmsNorm, a_decomposed_rms_norm_is_fused_with_its_conversions_and_weight) {
   const Norm before;
   const Graph after = fused(before.writer, fuse_rms_norm);
   ASSERT_THAT(ops_of(after), ElementsAre("accord.rms_norm"));

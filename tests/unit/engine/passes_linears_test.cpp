@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// silu(x * gate) * (x * up) as transformers writes it, after fuse_linear_activation.
+/// silu(x * gate) * (x * up), as transformers writes it, after fuse_linear_activation.
 struct Gated {
   explicit Gated(bool gate_first = true, bool same_input = true) {
     const SymbolicShape rows = shape_of({"2", "4"}), wide = shape_of({"2", "6"}), weights = shape_of({"6", "4"});
@@ -53,7 +53,7 @@ TEST(FuseGatedLinear, a_factor_that_others_use_and_one_of_another_input_stay) {
   EXPECT_EQ(fuse_gated_linear(Gated(true, false).writer.graph()).nodes[2].op, "aten.mul.Tensor");
 }
 
-/// Linear layers of x; a name with "@" has no bias, "-" stands for a product of another input.
+/// Linear layers of x. A name with "@" has no bias; "-" stands for a product of another input.
 struct LinearLayers {
   explicit LinearLayers(std::initializer_list<std::string> names) {
     const SymbolicShape rows = shape_of({"2", "4"});

@@ -1,4 +1,5 @@
-// Rows in two halves around sums over the ranks: which nodes come in which order. That no bit changes is test_overlap_sums.py's.
+// Rows in two halves around sums over the ranks: the order of the nodes. test_overlap_sums.py checks that no bit
+// changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ const std::string kWait = "accord.all_reduce_wait";
 const std::string kNorm = "accord.add_rms_norm";
 const std::string kLinear = "aten.linear.default";
 
-/// What a layer ends in, and the column-parallel product of the next one, then something that needs all rows.
+/// The end of a layer, the column-parallel product of the next one, and then an op that needs all rows.
 struct OverlappedLayers {
   OverlappedLayers() {
     writer.symbol("tokens", 1, 100);

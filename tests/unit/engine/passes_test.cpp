@@ -1,4 +1,4 @@
-// Each pass: a graph before, and what is left of it after.
+// Each pass: a graph before it, and what is left after it.
 #include "engine/passes/passes.hpp"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(RemoveIdentities, what_gives_back_its_input_goes_and_the_input_stands_for_it) {
+TEST(RemoveIdentities, identity_nodes_are_replaced_by_their_input) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "3"}));
   ValueId y = writer.node("aten._to_copy.default", {{"self", of(x)}, {"dtype", DType::kFloat32}}, shape_of({"2", "3"}));
@@ -208,7 +208,7 @@ TEST(FuseAddLayerNorm, a_sum_that_broadcasts_or_scales_stays) {
   EXPECT_EQ(fuse_add_norm(graph).nodes.size(), 2U);
 }
 
-/// partial -> all_reduce -> + residual -> rms_norm, where a row-parallel layer ends; the sum is kept.
+/// partial -> all_reduce -> + residual -> rms_norm, as a row-parallel layer ends. The sum is kept.
 struct RowParallelEnd {
   explicit RowParallelEnd(bool reduced_first, const std::string& op = "sum") {
     partial = writer.input("partial", shape_of({"2", "4"}));

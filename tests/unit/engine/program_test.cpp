@@ -1,4 +1,4 @@
-// Saved programs: what is refused, and which rank's package belongs to a place.
+// Saved programs: what is rejected, and which rank's package belongs to a place.
 #include "engine/package/program.hpp"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ TEST_F(Programs, a_manifest_that_cannot_be_is_refused) {
 }
 
 TEST_F(Programs, a_rank_gets_the_package_that_was_made_in_its_places) {
-  // Two replicas of two ranks: in the first dimension of the mesh they have other weights, in the second one parts.
+  // Two replicas of two ranks. The ranks of a replica have different packages; the replicas have equal ones.
   const auto engine = [](int number, char digit) {
     return json::array({part("engine 0", "engine", "rank-" + std::to_string(number) + ".accord", digit)});
   };

@@ -1,5 +1,5 @@
-// Bits that do not depend on how many ranks share an engine; of a package whose weights lie by rows. Those that lie as products
-// read them are test_canonical_ranks.py's.
+// Results that do not depend on how many ranks share an engine, for a package whose weights are stored by rows.
+// test_canonical_ranks.py covers weights that are stored as products read them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Elementwise ops against the C library, element by element.
+// Elementwise ops compared with the C library, element by element.
 #include <cmath>
 
 #include "unit/engine/runtime_ops.hpp"
@@ -52,7 +52,7 @@ TEST(ElementwiseOps, gelu_has_its_tanh_form) {
               2e-6F);
 }
 
-// a op b with NumPy's broadcasting, by definition.
+// Computes a op b with NumPy's broadcasting, by definition.
 std::vector<float> broadcast(Dense<float> a, Dense<float> b, const Sizes& sizes,
                              const std::function<double(double, double)>& op) {
   for (Dense<float>* tensor : {&a, &b})

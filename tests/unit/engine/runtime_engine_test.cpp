@@ -1,4 +1,4 @@
-// Whole engines from packages: numbers at any number of ranks, states, reports, and what wrong use gives.
+// Whole engines from packages: numbers on any number of ranks, states, reports, and the results of wrong use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ class Engines : public ::testing::Test {
     return std::vector<float>(values, values + outputs[0].buffer.count);
   }
 
-  /// Runs `body` on each rank and gives the statuses by rank.
+  /// Runs `body` on each rank and returns the statuses by rank.
   static std::vector<Status> on_ranks(int size, const std::function<Status(Communicator)>& body) {
     std::vector<Status> statuses(static_cast<std::size_t>(size));
     run_thread_ranks(size, options(), [&](Communicator comm) {
@@ -225,7 +225,7 @@ TEST_F(Engines, the_arena_grows_to_the_largest_shape_and_serves_the_smaller_ones
   EXPECT_LT(small, large);
   const std::vector<float> before = *run(*context, 1, 2);
   EXPECT_EQ(context->arena_bytes(), large);
-  // More shapes than programs are kept: each is right, also when it has to be prepared again.
+  // More shapes than the cache of programs holds: each result is right, even if the program has to be prepared again.
   for (std::int64_t batch = 1; batch <= 4; ++batch) {
     for (std::int64_t length = 1; length <= 16; ++length) ASSERT_TRUE(run(*context, batch, length).ok());
   }
@@ -234,7 +234,7 @@ TEST_F(Engines, the_arena_grows_to_the_largest_shape_and_serves_the_smaller_ones
 
 TEST_F(Engines, outputs_can_be_looked_at_after_the_arena_grew) {
   Result<Engine> engine = Engine::load_and_bind(package(TinyEncoder(4)), {});
-  // The arenas of several contexts lie side by side, so that one that grows cannot cover the place where it was.
+  // The arenas of several contexts are side by side, so that one that grows cannot cover its old place.
   std::vector<EngineContext> contexts;
   for (int i = 0; i < 3; ++i) contexts.push_back(*engine->create_context());
   std::vector<TensorView> seen;

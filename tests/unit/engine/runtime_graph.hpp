@@ -1,5 +1,5 @@
 #pragma once
-// Writes small graphs for tests.
+// Builds small graphs for tests.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace accord::engine {
 
-/// Sizes as the format writes them: shape_of({"batch", "12", "length*2"}).
+/// Sizes as in the format: shape_of({"batch", "12", "length*2"}).
 inline SymbolicShape shape_of(std::initializer_list<std::string> sizes) {
   SymbolicShape shape;
   for (const std::string& size : sizes) {
@@ -43,7 +43,7 @@ class GraphWriter {
     graph_.inputs.push_back(id);
     return id;
   }
-  /// A weight, called the same in the manifest.
+  /// Adds a weight, which has the same name in the manifest.
   ValueId parameter(const std::string& name, const SymbolicShape& shape, DType dtype = DType::kFloat32) {
     const ValueId id = value(name, shape, dtype);
     graph_.parameters.push_back({id, name});
@@ -55,7 +55,7 @@ class GraphWriter {
     graph_.nodes.push_back({op, std::move(arguments), {id}, "layer" + count, "model.py:" + count});
     return id;
   }
-  /// One more output of the last node.
+  /// Adds an output to the last node.
   ValueId more_output(const SymbolicShape& shape, DType dtype = DType::kFloat32) {
     const ValueId id = value("value" + std::to_string(graph_.values.size()) + "b", shape, dtype);
     graph_.nodes.back().outputs.push_back(id);
@@ -73,7 +73,7 @@ class GraphWriter {
   Graph graph_;
 };
 
-/// A manifest that lists the graph's weights, those in `shardings` divided.
+/// Returns a manifest that lists the graph's weights; those in `shardings` are divided.
 inline Manifest manifest_of(const Graph& graph, const std::map<std::string, Sharding>& shardings) {
   Manifest manifest;
   manifest.groups = {"tp", "ep"};
@@ -94,7 +94,7 @@ inline Manifest manifest_of(const Graph& graph, const std::map<std::string, Shar
   return manifest;
 }
 
-/// The ops of the nodes, in order.
+/// Returns the ops of the nodes, in order.
 inline std::vector<std::string> ops_of(const Graph& graph) {
   std::vector<std::string> ops;
   for (const Node& node : graph.nodes) ops.push_back(node.op);

@@ -1,4 +1,4 @@
-// What keeps loading a package short, however much work its graph asks for.
+// What keeps the loading of a package short, however much work its graph asks for.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// How many nodes are left for a run, the others being computed while `output` is prepared.
+/// Returns the number of nodes that are left for a run; the others are computed while `output` is prepared.
 Result<std::ptrdiff_t> nodes_left(GraphWriter& writer, ValueId output) {
   writer.output(output);
   ACCORD_ASSIGN_OR_RETURN(const Program program, prepare_program({writer.graph(), {}, {}, 1}, {}));
@@ -32,7 +32,7 @@ TEST(Folding, small_constants_are_computed_once) {
   EXPECT_EQ(*nodes_left(writer, sum(writer, x)), 0);
 }
 
-TEST(Folding, elements_that_an_expansion_only_shows_count_as_work) {
+TEST(Folding, expanded_elements_count_as_work) {
   GraphWriter writer;
   const SymbolicShape huge = shape_of({"8", "1099511627776"});
   const ValueId expanded =
@@ -42,7 +42,7 @@ TEST(Folding, elements_that_an_expansion_only_shows_count_as_work) {
   EXPECT_EQ(*left, 1);
 }
 
-TEST(Folding, ends_when_all_nodes_together_were_enough) {
+TEST(Folding, folding_stops_at_the_total_work_limit) {
   GraphWriter writer;
   const SymbolicShape shape = shape_of({"16384"});
   ValueId x = ones(writer, shape);

@@ -1,4 +1,4 @@
-// Products, attention, norms, reductions, gathers: against loops that follow the definition.
+// Products, attention, norms, reductions and gathers, compared with loops that follow the definition.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST(MatrixOps, batches_may_be_expanded_and_transposed) {
   }
 }
 
-/// What scaled_dot_product_attention is, in double.
+/// scaled_dot_product_attention by its definition, in double.
 struct AttentionReference {
   Dense<float> q, k, v;
   std::function<double(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)> mask = [](auto...) {

@@ -1,4 +1,4 @@
-// Looking into an engine: a rank that cannot tells the others, and a trace may be asked for on any thread.
+// Observing an engine: a rank that cannot do it notifies the others, and a trace may be requested on any thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ class Observing : public ::testing::Test {
     return {{ids.data(), ids.size(), dtype, {}}, {1, static_cast<std::int64_t>(ids.size())}};
   }
 
-  /// What each of two ranks gets from run_observed() if rank 1 does `spoil` first.
+  /// Returns what each of two ranks gets from run_observed() if rank 1 first does `spoil`.
   std::vector<Status> observed(const std::function<void(TensorView&)>& spoil) const {
     CommunicatorOptions options;
     options.timeout = std::chrono::seconds(60);
@@ -46,7 +46,7 @@ class Observing : public ::testing::Test {
       statuses[static_cast<std::size_t>(rank)] = status;
       EXPECT_EQ(values > 0, status.ok());
       const TensorView right = view(ids);
-      EXPECT_TRUE(context->run({&right, 1}).ok());  // the group works on
+      EXPECT_TRUE(context->run({&right, 1}).ok());  // the group still works
     });
     return statuses;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Runs one-op graphs, and plain tensors for slow references.
+// Runs graphs of one op, and has plain tensors for slow references.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 namespace accord::engine {
 
-/// A whole tensor with its values; bool as 0 and 1 in T = unsigned char.
+/// A whole tensor with its values; bool is stored as 0 and 1 with T = unsigned char.
 template <typename T>
 struct Dense {
   Sizes sizes;
@@ -39,7 +39,7 @@ Dense<T> dense(const Sizes& sizes, const std::function<T(std::int64_t)>& value) 
   return tensor;
 }
 
-/// Numbers between -2 and 2, the same in every run.
+/// Returns numbers between -2 and 2, the same in every run.
 inline Dense<float> random_floats(const Sizes& sizes, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-2.0F, 2.0F);
@@ -62,7 +62,7 @@ inline void for_each_index(const Sizes& sizes, const std::function<void(const Si
   }
 }
 
-/// Collects a graph and its input memory, then runs it.
+/// Builds a graph and its input memory, then runs it.
 class OpRunner {
  public:
   template <typename T>
@@ -92,7 +92,7 @@ class OpRunner {
     const std::map<std::string, int> no_groups;
     ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({graph, no_parameters, no_groups, threads}, {}));
     ACCORD_ASSIGN_OR_RETURN(const Region arena, Region::allocate(program.arena_bytes + 1, "a test"));
-    // What a step reads before anybody wrote it shows.
+    // Makes a read of memory that no step has written visible.
     std::memset(arena.data(), 0xff, arena.size());
     for (const auto& piece : program.arena)
       program.bases[static_cast<std::size_t>(piece.storage)] = arena.data() + piece.offset;
@@ -109,7 +109,7 @@ class OpRunner {
     if (!values.empty()) std::memcpy(values.data(), execution.address(program.outputs[0]), values.size() * sizeof(T));
     return values;
   }
-  /// Of the last run.
+  /// Figures of the last run.
   std::size_t steps() const { return steps_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
 

@@ -21,7 +21,7 @@ namespace accord::engine {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// The bytes of a tensor as they lie in the file: unit after unit of its sharding, or row-major.
+/// Returns the bytes of a tensor as stored in the file: unit after unit of its sharding, or row-major.
 inline std::string bytes_in_file(const std::vector<float>& values, const std::vector<std::int64_t>& shape,
                                  const Sharding* sharding) {
   std::vector<float> ordered;
@@ -40,7 +40,7 @@ inline std::string bytes_in_file(const std::vector<float>& values, const std::ve
   return bytes;
 }
 
-/// A sharding rule for each linear layer whose weight is divided.
+/// Returns a sharding rule for each linear layer whose weight is divided.
 inline nlohmann::json rules_of(const Graph& graph, const std::map<std::string, Sharding>& shardings) {
   std::map<ValueId, std::string> tensors;
   for (const Parameter& parameter : graph.parameters) tensors[parameter.value] = parameter.tensor;
@@ -128,8 +128,8 @@ inline void write_package(const std::filesystem::path& path, const Graph& graph,
   }
 }
 
-/// One layer of an encoder: ids -> embedding -> attention of `heads` heads of 4 -> + -> norm -> gelu layer of `heads` * 8 -> + -> norm.
-/// Everything is divided by heads. `reference` computes it in double with plain loops.
+/// One layer of an encoder: ids -> embedding -> attention of `heads` heads of 4 -> + -> norm -> gelu layer of `heads`
+/// * 8 -> + -> norm. Everything is divided by heads. `reference` computes it in double with plain loops.
 class TinyEncoder {
  public:
   explicit TinyEncoder(int heads, unsigned seed = 1) : heads_(heads), hidden_(heads * 4), inner_(heads * 8) {
@@ -307,7 +307,7 @@ class TinyEncoder {
   std::map<std::string, Sharding> shardings_;
 };
 
-/// Ids [b, l] that run through the vocabulary.
+/// Returns `count` ids that run through the vocabulary.
 inline std::vector<std::int64_t> some_ids(std::int64_t count) {
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < count; ++i) ids.push_back(i * 7 % TinyEncoder::kVocabulary);

@@ -1,4 +1,4 @@
-// The parts under an engine: memory plan, states, layouts, weights woven from their units.
+// The components of an engine: memory plan, states, layouts, and weights woven from their units.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +49,8 @@ TEST(MemoryPlanning, a_chain_needs_two_places) {
   EXPECT_EQ(plan_memory(chain).bytes, 2048U);
 }
 
-TEST(MemoryPlanning, of_very_many_pieces_the_smallest_get_places_of_their_own) {
-  // In time quadratic in their number these would take minutes.
+TEST(MemoryPlanning, with_very_many_pieces_the_smallest_do_not_share_memory) {
+  // With a time quadratic in the number of pieces, this would take minutes.
   std::vector<Lifetime> lifetimes;
   const std::size_t small = 300'000;
   for (std::size_t i = 0; i < small; ++i) lifetimes.push_back({64, static_cast<int>(i), static_cast<int>(i) + 1});
@@ -81,7 +81,7 @@ TEST(ParameterUses, a_table_that_is_also_a_weight_is_there_once_and_packed) {
 
 TEST(EngineStates, only_the_moves_of_the_table_are_possible) {
   using enum EngineEvent;
-  // state -> events that are allowed there
+  // state -> events that are allowed in it
   const std::map<EngineState, std::set<EngineEvent>> allowed = {
       {EngineState::kUnbound, {kBind, kUnbind, kClose}},
       {EngineState::kBound, {kBind, kUnbind, kRunBegins, kClose}},
@@ -115,7 +115,7 @@ TEST(EngineStates, an_engine_runs_until_its_last_run_ends) {
   EXPECT_EQ(machine.state(), EngineState::kBound);
 }
 
-TEST(Layouts, rows_are_seen_where_all_dimensions_but_the_last_lie_at_one_distance) {
+TEST(Layouts, a_tensor_is_rows_if_its_outer_dimensions_have_one_stride) {
   const auto layout = [](const Sizes& sizes, const Sizes& strides) { return kernels::strided_layout(sizes, strides); };
   const auto rows = as_rows(layout({2, 3, 4}, {60, 20, 1}));
   ASSERT_TRUE(rows);
@@ -142,8 +142,8 @@ TEST(OpRegistry, an_unsupported_op_is_named_with_its_module_source_and_the_neare
 TEST(OpRegistry, has_a_kernel_for_each_op_of_a_package_and_for_what_the_passes_make) {
   std::vector<std::string_view> of_packages;
   for (const OpInfo& op : known_ops()) {
-    if (op.name != "_c10d_functional.all_reduce.default")
-      of_packages.push_back(op.name);  // accord.all_reduce stands for it
+    // accord.all_reduce replaces this op.
+    if (op.name != "_c10d_functional.all_reduce.default") of_packages.push_back(op.name);
   }
   std::vector<std::string_view> with_kernels = op_names();
   const auto made_by_passes = [](std::string_view name) {

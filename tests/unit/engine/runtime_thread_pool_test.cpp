@@ -66,7 +66,7 @@ TEST(ThreadPool, part_ranges_cover_everything_once_at_multiples_of_the_grain) {
 TEST(ThreadPool, works_with_the_threads_that_the_system_gives) {
   if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs address space of its own";
   constexpr int kThreads = 64, kParts = 1000;
-  const testing::ResourceLimit limit(RLIMIT_AS, address_space() + (std::uint64_t{100} << 20));  // of their stacks
+  const testing::ResourceLimit limit(RLIMIT_AS, address_space() + (std::uint64_t{100} << 20));  // for their stacks
   ThreadPool pool(kThreads);
   EXPECT_LT(pool.threads(), kThreads);
   EXPECT_GT(pool.threads(), 1);

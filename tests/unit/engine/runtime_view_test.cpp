@@ -1,4 +1,4 @@
-// Views against index arithmetic, alone and in random chains.
+// Views compared with index arithmetic, alone and in random chains.
 #include <gmock/gmock.h>
 
 #include "unit/engine/runtime_ops.hpp"
@@ -42,7 +42,7 @@ TEST(ViewOps, random_chains_show_the_same_elements_as_index_arithmetic) {
                           {{"self", of(y)}, {"dims", sizes_argument(Sizes(order.begin(), order.end()))}}, x.sizes);
           break;
         }
-        case 1: {  // merge two neighbours, or all
+        case 1: {  // merges two neighbors, or all
           Sizes sizes = x.sizes;
           if (dims > 1 && dim + 1 < dims) {
             sizes[dim] *= sizes[dim + 1];
@@ -161,7 +161,7 @@ TEST(ViewOps, what_the_graph_promises_has_to_be_what_the_op_gives) {
 
 TEST(ViewOps, sizes_and_steps_past_64_bits_are_refused_or_harmless) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
-  // Modulo 2^64 each has no elements, as its input.
+  // Modulo 2^64 each has no elements, like its input.
   for (const Sizes& sizes : {Sizes{kHuge, kHuge}, Sizes{kHuge, kHuge, 0}, Sizes{kHuge, -1, kHuge}}) {
     OpRunner views;
     const ValueId nothing = views.floats(counted({0}));

@@ -1,4 +1,4 @@
-// The blocks of a paged cache: who holds them, and whose contents are found again.
+// The blocks of a paged cache: their holders, and whose contents are found again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(BlockPool, full_blocks_are_found_by_all_tokens_up_to_their_end) {
   EXPECT_THAT(find(pool, tokens), ElementsAre(first, second));
   EXPECT_THAT(find(pool, {1, 2, 3}), ElementsAre(first));
   EXPECT_THAT(find(pool, {1, 2, 4, 3}), ElementsAre(first));
-  EXPECT_THAT(find(pool, {3, 4}), IsEmpty());  // the second block's tokens, but after others
+  EXPECT_THAT(find(pool, {3, 4}), IsEmpty());  // the second block's tokens, but after different ones
   EXPECT_THAT(find(pool, {1}), IsEmpty());
 }
 
@@ -73,7 +73,7 @@ TEST(BlockPool, what_is_released_is_kept_until_it_is_needed_the_oldest_first) {
   for (const BlockId block : {blocks[1], blocks[0], blocks[2]}) pool.release(block);
   EXPECT_EQ(pool.available(), 4);
   EXPECT_EQ(pool.kept(), 3);
-  EXPECT_EQ(pool.allocate(), 3);  // without content, so it goes first
+  EXPECT_EQ(pool.allocate(), 3);  // without content, so it is taken first
   pool.hold(blocks[1]);           // used again
   pool.release(blocks[1]);
   EXPECT_EQ(pool.allocate(), blocks[0]);
@@ -97,8 +97,8 @@ TEST(BlockPool, of_two_blocks_with_one_content_the_first_stays) {
   EXPECT_EQ(pool.holders(first), 2);
 }
 
-// Sequences of few different tokens come, grow and go; what a block is said to hold is compared with what was put into
-// it.
+// Sequences of few different tokens arrive, grow and leave. The contents that the pool reports for a block are
+// compared with what was put into it.
 void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
   struct Sequence {
     std::vector<TokenId> tokens;
@@ -107,7 +107,7 @@ void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
   constexpr std::int32_t kLength = 3;
   std::mt19937 random(seed);
   BlockPool pool = pool_of(24, kLength, hash);
-  std::vector<std::vector<TokenId>> contents(24);  // of each block: all tokens up to its end
+  std::vector<std::vector<TokenId>> contents(24);  // by block: all tokens up to its end
   std::vector<Sequence> sequences;
   std::vector<BlockId> found;
   std::size_t reused = 0;

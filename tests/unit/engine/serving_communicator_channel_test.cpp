@@ -1,4 +1,4 @@
-// Generation over communicators: plans short and long, and failures on either side.
+// Generation over communicators: short and long plans, and failures on either side.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using testing::ToyModel;
 
-// Rows for messages of both kinds.
+// Enough rows for messages of both kinds.
 constexpr PlanLimits kChannelLimits = {
     .blocks = 300, .block_tokens = 4, .max_context = 1000, .vocabulary = 32, .max_sequences = 8, .max_rows = 600};
 

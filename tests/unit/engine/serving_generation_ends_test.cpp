@@ -1,4 +1,5 @@
-// How a generation ends: by stop() at any moment, by a failure of the model on any rank, and what its users see of it.
+// How a generation ends: by stop() at any moment, or by a failure of the model on any rank; and what its users see of
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +33,7 @@ struct Collected {
   Status status;
 };
 
-/// All that comes of a request of one sample.
+/// Collects everything from a request of one sample.
 Collected drain(TokenStream& stream) {
   Collected collected;
   for (;;) {

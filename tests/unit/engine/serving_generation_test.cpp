@@ -1,4 +1,5 @@
-// The whole loop with a toy model: random requests against a reference that computes each alone, on several ranks.
+// The whole loop with a toy model: random requests on several ranks, compared with a reference that computes each
+// request alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ TEST(Generation, ten_thousand_random_requests_give_what_each_gives_alone) {
   std::mt19937 random(77);
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Answer> answers(kRequests);  // by id - 1
+  std::deque<Answer> answers(kRequests);  // indexed by id - 1
   std::size_t open = 0;
   Ranks ranks(3, kTiny, {.sampling_threads = 2});
   for (std::size_t i = 0; i < kRequests; ++i) {

@@ -1,4 +1,4 @@
-// In the steady state of decoding, planning, packing, sampling and completing a step take no memory.
+// In the steady state of decoding, a step's planning, packing, sampling and completion allocate no memory.
 #include <gtest/gtest.h>
 
 #include "counted_allocations.hpp"
@@ -35,14 +35,14 @@ TEST(ServingMemory, a_step_of_decoding_allocates_nothing) {
     return fine && scheduler.complete_step(sampled, events).ok();
   };
   RequestId id = 0;
-  const auto generate = [&] {  // gives what all steps but the first two allocate
+  const auto generate = [&] {  // returns what all steps but the first two allocate
     for (int i = 0; i < 8; ++i) EXPECT_TRUE(scheduler.submit(++id, request).ok());
     EXPECT_TRUE(step() && step());
     const std::size_t before = allocations;
     while (scheduler.stats().requests > 0) EXPECT_TRUE(step());
     return allocations - before;
   };
-  // The first round shows how long tables, plans and messages become.
+  // The first round sets the lengths of tables, plans and messages.
   (void)generate();
   EXPECT_EQ(generate(), 0U);
   EXPECT_EQ(scheduler.stats().steps, 1200U);

@@ -1,5 +1,5 @@
 #pragma once
-// Requests at random, what came of them, and whether it is right.
+// Random requests, their answers, and a check of the answers.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 namespace accord::engine::testing {
 
-/// For a vocabulary of 32 and a context of 40 tokens.
+/// Returns a request for a vocabulary of 32 and a context of 40 tokens.
 inline GenerationRequest random_request(std::mt19937& random) {
   const auto chance = [&](unsigned of) { return random() % of == 0; };
   GenerationRequest request;
@@ -34,7 +34,7 @@ inline GenerationRequest random_request(std::mt19937& random) {
   return request;
 }
 
-/// What came of one request, by sample.
+/// The answer to one request, by sample.
 struct Answer {
   GenerationRequest request;
   std::vector<std::vector<TokenId>> tokens;
@@ -60,7 +60,7 @@ struct Answer {
   }
 };
 
-/// Each sample gave what it gives alone; one that was cancelled, the beginning of that.
+/// Expects that each sample gave what it gives alone; a cancelled sample, the beginning of that.
 inline void expect_right(const Answer& answer, const PlanLimits& limits) {
   for (std::size_t sample = 0; sample < answer.tokens.size(); ++sample) {
     const std::vector<TokenId> expected = toy_answer(answer.request, static_cast<int>(sample), limits);

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as threads: rank 0 with a Generation, the others follow, each with a toy model.
+// Ranks as threads: rank 0 with a Generation, the others as followers, each with a toy model.
 
 #include <atomic>
 #include <condition_variable>
@@ -14,12 +14,12 @@
 
 namespace accord::engine::testing {
 
-/// Messages between threads; each rank other than 0 has a queue of its own.
+/// Carries messages between threads. Each rank other than 0 has a queue of its own.
 class ThreadChannel {
  public:
   explicit ThreadChannel(int ranks) : queues_(static_cast<std::size_t>(ranks)) {}
 
-  /// That rank 0 has sent.
+  /// Returns the number of messages that rank 0 has sent.
   int messages() const { return messages_; }
   std::shared_ptr<PlanChannel> end(int rank) { return std::make_shared<End>(*this, rank); }
 
@@ -75,7 +75,7 @@ class Ranks {
   }
   ~Ranks() { (void)end(); }
 
-  /// How it ended on each rank.
+  /// Ends the generation and returns its status on each rank.
   std::vector<Status> end() {
     std::vector<Status> ends = {generation->stop()};
     for (auto& follower : followers_) ends.push_back(follower.get());

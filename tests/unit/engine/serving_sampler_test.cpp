@@ -1,4 +1,4 @@
-// From logits to tokens, against a slow reference that sorts everything and computes in double.
+// From logits to tokens, compared with a slow reference that sorts everything and computes in double.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::vector<float> random_logits(std::size_t count, std::uint32_t seed, float sp
   return logits;
 }
 
-// What transformers' processors leave, in their order; ties at an edge stay.
+// Returns the tokens that transformers' processors leave, in the processors' order; ties at an edge stay.
 std::map<TokenId, double> reference(const std::vector<float>& logits, const GenerationRequest& request,
                                     const std::vector<TokenId>& generated) {
   const SamplingOptions& sampling = request.sampling;
@@ -98,7 +98,7 @@ void expect_like_reference(const std::vector<float>& logits, const GenerationReq
     ASSERT_NEAR(probability, found->second, 1e-6);
     missing -= found->second;
   }
-  EXPECT_NEAR(missing, 0, 1e-5);  // tokens that are less than half a billionth as likely as the best
+  EXPECT_NEAR(missing, 0, 1e-5);  // tokens less than half a billionth as likely as the best
 }
 
 TEST(Sampler, it_keeps_what_a_slow_reference_keeps) {
@@ -250,7 +250,7 @@ TEST(Sampler, the_token_depends_on_seed_sample_and_position_alone) {
   EXPECT_EQ(Sampler(5000).sample(logits, {&request, generated, 1}).token, token);
   EXPECT_EQ(sampler.sample(logits, {&request, generated, 1}).token, token);
   EXPECT_NE(sampler.sample(logits, {&request, generated, 2}).token, token);
-  GenerationRequest longer = request;  // the same sequence, cut elsewhere
+  GenerationRequest longer = request;  // the same sequence, divided differently
   longer.prompt = {1, 2, 3, 7};
   EXPECT_EQ(sampler.sample(logits, {&longer, std::span(generated).last(1), 1}).token, token);
   EXPECT_NE(sampler.sample(logits, {&request, std::span(generated).first(1), 1}).token, token);
@@ -258,7 +258,7 @@ TEST(Sampler, the_token_depends_on_seed_sample_and_position_alone) {
   EXPECT_NE(sampler.sample(logits, {&request, generated, 1}).token, token);
 }
 
-TEST(Sampler, tokens_of_a_seed_never_change) {  // from a first run; they are promised to stay
+TEST(Sampler, tokens_of_a_seed_never_change) {  // from a first run; these tokens must stay the same
   GenerationRequest request;
   request.sampling = {.temperature = 0.9F, .top_k = 40, .top_p = 0.95F, .seed = 1234};
   Sampler sampler(1000);

@@ -1,5 +1,5 @@
-// Caches and batches of all sizes, with reuse and without, cancels between and within steps: every answer is right, nothing
-// is lost, and all comes to an end.
+// Caches and batches of all sizes, with and without reuse, with cancels between and within steps: every answer is
+// right, nothing is lost, and everything ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -29,7 +29,7 @@ GenerationRequest request_of(std::size_t prompt, int max_new_tokens, int priorit
   return request;
 }
 
-/// A scheduler, whose steps get token (index of the draw + 1) for each draw, and what came of it.
+/// A scheduler whose steps get token (index of the draw + 1) for each draw, and a record of the results.
 class Driver {
  public:
   explicit Driver(const SchedulerOptions& options = kSmall) : scheduler(Scheduler::create(options).value()) {}
@@ -37,7 +37,7 @@ class Driver {
   Status submit(RequestId id, GenerationRequest request) {
     return scheduler.submit(id, std::make_shared<const GenerationRequest>(std::move(request)));
   }
-  /// False if there was nothing to do.
+  /// Returns false if there was nothing to do.
   bool step() {
     EXPECT_TRUE(scheduler.plan_step(plan).ok());
     const Status fits = check_plan(plan, scheduler.limits());
@@ -70,7 +70,7 @@ class Driver {
   Scheduler scheduler;
   StepPlan plan;
   std::vector<GenerationEvent> events;
-  std::vector<RequestId> drawn;  // of each token so far its request
+  std::vector<RequestId> drawn;  // the request of each token so far
 };
 
 TEST(Scheduler, prompts_come_in_chunks_beside_those_that_decode) {
@@ -231,7 +231,7 @@ TEST(Scheduler, a_cancel_may_come_at_any_time) {
   ASSERT_TRUE(driver.scheduler.plan_step(driver.plan).ok());
   const std::size_t draws = driver.scheduler.draws().size();
   driver.events.clear();
-  ASSERT_TRUE(driver.scheduler.cancel(1, driver.events).ok());  // while a step is under way
+  ASSERT_TRUE(driver.scheduler.cancel(1, driver.events).ok());  // while a step is in progress
   ASSERT_EQ(driver.events.size(), 3U);
   for (int sample = 0; sample < 3; ++sample) {
     const GenerationEvent& event = driver.events[static_cast<std::size_t>(sample)];
@@ -304,7 +304,7 @@ TEST(Scheduler, when_blocks_run_out_the_youngest_of_the_lowest_priority_waits) {
   ASSERT_TRUE(driver.submit(2, request_of(2, 10, 1)).ok());
   ASSERT_TRUE(driver.submit(3, request_of(2, 10, 0)).ok());
   while (driver.scheduler.stats().preemptions == 0) ASSERT_TRUE(driver.step());
-  // Of three sequences with two blocks each one needs a third.
+  // Of three sequences with two blocks each, one needs a third block.
   EXPECT_EQ(driver.scheduler.stats().running, 2);
   EXPECT_EQ(std::ranges::count(driver.drawn, RequestId{3}), 7);
   while (driver.step()) {
@@ -333,7 +333,7 @@ TEST(Scheduler, an_urgent_request_that_would_not_fit_anyway_takes_nothing) {
   SchedulerOptions options = kSmall;
   options.limits.blocks = 8;
   Driver driver(options);
-  ASSERT_TRUE(driver.submit(1, request_of(16, 4, 9)).ok());  // four of eight blocks, five in the end
+  ASSERT_TRUE(driver.submit(1, request_of(16, 4, 9)).ok());  // four of eight blocks, and five later
   ASSERT_TRUE(driver.submit(2, request_of(2, 3, 0)).ok());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(driver.step());
   EXPECT_EQ(driver.scheduler.stats().running, 2);
@@ -345,7 +345,7 @@ TEST(Scheduler, an_urgent_request_that_would_not_fit_anyway_takes_nothing) {
   EXPECT_EQ(driver.ended().size(), 3U);
 }
 
-// Without aging the first request would wait for ever: in every step a new one of higher priority comes.
+// Without aging, the first request would wait forever: a new one of higher priority arrives in every step.
 TEST(Scheduler, nobody_starves_behind_an_endless_stream_of_higher_priority) {
   SchedulerOptions options = kSmall;
   options.limits.max_sequences = 1;
@@ -369,7 +369,7 @@ TEST(Scheduler, a_large_request_is_not_overtaken_by_small_ones_without_end) {
   options.prefix_reuse = PrefixReuse::kOff;
   Driver driver(options);
   ASSERT_TRUE(driver.submit(1, request_of(4, 6)).ok());
-  ASSERT_TRUE(driver.submit(2, request_of(30, 3)).ok());  // all blocks
+  ASSERT_TRUE(driver.submit(2, request_of(30, 3)).ok());  // needs all blocks
   RequestId id = 2;
   for (int steps = 0; !driver.has_ended(2); ++steps) {
     ASSERT_TRUE(driver.submit(++id, request_of(2, 3)).ok());

@@ -1,4 +1,4 @@
-// A step's plan as bytes: written, read, and refused when it is damaged.
+// A step's plan as bytes: written, read, and rejected if damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr PlanLimits kLimits = {
     .blocks = 20, .block_tokens = 4, .max_context = 64, .vocabulary = 100, .max_sequences = 8, .max_rows = 32};
 
-// Two sequences: one decodes its 6th token, one computes 3 tokens after 8.
+// Two sequences: one decodes its 6th token, the other computes 3 tokens after 8.
 StepPlan plan_of_two() {
   StepPlan plan;
   plan.step = 0x123456789A;

@@ -1,4 +1,4 @@
-// Texts that end an answer, found however the answer is cut into pieces.
+// Texts that end an answer are found however the answer is cut into pieces.
 #include <gtest/gtest.h>
 
 #include "engine/serving/stop_texts.hpp"
@@ -6,7 +6,7 @@
 namespace accord::engine {
 namespace {
 
-// What is given of `text`, pushed in pieces of `size`, and whether a text that stops came.
+// Returns what is passed on of `text`, pushed in pieces of `size`, and whether a stop text was found.
 std::pair<std::string, bool> given(const std::string& text, std::vector<std::string> stops, std::size_t size) {
   StopTexts look(std::move(stops));
   std::string all;

@@ -1,7 +1,7 @@
 #pragma once
-// A model without weights: its logits are a hash of the tokens that it finds through the block table in its paged
-// cache, so that any mistake in tables, positions, copies or reuse changes the answer. And its unbatched twin, without
-// a cache.
+// A model without weights. Its logits are a hash of the tokens that it finds through the block table in its paged
+// cache, so that any mistake in tables, positions, copies or reuse changes the answer. And its unbatched twin,
+// without a cache.
 
 #include <algorithm>
 #include <cmath>
@@ -84,11 +84,11 @@ class ToyModel final : public StepModel {
     return Status();
   }
 
-  /// Of everything that was computed, in order.
+  /// Returns a digest of everything that was computed, in order.
   std::uint64_t digest() const { return digest_; }
-  /// May fail a step.
+  /// Called before each run; may fail the step.
   std::function<Status(const StepPlan&)> before_run;
-  /// Whether a step's logits have a NaN, for token 9 of the first that is read.
+  /// Returns whether a step's logits have a NaN, for token 9 of the first row that is read.
   std::function<bool(const StepPlan&)> spoiled;
 
  private:
@@ -107,11 +107,11 @@ class ToyModel final : public StepModel {
   std::vector<Cell> cache_;
   std::uint64_t steps_ = 0;
   std::uint64_t digest_ = 0;
-  std::vector<std::uint64_t> hashes_;  // of the rows whose logits are wanted
+  std::vector<std::uint64_t> hashes_;  // of the rows whose logits are needed
   bool spoils_ = false;
 };
 
-/// What one sample of a request has to give: one token after the other, each from the whole sequence.
+/// Returns the expected answer of one sample: one token after the other, each from the whole sequence.
 inline std::vector<TokenId> toy_answer(const GenerationRequest& request, int sample, const PlanLimits& limits) {
   Sampler sampler(limits.vocabulary);
   std::vector<TokenId> tokens = request.prompt;

@@ -1,4 +1,4 @@
-// Rules by name pattern: what they match, what they divide, and manifests that say something else.
+// Rules by name pattern: what they match, what they divide, and manifests that contradict them.
 
 #include "engine/package/sharding_rules.hpp"
 
@@ -46,7 +46,7 @@ TEST(Patterns, a_star_stands_for_any_run_of_characters) {
   for (const Case& c : cases) EXPECT_EQ(matches(c.pattern, c.name), c.expected) << c.pattern << " and " << c.name;
 }
 
-// Three linear layers with biases in modules of their own, of 8 features each.
+// Three linear layers with biases, of 8 features each, in modules of their own.
 class ShardingRules : public ::testing::Test {
  protected:
   ShardingRules() {
@@ -75,7 +75,7 @@ class ShardingRules : public ::testing::Test {
                             "model.py:1"});
   }
 
-  // What the rules give each tensor that they divide.
+  // Returns the sharding that the rules give to each tensor that they divide.
   Result<std::map<std::string, Sharding>> apply(const std::vector<ShardingRule>& rules) const {
     Manifest manifest;
     manifest.rules = rules;

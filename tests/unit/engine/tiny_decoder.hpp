@@ -1,6 +1,6 @@
 #pragma once
-// A language model of two layers as exported ones are: rotary embedding, grouped heads, attention over the paged cache, a gated layer, and the
-// logits of chosen rows. Everything is divided by key heads.
+// A language model of two layers like an exported one: rotary embedding, grouped heads, attention over the paged
+// cache, a gated layer, and the logits of chosen rows. Everything is divided by key heads.
 
 #include "unit/engine/runtime_package.hpp"
 
@@ -50,7 +50,7 @@ class TinyDecoder {
                name, columns == 0 ? shape_of({text(rows)}) : shape_of({text(rows), text(columns)}), dtype_);
   }
 
-  // [1, 1, tokens, dim] of each position's angles.
+  // Returns [1, 1, tokens, dim]: the cosines or sines of each position's angles.
   ValueId angles(const std::string& function, ValueId positions) {
     std::vector<float>& table = weights_[function];
     for (std::int64_t position = 0; position < kPositions; ++position) {
@@ -78,7 +78,7 @@ class TinyDecoder {
                 {"tokens", "16"});
   }
 
-  // [1, heads, tokens, dim] of [tokens, heads * dim].
+  // Returns [1, heads, tokens, dim] from [tokens, heads * dim].
   ValueId heads_of(ValueId x, const std::string& heads) {
     const ValueId split = node("aten.view.default", {{"self", of(x)}, {"size", numbers({"1", "tokens", heads, "8"})}},
                                {"1", "tokens", heads, "8"});

@@ -1,4 +1,5 @@
-// The cursor on hand-made plans, both ranks polled by one thread: where it stops, where it goes on, what it refuses.
+// The cursor on hand-made plans, with both ranks polled by one thread: where it stops, where it continues, what it
+// rejects.
 #include "exec/cursor.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ class CursorTest : public ::testing::Test {
           std::make_unique<Domain>(layout_, rank, std::vector<std::byte*>{windows_[0].data(), windows_[1].data()}));
   }
 
-  /// Rank 0 copies its input into its scratch and signals; rank 1 waits and copies from there: no answer to rank 0.
+  /// Rank 0 copies its input into its scratch and signals; rank 1 waits and copies from there. Rank 0 gets no answer.
   plan::Plan one_way() {
     plan::PlanBuilder builder("one_way", {.collective = Collective::kSendRecv}, 2,
                               {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
@@ -200,7 +201,7 @@ TEST(RoundWord, tells_rounds_and_requests_apart_and_is_never_zero) {
   EXPECT_LT(signature, 1u << 24);
   EXPECT_TRUE(same_round(round_word(7, signature), round_word(7, 1)));
   EXPECT_FALSE(same_round(round_word(7, signature), round_word(8, signature)));
-  // After 2^40 rounds the numbers begin anew; a word is not zero even then.
+  // After 2^40 rounds the numbers start over; even then a word is not zero.
   EXPECT_NE(round_word(std::uint64_t{1} << 40, signature), 0u);
 }
 

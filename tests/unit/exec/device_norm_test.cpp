@@ -1,4 +1,4 @@
-// A sum over the ranks and the norm of its rows: one kernel where the rows are few.
+// A sum over the ranks and the norm of its rows: one kernel if there are few rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ std::vector<float> loaded(const DeviceArray& array) {
   return values;
 }
 
-/// What a rank has beside the others' parts, and what comes out. `norm` refers to it.
+/// A rank's data besides the others' parts, and its results. `norm` refers to them.
 struct OnRank {
   std::vector<float> part, residual, weight, bias, addend;
   std::unique_ptr<DeviceArray> values, residuals, weights, biases, addends, y, sum;
@@ -80,7 +80,7 @@ struct Expected {
   std::vector<float> sum, y;
 };
 
-/// In double, but for the sums, which are rounded where PyTorch rounds.
+/// Computed in double, except for the sums, which are rounded where PyTorch rounds.
 Expected expected_of(const Case& one, const std::vector<std::unique_ptr<OnRank>>& ranks) {
   Expected made;
   for (std::int64_t row = 0; row < one.rows; ++row) {
@@ -119,7 +119,7 @@ plan::Plan plan_of(const char* algorithm, int size) {
       .value();
 }
 
-/// Once on all ranks, with one kernel on each or with two.
+/// Runs once on all ranks. `together`: with one kernel on each rank instead of two.
 void expect_norms(DeviceRanks& ranks, const char* algorithm, const Case& one, bool together) {
   const int separate = ranks.runtime().launches("norm_rows");
   std::vector<std::unique_ptr<OnRank>> each;
@@ -156,7 +156,7 @@ TEST(DeviceNorm, few_rows_are_normalized_by_the_kernel_that_adds_them_up) {
   }
 }
 
-// A message of three instances, whose blocks meet at each launch, and of one in between.
+// Messages of three instances, whose blocks meet at each launch, with messages of one instance in between.
 TEST(DeviceNorm, blocks_wait_for_all_parts_of_a_row) {
   DeviceRanks ranks(2, 3, 256 << 10);
   for (int time = 0; time < 4; ++time) {
@@ -179,7 +179,7 @@ TEST(DeviceNorm, more_rows_than_blocks_have_a_kernel_of_their_own) {
   expect_norms(ranks, "packet", {DType::kBFloat16, true, true, 40, 8}, false);
 }
 
-TEST(DeviceNorm, of_a_sum_that_never_comes_is_none) {
+TEST(DeviceNorm, a_norm_is_not_written_if_its_sum_never_arrives) {
   DeviceRanks ranks(2, 2, 64 << 10);
   const Case one{DType::kFloat32, false, false, 1, 3000};
   const OnRank alone(ranks.on(0), one, 0);

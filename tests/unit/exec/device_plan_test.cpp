@@ -1,4 +1,4 @@
-// Plans as kernels run them, on threads of the host: the same bits as the host's kernels make.
+// Plans as kernels run them, on threads of the host: bit-identical to the host's kernels.
 #include "exec/device/device_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Elements that are numbers of the dtype, most of them ordinary; every rank has others.
+/// Returns elements that are numbers of the dtype, most of them ordinary; every rank has different ones.
 Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
   std::mt19937 random(seed);
   Bytes bytes(count * size_of(dtype));
@@ -37,7 +37,8 @@ Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
   return bytes;
 }
 
-/// One execution on all ranks, with buffers `misaligned` bytes behind an aligned address; in place where the collective is always, or as asked.
+/// Runs one execution on all ranks, with buffers `misaligned` bytes after an aligned address; in place if the
+/// collective always is.
 void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
                    std::size_t misaligned = 0) {
   const std::string what = std::string(entry.name) + " " + exec::to_string(request) + " root " +
@@ -85,7 +86,7 @@ bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology
 
 struct Sizes : ::testing::TestWithParam<int> {};
 
-// Whole numbers of 32 bits: their sums do not depend on the order, which is that of some algorithms alone.
+// 32-bit whole numbers: their sums do not depend on the order, which some algorithms have of their own.
 TEST_P(Sizes, every_algorithm_gives_what_it_should) {
   DeviceRanks ranks(GetParam(), 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
@@ -226,7 +227,7 @@ TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
   EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
 }
 
-// What one execution leaves in memory must not be taken for the next one's: nobody waits for the streams in between.
+// What one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
 TEST(DevicePlan, executions_follow_each_other_without_a_pause) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 700;
@@ -280,7 +281,7 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
       if (index == 0) lane(index).signal(peer);
       if (index == 0) lane(index).wait(peer);
       lane(index).lane_barrier(1);
-      // Lane 0 takes what lane 1 put aside, and the other way round.
+      // Lane 0 takes what lane 1 has stored, and vice versa.
       const Rank from = index == 0 ? peer : rank;
       lane(index).copy(plan::scratch(from, rank), {plan::output(rank, from)});
     }
@@ -323,8 +324,9 @@ TEST(DevicePlan, a_wait_for_a_peer_that_does_not_come_ends_when_it_has_to) {
   }
 }
 
-// Rank 0 adds up a part of what all have, which the others take from it: what it has not added up is not there for them.
-TEST(DevicePlan, who_ends_without_its_data_tells_nobody_that_it_is_there) {
+// Rank 0 sums one part for all ranks, which the others read from it. If it has not summed the part, it must not
+// signal that the part is there.
+TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   constexpr std::size_t kCount = 30;
   DeviceRanks ranks(3, 1, 64 << 10);
   const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "two_shot").value(),
@@ -347,7 +349,8 @@ TEST(DevicePlan, who_ends_without_its_data_tells_nobody_that_it_is_there) {
   ranks.on(0).synchronize();
   launch(1);
   launch(2);
-  // They add up their own parts, tell each other, and wait for rank 0's: of each pair of ranks both signals are there.
+  // They sum their own parts, signal each other, and wait for rank 0's part: between the two, both signals have
+  // arrived.
   const exec::DeviceLayout& layout = ranks.layout();
   for (const int rank : {1, 2}) {
     const auto told = [&] {

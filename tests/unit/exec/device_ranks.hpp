@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of a group on devices of host memory, for plans run without a communicator.
+// The ranks of a group on devices over host memory, for plans that run without a communicator.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace accord::testing {
 
 using Bytes = std::vector<std::byte>;
 
-/// Rank r has device r, and a stream there.
+/// Rank r has device r and a stream on it.
 class DeviceRanks {
  public:
   DeviceRanks(int size, int instances, std::size_t slot_bytes)
@@ -87,7 +87,7 @@ class DeviceRanks {
   std::vector<Rank> ranks_;
 };
 
-/// Elements of a rank's input and output, by what the collective says of them; 0 where it has none.
+/// Elements of a rank's input and output, as the collective defines them; 0 where it has none.
 struct Counts {
   std::size_t input = 0, output = 0;
 };
@@ -100,7 +100,8 @@ inline Counts counts_of(const exec::RequestRecord& request, int rank, int size) 
   return {of(traits.input), of(traits.output)};
 }
 
-/// What a rank's output holds afterwards, made of the inputs of all ranks by the host's kernels; `before`: what it held.
+/// Returns what a rank's output must hold after the execution, computed from the inputs of all ranks by the host's
+/// kernels. `before`: what it held before.
 inline Bytes expected_output(const exec::RequestRecord& request, int rank, const std::vector<Bytes>& inputs,
                              Bytes before) {
   const auto size = static_cast<int>(inputs.size());

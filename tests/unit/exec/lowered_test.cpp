@@ -1,4 +1,4 @@
-// What the selector promises of an algorithm without having its plan, against what lowering finds in the plan.
+// What the selector promises of an algorithm without its plan, compared with what lowering finds in the plan.
 #include "exec/lowered.hpp"
 
 #include <gtest/gtest.h>

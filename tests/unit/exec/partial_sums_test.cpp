@@ -1,4 +1,5 @@
-// Sums of 16-bit floats that go on, against the definition: widened exactly, added in fp32, rounded once.
+// Sums of 16-bit floats that are continued, compared with the definition: widened exactly, added in fp32, rounded
+// once.
 #include "exec/partial_sums.hpp"
 
 #include <gtest/gtest.h>

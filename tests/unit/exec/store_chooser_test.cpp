@@ -7,7 +7,7 @@ namespace {
 
 using kernels::Store;
 
-/// A clock that moves only while a block is written, by what the kind of store costs.
+/// A clock that advances only while a block is written, by the cost of the kind of store.
 struct Machine {
   static inline Clock::time_point now;
   int temporal_ns = 0;
@@ -38,7 +38,7 @@ TEST(StoreChooser, settles_on_the_cheaper_kind) {
     write(chooser, machine, 8);
     EXPECT_EQ(chooser.kind(kBlock), cheaper);
     write(chooser, machine, 992);
-    EXPECT_LE(machine.written[static_cast<int>(cheaper) ^ 1], 2 + 3 * 2);  // two in each regular look
+    EXPECT_LE(machine.written[static_cast<int>(cheaper) ^ 1], 2 + 3 * 2);  // two in each periodic trial
   }
 }
 
@@ -54,7 +54,7 @@ TEST(StoreChooser, follows_a_machine_that_changes) {
   }
 }
 
-// The kind in use stays as cheap as it was, and the other becomes cheaper still: only the regular look can see that.
+// The kind in use stays as cheap as it was, and the other becomes cheaper still: only the periodic trial can notice.
 TEST(StoreChooser, looks_again_now_and_then) {
   StoreChooser chooser = chooser_of_machine();
   Machine machine{.temporal_ns = 1000, .non_temporal_ns = 3000};
@@ -64,7 +64,7 @@ TEST(StoreChooser, looks_again_now_and_then) {
   EXPECT_EQ(chooser.kind(kBlock), Store::kNonTemporal);
 }
 
-TEST(StoreChooser, a_look_ends_with_a_block_that_is_far_too_dear) {
+TEST(StoreChooser, a_trial_ends_after_one_block_that_is_far_too_slow) {
   StoreChooser chooser = chooser_of_machine();
   Machine machine{.temporal_ns = 10000, .non_temporal_ns = 1000};
   write(chooser, machine, 1000);

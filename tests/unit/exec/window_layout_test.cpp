@@ -1,4 +1,4 @@
-// No two things of a window overlap, for any number of ranks.
+// No two parts of a window overlap, for any number of ranks.
 #include "exec/window_layout.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Placements, the balancer and the canonical tree, by value.
+// Placements, the balancer and the canonical tree, checked by value.
 #include "expert/placement.hpp"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(Placements, a_rank_with_a_whole_subtree_has_one_sum_for_each_token) {
 TEST(Balancer, hot_experts_get_replicas_and_ranks_even_loads) {
   const Result<ExpertPlacement> placement = balance_experts(std::vector<double>{90, 10, 10, 10, 10, 20}, 2, 4);
   ASSERT_TRUE(placement.ok());
-  // Two places more than experts go to expert 0: 30 for each of three replicas.
+  // The two places more than experts go to expert 0: a load of 30 for each of three replicas.
   std::vector<int> count(6);
   for (const auto& list : *placement) {
     EXPECT_EQ(list.size(), 4U);
@@ -67,7 +67,7 @@ TEST(Balancer, is_never_worse_than_consecutive_experts_by_much_and_always_valid)
     ASSERT_TRUE(placement.ok()) << placement.status().to_string();
     const Result<Placement> made = make_placement(*placement, experts, ranks);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
-    // The bound of list scheduling: the mean and the largest share.
+    // The bound of list scheduling, from the mean and the largest share.
     double most = 0, mean = std::accumulate(loads.begin(), loads.end(), 0.0) / ranks, largest = 0;
     for (Rank rank = 0; rank < ranks; ++rank) {
       double work = 0;
@@ -91,7 +91,8 @@ TEST(Balancer, mistakes_are_named) {
               HasSubstr("2 places for 3 experts"));
 }
 
-/// The sum's form, "((0+1)+4)", by the recursive definition: the two halves of the highest bit in which the ids differ.
+/// Returns the form of the sum, such as "((0+1)+4)", by the recursive definition: the two halves of the highest bit
+/// in which the ids differ.
 std::string form(const std::vector<std::int32_t>& ids) {
   if (ids.size() == 1) return std::to_string(ids[0]);
   int bit = 31;
@@ -112,7 +113,7 @@ TEST(CanonicalTree, merges_follow_the_bits_of_ids_whatever_is_added_beforehand) 
     std::vector<int> owners;
     for (const std::int32_t id : ids) {
       leaves.push_back({.expert = id});
-      owners.push_back(static_cast<int>(random() % 3) * (trial % 2));  // every other time all have one owner
+      owners.push_back(static_cast<int>(random() % 3) * (trial % 2));  // every other time, all have one owner
     }
     const auto owner = [&](const Leaf& leaf) { return owners[static_cast<std::size_t>(&leaf - leaves.data())]; };
     MergeOrder order(64);
@@ -130,7 +131,7 @@ TEST(CanonicalTree, merges_follow_the_bits_of_ids_whatever_is_added_beforehand) 
       EXPECT_EQ(waiting.size(), 1U);
       return waiting.front();
     };
-    // Each owner adds up its nodes, then the nodes are added.
+    // Each owner sums its nodes, then the nodes are summed.
     std::vector<std::pair<std::int32_t, std::string>> nodes;
     int covered = 0;
     for_each_node(leaves, {0, static_cast<int>(leaves.size())}, owner, [&](Node node) {

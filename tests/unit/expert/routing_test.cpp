@@ -1,4 +1,4 @@
-// Maps and overflow, by value.
+// Maps and overflow, checked by value.
 #include "expert/routing.hpp"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// A map of ids[rank][choice], with one expert or more on each rank.
+/// Returns a map of ids[rank][choice], with one or more experts on each rank.
 Routing routing_of(const std::vector<std::vector<std::int32_t>>& ids, const Placement& placement, RoutingShape shape) {
   Routing routing;
   routing.shape = shape;
@@ -35,7 +35,7 @@ Placement uniform(int experts, int ranks) {
   return *make_placement(*uniform_expert_placement(experts, ranks), experts, ranks);
 }
 
-TEST(Ids, what_is_no_expert_or_stands_there_before_is_no_choice_and_counted) {
+TEST(Ids, invalid_and_duplicate_ids_are_ignored_and_counted) {
   const std::vector<std::int64_t> ids = {3, 3, -1, 2, 4, -2, 0, std::int64_t{1} << 40, 0};
   std::vector<std::int32_t> read(ids.size());
   ExpertRankCounts counts;
@@ -104,8 +104,8 @@ TEST(Overflow, by_weight_a_nan_is_the_lowest) {
 }
 
 TEST(Overflow, what_fits_into_padding_comes_back) {
-  // Three rows of each expert make 8 with padding. Dropping goes on until one expert has but two; the row of the other that went on the way
-  // fits into the padding that stays.
+  // Three rows of each expert make 8 with padding. Rows are dropped until one expert has only two. The row of the
+  // other expert that was dropped on the way fits into the padding that remains.
   const Placement placement = uniform(2, 1);
   Routing routing = routing_of({{0, 0, 0, 1, 1, 1}}, placement, {.top_k = 1, .alignment = 2, .max_recv_rows = 6});
   drop_by_weight(routing, placement, std::vector<double>{0.3, 0.8, 0.9, 0.1, 0.2, 0.7});
@@ -123,7 +123,7 @@ TEST(Overflow, only_ranks_that_overflow_lose_rows) {
   EXPECT_EQ(routing.ranks[0].dropped, 1);
 }
 
-TEST(Overflow, a_map_that_is_made_again_has_forgotten_it) {
+TEST(Overflow, preparing_a_map_again_clears_its_overflow) {
   const Placement placement = uniform(1, 1);
   Routing routing = routing_of({{0, 0}}, placement, {.top_k = 1, .max_recv_rows = 1});
   drop_by_slot(routing, placement);

@@ -1,4 +1,5 @@
-// Attention against a double-precision loop over its definition: masks, causality, shared key heads, strides, small scratch.
+// Attention compared with a double-precision loop over its definition: masks, causality, shared key heads, strides,
+// small scratch.
 
 #include "kernels/attention.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr double kInfiniteScore = std::numeric_limits<double>::infinity();
 
-// Tensors as PyTorch's linear layers leave them: [batch, length, heads, dim], seen as [batch, heads, length, dim].
+// Tensors as PyTorch's linear layers produce them: [batch, length, heads, dim], seen as [batch, heads, length, dim].
 ConstHeads heads_of(const std::vector<float>& data, std::int64_t length, std::int64_t heads, std::int64_t dim) {
   return {.data = data.data(), .batch_stride = length * heads * dim, .head_stride = dim, .row_stride = heads * dim};
 }
@@ -62,7 +63,8 @@ double dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
-// Runs the call with `scratch` floats and compares every output; a row without any key to attend must be zeros.
+// Runs the call with `scratch_size` floats and compares every output. A row without any key to attend to must be
+// zeros.
 void check_problem(Problem& problem, std::size_t scratch_size) {
   const AttentionCall& call = problem.call;
   std::vector<float> scratch(scratch_size);

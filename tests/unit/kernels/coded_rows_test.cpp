@@ -1,4 +1,5 @@
-// Codes of 8 bits against what the format says of them: each error within half a scale, each scale a 127th of the largest magnitude.
+// 8-bit codes compared with the format's definition: each error is at most half a scale, and each scale is a 127th of
+// the largest magnitude.
 #include "kernels/coded_rows.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Copies with both kinds of store: every length and alignment around the vector sizes, nothing outside touched.
+// Copies with both kinds of store: every length and alignment around the vector sizes. Nothing outside is touched.
 
 #include "kernels/copy.hpp"
 

@@ -1,4 +1,4 @@
-// Elementwise kernels against the C library in double precision, with strides, broadcasting and special values.
+// Elementwise kernels compared with the C library in double precision, with strides, broadcasting and special values.
 
 #include "kernels/elementwise.hpp"
 
@@ -43,8 +43,8 @@ struct Function {
   UnaryOp op;
   double (*reference)(double);
   float low, high;
-  double relative;  ///< to the result
-  double absolute;  ///< to max(1, |x|)
+  double relative;  ///< times the result
+  double absolute;  ///< times max(1, |x|)
 };
 
 double gelu_erf(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -56,7 +56,7 @@ double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 double negate(double x) { return -x; }
 double reciprocal(double x) { return 1.0 / x; }
 
-// A float's 4 ulp are 4.8e-7.
+// 4 ulp of a float are 4.8e-7.
 constexpr Function kFunctions[] = {
     {UnaryOp::kGeluErf, gelu_erf, -12, 12, 0, 1e-6},
     {UnaryOp::kGeluTanh, gelu_tanh, -12, 12, 0, 1e-6},
@@ -148,7 +148,7 @@ TEST_P(Elementwise, pow_by_a_scalar) {
 
 template <typename T, typename Out>
 void check_binary(BinaryOp op, const std::function<Out(T, T)>& reference, std::vector<T> pool) {
-  // b is a row that repeats over a's; then a column; then one element.
+  // b is a row that repeats over a's rows; then a column; then one element; then a is a row and b a column.
   for (const auto& [a_sizes, b_sizes] : {std::pair{Sizes{3, 37}, Sizes{37}}, std::pair{Sizes{3, 37}, Sizes{3, 1}},
                                          std::pair{Sizes{3, 37}, Sizes{}}, std::pair{Sizes{1, 37}, Sizes{3, 1}}}) {
     std::vector<T> a(static_cast<std::size_t>(contiguous_layout(a_sizes).count()));

@@ -9,7 +9,7 @@
 
 namespace accord::kernels {
 
-/// Tests of this fixture are TEST_P; ACCORD_ON_EVERY_INSTRUCTION_SET(Suite) makes their instances.
+/// Tests of this fixture are TEST_Ps; ACCORD_ON_EVERY_INSTRUCTION_SET(Suite) creates their instances.
 class EveryInstructionSet : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(use_instruction_set(GetParam()).ok()); }

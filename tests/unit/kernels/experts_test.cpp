@@ -1,4 +1,4 @@
-// Sorting choices by expert, adding up what experts made, and the best elements of rows, against plain loops.
+// Sorting choices by expert, summing what experts computed, and the best elements of rows, compared with plain loops.
 
 #include "kernels/experts.hpp"
 
@@ -77,7 +77,7 @@ TEST(Experts, what_they_made_is_added_up_by_its_weights) {
 }
 
 TEST(Experts, choices_of_others_experts_are_left_out) {
-  // Three rows chose two of four experts each; only what stands at places 2 and 3 is this rank's.
+  // Three rows chose two of four experts each; only the results at places 2 and 3 belong to this rank.
   const std::vector<float> x = {90, 91, 3, 5, 92, 93};
   const std::vector<float> weights = {1, 2, 4, 8, 16, 32};
   const std::vector<std::int64_t> place = {2, 0, 1, 4, 5, 3};

@@ -1,4 +1,4 @@
-// Batched products against double-precision loops.
+// Batched products compared with double-precision loops.
 
 #include "kernels/gemm.hpp"
 

@@ -1,5 +1,6 @@
 #pragma once
-// Floats of 8 and 16 bits by their definition: a table of all values, and a search in it. Slow, and independent of the kernels.
+// Floats of 8 and 16 bits by definition: a table of all values, and a search in it. Slow, and independent of the
+// kernels.
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +9,8 @@
 
 namespace accord::kernels {
 
-/// A format of `exponent_bits` and `mantissa_bits`, IEEE rules; or, as OCP's E4M3, without infinity and with the largest
-/// magnitude for NaN; it saturates.
+/// A format of `exponent_bits` and `mantissa_bits`, either by IEEE rules or, like OCP's E4M3, without infinity, with
+/// the largest magnitude as NaN, and saturating.
 class HalfReference {
  public:
   enum class Rules { kIeee, kFinite };
@@ -18,7 +19,7 @@ class HalfReference {
       : sign_(static_cast<std::uint16_t>(1 << (exponent_bits + mantissa_bits))), nan_(nan) {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     beyond_ = rules == Rules::kIeee ? static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits) : nan;
-    for (int bits = 0; bits <= beyond_; ++bits) {  // "beyond" stands for the next value after the largest
+    for (int bits = 0; bits <= beyond_; ++bits) {  // "beyond" is the next value after the largest
       const int exponent = bits >> mantissa_bits;
       const double mantissa = static_cast<double>(bits & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits);
       values_.push_back(exponent == 0 ? std::ldexp(mantissa, 1 - bias) : std::ldexp(1.0 + mantissa, exponent - bias));
@@ -48,7 +49,7 @@ class HalfReference {
     return (bits & sign_) != 0 ? -value : value;
   }
 
-  /// To nearest, ties to even; every NaN becomes the positive quiet one.
+  /// Rounds to nearest, ties to even; every NaN becomes the positive quiet one.
   std::uint16_t encode(double value) const {
     if (std::isnan(value)) return nan_;
     const auto magnitude = static_cast<std::uint16_t>(encode_magnitude(std::fabs(value)));

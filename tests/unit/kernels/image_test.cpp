@@ -1,4 +1,5 @@
-// Kernels on images with their channels last, against plain loops; PyTorch's results are held in tests/python/test_engine_ops.py.
+// Kernels on images with channels last, compared with plain loops. tests/python/test_engine_ops.py compares them with
+// PyTorch.
 
 #include "kernels/image.hpp"
 

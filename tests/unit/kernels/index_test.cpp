@@ -1,4 +1,4 @@
-// Gathers, strided copies and concatenation against index arithmetic written out.
+// Gathers, strided copies and concatenation, compared with explicit index arithmetic.
 
 #include "kernels/index.hpp"
 

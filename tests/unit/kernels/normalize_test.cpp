@@ -1,4 +1,4 @@
-// Normalizations against double-precision loops, for widths around the vector sizes, with gaps between rows.
+// Normalizations compared with double-precision loops, for widths around the vector sizes, with gaps between rows.
 
 #include "kernels/normalize.hpp"
 
@@ -24,7 +24,7 @@ constexpr float kUntouchedFloat = 1234.5F;
 
 using Row = std::vector<double>;
 
-// Runs a kernel on rows with gaps, to another place and in place, and compares with reference(row, index of row).
+// Runs a kernel on rows with gaps, out of place and in place, and compares with reference(row, index of row).
 void check_rows(float low, float high, double tolerance, const std::function<void(const RowsCall&)>& kernel,
                 const std::function<Row(const Row&, std::int64_t)>& reference) {
   for (const std::int64_t width : kWidths) {
@@ -142,7 +142,7 @@ TEST_P(Normalize, rms_norm_scales_by_the_root_of_the_mean_square) {
       });
 }
 
-/// Rows of 16-bit floats as their bits, and what they mean.
+/// Rows of 16-bit floats: their bits, and their values.
 template <typename T>
 struct HalfRows {
   HalfRows(const HalfReference& format, const std::vector<float>& numbers) {
@@ -155,7 +155,7 @@ struct HalfRows {
   std::vector<double> values;
 };
 
-// The sum is the rounded exact one; the norm of the rounded sum is right to one rounding of its own.
+// The sum is the exact sum, rounded. The norm of the rounded sum is right to one rounding of its own.
 template <typename T>
 void check_half_norms(const HalfReference& format, double rounding) {
   for (const std::int64_t width : kWidths) {
@@ -164,7 +164,7 @@ void check_half_norms(const HalfReference& format, double rounding) {
     const HalfRows<T> weight(format, random_floats(count, 7)), bias(format, random_floats(count, 8));
     const HalfRows<T> addend(format, random_floats(count, 9));
     for (const auto& [layer, added] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
-      std::vector<T> y(count), sum = residual.bits;  // the sum comes over the residual
+      std::vector<T> y(count), sum = residual.bits;  // the sum overwrites the residual
       const RowsOf<T> rows = {.x = x.bits.data(),
                               .x_row_stride = width,
                               .y = y.data(),

@@ -1,4 +1,5 @@
-// Paged attention against a double-precision loop over the tokens of one sequence, whose blocks lie in any order.
+// Paged attention compared with a double-precision loop over the tokens of one sequence, whose blocks are in any
+// order.
 
 #include "kernels/paged_attention.hpp"
 
@@ -28,7 +29,8 @@ struct Shape {
   std::int64_t window = 0;
 };
 
-// One sequence: queries, keys and values of all its tokens, a cache that is larger than it needs, and its block table.
+// One sequence: the queries, keys and values of all its tokens, a cache that is larger than it needs, and its block
+// table.
 struct Sequence {
   Shape shape;
   std::vector<float> q, k, v, output;
@@ -81,7 +83,7 @@ struct Sequence {
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) paged_attention(call, these, head, 0, count, scratch);
   }
 
-  // What the cache keeps of element `i` of the `count` from `row` on.
+  // Returns what the cache keeps of element `i` of the `count` elements from `row` on.
   double kept(const float* row, std::int64_t count, std::int64_t i) const {
     const auto value = static_cast<double>(row[i]);
     if (shape.dtype == DType::kFloat32) return value;
@@ -216,7 +218,7 @@ TEST_P(PagedAttention, codes_of_rows_that_are_zero_tiny_or_no_numbers) {
   };
   fill(sequence.k, 0, 0.0F);
   fill(sequence.v, 0, 0.0F);
-  fill(sequence.v, 1, std::numeric_limits<float>::denorm_min() * 190);  // a 127th of it is rounded to a third less
+  fill(sequence.v, 1, std::numeric_limits<float>::denorm_min() * 190);  // a 127th of it rounds to a third less
   sequence.v[3 * 16 + 4] = INFINITY;
   sequence.step(0, 3);
   sequence.step(3, 1);

@@ -1,12 +1,12 @@
 #pragma once
-// Test data.
+// Random test data.
 
 #include <random>
 #include <vector>
 
 namespace accord::kernels {
 
-/// `count` floats spread evenly over [low, high], the same for the same seed.
+/// Returns `count` floats spread evenly over [low, high], the same for the same seed.
 inline std::vector<float> random_floats(std::size_t count, unsigned seed, float low = -1.0F, float high = 1.0F) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(low, high);

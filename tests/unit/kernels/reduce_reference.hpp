@@ -1,5 +1,5 @@
 #pragma once
-// What reductions give, one element at a time: every dtype as something that is decoded, combined by the canonical tree, and
+// The results of reductions, one element at a time: every dtype is decoded, combined by the canonical tree, and
 // encoded.
 
 #include <bit>
@@ -17,7 +17,7 @@ namespace accord::kernels {
 template <typename T>
 T combine(ReduceOp op, T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);  // wraps; the rest is cut off
+    const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);  // wraps; upper bits are cut off
     switch (op) {
       case ReduceOp::kProduct: return static_cast<T>(x * y);
       case ReduceOp::kMin: return a < b ? a : b;
@@ -46,7 +46,7 @@ std::complex<T> combine(ReduceOp op, std::complex<T> a, std::complex<T> b) {
   return op == ReduceOp::kProduct ? multiply(a, b) : a + b;
 }
 
-// The canonical tree by its definition: split at the largest power of two below n.
+// The canonical tree by definition: split at the largest power of two below n.
 template <typename T, typename Leaf>
 T tree(ReduceOp op, int first, int n, Leaf leaf) {
   if (n == 1) return leaf(first);
@@ -69,7 +69,7 @@ struct Reference {
   Value (*decode)(Bits);
   Bits (*encode)(Value);
 
-  /// What `op` gives for sources with these bits; `factors` for premul_sum.
+  /// Returns the result of `op` for sources with these bits. `factors`: for premul_sum.
   Bits reduce(ReduceOp op, const std::vector<Bits>& sources, const std::vector<std::complex<double>>& factors) const {
     const int n = static_cast<int>(sources.size());
     const auto leaf = [&](int i) -> Value {
@@ -121,7 +121,7 @@ Reference<Bits, T> float_reference() {
   return {[](Bits bits) { return std::bit_cast<T>(bits); }, [](T value) { return bits_of(value); }};
 }
 
-/// The bits of a complex number: of its parts.
+/// The bits of a complex number: those of its parts.
 template <typename Bits>
 struct Parts {
   Bits real{}, imaginary{};
@@ -157,7 +157,7 @@ void with_reference(DType dtype, Use use) {
     case DType::kFloat8E5M2: return use(narrow_reference<&HalfReference::float8_e5m2, std::uint8_t>());
     case DType::kComplex64: return use(complex_reference<float, std::uint32_t>());
     case DType::kComplex128: return use(complex_reference<double, std::uint64_t>());
-    case DType::kBool: break;  // by its table of truth, see reduce_test.cpp
+    case DType::kBool: break;  // by its truth table, see reduce_test.cpp
   }
 }
 

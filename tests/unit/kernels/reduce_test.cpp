@@ -1,4 +1,5 @@
-// The arithmetic of collectives against scalar references: tree order, rounding, special values, tails, aliasing.
+// The arithmetic of collectives compared with scalar references: tree order, rounding, special values, tails,
+// aliasing.
 
 #include "kernels/reduce.hpp"
 
@@ -42,7 +43,7 @@ void run(DType dtype, ReduceOp op, void* destination, void* mirror, const void* 
   kernel(destination, mirror, sources, nullptr, n, count);
 }
 
-// Sources of random bits, `shift` bytes off any alignment; kernels see them as void pointers.
+// Sources of random bits, `shift` bytes off any alignment. Kernels get them as void pointers.
 template <typename T>
 struct Sources {
   std::vector<std::vector<std::byte>> memory;
@@ -67,7 +68,7 @@ struct Sources {
   }
 };
 
-// Factors that are different for each source, and complex only where the dtype is.
+// Factors that differ for each source, and are complex only if the dtype is.
 std::vector<std::complex<double>> factors_for(DType dtype, int n) {
   std::vector<std::complex<double>> factors;
   for (int i = 0; i < n; ++i)
@@ -124,7 +125,7 @@ TEST_P(Reduce, premul_sum_multiplies_a_single_source_too) {
 }
 
 TEST_P(Reduce, bool_has_the_arithmetic_of_truth_values) {
-  // Of false, true and both in either order, twice as wide as any group of vectors.
+  // All pairs of false and true, twice as wide as any group of vectors.
   std::vector<std::uint8_t> a, b;
   for (int i = 0; i < 150; ++i) {
     a.insert(a.end(), {0, 0, 1, 1});
@@ -161,9 +162,8 @@ TEST_P(Reduce, every_8_bit_float_is_read_and_rounded_as_its_format_says) {
 }
 
 TEST_P(Reduce, published_limits_of_8_bit_floats_come_out) {
-  // OCP 8-bit formats, table 1. E4M3: 448 = 0x7E is the largest, 2^-9 = 0x01 the smallest; beyond it saturates,
-  // on either side. E5M2: 57344 = 0x7B;
-  // + 2048 it stays, + 8192 it is infinity.
+  // OCP 8-bit formats, table 1. E4M3: 448 = 0x7E is the largest, 2^-9 = 0x01 the smallest; it saturates beyond the
+  // largest, on either side. E5M2: 57344 = 0x7B; + 2048 leaves it, + 8192 makes it infinity.
   const std::uint8_t a4[] = {0x7E, 0x7E, 0xFE, 0x01, 0x38}, b4[] = {0x58, 0x60, 0xE0, 0x01, 0x38};
   const std::uint8_t want4[] = {0x7E, 0x7E, 0xFE, 0x02, 0x40};
   const std::uint8_t a5[] = {0x7B, 0x7B, 0xFB, 0x01, 0x3C}, b5[] = {0x68, 0x70, 0xF0, 0x01, 0x3C};
@@ -178,7 +178,8 @@ TEST_P(Reduce, published_limits_of_8_bit_floats_come_out) {
 }
 
 TEST_P(Reduce, avg_and_premul_sum_of_16_bit_floats_round_once) {
-  // 65504 = 0x7BFF is the largest float16: twice it is not one, but its half, and the difference to once it, are.
+  // 65504 = 0x7BFF is the largest float16: twice it is not a float16, but half of that, and its difference from
+  // 65504, are.
   const std::uint16_t largest[] = {0x7BFF};
   const void* sources[] = {largest, largest};
   const std::complex<double> factors[] = {2.0, -1.0};
@@ -196,7 +197,7 @@ TEST_P(Reduce, every_16_bit_value_is_read_and_rounded_as_its_format_says) {
     std::mt19937 random(5);
     for (std::size_t i = 0; i < all.size(); ++i) {
       all[i] = static_cast<std::uint16_t>(i);
-      // Near in exponent, so that the sum has more bits than the format and must be rounded.
+      // Close in exponent, so that the sum has more bits than the format and must be rounded.
       other[i] = static_cast<std::uint16_t>((i ^ (random() & 0x87FF)));
     }
     const void* sources[] = {all.data(), other.data()};
@@ -209,10 +210,11 @@ TEST_P(Reduce, every_16_bit_value_is_read_and_rounded_as_its_format_says) {
 }
 
 TEST_P(Reduce, published_roundings_come_out) {
-  // float16: 1 + 2^-11 is a tie and goes to even, 1 + 3 * 2^-11 too, 65504 + 16 is a tie beyond the largest: infinity.
+  // float16: 1 + 2^-11 is a tie and rounds to even, so does 1 + 3 * 2^-11; 65504 + 16 is a tie beyond the largest:
+  // infinity.
   const std::uint16_t a16[] = {0x3C00, 0x3C01, 0x7BFF, 0x0001}, b16[] = {0x1000, 0x1000, 0x4C00, 0x0001};
   const std::uint16_t want16[] = {0x3C00, 0x3C02, 0x7C00, 0x0002};
-  // bfloat16: 1 + 2^-8 is a tie down to even, 1 + 2^-7 + 2^-8 one up.
+  // bfloat16: 1 + 2^-8 is a tie that rounds down to even, 1 + 2^-7 + 2^-8 one that rounds up.
   const std::uint16_t abf[] = {0x3F80, 0x3F81, 0x7F7F, 0x0001}, bbf[] = {0x3B80, 0x3B80, 0x7F7F, 0x0001};
   const std::uint16_t wantbf[] = {0x3F80, 0x3F82, 0x7F80, 0x0002};
   std::uint16_t result[4];

@@ -1,4 +1,4 @@
-// Rotary embedding against its definition, element by element.
+// Rotary embedding compared with its definition, element by element.
 
 #include "kernels/rotary.hpp"
 

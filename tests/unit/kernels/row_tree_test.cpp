@@ -1,4 +1,5 @@
-// Sums over a tree have the bits of the same additions done one by one, in every dtype and on every instruction set.
+// Sums over a tree are bit-identical to the same additions done one by one, in every dtype and on every instruction
+// set.
 #include "kernels/row_tree.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ ACCORD_ON_EVERY_INSTRUCTION_SET(RowTrees);
 
 using RowBytes = std::vector<std::byte>;
 
-/// `width` random elements.
+/// Returns `width` random elements.
 RowBytes random_row(std::mt19937& random, DType dtype, std::size_t width) {
   RowBytes row(width * size_of(dtype));
   std::normal_distribution<double> values;
@@ -42,7 +43,7 @@ double element(const RowBytes& row, DType dtype, std::size_t i) {
   return number_at(row.data() + i * size_of(dtype), dtype).real();
 }
 
-/// One addition, or product, as the accumulator rounds it.
+/// Rounds the result of one addition or product as the accumulator does.
 double rounded(double value, DType accumulator) {
   return accumulator == DType::kFloat64 ? value : static_cast<double>(static_cast<float>(value));
 }
@@ -59,7 +60,7 @@ const Case kCases[] = {{DType::kFloat64, DType::kFloat64},       {DType::kFloat6
                        {DType::kFloat16, DType::kFloat16, true}, {DType::kFloat8E4M3FN, DType::kBFloat16, false, true},
                        {DType::kFloat8E4M3FN, DType::kFloat32},  {DType::kFloat8E5M2, DType::kFloat32, true, true}};
 
-/// One element of the sum, by a stack of numbers.
+/// Returns one element of the sum, computed with a stack of numbers.
 double expected(const TreeSum& sum, const std::vector<RowBytes>& rows, std::size_t i) {
   const DType accumulator = tree_accumulator(sum.dtype);
   std::vector<double> waiting;

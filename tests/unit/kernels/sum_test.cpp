@@ -1,4 +1,4 @@
-// Reductions over dimensions against nested loops in double precision.
+// Reductions over dimensions compared with nested loops in double precision.
 
 #include "kernels/sum.hpp"
 
@@ -19,7 +19,8 @@ using Sizes = std::vector<std::int64_t>;
 
 class ReduceDims : public EveryInstructionSet {};
 
-// x is 3 x 40 x 37 with the given layout; every subset of dimensions, with and without the reduced ones kept as 1.
+// x is 3 x 40 x 37 with the given layout. Checks every subset of dimensions, with and without the reduced ones kept
+// as 1.
 void check_floats(Reduction reduction, const Layout& layout) {
   const std::vector<float> x = random_floats(3 * 40 * 37, 1, 0.0F, 2.0F);
   for (int subset = 1; subset < 8; ++subset) {

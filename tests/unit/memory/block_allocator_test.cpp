@@ -15,7 +15,7 @@ constexpr std::size_t kUnit = BlockAllocator::kUnit;
 TEST(BlockAllocator, places_are_apart_aligned_and_within_bounds_whatever_is_asked_for) {
   constexpr std::size_t kBytes = 1 << 20;
   BlockAllocator allocator(kBytes);
-  std::map<std::size_t, std::size_t> taken;  // end by begin
+  std::map<std::size_t, std::size_t> taken;  // end, by begin
   std::mt19937 random(7);
   const auto one_of = [&](std::size_t below) {
     return std::uniform_int_distribution<std::size_t>(0, below - 1)(random);

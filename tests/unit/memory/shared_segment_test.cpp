@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-/// Bytes of this process's memory that are there, by /proc/self/statm.
+/// Returns the resident bytes of this process, by /proc/self/statm.
 std::size_t resident_bytes() {
   const std::string statm = read_file("/proc/self/statm").value();
   return std::stoull(statm.substr(statm.find(' '))) * page();

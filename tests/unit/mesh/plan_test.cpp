@@ -1,4 +1,4 @@
-// Rank lists by value: those that Megatron's parallel_state gives, and what a mesh may not be.
+// Rank lists checked by value: those of Megatron's parallel_state; and invalid meshes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -127,7 +127,7 @@ TEST(MeshPlan, groups_of_a_rank_are_those_of_all_families_each_once) {
       EXPECT_EQ(static_cast<int>(all.front().size()), plan.families()[family].group_size);
     }
   }
-  // The group for all_gathers is one of its own; the one for host tensors is the same.
+  // The group for all_gathers is a separate one; the group for host tensors is the same.
   const std::vector<MeshGroup> mine = plan.groups_of(0);
   const auto of = [&](const char* name) {
     const int family = *plan.family(name);
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"rank_offset=1048570", 16, "rank_offset 1048570 and 16 ranks are more than"},
         Refused{"order=tp-xp", 16, "unknown axis \"xp\""}, Refused{"order=tp-dp-tp", 16, "has axis tp twice"},
         Refused{"tp=2,order=dp-pp", 16, "tp is 2, but order \"dp-pp\" does not say where it goes"},
-        // "tp" is in the name of another axis here.
+        // "tp" is part of another axis's name here.
         Refused{"tp=2,gtp=2,order=gtp_remat-cp-ep-dp-pp", 16, "does not say where it goes"},
         Refused{"cp=4,hierarchical_cp=2x4", 16, "hierarchical_cp is 2 * 4, which is not cp = 4"},
         Refused{"cp=4,hierarchical_cp=0x4", 16, "hierarchical_cp has a level of 0"},

@@ -41,7 +41,7 @@ const std::vector<int> kSizes = kSanitized
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EverySize, ::testing::ValuesIn(kSizes));
 
-/// For what takes long in large groups and shows in small ones as well.
+/// For checks that take long in large groups and work in small ones as well.
 class SmallSizes : public EverySize {};
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, SmallSizes, ::testing::Range(1, kSanitized ? 6 : 10));
@@ -72,7 +72,7 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
   for (const Plan& plan : all_plans(GetParam())) {
     for (const Aliasing aliasing : aliasings(plan)) {
       for (const std::size_t count : counts) {
-        for (const std::size_t slice : {count / 16 + 1 + random() % 5, count + 1}) {  // up to 16 rounds; one
+        for (const std::size_t slice : {count / 16 + 1 + random() % 5, count + 1}) {  // up to 16 rounds; one round
           if (n > 17 && slice <= count) continue;
           const auto combine = random() % 2 == 0 ? add : mix;
           const auto problem = testing::run_randomly(
@@ -143,7 +143,7 @@ TEST(Algorithms, two_shot_on_64_ranks_is_verified_within_two_seconds) {
   EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   RecordProperty("seconds", std::to_string(took.count()));
-  EXPECT_LT(took.count(), 20.0);  // ten times the aim, as this machine may be busy or the build sanitized
+  EXPECT_LT(took.count(), 20.0);  // ten times the goal, as this machine may be busy or the build sanitized
 }
 
 TEST(Algorithms, a_root_that_is_no_rank_is_refused) {

@@ -11,7 +11,7 @@ namespace {
 
 using testing::whole_plan;
 
-// `ranges` follow each other without a gap, in parts of `count` elements.
+// Expects that `ranges` follow each other without a gap and cover `elements` elements.
 void expect_cover(const std::vector<Range>& ranges, std::size_t elements) {
   std::size_t next = 0;
   for (const Range& range : ranges) {

@@ -1,4 +1,4 @@
-// Expected values are the formulas of the papers that the algorithms come from.
+// The expected values are the formulas of the papers from which the algorithms come.
 
 #include "plan/cost.hpp"
 
@@ -61,7 +61,7 @@ TEST(Cost, of_all_gathers_is_all_parts_but_the_own_in_as_many_hops_as_their_pape
 TEST(Cost, of_broadcasts_is_the_message_once_in_as_many_hops_as_their_papers_say) {
   for (const std::size_t n : {2, 3, 4, 5, 7, 8, 9, 16, 17, 64}) {
     for (const auto& [name, hops] : {std::pair{"binomial", static_cast<int>(std::bit_width(n)) - 1},  // rounded down
-                                     {"chain", static_cast<int>(n) - 1},  // of the last chunk, which waits for none
+                                     {"chain", static_cast<int>(n) - 1},  // for the last chunk, which waits for none
                                      {"scatter_all_gather", n == 2 ? 1 : 2}}) {
       const Cost cost = cost_of(whole_plan(Collective::kBroadcast, name, static_cast<int>(n)), n * 64, 8);
       EXPECT_EQ(cost.hops, hops) << name << " of " << n;
@@ -89,7 +89,7 @@ TEST(Cost, of_binomial_trees_is_the_subtree_in_a_hop_for_each_level) {
     for (const Collective collective : {Collective::kGather, Collective::kScatter}) {
       const Plan plan = whole_plan(collective, "binomial", static_cast<int>(n), 1);
       EXPECT_EQ(cost_of(plan, 10, 8).hops, static_cast<int>(std::bit_width(n)) - 1) << to_string(plan);
-      // The root of a gather reads all other parts; in a scatter node 2^k or the half of it before reads most.
+      // The root of a gather reads all other parts. In a scatter, node 2^k or the half of it before it reads most.
       const std::size_t half = std::bit_ceil(n) / 2;
       const std::size_t most = collective == Collective::kGather ? n - 1 : std::max(n - half, half / 2);
       EXPECT_EQ(cost_of(plan, 10, 8).bytes_exchanged, most * 80) << to_string(plan);
@@ -166,7 +166,7 @@ TEST(Cost, hops_pass_through_lane_barriers) {
 }
 
 TEST(Cost, of_packets_counts_what_goes_in_and_out_of_them) {
-  // Each of 4 ranks puts its 100 floats for 3 peers and takes those of 3 peers.
+  // Each of 4 ranks puts its 100 floats for 3 peers and takes the floats of 3 peers.
   EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "packet", 4), 100, 4).bytes_in_packets, 6 * 400U);
   EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "one_shot", 4), 100, 4).bytes_in_packets, 0U);
 }

@@ -1,4 +1,4 @@
-// Plans for ranks on several hosts, where nobody reads the memory of another host.
+// Plans for ranks on several hosts, where no rank reads the memory of another host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ topology::Topology on_hosts(const std::vector<int>& hosts) {
   return topology::Topology(std::move(places));
 }
 
-/// "0 0 1 2": which hosts the ranks are on.
+/// The hosts of the ranks, such as "0 0 1 2".
 const std::vector<std::vector<int>> kShapes =
     kSanitized ? std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 0, 1, 1, 2}}
                : std::vector<std::vector<int>>{{0, 1},
@@ -52,7 +52,7 @@ const std::vector<std::vector<int>> kShapes =
                                                {0, 1, 2, 3, 4, 5, 6, 7, 8},
                                                {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-/// Plans that the default table may choose there, and all hierarchical ones, with the last rank as root.
+/// Returns the plans that the default table may choose there and all hierarchical ones, with the last rank as root.
 std::vector<std::pair<const AlgorithmEntry*, Plan>> plans_between(const topology::Topology& topology) {
   const Selector selector = *Selector::create("");
   std::vector<SelectorRow> rows = selector.rows();
@@ -72,7 +72,7 @@ std::vector<std::pair<const AlgorithmEntry*, Plan>> plans_between(const topology
   return plans;
 }
 
-/// A step that the executor could not run: it reads, or adds in, the memory of another host.
+/// Returns a step that the executor could not run because it reads, or adds in, the memory of another host.
 std::optional<std::string> step_across_hosts(const Plan& plan, const topology::Topology& topology) {
   for (Rank rank = 0; rank < plan.size; ++rank) {
     for (const Lane& lane : plan.programs[static_cast<std::size_t>(rank)].lanes) {
@@ -106,7 +106,7 @@ TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_ca
   EXPECT_EQ(chosen({0, 0, 0, 0, 1, 1, 1}), "hierarchical");
   EXPECT_EQ(chosen({0, 0, 1}), "hierarchical");
   EXPECT_EQ(chosen({0, 0, 0, 1, 1, 1}), "two_shot");  // the tree splits 4 + 2
-  EXPECT_EQ(chosen({0, 1, 1}), "two_shot");           // 2 + 1
+  EXPECT_EQ(chosen({0, 1, 1}), "two_shot");           // it splits 2 + 1
   EXPECT_EQ(chosen({0, 1, 0, 1}), "two_shot");
   EXPECT_EQ(chosen({0, 1}), "two_shot");  // no ranks share a host
   EXPECT_EQ(chosen({0, 0}), "two_shot");
@@ -124,7 +124,7 @@ TEST(Hosts, large_messages_go_by_hierarchical_plans_where_hosts_have_several_ran
     EXPECT_NE(chosen(collective, 1 << 20, {0, 1}), "hierarchical");
     EXPECT_NE(chosen(collective, 1 << 10, {0, 0, 1, 1}), "hierarchical");
   }
-  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 20, {0, 1, 0, 1}), "hierarchical");  // no sum, no tree
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 20, {0, 1, 0, 1}), "hierarchical");  // no sum, so no tree
   EXPECT_EQ(chosen(Collective::kReduce, 1 << 20, {0, 1, 0, 1}), "two_shot");
 }
 
@@ -141,14 +141,14 @@ TEST(Hosts, hierarchical_plans_send_to_each_host_once) {
     return std::pair(puts, plan.input_chunks);
   };
   using ::testing::Pair;
-  // Of root 0's 2 columns of 2 blocks: all by its host, and each other host hands the half that it was given on.
+  // Of root 0's 2 columns of 2 blocks: its host sends all, and each other host passes on the half that it was given.
   EXPECT_THAT(far_puts(Collective::kBroadcast, 0), Pair(4, 4));
   EXPECT_THAT(far_puts(Collective::kBroadcast, 1), Pair(2, 4));
   EXPECT_THAT(far_puts(Collective::kReduce, 0), Pair(0, 2));
   EXPECT_THAT(far_puts(Collective::kReduce, 2), Pair(2, 2));
   EXPECT_THAT(far_puts(Collective::kReduceScatter, 1), Pair(4, 6));  // one sum for each of the 4 ranks elsewhere
   EXPECT_THAT(far_puts(Collective::kAllGather, 1), Pair(4, 1));      // two parts to two hosts
-  EXPECT_THAT(far_puts(Collective::kAllToAll, 1), Pair(8, 6));       // every part has one that it is for
+  EXPECT_THAT(far_puts(Collective::kAllToAll, 1), Pair(8, 6));       // every part is for one rank
 }
 
 TEST(Hosts, plans_between_hosts_are_verified) {

@@ -1,6 +1,7 @@
-// The memory of rank r in place: the input of all_gather and gather is its part of the output, the output of reduce_scatter
-// and scatter its part of the input, the rest share one buffer; where only the root has both buffers, only it shares them. Shared spaces keep kRoundDepth slots. A rank begins round k when every rank has ended round
-// k - kRoundDepth, unless the plan says that it paces itself: then it never looks.
+// The memory of rank r in place: the input of all_gather and gather is its part of the output, the output of
+// reduce_scatter and scatter its part of the input, and all others share one buffer; where only the root has both
+// buffers, only it shares them. Shared spaces keep kRoundDepth slots. A rank begins round k when every rank has ended
+// round k - kRoundDepth, unless the plan says that it paces itself: then the rank never checks.
 
 #include "unit/plan/interpreter.hpp"
 
@@ -55,7 +56,7 @@ bool is_in_place_possible(Collective collective) {
 Machine::Machine(const Plan& plan, const MachineRequest& request)
     : plan_(&plan), request_(request), bounds_(bounds_of(plan, request.count, request.element_bytes)) {
   rounds_ = std::max(1, static_cast<int>((bounds_.longest + request.slice - 1) / request.slice));
-  if (plan.collective == Collective::kBarrier) rounds_ = kDepth + 1;  // as if it were called several times
+  if (plan.collective == Collective::kBarrier) rounds_ = kDepth + 1;  // as if called several times
   if (plan.collective == Collective::kBarrier) request_.count = 0;
   const std::size_t parts = sz(plan.size);
   const std::size_t in = request_.count * (input_has_parts(plan.collective) ? parts : 1);
@@ -104,7 +105,7 @@ Machine::Place Machine::place_of(const Chunk& chunk, int round, std::size_t step
   return {&outputs_[sz(chunk.rank)], first, step_elements};
 }
 
-// As many as the caller's chunk has in this round; between shared chunks a whole slice.
+// Returns as many elements as the caller's chunk has in this round; between shared chunks, a whole slice.
 std::size_t Machine::elements_of(const Step& step, int round) const {
   const std::size_t done = sz(round) * request_.slice;
   for (const auto* chunks : {&step.destinations, &step.sources}) {
@@ -140,7 +141,7 @@ bool Machine::may_read(const Lane& lane, const Chunk& chunk) const {
   return put != packet_rounds_.end() && put->second == lane.round + 1;
 }
 
-// A caller's buffers are the ranks' only from the beginning of its call to its end.
+// Ranks may access a caller's buffers only from the beginning of its call to its end.
 bool Machine::is_visit_in_time(const Lane& lane, const Chunk& chunk) const {
   if (chunk.rank == lane.rank || (chunk.space != Space::kInput && chunk.space != Space::kOutput)) return true;
   const auto begun = [&](const Lane& other) {
@@ -156,7 +157,7 @@ bool Machine::is_visit_in_time(const Lane& lane, const Chunk& chunk) const {
   return any_begun && !all_ended;
 }
 
-// Those of every rank one by one.
+// Returns the chunks, with a chunk of every rank as one chunk for each rank.
 std::vector<Chunk> Machine::each_of(const std::vector<Chunk>& chunks) const {
   std::vector<Chunk> each;
   for (const Chunk& chunk : chunks) {
@@ -260,7 +261,7 @@ Number Machine::expected(Rank rank, std::size_t i) const {
     case Collective::kAllReduce: break;
   }
   std::vector<Number> values;
-  if (plan_->order == Order::kFixed) {  // rings: from the rank after the chunk's owner round to it
+  if (plan_->order == Order::kFixed) {  // rings: from the rank after the chunk's owner round to the owner
     const auto owner = std::ranges::find_if(bounds_.input, [&](const Range& r) { return i < r.first + r.count; });
     Number sum = 0;
     for (int step = 1; step <= plan_->size; ++step) {

@@ -1,6 +1,6 @@
 #pragma once
-// Runs plans on real numbers, step by step, in any order that the executor might: the reference that plans are held against. It
-// knows nothing of the verifier. Each operand of a step is read or written by an action of its own, so that two lanes
+// Runs plans on real numbers, step by step, in any order that the executor might use: the reference for plans. It is
+// independent of the verifier. Each operand of a step is read or written by an action of its own, so that two lanes
 // that touch one chunk at the same time can be seen to disturb each other.
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 namespace accord::plan::testing {
 
 using Number = std::int64_t;
-/// How two numbers become one: a sum, or something that shows the order as well.
+/// Combines two numbers: a sum, or a function that reveals the order as well.
 using Combine = Number (*)(Number, Number);
 
 struct MachineRequest {
   Aliasing aliasing = Aliasing::kOutOfPlace;
   std::size_t count = 0;  ///< as for bounds_of()
   std::size_t element_bytes = 8;
-  std::size_t slice = 1;  ///< elements of a chunk that a round handles
+  std::size_t slice = 1;  ///< elements of a chunk in a round
   Combine combine = nullptr;
 };
 
-/// The ranks' memory and how far their lanes have come. A value: copy it to try two ways.
+/// The ranks' memory and the progress of their lanes. A value: copy it to try two ways.
 class Machine {
  public:
   Machine(const Plan& plan, const MachineRequest& request);
@@ -37,14 +37,15 @@ class Machine {
   int lanes() const { return static_cast<int>(lanes_.size()); }
   bool done(int lane) const { return lanes_[static_cast<std::size_t>(lane)].round == rounds_; }
   bool all_done() const;
-  /// Does one action of `lane`; false if it has to wait.
+  /// Does one action of `lane`; returns false if it has to wait.
   bool advance(int lane);
-  /// True if every rank's output is what the collective asks for; of a barrier, if nobody left before all had come.
+  /// Returns whether every rank's output is what the collective asks for; for a barrier, whether no rank left before
+  /// all had arrived.
   bool outputs_right() const;
-  /// Everything that decides what may still happen.
+  /// Returns everything that determines what can still happen.
   std::vector<Number> state() const;
 
-  /// The number that rank `rank` has at place `i` of its input.
+  /// Returns the number at position `i` of the input of rank `rank`.
   static Number input_value(Rank rank, std::size_t i) {
     return (rank + 1) * 1000003LL + static_cast<Number>(i) * 7 + 1;
   }
@@ -58,7 +59,7 @@ class Machine {
     int action = 0;
     std::vector<std::vector<Number>> registers;
   };
-  struct Place {  // where a chunk's slice lies, and how much of it there is
+  struct Place {  // the position of a chunk's slice, and its length
     std::vector<Number>* memory = nullptr;
     std::size_t first = 0;
     std::size_t count = 0;
@@ -80,10 +81,10 @@ class Machine {
   MachineRequest request_;
   Bounds bounds_;
   int rounds_ = 1;
-  bool strayed_ = false;     // a rank touched the buffers of one that was not in its call
-  bool left_early_ = false;  // somebody left a barrier before all had come
+  bool strayed_ = false;     // a rank touched the buffers of a rank outside its call
+  bool left_early_ = false;  // a rank left a barrier before all had arrived
   std::vector<Lane> lanes_;
-  std::vector<std::vector<Number>> inputs_, outputs_;                    // in place: outputs_ hold both
+  std::vector<std::vector<Number>> inputs_, outputs_;                    // in place: outputs_ holds both
   std::map<std::tuple<Rank, int, int>, std::vector<Number>> scratch_;    // owner, chunk, slot
   std::map<std::tuple<Rank, int, int>, std::vector<Number>> packets_;    // owner, chunk, slot
   std::map<std::tuple<Rank, int, int>, std::vector<Number>> partials_;   // owner, chunk, slot
@@ -93,14 +94,15 @@ class Machine {
   std::map<std::tuple<Rank, int, int>, int> arrivals_;                   // rank, barrier, round
 };
 
-/// One run in random order; what went wrong, or nothing.
+/// Runs once in random order. Returns what went wrong, or nothing.
 std::optional<std::string> run_randomly(const Plan& plan, const MachineRequest& request, std::mt19937& random);
 
-/// All runs in all orders; what went wrong in one of them, or nothing. `states` gets how many there are.
+/// Runs in all possible orders. Returns what went wrong in one of them, or nothing. `states` receives the number of
+/// states.
 std::optional<std::string> run_every_way(const Plan& plan, const MachineRequest& request,
                                          std::size_t* states = nullptr);
 
-/// Whether input and output of a rank may be the same memory at all.
+/// Returns whether a rank's input and output may be the same memory at all.
 bool is_in_place_possible(Collective collective);
 
 inline Number add(Number a, Number b) { return a + b; }

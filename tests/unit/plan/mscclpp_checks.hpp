@@ -1,5 +1,5 @@
 #pragma once
-// What is expected of every imported execution plan of MSCCL++, whatever it does.
+// What is expected of every plan that is imported from MSCCL++, whatever it does.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace accord::plan::testing {
 
-/// A change of a plan, and the words of its refusal.
+/// A change of a plan, and the words with which it is rejected.
 struct Damage {
   const char* name;
   std::function<void(Text&)> make;
@@ -33,7 +33,8 @@ inline Status refusal(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
   return plan.status();
 }
 
-/// It is proved by the verifier, run by the interpreter, which knows nothing of MSCCL++, and is the same when it was written and read.
+/// Expects that the verifier accepts the plan, that the interpreter, which knows nothing of MSCCL++, runs it
+/// correctly, and that the plan is the same after it was written and read.
 inline void expect_right(const Plan& plan, std::mt19937& random) {
   for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
     EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
@@ -48,7 +49,7 @@ inline void expect_right(const Plan& plan, std::mt19937& random) {
   EXPECT_EQ(*back, plan);
 }
 
-/// Any one number or text of a plan may be anything: the answer is a plan that is right, or a refusal.
+/// Any single number or text of a plan may be anything: the result is a correct plan, or a rejection.
 inline void expect_changes_harmless(const Text& text, SwitchOps ops, int changes, std::mt19937& random) {
   const Json flat = text.json.flatten();
   std::vector<std::string> paths;

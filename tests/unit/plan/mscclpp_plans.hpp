@@ -1,5 +1,5 @@
 #pragma once
-// Execution plans of MSCCL++ for the tests, written from the description of the format.
+// MSCCL++ execution plans for the tests, written from the description of the format.
 
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@ namespace accord::plan::testing {
 
 using Json = nlohmann::ordered_json;
 
-/// What every plan here has: each rank has one memory channel to each peer (in the order of the peers), and reaches the input,
-/// output and scratch of each, in one thread block unless a test adds more.
+/// What all plans here have in common: each rank has one memory channel to each peer, in the order of the peers, and
+/// reaches the input, output and scratch of each, in one thread block unless a test adds more.
 class ExecutionPlanText {
  public:
   ExecutionPlanText(std::string_view collective, std::string_view protocol, bool in_place, int ranks, int input,
@@ -52,7 +52,7 @@ class ExecutionPlanText {
     }
   }
 
-  /// A further thread block of a rank, with all its channels and buffers.
+  /// Adds a thread block to a rank, with all its channels and buffers.
   void add_block(int rank) {
     Json channels = Json::array(), buffers = Json::array();
     for (int i = 0; i < ranks_ - 1; ++i) channels.push_back(i);
@@ -67,7 +67,7 @@ class ExecutionPlanText {
 
   Json& ops(int rank, int block = 0) { return json["gpus"][rank]["threadblocks"][block]["ops"]; }
 
-  /// Own memory.
+  /// The rank's own memory.
   static Json own(std::string_view type, int index, int size = 1) {
     return {{"type", type}, {"index", index}, {"size", size}};
   }
@@ -79,7 +79,8 @@ class ExecutionPlanText {
   static Json op(std::string_view name, Json sources, Json destinations) {
     return {{"name", name}, {"channel_type", "memory"}, {"src_buff", sources}, {"dst_buff", destinations}};
   }
-  /// A switch channel over one memory of all ranks, or of some, which each of their thread blocks has as its last.
+  /// Adds a switch channel over one memory of all ranks, or of some, as the last channel of each of their thread
+  /// blocks.
   void add_switch(std::string_view type, std::vector<int> members = {}) {
     if (members.empty())
       for (int rank = 0; rank < ranks_; ++rank) members.push_back(rank);
@@ -103,7 +104,7 @@ class ExecutionPlanText {
             {"src_buff", Json::array({source})},
             {"dst_buff", Json::array({destination})}};
   }
-  /// "signal", "wait", "rlxsignal", "rlxwait" with some peers.
+  /// "signal", "wait", "rlxsignal" or "rlxwait" with some peers.
   static Json event(std::string_view name, int rank, const std::vector<int>& peers) {
     Json channels = Json::array();
     for (const int peer : peers) channels.push_back(peer < rank ? peer : peer - 1);
@@ -115,7 +116,7 @@ class ExecutionPlanText {
       if (peer != rank) peers.push_back(peer);
     return peers;
   }
-  /// All ranks meet.
+  /// Makes all ranks meet.
   void meet(std::string_view signal = "signal", std::string_view wait = "wait") {
     for (int rank = 0; rank < ranks_; ++rank) {
       ops(rank).push_back(event(signal, rank, peers_of(rank)));
@@ -129,12 +130,12 @@ class ExecutionPlanText {
 
  private:
   int ranks_;
-  std::map<int, int> switches_ = {};  // by rank, how many
+  std::map<int, int> switches_ = {};  // by rank: how many switch channels
 };
 
 using Text = ExecutionPlanText;
 
-/// Everybody reads all inputs of all.
+/// Every rank reads the inputs of all ranks.
 inline Text all_pairs(int n) {
   Text plan("allreduce", "Simple", false, n, 1, 1, 0);
   plan.meet("rlxsignal", "rlxwait");
@@ -147,7 +148,7 @@ inline Text all_pairs(int n) {
   return plan;
 }
 
-/// Each reduces its chunk, then all get it, in place.
+/// Each rank reduces its chunk, then all ranks get it, in place.
 inline Text two_shot_in_place(int n) {
   Text plan("allreduce", "Simple", true, n, n, n, 0);
   plan.meet();
@@ -166,7 +167,8 @@ inline Text two_shot_in_place(int n) {
   return plan;
 }
 
-/// The sums travel round the ring: put into the next rank's scratch, added there, then the results go round.
+/// The sums travel round the ring: they are put into the next rank's scratch and added there, then the results go
+/// round.
 inline Text ring_in_place(int n) {
   Text plan("allreduce", "Simple", true, n, n, n, n);
   plan.meet("rlxsignal", "rlxwait");
@@ -191,7 +193,7 @@ inline Text ring_in_place(int n) {
   return plan;
 }
 
-/// The same with one operation for the sum and its way on.
+/// The same with a single operation that adds and sends.
 inline Text ring_of_reduce_sends(int n) {
   Text plan("reducescatter", "Simple", false, n, n, 1, n);
   plan.meet();
@@ -230,7 +232,7 @@ inline Text packets_all_pairs(int n) {
   return plan;
 }
 
-/// The default plan of MSCCL++ for small messages: reduce-scatter by packets, sums sent on by packets, in place.
+/// The default plan of MSCCL++ for small messages: reduce-scatter by packets, sums passed on by packets, in place.
 inline Text packets_two_shot_in_place(int n) {
   Text plan("allreduce", "LL", true, n, n, n, 2 * n);
   for (int r = 0; r < n; ++r) {
@@ -247,7 +249,7 @@ inline Text packets_two_shot_in_place(int n) {
   return plan;
 }
 
-/// Packets go round: each reads what it got, keeps it and sends it on.
+/// Packets go round the ring: each rank reads what it got, keeps it and sends it on.
 inline Text packets_ring_all_gather(int n) {
   Text plan("allgather", "LL", false, n, 1, n, n);
   for (int r = 0; r < n; ++r) {
@@ -264,7 +266,7 @@ inline Text packets_ring_all_gather(int n) {
   return plan;
 }
 
-/// Sums by packets round the ring, with a copy of each in packets that goes on.
+/// Sums by packets round the ring, with a copy of each in packets that is sent on.
 inline Text packets_ring_reduce_scatter(int n) {
   Text plan("reducescatter", "LL", false, n, n, 1, 2 * n);
   for (int r = 0; r < n; ++r) {
@@ -286,7 +288,7 @@ inline Text packets_ring_reduce_scatter(int n) {
   return plan;
 }
 
-/// Everybody puts its part into the output of all others.
+/// Every rank puts its part into the output of all others.
 inline Text put_all_gather(int n, bool in_place) {
   Text plan("allgather", "Simple", in_place, n, 2, 2 * n, 0);
   plan.meet("rlxsignal", "rlxwait");
@@ -314,7 +316,7 @@ inline Text get_all_to_all(int n) {
   return plan;
 }
 
-/// Two thread blocks of each rank share every operation; a third one tells the peers, and a semaphore tells it.
+/// Two thread blocks of each rank share every operation. A third one notifies the peers, and a semaphore notifies it.
 inline Text shared_blocks(int n) {
   Text plan("allreduce", "Simple", false, n, 1, 1, 1);
   for (int r = 0; r < n; ++r) {
@@ -347,7 +349,7 @@ inline Text shared_blocks(int n) {
   return plan;
 }
 
-/// One thread block sends what another one of the rank overwrites when input and output are the same memory.
+/// One thread block sends what another one of the rank overwrites if input and output are the same memory.
 inline Text late_reader() {
   Text plan("alltoall", "Simple", false, 2, 2, 2, 1);
   for (int r = 0; r < 2; ++r) {
@@ -368,7 +370,7 @@ struct NamedText {
   Text plan;
 };
 
-/// All of them for `n` ranks.
+/// Returns all of these plans for `n` ranks.
 inline std::vector<NamedText> execution_plans(int n) {
   std::vector<NamedText> all = {{"all_pairs", all_pairs(n)},
                                 {"two_shot_in_place", two_shot_in_place(n)},

@@ -1,11 +1,11 @@
 #pragma once
-// Execution plans of MSCCL++ that go through a switch, written from the description of the format.
+// MSCCL++ execution plans that go through a switch, written from the description of the format.
 
 #include "unit/plan/mscclpp_plans.hpp"
 
 namespace accord::plan::testing {
 
-/// By a switch: each adds up its chunk of all inputs and writes it to all, in place.
+/// Through a switch: each rank sums its chunk of all inputs and writes the sum to all ranks, in place.
 inline Text switch_in_place(int n) {
   Text plan("allreduce", "Simple", true, n, n, n, 0);
   plan.add_switch("i");
@@ -16,7 +16,7 @@ inline Text switch_in_place(int n) {
   return plan;
 }
 
-/// The same from what was copied to scratch, into the outputs.
+/// The same from copies in scratch, into the outputs.
 inline Text switch_from_scratch(int n) {
   Text plan("allreduce", "Simple", false, n, n, n, n);
   plan.add_switch("s");
@@ -30,7 +30,7 @@ inline Text switch_from_scratch(int n) {
   return plan;
 }
 
-/// Each writes its part to the outputs of all at once.
+/// Each rank writes its part to the outputs of all ranks at once.
 inline Text switch_all_gather(int n, bool in_place) {
   Text plan("allgather", "Simple", in_place, n, 2, 2 * n, 0);
   plan.add_switch("o");
@@ -41,7 +41,7 @@ inline Text switch_all_gather(int n, bool in_place) {
   return plan;
 }
 
-/// Packets to the scratch of all, which nobody signals.
+/// Packets to the scratch of all ranks, without signals.
 inline Text switch_packets_all_gather(int n) {
   Text plan("allgather", "LL", false, n, 1, n, n);
   plan.add_switch("s");
@@ -54,7 +54,7 @@ inline Text switch_packets_all_gather(int n) {
   return plan;
 }
 
-/// Those that go through a switch.
+/// Returns the plans that go through a switch.
 inline std::vector<NamedText> switch_plans(int n) {
   return {{"switch_in_place", switch_in_place(n)},
           {"switch_from_scratch", switch_from_scratch(n)},

@@ -1,4 +1,4 @@
-// Execution plans of MSCCL++ with switch channels: as plans through multicast memory, and as ordinary ones.
+// MSCCL++ execution plans with switch channels: as plans through multicast memory, and as ordinary plans.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr SwitchOps kBoth[] = {SwitchOps::kMulticast, SwitchOps::kOrdinary};
 
-/// How many steps of all ranks have a chunk of every rank.
+/// Returns how many steps of all ranks have a chunk of every rank.
 long steps_by_switch(const Plan& plan) {
   long count = 0;
   const auto is_every = [](const Chunk& chunk) { return chunk.rank == kEveryRank; };
@@ -71,7 +71,7 @@ TEST(MscclppSwitch, packets_stay_packets) {
   }
 }
 
-// Two halves of four ranks each add up by a switch of their own, then each rank reads the other half's sum.
+// Each half of the four ranks sums by a switch of its own, then each rank reads the other half's sum.
 TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
   Text plan("allreduce", "Simple", false, 4, 1, 1, 2);
   plan.add_switch("s", {0, 1});
@@ -95,7 +95,7 @@ TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
   EXPECT_FALSE(wrong) << *wrong;
 }
 
-// Of one op's destinations the second is of some ranks alone.
+// The second of the op's destinations is of some ranks only.
 TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_is_ordinary_steps) {
   Text plan("allgather", "Simple", false, 4, 1, 4, 4);
   plan.add_switch("o");
@@ -114,7 +114,7 @@ TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_is_ordinary_steps
 }
 
 TEST(MscclppSwitch, what_a_switch_cannot_do_is_refused_and_the_way_out_told) {
-  // In place, the one input chunk of a rank is another chunk of the output on each.
+  // In place, the single input chunk of a rank is a different chunk of the output on each rank.
   Text uneven("allgather", "Simple", true, 2, 1, 2, 0);
   uneven.add_switch("i");
   uneven.meet();

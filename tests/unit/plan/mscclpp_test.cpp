@@ -1,4 +1,5 @@
-// Execution plans of MSCCL++: what comes of them is proved by the verifier and run by the interpreter, which knows neither.
+// MSCCL++ execution plans: the imported plans are proved by the verifier and run by the interpreter, neither of which
+// knows MSCCL++.
 #include "plan/mscclpp.hpp"
 
 #include <gmock/gmock.h>
@@ -46,7 +47,7 @@ TEST(Mscclpp, packets_stay_packets_and_sums_that_go_on_lie_in_partials) {
 TEST(Mscclpp, a_thread_block_is_a_lane) {
   const Plan plan = imported(shared_blocks(2));
   ASSERT_EQ(plan.programs[0].lanes.size(), 3U);
-  EXPECT_EQ(plan.input_chunks, 2);  // one chunk, which two thread blocks share
+  EXPECT_EQ(plan.input_chunks, 2);  // one chunk, shared by two thread blocks
 }
 
 TEST(Mscclpp, inputs_are_staged_where_calls_in_place_need_it) {

@@ -1,4 +1,4 @@
-// Plans that go through a switch: what a step may do there, and what the verifier asks of the sums that come from it.
+// Plans that go through a switch: what a step may do there, and what the verifier requires of the sums from it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::string problem_of(void (*write)(PlanBuilder::OnRank)) {
 
 using OnRank = PlanBuilder::OnRank;
 
-TEST(Multicast, of_peers_is_touched_as_that_of_every_rank_only) {
+TEST(Multicast, peer_multicast_memory_is_accessed_only_through_every_rank) {
   EXPECT_THAT(problem_of([](OnRank on) { on.copy(multicast(1, 0), {output(0, 0)}); }),
               AllOf(HasSubstr("multicast[0] of rank 1 cannot be reached from rank 0"),
                     HasSubstr("multicast of every rank at once")));
@@ -47,7 +47,7 @@ TEST(Multicast, of_peers_is_touched_as_that_of_every_rank_only) {
               HasSubstr("multicast[2] of every rank is out of bounds: multicast has 2 chunks"));
 }
 
-TEST(Multicast, of_every_rank_is_read_as_a_sum_alone_and_written_once) {
+TEST(Multicast, memory_of_every_rank_is_only_read_as_a_sum_and_written_once) {
   EXPECT_THAT(problem_of([](OnRank on) { on.copy(multicast(kEveryRank, 0), {output(0, 0)}); }),
               HasSubstr("multicast[0] of every rank cannot be copied"));
   EXPECT_THAT(problem_of([](OnRank on) {
@@ -87,7 +87,7 @@ TEST(Multicast, sums_of_ranks_that_each_ask_the_switch_may_differ) {
   EXPECT_THAT(refusal(plan), HasSubstr("is another sum of the switch than that of rank 0: their bits may differ"));
 }
 
-TEST(Multicast, the_order_of_a_switch_is_no_other) {
+TEST(Multicast, a_switch_sum_cannot_declare_another_order) {
   Plan plan = sum_of_three();
   for (const Order order : {Order::kCanonical, Order::kFixed}) {
     plan.order = order;
@@ -96,7 +96,7 @@ TEST(Multicast, the_order_of_a_switch_is_no_other) {
 }
 
 TEST(Multicast, the_memory_of_each_rank_has_to_be_ready) {
-  for (const int wait : {0, 1}) {  // for what rank 1, or 2, lays open
+  for (const int wait : {0, 1}) {  // for what rank 1, or 2, exposes
     Plan plan = sum_of_three();
     erase_step(steps_of(plan, 0), find_step(steps_of(plan, 0), StepKind::kWait, wait));
     for (const Rank peer : {1, 2}) {
@@ -110,14 +110,14 @@ TEST(Multicast, the_memory_of_each_rank_has_to_be_ready) {
 }
 
 TEST(Multicast, what_is_written_to_all_may_not_be_in_use_by_one) {
-  Plan plan = sum_of_three();  // rank 1 writes its sum where rank 2 still lays open its own part for the switch
+  Plan plan = sum_of_three();  // rank 1 writes its sum where rank 2 still exposes its own part to the switch
   for (Step& step : steps_of(plan, 1))
     if (step.kind == StepKind::kReduce) step.destinations[0].index = 2;
   EXPECT_THAT(refusal(plan), HasSubstr("races with"));
 }
 
 TEST(Multicast, a_contribution_that_is_missing_is_named) {
-  Plan plan = sum_of_three();  // rank 0 gives its own part for the sum
+  Plan plan = sum_of_three();  // rank 0 gives its own part as the sum
   for (Step& step : steps_of(plan, 0))
     if (step.kind == StepKind::kReduce) {
       step.kind = StepKind::kCopy;

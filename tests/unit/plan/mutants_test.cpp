@@ -1,5 +1,6 @@
-// Every built-in plan with one step left out, or with two neighbouring steps swapped. What the verifier accepts of these must
-// be harmless, which is shown by running it in every order there is; what it refuses after a swap must go wrong in one.
+// Every built-in plan with one step left out, or with two neighboring steps swapped. If the verifier accepts one, it
+// must be harmless, which is shown by running it in every possible order. If the verifier rejects one with a swap, it
+// must go wrong in some order.
 
 #include <gtest/gtest.h>
 
@@ -49,7 +50,8 @@ std::vector<Mutant> swaps(const Plan& plan) {
   return mutants;
 }
 
-// Two elements a chunk in slices of one would be two rounds; `rounds` shows as many.
+// Returns a request that runs in `rounds` rounds: two elements per chunk in slices of one, for example, are two
+// rounds.
 testing::MachineRequest rounds_of(const Plan& plan, std::size_t rounds) {
   const auto chunks = static_cast<std::size_t>(std::max(1, std::min(plan.input_chunks, plan.output_chunks)));
   return {.count = rounds * chunks, .element_bytes = 64, .slice = 1, .combine = mix};

@@ -1,5 +1,5 @@
 #pragma once
-// Plans that the tests take for granted: those of the built-in algorithms, whole; and what it takes to break them.
+// Plans that the tests take for granted: whole plans of the built-in algorithms; and functions that break them.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ inline bool has_root(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-/// All of them for `size` ranks; the last rank is the root of those that have one.
+/// Returns all of them for `size` ranks. The last rank is the root of those that have one.
 inline std::vector<Plan> all_plans(int size) {
   std::vector<Plan> plans;
   for (const AlgorithmEntry& entry : algorithms()) {
@@ -53,7 +53,7 @@ inline void erase_step(std::vector<Step>& steps, std::size_t index) {
   steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-/// Why verify() refuses a plan.
+/// Returns why verify() rejects a plan.
 inline std::string refusal(const Plan& plan, Aliasing aliasing = Aliasing::kOutOfPlace) {
   const Status status = verify(plan, aliasing);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << to_string(plan) << " was accepted";

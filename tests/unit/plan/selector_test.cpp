@@ -186,7 +186,7 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
   middling.bytes = 32 << 10;
   EXPECT_EQ(chosen_for("", middling, two), "packet");
   EXPECT_EQ(chosen_for("", middling, sixteen), "nccl") << "packets go to every rank";
-  // Rules of users are for the CPU unless they say otherwise.
+  // Users' rules are for the CPU unless they say otherwise.
   EXPECT_EQ(chosen_for("all_reduce:0-inf=ring", small, two), "packet");
   EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", small, two), "ring");
   EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", {.collective = Collective::kAllReduce, .bytes = 8}, two),

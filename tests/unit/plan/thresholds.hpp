@@ -1,5 +1,6 @@
 #pragma once
-// Every algorithm at the sizes where the default table changes from one to another: one element below, at and above each.
+// Every algorithm at the sizes where the default table changes from one algorithm to another: one element below, at
+// and above each.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 
 namespace accord::plan::testing {
 
-/// Bytes, without 0 and infinity.
+/// Returns the thresholds in bytes, without 0 and infinity.
 inline std::set<std::size_t> default_thresholds(Collective collective) {
   std::set<std::size_t> thresholds;
   const Result<SelectorTable> table = parse_table(default_table());
@@ -24,8 +25,9 @@ inline std::set<std::size_t> default_thresholds(Collective collective) {
   return thresholds;
 }
 
-/// Runs every algorithm for `size` ranks, in place and out of place, in one round and in several, on whole numbers of 8 bytes, and
-/// compares with the reference, whose arithmetic is exact. Thresholds from `least` to `most` bytes.
+/// Runs every algorithm for `size` ranks, in place and out of place, in one round and in several, on whole numbers of
+/// 8 bytes, and compares with the reference, whose arithmetic is exact. Uses the thresholds from `least` to `most`
+/// bytes.
 inline void run_around_thresholds(int size, std::size_t least, std::size_t most) {
   constexpr std::size_t kElement = 8;
   std::mt19937 random(13);

@@ -1,4 +1,4 @@
-// Sums that grow from step to step: in the declared order, and rounded at their end only.
+// Sums that grow from step to step: in the declared order, and rounded only at their end.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -24,7 +24,7 @@ Plan one_shot(int size) { return whole_plan(Collective::kAllReduce, "one_shot", 
 Plan two_shot(int size) { return whole_plan(Collective::kAllReduce, "two_shot", size); }
 Plan packet(int size) { return whole_plan(Collective::kAllReduce, "packet", size); }
 
-// An all_reduce for one rank of two lanes, which copy a half each.
+// An all_reduce for two ranks of two lanes each, which handle one half each.
 Plan two_lanes() {
   PlanBuilder plan("two_lanes", {.collective = Collective::kAllReduce}, 2,
                    {.input_chunks = 2, .output_chunks = 2, .scratch_chunks = 2});
@@ -55,7 +55,7 @@ TEST(Verifier, refuses_a_missing_contribution) {
   std::vector<Step>& steps = steps_of(plan, 1);
   Step& reduce = steps[find_step(steps, StepKind::kReduce)];
   reduce.sources[2] = reduce.sources[1];  // rank 1 counts twice, rank 2 not at all
-  erase_step(steps_of(plan, 2), 2);       // rank 2's packets for rank 1, which nobody reads now
+  erase_step(steps_of(plan, 2), 2);       // rank 2's packets for rank 1, which no rank reads now
   EXPECT_THAT(refusal(plan),
               HasSubstr("plan \"packet\" (all_reduce, 4 ranks), rank 1, lane 0, step 3 (reduce packets[0] of "
                         "rank 1, input[0] of rank 1, input[0] of rank 1, packets[3] of rank 1 -> output[0] of "
@@ -105,14 +105,14 @@ TEST(Verifier, refuses_a_deadlock_through_packets_and_lane_barriers) {
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("step 0 (reduce"), HasSubstr("deadlock"), HasSubstr("comes first")));
 
   Plan lanes = two_lanes();
-  std::swap(steps_of(lanes, 1, 1)[1], steps_of(lanes, 1, 1)[2]);  // lane 1 comes to barrier 1 before barrier 0
+  std::swap(steps_of(lanes, 1, 1)[1], steps_of(lanes, 1, 1)[2]);  // lane 1 reaches barrier 1 before barrier 0
   EXPECT_THAT(refusal(lanes), AllOf(HasSubstr("rank 1, lane"), HasSubstr("(lane barrier "), HasSubstr("deadlock")));
 }
 
 TEST(Verifier, refuses_a_wait_for_a_signal_that_never_comes) {
   Plan plan = two_shot(4);
   std::vector<Step>& steps = steps_of(plan, 3);
-  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // sums ready, to rank 1
+  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // tells rank 1 that the sums are ready
   EXPECT_THAT(refusal(plan),
               AllOf(HasSubstr("plan \"two_shot\" (all_reduce, 4 ranks), rank 1, lane 0, step 15 (wait for signal 1 "
                               "of rank 3): waits for ever: rank 3 never sends this signal")));
@@ -133,7 +133,7 @@ TEST(Verifier, refuses_a_signal_sent_twice_a_round) {
                                    HasSubstr("rank 0, lane 0, step 0 (signal 0 to rank 1) sends it too")));
 }
 
-TEST(Verifier, accepts_lanes_that_signals_of_the_rank_to_itself_order_and_refuses_them_without) {
+TEST(Verifier, accepts_lanes_ordered_by_self_signals_and_rejects_them_without) {
   Plan plan = two_lanes();
   for (const int lane : {0, 1}) {
     std::vector<Step>& steps = steps_of(plan, 0, lane);
@@ -153,7 +153,7 @@ TEST(Verifier, refuses_a_race_between_lanes) {
     std::vector<Step>& steps = steps_of(plan, 0, lane);
     erase_step(steps, find_step(steps, StepKind::kLaneBarrier, 0));
   }
-  // Lane 0 tells the peer that all is there, but lane 1 may still be copying.
+  // Lane 0 signals the peer that everything is there, but lane 1 may still be copying.
   EXPECT_THAT(
       refusal(plan),
       AllOf(HasSubstr(
@@ -180,7 +180,7 @@ TEST(Verifier, refuses_a_race_with_a_peer) {
 TEST(Verifier, refuses_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
   Plan plan = two_shot(2);
   std::vector<Step>& steps = steps_of(plan, 0);
-  steps[find_step(steps, StepKind::kReduce)].destinations[1] = scratch(0, 1);  // where the peer's part still lies
+  steps[find_step(steps, StepKind::kReduce)].destinations[1] = scratch(0, 1);  // which still holds the peer's part
   steps_of(plan, 1).back().sources[0] = scratch(0, 1);
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("races with"), HasSubstr("for scratch[1] of rank 0"),
                                    HasSubstr("no signal, packet or barrier orders the two")));
@@ -189,7 +189,7 @@ TEST(Verifier, refuses_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
 TEST(Verifier, refuses_scratch_reused_by_a_later_round_while_a_peer_may_read_it) {
   Plan plan = whole_plan(Collective::kBroadcast, "direct", 3);
   EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());
-  plan.pacing = Pacing::kByPlan;  // now nobody tells the root that the others have read its slot
+  plan.pacing = Pacing::kByPlan;  // now no signal tells the root that the others have read its slot
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("plan \"direct\" (broadcast, 3 ranks), rank "), HasSubstr("races with"),
                                    HasSubstr("2 rounds ")));
 }
@@ -291,13 +291,13 @@ TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_that_may_come_when_the_peer_ha
   Plan plan = whole_plan(Collective::kAllGather, "zero_copy", 2);
   std::vector<Step>& steps = steps_of(plan, 1);
   const std::size_t copy = find_step(steps, StepKind::kCopy, 1);
-  std::swap(steps[copy], steps[copy + 1]);  // says that it has read before it has
+  std::swap(steps[copy], steps[copy + 1]);  // signals that it has read before it has
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("rank 1, lane 0, step 4 (copy input[0] of rank 0"),
                                    HasSubstr("may still touch input[0] of rank 0 when rank 0 has returned")));
   plan = whole_plan(Collective::kAllReduce, "two_shot_zero_copy", 3);
   std::vector<Step>& last = steps_of(plan, 2);
   const std::size_t put = find_step(last, StepKind::kCopy);
-  std::swap(last[put], last[put + 1]);  // signals rank 0, whose output is written at once, and rank 1, whose is not yet
+  std::swap(last[put], last[put + 1]);  // signals rank 0, whose output is written, and rank 1, whose is not yet
   EXPECT_TRUE(verify(plan, Aliasing::kOutOfPlace).ok());
   std::swap(last[put + 1], last[put + 2]);
   EXPECT_THAT(refusal(plan), HasSubstr("may still touch output[2] of rank 1 when rank 1 has returned"));
@@ -346,7 +346,7 @@ TEST(Verifier, refuses_an_output_that_nobody_writes) {
   std::vector<Step>& steps = steps_of(plan, 1);
   erase_step(steps, find_step(steps, StepKind::kCopy, 1));
   EXPECT_THAT(refusal(plan), HasSubstr("rank 1: no step writes output[1] of rank 1"));
-  EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());  // there it is in place already
+  EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());  // in place it is there already
 }
 
 TEST(Verifier, refuses_in_place_what_is_right_out_of_place) {
@@ -357,7 +357,7 @@ TEST(Verifier, refuses_in_place_what_is_right_out_of_place) {
     const Rank peer = 1 - rank;
     plan.on(rank).copy(input(rank, 0), {scratch(rank, 0), output(rank, 0)}).signal(peer).wait(peer);
     plan.on(rank).reduce({scratch(0, 0), scratch(1, 0)}, {output(rank, 0)});
-    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the input as it was: gone when in place
+    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the original input, which is gone if in place
     plan.on(rank).signal(peer, 1).wait(peer, 1).reduce(
         {rank == 0 ? input(0, 0) : scratch(0, 1), rank == 1 ? input(1, 0) : scratch(1, 1)}, {output(rank, 0)});
   }

@@ -1,4 +1,4 @@
-// What only the file store has: the files.
+// What only the file store has: files.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -42,7 +42,7 @@ TEST(FileStore, keys_never_lead_out_of_its_directory) {
   }
 }
 
-TEST(FileStore, in_a_place_where_it_cannot_be_is_an_error_that_names_it) {
+TEST(FileStore, an_unusable_directory_is_an_error_that_names_it) {
   const testing_support::TemporaryDirectory directory;
   const std::string file = directory.path() + "/file";
   std::ofstream(file) << "taken";

@@ -1,4 +1,4 @@
-// What only the TCP store has: ports, names, connections, strangers on the line.
+// What only the TCP store has: ports, names, connections, and strangers that connect.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -43,7 +43,7 @@ Result<std::shared_ptr<Store>> client_of(const Store& host, const std::string& n
 
 bool ipv6_works() { return store::listen_at("::1", 0).ok(); }
 
-// A connection that speaks for itself.
+// Opens a connection on which the test itself speaks.
 UniqueFd raw_connection(const Store& host) {
   const auto addresses = store::resolve("127.0.0.1", port_of(host)).value();
   Result<UniqueFd> fd = store::connect_to(addresses[0], Deadline::in(kLong), "raw");
@@ -55,7 +55,7 @@ void send_text(const UniqueFd& fd, std::string_view text) {
   (void)write_all(fd.get(), std::as_bytes(std::span(text)), Deadline::in(kLong), "raw");
 }
 
-// True if the other side ends the connection, whatever it says before.
+// Returns whether the other side closes the connection, whatever it sends before.
 bool gets_dropped(const UniqueFd& fd) {
   char bytes[4096];
   for (;;) {
@@ -204,7 +204,7 @@ TEST(TcpStore, garbage_disconnects_only_who_sent_it) {
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 0xffffffff, .value_bytes = 0xffffffff}),
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 1, .value_bytes = (8u << 20) + 1}),
       hello() + header({.operation = store::Operation::kGet, .key_bytes = 1, .value_bytes = 1}) + "kv",
-      hello() + good_set + good_set,  // two at once: no client of ours does that
+      hello() + good_set + good_set,  // two at once, which our clients never send
   };
   for (const std::string& bytes : garbage) {
     const UniqueFd stranger = raw_connection(*host);
@@ -314,7 +314,7 @@ TEST(TcpStore, a_host_that_ran_out_of_descriptors_serves_its_clients_and_takes_n
   const int lowest_free = UniqueFd(dup(0)).get();
   const rlimit one_more = {static_cast<rlim_t>(lowest_free) + 1, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
-  const UniqueFd newcomer = raw_connection(*host);  // has the last descriptor; the host gets none to accept it with
+  const UniqueFd newcomer = raw_connection(*host);  // has the last descriptor; the host has none to accept it with
   EXPECT_TRUE(host->set("still", "served").ok());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   send_text(newcomer, hello());

@@ -5,7 +5,7 @@
 namespace accord::tokenizer {
 namespace {
 
-// Examples of Unicode's annex 15, figures 3 to 6.
+// Examples of Unicode Standard Annex 15, figures 3 to 6.
 TEST(NormalForm, the_examples_of_the_standard_hold) {
   const auto expect = [](std::string_view text, std::string_view nfd, std::string_view nfc, std::string_view nfkd,
                          std::string_view nfkc) {

@@ -1,5 +1,5 @@
 #pragma once
-// Small files of tokenizers, whose results can be worked out by hand.
+// Small tokenizer files whose results can be worked out by hand.
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace accord::tokenizer {
 
-/// A tokenizer.json of a model and other parts (`"normalizer": ...`, with a comma behind each).
+/// Returns a tokenizer.json with a model and other parts (`"normalizer": ...`, each followed by a comma).
 inline std::string tokenizer_json(std::string_view model, std::string_view parts = "", std::string_view added = "") {
   return fmt::format(R"({{"version": "1.0", {} "added_tokens": [{}], "model": {}}})", parts, added, model);
 }
@@ -24,7 +24,7 @@ constexpr std::string_view kLower = R"({"type": "BPE", "unk_token": "?",
     "vocab": {"l": 0, "o": 1, "w": 2, "e": 3, "r": 4, "lo": 5, "low": 6, "er": 7, "?": 8, "we": 9, "Ġ": 10},
     "merges": ["l o", ["lo", "w"], "e r"]})";
 
-/// The example of BERT's own code.
+/// The example from BERT's own code.
 constexpr std::string_view kUnaffable =
     R"({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
     "max_input_chars_per_word": 10,

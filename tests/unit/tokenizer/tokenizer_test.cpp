@@ -71,7 +71,7 @@ TEST(Tokenizer, word_piece_takes_the_longest_token_from_the_left) {
 TEST(Tokenizer, bytes_stand_for_characters_that_the_vocabulary_lacks) {
   const auto tokenizer = parsed(tokenizer_json(kBytes, R"("decoder": {"type": "ByteFallback"},)"));
   EXPECT_THAT(encoded(tokenizer, "a\xe2\x82\xac"), ElementsAre(4, 1, 2, 3));
-  EXPECT_THAT(encoded(tokenizer, "xy"), ElementsAre(0));  // one for both, as it is fused
+  EXPECT_THAT(encoded(tokenizer, "xy"), ElementsAre(0));  // one token for both, as unknown characters are fused
   EXPECT_EQ(*tokenizer.decode(Ids{4, 1, 2, 3}), "a\xe2\x82\xac");
   EXPECT_EQ(*tokenizer.decode(Ids{1, 2, 4}),
             "\xef\xbf\xbd\xef\xbf\xbd"

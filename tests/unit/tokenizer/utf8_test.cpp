@@ -18,7 +18,7 @@ TEST(Utf8, characters_of_every_length_are_written_and_read_again) {
   }
 }
 
-// Tables 3-8 to 3-11 of the Unicode standard, version 15.
+// Tables 3-8 to 3-11 of the Unicode Standard, version 15.
 TEST(Utf8, malformed_parts_are_replaced_as_the_standard_recommends) {
   const auto replaced = [](int count, std::string_view end) {
     std::string text;

@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// A rank on `host` that may use `cpus`, two of which make a core: 0 and 1, 2 and 3, ...
+// A rank on `host` that may use `cpus`, of which two make a core: 0 and 1, 2 and 3, ...
 Place on(std::string host, std::vector<int> cpus) {
   Place place{.host = std::move(host), .process = 1, .cpus = std::move(cpus), .numa_nodes = {0}};
   for (const int cpu : place.cpus) {
@@ -18,7 +18,7 @@ Place on(std::string host, std::vector<int> cpus) {
   return place;
 }
 
-// The same where nobody knows which processors share a core.
+// The same place where it is unknown which processors share a core.
 Place without_core_ids(Place place) {
   place.core_ids.clear();
   return place;

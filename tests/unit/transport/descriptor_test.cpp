@@ -1,4 +1,4 @@
-// The text of descriptors: there and back, and what is refused.
+// The text of descriptors: writing and reading it, and what is rejected.
 #include "transport/descriptor.hpp"
 
 #include <gtest/gtest.h>

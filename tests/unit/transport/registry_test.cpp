@@ -1,4 +1,4 @@
-// Which transports there are, how they are found by name, and whom each one reaches.
+// The available transports, how they are found by name, and which ranks each one reaches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The first transport that reaches, as the communicator chooses.
+// Returns the first transport that reaches the peer, as the communicator chooses.
 std::string_view preferred(const PlaceView& mine, const PlaceView& peer) {
   for (const Transport* transport : transports()) {
     if (transport->reaches(mine, peer)) return transport->name();

@@ -1,4 +1,4 @@
-// Strangers at the listener of transport shm: whatever they say, they get nothing, and the real peers still meet.
+// Strangers at the listener of transport shm: whatever they send, they get nothing, and the real peers still meet.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ struct Found {
   std::string cookie;
 };
 
-// "shm/1 <rank> <bytes> <socket name> <cookie>".
+// Reads "shm/1 <rank> <bytes> <socket name> <cookie>".
 Found read(const std::string& descriptor) {
   std::istringstream words(descriptor);
   std::string skipped;
@@ -95,7 +95,7 @@ class ShmStranger : public ::testing::Test {
   std::vector<std::string> descriptors_;
 };
 
-// True if the other side has ended the connection without a word.
+// Returns whether the other side has closed the connection without a word.
 bool was_dropped(const UniqueFd& socket) {
   char byte = 0;
   return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
@@ -118,7 +118,7 @@ TEST_F(ShmStranger, that_talks_nonsense_is_dropped_and_the_peers_meet) {
   const std::size_t before = open_descriptors();
   expect_that_they_meet();
   for (const UniqueFd& stranger : strangers) EXPECT_TRUE(was_dropped(stranger));
-  // Two endpoints of one process have met and hold nothing more; what strangers sent is closed.
+  // Two endpoints of one process have met and hold no descriptors; what the strangers sent is closed.
   EXPECT_LE(open_descriptors(), before);
 }
 
@@ -161,7 +161,7 @@ TEST_F(ShmStranger, is_mentioned_when_a_real_peer_does_not_come) {
   EXPECT_THAT(status.message(), HasSubstr("rank 1"));
 }
 
-// A peer that knows everything but hands over something that is no window of that size.
+// A peer that knows everything but hands over something that is not a window of that size.
 TEST_F(ShmStranger, that_hands_over_no_window_is_an_error_that_names_the_rank) {
   const UniqueFd impostor = connect_as_stranger(rank0());
   const Hello hello{.rank = 1,

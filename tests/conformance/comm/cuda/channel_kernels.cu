@@ -1,4 +1,4 @@
-// A kernel of a program's own, as include/accord/channel_device.hpp shows it.
+// A program's own kernel, as include/accord/channel_device.hpp shows it.
 #include <cuda_runtime_api.h>
 
 #include "accord/channel_device.hpp"

@@ -6,7 +6,7 @@
 
 namespace accord::testing {
 
-/// Puts `values` into the peer's memory, and waits for the peer's. Gives a cudaError_t.
+/// Puts `values` into the peer's memory and waits for the peer's values. Returns a cudaError_t.
 int launch_exchange(const DeviceChannelHandle& to, const float* values, std::size_t count, void* stream);
 
 }  // namespace accord::testing

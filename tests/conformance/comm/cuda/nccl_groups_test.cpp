@@ -1,4 +1,4 @@
-// What else NVIDIA's NCCL has to do for groups: CUDA graphs, windows, splits, and ranks that fail.
+// Group features with NVIDIA's NCCL: CUDA graphs, windows, splits, and ranks that fail.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -17,7 +17,7 @@ using testing::OnDevice;
 
 class CudaNcclGroups : public testing::CudaNcclTest {
  protected:
-  /// What an all_reduce of ones gives.
+  /// Returns the result of an all_reduce of ones.
   static float count(Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(500, 1.0F), DType::kFloat32);
     const Status status = comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream});
@@ -53,7 +53,7 @@ TEST_F(CudaNcclGroups, a_captured_graph_runs_its_calls_at_each_launch) {
       }
       ASSERT_EQ(cudaGraphExecDestroy(launched), cudaSuccess);
       ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-      EXPECT_EQ(count(comm, on), size_of_group);  // calls go on after that
+      EXPECT_EQ(count(comm, on), size_of_group);  // calls still work afterwards
     });
     if (testing::is_spawned_rank()) return;
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Ranks as processes over NVIDIA's own NCCL, on the first GPU of the machine. NCCL takes one rank for each GPU of a host; told that each process is a host of
-// its own, it takes several, which then talk by sockets.
+// Ranks as processes over NVIDIA's own NCCL, on the first GPU of the machine. NCCL accepts one rank per GPU of a
+// host. If each process claims to be a host of its own, NCCL accepts several, which then communicate over sockets.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@
 
 namespace accord::testing {
 
-/// The tests' programs name a library of their own by ACCORD_NCCL; this is NVIDIA's, for the loader if unset.
+/// Returns the path of NVIDIA's NCCL; if CUDA_TEST_NCCL is unset, a name that the loader searches for. (In the tests'
+/// programs, ACCORD_NCCL names the tests' own library.)
 inline std::string real_nccl() {
   const char* const path = std::getenv("CUDA_TEST_NCCL");
   return path != nullptr ? path : "libnccl.so.2";
@@ -30,15 +31,15 @@ class CudaNcclTest : public ::testing::Test {
 
   void SetUp() override {
     if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.message();
-    // Its functions call each other by names that the tests' own library has, too.
+    // RTLD_DEEPBIND: NCCL's functions call each other by symbols that the tests' own library defines, too.
     if (dlopen(real_nccl().c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_DEEPBIND) == nullptr) GTEST_SKIP() << dlerror();
     if (is_spawned_rank()) return;
     const Result<std::unique_ptr<const comm::nccl::Library>> nccl = comm::nccl::load(real_nccl());
     if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
   }
 
-  /// `body` in a process for each rank, with a stream of its own. `codes`: what they exit with, where that is not 0.
-  /// `select`: which backend serves calls.
+  /// Runs `body` in one process per rank, each with a stream of its own. `codes`: the expected exit codes, where they
+  /// are not 0. `select`: the backend that serves calls.
   static void on_ranks(int size, const std::function<void(Communicator&, const OnDevice&)>& body,
                        std::vector<int> codes = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60),
                        const char* select = kByNccl) {

@@ -1,4 +1,5 @@
-// The suite of backends over NVIDIA's NCCL on a GPU, with 1, 2 and 4 ranks; of 4, which take turns, with few dtypes.
+// The backend suite over NVIDIA's NCCL on a GPU, with 1, 2 and 4 ranks. With 4 ranks, which take turns on the GPU,
+// only a few dtypes run.
 #include <gmock/gmock.h>
 
 #include "conformance/comm/cuda/nccl_ranks.hpp"
@@ -23,7 +24,8 @@ TEST_P(CudaNccl, reductions_give_what_the_plain_computation_gives) {
       EXPECT_EQ(testing::check_device_reductions_of_few_dtypes(comm, on), 7 + 8 + 2 * 6);
       return;
     }
-    // What NCCL has not goes by plans, but for premul_sum of 8-bit floats in versions without those, or of one rank.
+    // Plans serve what NCCL lacks, except premul_sum of 8-bit floats in NCCL versions without these and in groups of
+    // one.
     const bool scales_float8 = comm::nccl::library().value()->version >= 22400 && comm.size() > 1;
     EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (scales_float8 ? 0 : 2) + 2 * 3 + 7);
   });

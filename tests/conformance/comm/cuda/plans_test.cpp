@@ -1,4 +1,5 @@
-// Plans on a GPU: with ranks as processes, which take turns on it, the whole suite; with ranks as threads, whose kernels run side by side, what needs no NCCL.
+// Plans on a GPU. With ranks as processes, which take turns on the GPU, the whole suite runs; with ranks as threads,
+// whose kernels run side by side, the tests that need no NCCL.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -42,8 +43,8 @@ TEST_P(CudaPlansOfProcesses, prepared_calls) { run(testing::check_device_prepare
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaPlansOfProcesses, ::testing::Values(1, 2, 4),
                          [](const auto& of) { return "of_" + std::to_string(of.param); });
 
-/// CUDA frees memory, and ends graphs, once nothing runs on the GPU, and what comes after waits for that: so the ranks meet on the CPU before, when no call is
-/// under way.
+/// CUDA frees memory and destroys graphs only once the GPU is idle, and later work waits for that. So the ranks first
+/// meet on the CPU while no call is in progress.
 class CudaPlansOfThreads : public ::testing::TestWithParam<int> {
  protected:
   static constexpr Device kDevice{DeviceType::kCuda, 0};

@@ -1,4 +1,5 @@
-// Plans through the switch between the GPUs of this machine, a rank on each. One GPU alone shows whether its driver lets it be the only one of a multicast.
+// Plans through the switch between this machine's GPUs, one rank on each. A single GPU only shows whether its driver
+// accepts a multicast group of one device.
 #include <gmock/gmock.h>
 
 #include "accord/communicator.hpp"

@@ -1,4 +1,5 @@
-// Expert groups whose ranks are processes that share a GPU: every call gives the bits that it gives on CPU ranks.
+// Expert groups whose ranks are processes that share a GPU: every call is bit-identical to the same call on CPU
+// ranks.
 #include "conformance/comm/cuda/nccl_ranks.hpp"
 #include "conformance/expert/device_exchange.hpp"
 
@@ -8,7 +9,7 @@ namespace {
 using testing::ExpertProblem;
 using testing::OnDevice;
 
-/// By number of ranks.
+/// The parameter is the number of ranks.
 class CudaExperts : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
  protected:
   static void expect_the_bits_of_the_cpu(std::vector<ExpertProblem> problems) {

@@ -1,4 +1,4 @@
-// accord's declarations of NCCL's interface against its header.
+// accord's declarations of NCCL's interface, compared with NCCL's header.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -56,7 +56,7 @@ struct Erased<ncclRedOp_t*> {
   using Type = int*;
 };
 
-/// A function's type with NCCL's types as accord declares them.
+/// A function's type, with NCCL's types as accord declares them.
 template <typename Function>
 struct Plain;
 template <typename Returned, typename... Parameters>

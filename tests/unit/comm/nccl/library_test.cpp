@@ -1,4 +1,4 @@
-// Which libraries are taken for NCCL's.
+// Which libraries are accepted as NCCL.
 #include "comm/nccl/library.hpp"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ TEST(NcclLibrary, one_that_is_too_old_is_refused) {
   EXPECT_THAT(status.message(), HasSubstr("is NCCL 2.17.3, older than 2.18.0"));
 }
 
-TEST(NcclLibrary, what_came_later_is_there_from_its_version_on) {
+TEST(NcclLibrary, newer_functions_are_available_from_their_version_on) {
   for (const int version : {21800, 21900, 22600, 22700, 22800, 22900}) {
     testing::set_version(version);
     const Result<std::unique_ptr<const Library>> library = load(testing::library_path());

@@ -1,4 +1,4 @@
-// Finding cuBLASLt. No GPU is needed for it; what it computes only runs on one.
+// Finding cuBLASLt, which needs no GPU. What cuBLASLt computes runs only on a GPU.
 #include <gmock/gmock.h>
 
 #if __has_include(<cublasLt.h>)
@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(BlasLibrary, a_path_that_is_none_and_another_library_are_told) {
+TEST(BlasLibrary, a_missing_path_and_a_wrong_library_are_reported) {
   const Status missing = load_blas_library("/nowhere/libcublasLt.so").status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr("/nowhere/libcublasLt.so"));

@@ -1,4 +1,4 @@
-// cuBLASLt's products of float8 on a GPU, beside loops over numbers that HalfReference decodes by definition.
+// cuBLASLt's float8 products on a GPU, compared with loops over numbers that HalfReference decodes by definition.
 #include <gtest/gtest.h>
 
 #if __has_include(<cublasLt.h>)
@@ -96,7 +96,7 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
         sum += each;
         magnitudes += std::fabs(each);
       }
-      // Tensor cores of float8 add with fewer bits than float32 has.
+      // Tensor cores for float8 add with fewer bits than float32 has.
       const auto at = static_cast<std::size_t>(row * kN + column);
       ASSERT_NEAR(static_cast<double>(found[at]), sum, 1e-3 * magnitudes) << row << ", " << column;
       if (!*takes_scales) continue;

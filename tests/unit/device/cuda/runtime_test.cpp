@@ -1,4 +1,4 @@
-// NVIDIA's devices: what is said where there are none, and what they do where there are.
+// NVIDIA's devices: the errors where there are none, and the behavior where there are.
 #include "device/cuda/runtime.hpp"
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,5 @@
-// Weights of float8: where they lie, how they are rounded, and what is refused; numbers by HalfReference, which decodes by definition.
+// Float8 weights: how they are stored, how they are rounded, and what is rejected. HalfReference decodes the numbers
+// by definition.
 
 #include "kernels/linear/float8.hpp"
 
@@ -81,7 +82,7 @@ TEST(Float8, blocks_of_a_divided_weight_are_one_again) {
   ASSERT_TRUE(pack(weight.source(), kFloat8, one.span()).ok());
   std::vector<float> whole(kOut * kIn);
   unpack(packed_matrix(kFloat8, kOut, kIn, one.data()), whole.data());
-  for (const bool by_outputs : {true, false}) {  // in units of 16 and 8: the last one is not full
+  for (const bool by_outputs : {true, false}) {  // in units of 16 or 8; the last one is not full
     const std::int64_t unit = by_outputs ? 16 : 8, units = by_outputs ? 2 : 3;
     const std::int64_t out = by_outputs ? unit : kOut, in = by_outputs ? kIn : unit;
     const std::size_t bytes = packed_bytes(kFloat8, out, in);
@@ -122,7 +123,7 @@ TEST(Float8, blocks_of_a_divided_weight_are_one_again) {
 }
 
 TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
-  constexpr std::int64_t kOut = 5, kIn = 88, kUnit = 32;  // 32, 32 and 24 inputs, of groups of 16
+  constexpr std::int64_t kOut = 5, kIn = 88, kUnit = 32;  // 32, 32 and 24 inputs, in groups of 16
   PackedFormat format = kFloat8;
   format.group = 16;
   constexpr std::int64_t kGroups = 6;
@@ -141,7 +142,7 @@ TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
   unpack(packed_matrix(format, kOut, kIn, one.data()), found.data());
   EXPECT_EQ(found, expected);
 
-  // In units of two groups; the last one has 24 inputs, and zeros behind.
+  // In units of two groups. The last one has 24 inputs, followed by zeros.
   const std::size_t bytes = packed_bytes(format, kOut, kUnit);
   AlignedVector units(3 * bytes);
   for (std::int64_t unit = 0; unit < 3; ++unit) {
@@ -173,7 +174,7 @@ TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
   WeightSource source{expected.data(), DType::kFloat32, kOut, kIn, kIn, 1, scales.data()};
   const Result<PackError> error = pack(source, format, one.span());
   ASSERT_TRUE(error.ok()) << error.status().to_string();
-  EXPECT_LT(error->relative, 1e-6);  // numbers that are there already
+  EXPECT_LT(error->relative, 1e-6);  // the numbers are codes already
   scales[7] = NAN;
   EXPECT_EQ(pack(source, format, one.span()).status().code(), StatusCode::kInvalidArgument);
 }
@@ -188,7 +189,7 @@ TEST(Float8, elements_that_are_there_stay_as_they_are) {
   EXPECT_EQ(values, (std::vector<float>{0.3F * 0x1p-9F, 0.3F * 448.0F, 0.3F * -448.0F, -0.0F, 2.0F, 0.0F}));
 }
 
-TEST(Float8, of_what_has_no_place_there_is_refused) {
+TEST(Float8, values_that_cannot_be_packed_are_rejected) {
   AlignedVector packed(packed_bytes(kFloat8, 4, 8));
   const auto refusal = [&](Weight weight) { return pack(weight.source(), kFloat8, packed.span()).status(); };
   Weight weight(4, 8, 3);
@@ -202,7 +203,7 @@ TEST(Float8, of_what_has_no_place_there_is_refused) {
     changed.scales[1] = bad;
     EXPECT_EQ(refusal(changed).code(), StatusCode::kInvalidArgument);
   }
-  weight.scales[3] = 0.0F;  // of zeros
+  weight.scales[3] = 0.0F;  // as for zeros
   EXPECT_TRUE(refusal(weight).ok());
   WeightSource without = weight.source();
   without.scales = nullptr;

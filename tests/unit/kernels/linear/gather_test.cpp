@@ -1,4 +1,4 @@
-// Rows of a table that is there packed, against the values that were packed.
+// Rows of a packed table, compared with the values that were packed.
 
 #include "kernels/linear/gather.hpp"
 
@@ -22,7 +22,7 @@ class GatherOutputs : public testing::Test {
   PackedMatrix table_ = packed_matrix({}, kTableRows, kWidth, packed_.data());
   std::vector<float> row_ = std::vector<float>(kWidth);
   std::vector<float> output_ = std::vector<float>(3 * kWidth, -1.0F);
-  // The rows from number 10 on of a table of 90.
+  // The rows from number 10 on, of a table of 90.
   GatherOutputsCall call_{
       .count = 3, .table = &table_, .first_row = 10, .rows_in_all = 90, .output = output_.data(), .row = row_.data()};
 };

@@ -1,5 +1,6 @@
 #pragma once
-// A product with packed weights, and what it must give: loops in double over values that are decoded here by definition.
+// A product with packed weights and its expected result: loops in double over values that are decoded here by
+// definition.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ namespace accord::kernels {
 inline const PackedFormat kInt8{WeightType::kInt8, 32};
 inline const PackedFormat kInt4WithMinima{WeightType::kInt4, 32, Minimum::kPerGroup};
 
-/// Every instruction set, with and without what a processor may have beside it.
+/// Every instruction set, with and without the dot instructions that some processors have in addition.
 class EveryPanelKernel : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -50,7 +51,7 @@ inline std::vector<std::string> panel_kernel_names() {
   INSTANTIATE_TEST_SUITE_P(, Suite, testing::ValuesIn(::accord::kernels::panel_kernel_names()), \
                            [](const testing::TestParamInfo<std::string>& instance) { return instance.param; })
 
-/// Bytes at a multiple of 64, whose end AddressSanitizer knows.
+/// Bytes aligned to 64, of which AddressSanitizer knows the end.
 class AlignedVector {
  public:
   explicit AlignedVector(std::size_t size)
@@ -74,7 +75,7 @@ inline double as_type(double value, DType type) {
   return type == DType::kFloat16 ? HalfReference::float16().decode(HalfReference::float16().encode(value)) : value;
 }
 
-/// Values in memory as a type of 16 or 32 bits.
+/// Returns values stored as a type of 16 or 32 bits.
 inline std::vector<std::byte> stored(const std::vector<float>& values, DType type) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -97,7 +98,7 @@ inline double element(const std::byte* from, std::size_t index, DType type) {
   return type == DType::kBFloat16 ? HalfReference::bfloat16().decode(bits) : HalfReference::float16().decode(bits);
 }
 
-/// A weight with the values that its packed form stands for.
+/// A weight, with the values that its packed form stands for.
 struct TestWeight {
   PackedFormat format;
   std::int64_t out, in;
@@ -151,7 +152,7 @@ struct TestWeight {
   }
 };
 
-/// One row's inputs as the arithmetic takes them with weights of that format.
+/// Returns one row's inputs as the arithmetic sees them with weights of that format.
 inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic arithmetic,
                                        const PackedFormat& format) {
   std::vector<double> seen(x);
@@ -166,7 +167,7 @@ inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic 
     const std::size_t last = std::min(x.size(), first + static_cast<std::size_t>(format.group));
     float max = 0.0F;
     for (std::size_t i = first; i < last; ++i) max = std::max(max, std::fabs(static_cast<float>(x[i])));
-    for (std::size_t i = first; i < last; ++i) {  // steps in fp32, as a tie may go either way
+    for (std::size_t i = first; i < last; ++i) {  // steps in fp32, as a tie may round either way
       const float steps = max == 0.0F ? 0.0F : static_cast<float>(x[i]) * (most / max);
       seen[i] = std::nearbyint(static_cast<double>(steps)) * static_cast<double>(max) / static_cast<double>(most);
     }
@@ -174,7 +175,7 @@ inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic 
   return seen;
 }
 
-/// Prepares `x` and runs a product on this thread in the given parts of its panels.
+/// Prepares `x` and runs a product on this thread, cut at the given panels.
 inline Status run(const ProductCall& given, const ConstRows& x, Arithmetic arithmetic, std::int64_t rows,
                   const std::vector<std::int64_t>& cuts = {}) {
   const Result<RowsLayout> layout = rows_layout(*given.weights, arithmetic, rows);

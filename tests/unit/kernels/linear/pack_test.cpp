@@ -1,4 +1,4 @@
-// Packing: what packed weights stand for, the errors that are reported, and what is refused.
+// Packing: what packed weights stand for, the errors that are reported, and what is rejected.
 
 #include "kernels/linear/pack.hpp"
 
@@ -61,7 +61,7 @@ TEST(Pack, gives_one_output_of_a_divided_weight) {
   for (const PackedFormat& format : {kInt8, kInt4WithMinima, PackedFormat{WeightType::kBFloat16}}) {
     const TestWeight weight(format, kUnit, kIn, 5);
     const std::size_t bytes = packed_bytes(format, kUnit, kIn);
-    AlignedVector twice(2 * bytes);  // the same block, as outputs behind each other or as inputs
+    AlignedVector twice(2 * bytes);  // the same block, as consecutive outputs or inputs
     std::memcpy(twice.data(), weight.matrix.data, bytes);
     std::memcpy(twice.data() + bytes, weight.matrix.data, bytes);
     PackedMatrix matrix = packed_matrix(format, kUnit, kIn, twice.data());
@@ -93,12 +93,12 @@ TEST(Pack, rounds_to_the_nearest_code_and_tells_the_error) {
     }
     EXPECT_DOUBLE_EQ(error->largest, largest);
     EXPECT_NEAR(error->relative, std::sqrt(squares / of_all), 1e-12);
-    // Half a step: of the range of a group, which is 1 to each side; a scale in float16 adds a little.
+    // Half a step. The range of a group is 1 to each side; a float16 scale adds a little.
     const double step = format == kInt8             ? 1.0 / 127
                         : format == kInt4           ? 1.0 / 8
                         : format == kInt4WithMinima ? 2.0 / 15
                                                     : 1.0 / 128;
-    EXPECT_LE(largest, format == kInt4 ? step : 0.51 * step + 0.001);  // the largest to the other side has no code
+    EXPECT_LE(largest, format == kInt4 ? step : 0.51 * step + 0.001);  // the largest on the other side has no code
     EXPECT_GT(largest, 0.2 * step);
   }
 }
@@ -156,7 +156,7 @@ TEST(Pack, takes_scales_from_the_smallest_to_the_largest_of_their_type) {
   }
 }
 
-TEST(Pack, of_what_has_no_code_or_does_not_fit_is_refused) {
+TEST(Pack, values_without_a_code_and_wrong_sizes_are_rejected) {
   std::vector<float> values(64 * 32, 1.0F);
   AlignedVector packed(packed_bytes(kInt8, 64, 32));
   for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF}) {

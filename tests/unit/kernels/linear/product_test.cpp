@@ -1,4 +1,4 @@
-// Products with packed weights against double-precision loops, in every format and on every instruction set.
+// Products with packed weights compared with double-precision loops, in every format and on every instruction set.
 
 #include "kernels/linear/product.hpp"
 
@@ -38,7 +38,7 @@ std::string name_of(const PackedFormat& format, Arithmetic arithmetic) {
          " arithmetic " + std::to_string(static_cast<int>(arithmetic));
 }
 
-// x [rows, in] with gaps between rows, checked in every output; float32 and no epilogue.
+// Takes x [rows, in] with gaps between rows, float32 and no epilogue, and checks every output.
 void check_product(const TestWeight& weight, Arithmetic arithmetic, std::int64_t rows, DType x_type = DType::kFloat32) {
   const std::int64_t x_stride = weight.in + 3, y_stride = weight.out + 5;
   const std::vector<std::byte> x = stored(random_floats(static_cast<std::size_t>(rows * x_stride), 7), x_type);
@@ -149,7 +149,7 @@ TEST_P(Product, of_a_shard_of_outputs_has_the_bits_of_the_whole) {
       EXPECT_TRUE(run(call, {x.data(), DType::kFloat32, kIn}, Arithmetic::kFloat32, 1).ok());
       return y;
     };
-    const std::vector<float> all = multiply(0, kOut), shard = multiply(40, 72);  // whose panels lie elsewhere
+    const std::vector<float> all = multiply(0, kOut), shard = multiply(40, 72);  // its panels begin elsewhere
     ASSERT_EQ(std::memcmp(shard.data(), all.data() + 40, shard.size() * sizeof(float)), 0)
         << name_of(format, Arithmetic::kFloat32);
   }

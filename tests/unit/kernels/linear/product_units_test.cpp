@@ -1,4 +1,4 @@
-// Products with weights that lie as units of a sharded tensor, the last of which may be shorter.
+// Products with weights that are stored as units of a sharded tensor, of which the last may be shorter.
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ TEST_P(ProductOfUnits, reads_the_units_of_a_shard) {
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
       std::memcpy(together.data() + unit * (bytes + 64), units[unit].matrix.data, bytes);
     }
-    // The same blocks as outputs behind each other, and as inputs.
+    // The same blocks as consecutive outputs, and as inputs.
     const std::vector<float> x = random_floats(kUnits * kOther, 21);
     PackedMatrix columns = packed_matrix(format, kUnit, kOther, together.data()), rows = columns;
     columns.out_units = rows.in_units = kUnits;
@@ -79,7 +79,7 @@ TEST_P(ProductOfUnits, leaves_out_what_fills_up_the_last_unit) {
     for (std::size_t i = 0; i < y.size(); ++i) {
       ASSERT_EQ(short_y[i], i < kUnit * kUnits - kPadding ? y[i] : -1.0F) << i;
     }
-    // As inputs: those of the padding count as zeros, whatever lies behind the row.
+    // As inputs: those of the padding count as zeros, whatever follows the row.
     PackedMatrix wide = packed_matrix(format, kUnit, kOther, together.data());
     wide.in_units = kUnits;
     wide.in_unit_stride = static_cast<std::int64_t>(bytes);
