@@ -66,7 +66,7 @@ std::uint32_t TokenWeights::nucleus(double probability) {
     if (suffices(mass(candidate))) least = candidate;
     found += least > 0 ? 1 : 0;
   }
-  const std::uint32_t end = least + (std::uint32_t{2} << bit);
+  const std::uint32_t end = least + (std::uint32_t{1} << (bit + 1));
   const std::uint64_t above = mass(end);
   shell_.clear();
   for (std::size_t i = 0; i < maxima_.size(); ++i) {
