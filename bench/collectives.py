@@ -1,8 +1,11 @@
-"""Collectives on the ranks of this host: accord, Open MPI's best setting, gloo, vLLM and DeepSpeed in one interleaved run.
+"""Collectives on the ranks of this host: accord, Open MPI's best setting, gloo, vLLM and DeepSpeed in one interleaved
+run.
 
-Beside them stand bounds, written by hand (collectives_bound.cpp): of all_reduce on two ranks with private buffers, and with input and
-output in shared memory; of what only copies, through shared memory; of a barrier of ranks that share cores. "near" and "far" tell how long a cache line took from core to core while a case was measured. Open MPI's
-settings are searched first (openmpi.py). Peers that are not installed are left out with a line that says so.
+Hand-written bounds are shown as well (collectives_bound.cpp): for all_reduce on two ranks, with private buffers and
+with input and output in shared memory; for the collectives that only copy, through shared memory; and for a barrier
+of ranks that share cores. "near" and "far" say how long a cache line took from core to core while a case was
+measured. Open MPI's settings are searched first (openmpi.py). Peers that are not installed are left out, with a line
+that says so.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 IN_PLACE = "all_reduce_in_place"  # the only one that vLLM and DeepSpeed have
 PYTHON_PEERS = {"gloo": [*COLLECTIVES, IN_PLACE], "vllm": [IN_PLACE], "deepspeed": [IN_PLACE]}
 COPIES = ["all_gather", "all_to_all", "broadcast"]
-COPIES_BOUND_FROM = 8 << 10  # smaller ones go by packets, for which the all_reduce of 8 B is the bound
+COPIES_BOUND_FROM = 8 << 10  # smaller ones use packets, which are bounded by the all_reduce of 8 B
 FAR_NANOSECONDS = 130  # a line takes 26 to 65 ns between near cores and about 250 between far ones
 
-# What accord promises against Open MPI's best setting and the bounds.
+# accord's promises, compared with Open MPI's best setting and the bounds.
 TIMES_FASTER = 1.5  # geometric mean over all cases
 TIMES_FASTER_ALL_REDUCE = 2  # from 8 KiB
 BOUND_FACTOR = 1.3  # all_reduce from 8 KiB
@@ -52,7 +55,7 @@ def is_far(ping: float) -> bool:
 
 
 def bounds_of(case: Case, ranks: int) -> dict[str, Case]:
-    """What the bound's program is asked for."""
+    """Returns the commands for the bound's program."""
     collective, size = case
     if ranks > 2:
         return (
@@ -93,7 +96,7 @@ class Table:
         return self.options.only is None or name in self.options.only
 
     def start(self, name: str, commands: list, ranks: int | None = None) -> Contender | None:
-        """The contender of that name, started at first use; None if it does not start."""
+        """Returns the contender of that name, started on first use, or None if it does not start."""
         if name not in self.jobs:
             try:
                 self.jobs[name] = Contender(
@@ -118,7 +121,7 @@ class Table:
                 continue
             path = {
                 "PATH": f"{Path(self.options.python).parent}{os.pathsep}{os.environ['PATH']}"
-            }  # of what DeepSpeed compiles with
+            }  # finds the compiler tools of DeepSpeed
             self.start(name, [([self.options.python, script, name], e | path) for e in rank_environments(self.ranks)])
         self.start("bound", [([str(self.options.build / "bin/bench_collectives_bound")], {})], 2)
         if not openmpi.available(self.mpi):
@@ -135,7 +138,7 @@ class Table:
             )
 
     def measures(self, case: Case) -> dict[str, report.Measure]:
-        """Of everybody who takes part in this case; Open MPI once for each of its settings."""
+        """Returns the measurements of all contenders in this case; for Open MPI, one for each of its settings."""
         found: dict[str, report.Measure] = {}
 
         def add(name: str, job: Contender | None, called: Case) -> None:
@@ -156,7 +159,7 @@ class Table:
         return found
 
     def without_failed(self, case: Case) -> dict[str, report.Measure]:
-        """Those that can do the case; one that cannot is named."""
+        """Returns the contenders that can run the case, and names any other."""
         able = {}
         for name, measure in self.measures(case).items():
             try:
@@ -177,7 +180,7 @@ class Table:
         for done, case in enumerate(self.cases):
             name = f"{case[0]} {case[1]} B x {self.ranks}"
             report.progress(done, len(self.cases), name)
-            # The machine may move the ranks to other cores meanwhile.
+            # The machine may move the ranks to other cores in the meantime.
             medians = report.in_turn(
                 self.without_failed(case), self.options.rounds, lambda one: is_far(one.get("ping", 0))
             )
@@ -206,7 +209,7 @@ class Table:
 
 
 def limit_of(case: Case, ranks: int, medians: dict[str, float], bounds: dict[str, float]) -> float | None:
-    """Microseconds that accord promises not to exceed."""
+    """Returns the microseconds that accord promises not to exceed."""
     collective, size = case
     limits = []
     if "openmpi" in medians:
@@ -226,7 +229,7 @@ def limit_of(case: Case, ranks: int, medians: dict[str, float], bounds: dict[str
 
 
 def summary(lines: list[dict]) -> list[dict]:
-    """The geometric means, as lines whose unit is accord's share of Open MPI's time."""
+    """Returns the geometric means, as lines whose unit is accord's share of Open MPI's time."""
     pairs = [line for line in lines if "times openmpi" in line and line["case"].endswith("x 2")]
     collectives = dict.fromkeys(line["case"].split()[0] for line in pairs)
     groups = {name: [line for line in pairs if line["case"].split()[0] == name] for name in collectives}

@@ -1,16 +1,18 @@
-// What two ranks can do at best, written by hand for exactly two processes of one host, with nothing around it.
+// The best that two ranks can do: written by hand for exactly two processes of one host, without anything around it.
 //
-//   private   all_reduce of float32; the caller's buffers are private: what a peer needs is copied into shared slots, the result is
-//             copied out
-//   shared    the same; input and output of both ranks lie in memory that both have mapped, so nothing is copied
+//   private   all_reduce of float32 with private buffers of the caller: data for the peer is copied into shared slots,
+//             and the result is copied out
+//   shared    the same, with input and output of both ranks in memory that both have mapped, so nothing is copied
 //   all_gather, all_to_all, broadcast
 //             private buffers: copied into shared slots, and out of them
-//   switch    one core goes from one process to another: what every barrier of two ranks on one core needs at least once
-//   ping      one way of one cache line from core to core: tells whether the two cores are near or far
+//   switch    one core changes from one process to another: every barrier of two ranks on one core needs at least one
+//             switch
+//   ping      one way of one cache line from core to core: shows whether the two cores are near or far
 //
-// Both all_reduces exchange one line that carries data and sequence number up to 8 bytes; above, each rank adds up one half and the
-// other takes the sum from it (two-shot), or each adds up all (one-shot). Which of them, and the size of a slot, is tried out at
-// first use of each size, as a bound should not depend on a guess. The process forks its second rank.
+// Both all_reduces exchange one line with data and sequence number for up to 8 bytes. Above, each rank adds up one
+// half and gets the other half's sum from the peer (two-shot), or each adds up everything (one-shot). The choice
+// between them and the size of a slot are determined by measurement on first use of each size, because a bound should
+// not depend on a guess. The process forks its second rank.
 #include <immintrin.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -39,8 +41,8 @@ struct alignas(64) Line {
 };
 
 struct Shared {
-  std::array<Line, 2> packets[2];   // by parity of the call, and rank
-  std::array<Line, 2> ready, done;  // by rank: counts chunks copied in, chunks added up
+  std::array<Line, 2> packets[2];   // by parity of the call, then by rank
+  std::array<Line, 2> ready, done;  // by rank: number of chunks copied in, chunks added up
   std::array<Line, 2> ping;
   Line choice;
   alignas(4096) std::array<std::byte, 2 * kMostBytes> memory[2];  // by rank: slots, or input and output
@@ -73,7 +75,7 @@ void sum(float* to, float* also_to, const float* a, const float* b, std::size_t 
   }
 }
 
-// Two floats at most: a line with data and sequence number, two of them in turn.
+// At most two floats: a line with data and sequence number. Two lines alternate.
 void by_packet(const float* input, float* output, std::size_t count) {
   auto& lines = shared->packets[++calls & 1];
   std::uint64_t mine = 0;
@@ -94,7 +96,7 @@ struct Way {
 constexpr std::array<Way, 5> kWays = {
     {{false, 8 << 10}, {true, 8 << 10}, {true, 16 << 10}, {true, 32 << 10}, {true, 128 << 10}}};
 
-// Slots are used in turn, two of them; a third chunk waits until the peer has read the first one.
+// Two slots alternate; the third chunk waits until the peer has read the first one.
 void by_slots(const float* input, float* output, std::size_t count, const Way& way) {
   for (std::size_t at = 0; at < count; at += way.slot) {
     const std::size_t n = std::min(way.slot, count - at), half = way.two_shot ? n / 2 : 0;
@@ -121,16 +123,18 @@ void by_slots(const float* input, float* output, std::size_t count, const Way& w
   }
 }
 
-// One of the collectives that only copy: what a rank sends and receives, and what of its input belongs into its own output.
+// A collective that only copies: what a rank sends and receives, and the part of its input that belongs in its own
+// output.
 struct Copies {
   const std::byte* sent = nullptr;  // null: nothing
   std::byte* received = nullptr;
-  std::size_t bytes = 0;  // that go from rank to rank
+  std::size_t bytes = 0;  // sent from rank to rank
   const std::byte* own = nullptr;
   std::byte* own_to = nullptr;
 };
 
-// Chunk by chunk through the sender's slots, two of them in turn; what stays here is copied while the peer's is on its way.
+// Copies chunk by chunk through the sender's slots, two of which alternate. Data that stays on this rank is copied
+// while the peer's is in transit.
 void copy_by_slots(const Copies& copies, std::size_t slot) {
   for (std::size_t at = 0; at < copies.bytes || at == 0; at += slot) {
     const std::size_t n = std::min(slot, copies.bytes - at), place = (++chunks & 1) * slot;
@@ -146,7 +150,7 @@ void copy_by_slots(const Copies& copies, std::size_t slot) {
       shared->done[me].sequence.store(chunks, std::memory_order_release);
     }
   }
-  // Who only sends need not be waited for, who only receives has said so.
+  // A rank that only sends need not be waited for, and a rank that only receives has already signaled.
   if (copies.sent == nullptr) shared->ready[me].sequence.store(chunks, std::memory_order_release);
   if (copies.received == nullptr) shared->done[me].sequence.store(chunks, std::memory_order_release);
 }
@@ -176,7 +180,7 @@ void meet() {
   }
 }
 
-// The quickest of several ways for this case, found by rank 0 and told.
+// Returns the fastest of several ways for this case. Rank 0 determines it and shares the result.
 template <typename AnyWay, std::size_t kCount, typename Run>
 const AnyWay& best_way(const Command& command, const std::array<AnyWay, kCount>& ways, const Run& run) {
   static std::map<std::pair<std::string, std::size_t>, std::size_t> known;
@@ -196,7 +200,7 @@ const AnyWay& best_way(const Command& command, const std::array<AnyWay, kCount>&
   return ways[found->second = shared->choice.value.load()];
 }
 
-/// From one of two processes on the first core to the other.
+/// Measures a switch from one of two processes on the first core to the other.
 std::string time_of_switches(int iterations) {
   accord::bench::pin_to_core(0);
   meet();

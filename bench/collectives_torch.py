@@ -1,7 +1,8 @@
-"""The Python peers of the collectives benchmark: one rank of gloo, of vLLM's or of DeepSpeed's all_reduce through shared memory.
+"""The Python peers of the collectives benchmark: one rank of gloo, or of the shared-memory all_reduce of vLLM or
+DeepSpeed.
 
 python collectives_torch.py gloo|vllm|deepspeed PATH      PATH as in worker.hpp
-python collectives_torch.py --missing NAME                says why the peer cannot be had here; nothing if it can
+python collectives_torch.py --missing NAME                prints why the peer is not available; nothing if it is
 """
 
 import importlib.util
@@ -16,7 +17,7 @@ Call = Callable[[], object]
 
 
 def gloo():
-    """Of torch.distributed: everything."""
+    """All collectives of torch.distributed."""
     import torch
     import torch.distributed as dist
 
@@ -39,7 +40,7 @@ def gloo():
 
 
 def vllm_library() -> Path | None:
-    """vLLM's kernels for the instruction set of this machine. The package is not imported: it needs much that they do not."""
+    """Returns vLLM's kernels for this machine's instruction set. Does not import the package, which needs much more."""
     package = importlib.util.find_spec("vllm")
     if package is None or not package.submodule_search_locations:
         return None
@@ -54,7 +55,7 @@ def vllm_library() -> Path | None:
 
 
 def vllm():
-    """Its CPU all_reduce: vllm/distributed/device_communicators/cpu_communicator.py says how it is called."""
+    """Its CPU all_reduce, called as in vllm/distributed/device_communicators/cpu_communicator.py."""
     import torch
     import torch.distributed as dist
 
@@ -73,11 +74,11 @@ def vllm():
 
 
 def deepspeed():
-    """Its inference_all_reduce, which DeepSpeed compiles at first use."""
+    """Its inference_all_reduce, which DeepSpeed compiles on first use."""
     import torch
 
     os.environ["DS_ACCELERATOR"] = "cpu"
-    os.environ["LOCAL_SIZE"] = os.environ["WORLD_SIZE"]  # it asks for this one without looking whether it is there
+    os.environ["LOCAL_SIZE"] = os.environ["WORLD_SIZE"]  # it reads this variable without checking that it is set
     from deepspeed import comm
 
     comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
@@ -103,7 +104,7 @@ def missing(name: str) -> str:
 
 
 def time_of(iterations: int, call: Call) -> float:
-    """As worker.hpp has it: microseconds of one call, the median of some batches."""
+    """Returns microseconds per call, the median of several batches, as in worker.hpp."""
     for _ in range(iterations // 10 + 2):
         call()
     batches = max(1, min(iterations, 15))
@@ -117,7 +118,7 @@ def time_of(iterations: int, call: Call) -> float:
 
 
 def serve(path: str, rank: int, operation: Callable[[str, int, int], Call]) -> None:
-    """Answers what contender.py asks through the pipes at `path` until they are closed."""
+    """Answers contender.py's commands through the pipes at `path` until they are closed."""
     ranks = int(os.environ["WORLD_SIZE"])
     with open(f"{path}.{rank}.in") as commands, open(f"{path}.{rank}.out", "w") as answers:
         for line in commands:

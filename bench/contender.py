@@ -1,4 +1,4 @@
-"""The ranks of one peer: processes that sleep in a read while another peer is measured (worker.hpp says how they talk)."""
+"""The ranks of one peer: processes that sleep in a read while another peer is measured (protocol: worker.hpp)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-Command = tuple[list[str], dict[str, str]]  # of one process: arguments, and what its environment has besides
+Command = tuple[list[str], dict[str, str]]  # of one process: arguments, and additional environment variables
 
-START_SECONDS = 300  # DeepSpeed compiles at its first start
+START_SECONDS = 300  # DeepSpeed compiles when it first starts
 
 
 class Contender:
@@ -42,7 +42,9 @@ class Contender:
         return self.log.read().strip()[-500:]
 
     def _open_input(self, rank: int) -> IO[str]:
-        """The pipe that the rank reads, once it has opened it; an error if a process ended before that."""
+        """Returns the pipe that the rank reads, once the rank has opened it. Raises an error if a process ended
+        earlier.
+        """
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -59,7 +61,9 @@ class Contender:
                 return os.fdopen(pipe, "w")
 
     def measure(self, collective: str, size: int, iterations: int, patience: float = 120) -> float:
-        """Microseconds of one operation, on the slowest rank. RuntimeError if it fails or takes longer than `patience` seconds."""
+        """Returns the microseconds of one operation on the slowest rank. Raises RuntimeError if it fails or takes
+        longer than `patience` seconds.
+        """
         what = f"{self.path.parent.name}: {collective} of {size} B"
         try:
             for pipe in self.inputs:
@@ -84,8 +88,8 @@ class Contender:
             process.wait()
 
     def close(self) -> None:
-        """Ends the processes: they end by themselves when they can read no more."""
-        with suppress(BrokenPipeError):  # they ended before
+        """Ends the processes: they exit when there is nothing more to read."""
+        with suppress(BrokenPipeError):  # they have already ended
             self.pipes.close()
         for process in self.processes:
             try:
@@ -97,7 +101,9 @@ class Contender:
 
 
 def memory_of(process: int, field: str) -> float:
-    """MiB of a process by a field of smaps_rollup: "Rss", or "Pss" (pages that several processes map are divided among them)."""
+    """Returns MiB of a process by a field of smaps_rollup: "Rss", or "Pss", which divides shared pages among
+    processes.
+    """
     lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
@@ -109,7 +115,7 @@ def free_port() -> int:
 
 
 def rank_environments(ranks: int) -> list[dict[str, str]]:
-    """What a launcher sets, for each rank."""
+    """Returns the environment variables that a launcher sets, for each rank."""
     port = str(free_port())
     return [
         {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -1,12 +1,13 @@
 """Models in C++ engines on one and two ranks, in interleaved runs.
 
-Part `sentences`: MiniLM embeddings, beside PyTorch eager on one thread. Each rank and the peer have one core; in the lines
-"TP 2" the engine on one rank is among the peers, so that their ratio is the gain of the second rank if PyTorch is no faster.
+Part `sentences`: MiniLM embeddings, compared with PyTorch eager on one thread. Each rank and the peer have one core.
+In the lines "TP 2" the engine on one rank is one of the peers, so that their ratio is the gain of the second rank if
+PyTorch is not faster.
 Part `language`: two Llamas (engine_language.py).
-Part `load`: their first token, from the page cache and without it, and their memory (engine_load.py).
-Part `sums`: what comes between two products on two ranks, all_reduce, residual and RMSNorm of 8 KB, as one step; beside it as
-three (engine_sums.py), and what two ranks need by hand for the sum alone (collectives_bound.cpp), which tells how far apart the
-cores are.
+Part `load`: time to their first token, from the page cache and without it, and their memory (engine_load.py).
+Part `sums`: the work between two products on two ranks (all_reduce, residual and RMSNorm of 8 KB) as one step,
+compared with three steps (engine_sums.py) and with the hand-written sum of two ranks alone (collectives_bound.cpp),
+which shows how far apart the cores are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from contender import Contender, rank_environments
 # What a second rank on a core of its own must gain at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5
 PARTS = ["sentences", "sums", "language", "load"]
-# What all_reduce, residual and norm of 8 KB may take in all, us.
+# Limit for all_reduce, residual and norm of 8 KB together, in us.
 SUMS_LIMIT = 1.5
 SUMS_RUNS = 100
 SUMS_BYTES = 8192
@@ -35,7 +36,7 @@ SHAPES = ["1x7", "1x128", "8x7", "8x128", "8x512"]
 
 
 def contenders(build: Path, package: Path, directory: Path) -> dict[str, Contender]:
-    """accord on one rank, accord on two, and PyTorch."""
+    """Returns accord on one rank, accord on two, and PyTorch."""
     program = [str(build / "bin/bench_engine_accord"), str(package)]
     commands = {f"TP {ranks}": [(program, env) for env in rank_environments(ranks)] for ranks in (1, 2)}
     found = {name: Contender(lines, len(lines), directory / name.replace(" ", "_")) for name, lines in commands.items()}
@@ -50,7 +51,7 @@ def iterations_for(shape: str) -> int:
 
 
 def sentences(build: Path, package: Path, rounds: int, shapes: list[str]) -> list[dict]:
-    """The lines of the sentence embeddings."""
+    """Returns the report lines of the sentence embeddings."""
     one_rank, two_ranks = [], []
     with tempfile.TemporaryDirectory() as directory:
         peers = contenders(build, package, Path(directory))
@@ -75,7 +76,7 @@ def sentences(build: Path, package: Path, rounds: int, shapes: list[str]) -> lis
 
 
 def sums(build: Path, rounds: int) -> list[dict]:
-    """The lines of sums over the ranks."""
+    """Returns the report lines of sums over the ranks."""
     lines = []
     cases = [("float32", 2048), ("bfloat16", 4096)]
     for done, (dtype, width) in enumerate(cases):
@@ -103,7 +104,7 @@ def sums(build: Path, rounds: int) -> list[dict]:
 
 
 def language(options: engine_language.Options, models: list[str], precisions: list[str]) -> list[dict]:
-    """The lines of the language models."""
+    """Returns the report lines of the language models."""
     options.files.mkdir(parents=True, exist_ok=True)
     cases = [(model, precision) for model in models for precision in precisions]
     lines = []

@@ -1,6 +1,7 @@
-// accord's ranks in the engine benchmark: a package, over as many ranks as WORLD_SIZE says. A command's "collective" is the
-// shape of a batch for MiniLM, "8x128" (token ids run through the vocabulary, nothing is masked), or "sums" for a package of
-// engine_sums.py: then the time is that of all ops but the products, for each layer. Its bytes are not used.
+// accord's ranks in the engine benchmark: a package, over as many ranks as WORLD_SIZE says. A command's "collective"
+// is the shape of a batch for MiniLM, "8x128" (token ids cycle through the vocabulary, nothing is masked), or "sums"
+// for a package of engine_sums.py: then the time is that of all ops except products, per layer. A command's bytes are
+// not used.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -35,7 +36,7 @@ struct Spent {
   std::uint64_t products = 0;
 };
 
-// What the context has measured of all ops that are no product.
+// Returns the context's measurements of all ops that are not products.
 Spent spent_beside_products(const EngineContext& context) {
   Spent spent;
   for (const OpTime& op : context.profile()) {

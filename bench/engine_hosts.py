@@ -1,7 +1,9 @@
-"""Engines of two ranks with a thread each, on two hosts (network namespaces, TCP) or on one: how sums over the ranks travel.
+"""Engines of two ranks with one thread each, on two hosts (network namespaces, TCP) or on one: options for sums over
+the ranks.
 
-32 sums with their norms, and prompts of the Llama of 60 million parameters: as they are, in codes of 8 bits (all_reduce_dtype="int8"), and
-with long prompts in two halves (overlap_rows). --rate slows the link between the hosts down. Two hosts need root.
+Measures 32 sums with their norms, and prompts of the Llama with 60 million parameters: without options, in 8-bit
+codes (all_reduce_dtype="int8"), and with long prompts in two halves (overlap_rows). --rate slows the link between the
+hosts down. Two hosts need root.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A rank of bench/engine_hosts.py: ROUNDS SUMS LLAMA... measures every case of every package with each set of options in turn.
+"""A rank of bench/engine_hosts.py: ROUNDS SUMS LLAMA... measures every case of every package with each set of options
+in turn.
 
-Rank 0 prints a JSON object: by case, by options, milliseconds.
+Rank 0 prints a JSON object: milliseconds by case and options.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PROMPT_OPTIONS = {**SUM_OPTIONS, "overlap": {"overlap_rows": 64}}
 
 
 def measure(comm: accord.Communicator, runs: dict, rounds: int) -> dict[str, float]:
-    """Medians of the slower rank's milliseconds, A B C A B C ..."""
+    """Returns medians of the slower rank's milliseconds, measured A B C A B C ..."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():

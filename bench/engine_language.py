@@ -1,5 +1,5 @@
-"""The language models of the engine benchmark: prompts and decoding of two Llamas on one rank and two, beside llama.cpp,
-transformers, and a plain read of the bytes that a decoded token needs."""
+"""The language models of the engine benchmark: prompts and decoding of two Llamas on one rank and two, compared with
+llama.cpp, transformers and others, and with a plain read of the bytes that a decoded token needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import llama
 import report
 from contender import Contender, memory_of, rank_environments
 
-# What each peer reads: files that llama_graph.py writes; transformers makes its model itself.
+# The files that each peer reads, written by llama_graph.py; transformers creates its model itself.
 PEERS = {
     "llama.cpp": ".gguf",
     "openvino": ".xml",
@@ -21,31 +21,34 @@ PEERS = {
     "aotinductor": ".pt2",
     "transformers": "",
 }
-PRECISIONS = {  # others have all
+PRECISIONS = {  # the other peers have all
     "onnxruntime": ["fp32"],
     "aotinductor": ["fp32", "bf16"],
     "transformers": ["fp32", "bf16"],
 }
 QUANTIZED = ["int8", "int4"]
-# What accord promises: of the speed of a plain read when it decodes, and what two ranks of a thread gain over one.
+# accord's promises: the fraction of a plain read's speed in decoding, and the gain of two ranks of one thread each
+# over one.
 OF_READ = {"fp32": 0.85, "bf16": 0.85, "int8": 0.85, "int4": 0.8}
 GAIN_OF_SECOND_RANK = {"prefill": 1.8, "decode": 1.6}
-CASES = {"decode": llama.CONTEXT, "prefill": llama.PREFILL}  # and their tokens
+CASES = {"decode": llama.CONTEXT, "prefill": llama.PREFILL}  # with their numbers of tokens
 ITERATIONS = {"60M": {"prefill": 3, "decode": 30}, "1.2B": {"prefill": 1, "decode": 5}}
 
 
 @dataclass(frozen=True)
 class Options:
     build: Path
-    files: Path  # where models are kept from run to run
+    files: Path  # models are kept there between runs
     rounds: int
-    python: str  # an interpreter that has the peers
+    python: str  # an interpreter with the peers installed
     peers: list[str]
     cases: list[str]  # of CASES
 
 
 def decoded_bytes(package: Path) -> int:
-    """What every decoded token reads of the weights: all but an embedding table of its own, of which it reads a row."""
+    """Returns the bytes of the weights that every decoded token reads: all but a separate embedding table, of which
+    it reads one row.
+    """
     import accord
 
     held = accord.inspect(package)["weight_bytes"]
@@ -57,7 +60,7 @@ def decoded_bytes(package: Path) -> int:
 
 
 def contenders(name: str, precision: str, options: Options, directory: Path) -> dict[str, Contender]:
-    """Those that can be had; says which can not, and why."""
+    """Starts the available contenders, and prints which are not available and why."""
     script = str(Path(__file__).parent / "engine_language_rank.py")
     package = llama.package(name, precision, options.files)
     cores = report.cores()
@@ -93,12 +96,12 @@ def contenders(name: str, precision: str, options: Options, directory: Path) -> 
 
 
 def memory(contender: Contender) -> float:
-    """MiB that are resident in its processes. Not Pss: contenders that map the same weights would share their pages."""
+    """Returns the resident MiB of its processes. Not Pss: contenders that map the same weights would share pages."""
     return sum(memory_of(process.pid, "Rss") for process in contender.processes)
 
 
 def measure(name: str, precision: str, options: Options, directory: Path) -> list[dict]:
-    """The lines of one model in one precision."""
+    """Returns the report lines of one model in one precision."""
     found = contenders(name, precision, options, directory)
     read_bytes = decoded_bytes(llama.package(name, precision, options.files))
     lines = []

@@ -2,8 +2,9 @@
 
     engine_language_rank.py NAME FILE THREADS PATH
 
-Commands ("prefill 512 3": case, tokens, iterations) come through PATH.RANK.in, milliseconds go to PATH.RANK.out.
-"prefill N" computes a prompt of N tokens and the logits of its last; "decode N" one token behind N others.
+Commands ("prefill 512 3": case, tokens, iterations) are read from PATH.RANK.in, and milliseconds are written to
+PATH.RANK.out. "prefill N" computes a prompt of N tokens and the logits of the last one; "decode N" computes one token
+after N others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def ids(count: int) -> list[int]:
 
 
 def accord_context(path: str, comm: object, **options: object) -> object:
-    """A context of the engine at `path` with a cache, loaded with `options`."""
+    """Returns a context of the engine at `path` with a cache, loaded with `options`."""
     import accord
 
     context = accord.load(path, {"tp": comm}, **options).create_context()
@@ -42,7 +43,7 @@ def accord_context(path: str, comm: object, **options: object) -> object:
 
 
 def run_accord(context: object, first: int, count: int) -> None:
-    """Computes `count` tokens behind `first` others, and the logits of the last."""
+    """Computes `count` tokens after `first` others, and the logits of the last one."""
     import numpy as np
 
     blocks = list(range(MOST_TOKENS // BLOCK))
@@ -51,11 +52,11 @@ def run_accord(context: object, first: int, count: int) -> None:
 
 
 def accord_steps(path: str, threads: int, wide: bool = False) -> Callable[[str, int], Step]:
-    """As the peers multiply quantized weights: by rows in 8 bits, unless `wide`."""
+    """Multiplies quantized weights as the peers do, by rows in 8 bits, unless `wide`."""
     import accord
 
     comm = accord.Communicator.from_environment()
-    activation_dtype = None if wide else "int8"  # of nothing but quantized weights
+    activation_dtype = None if wide else "int8"  # affects only quantized weights
     context = accord_context(path, comm, threads=threads, activation_dtype=activation_dtype)
 
     def step(case: str, tokens: int) -> Step:
@@ -86,9 +87,10 @@ def llama_cpp_steps(path: str, threads: int) -> Callable[[str, int], Step]:
         tokens = (llama_cpp.llama_token * count)(*ids(first + count)[first:])
         if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, count)) != 0:
             raise RuntimeError("llama_decode failed")
-        llama_cpp.llama_get_logits_ith(context, -1)  # waits for them
+        llama_cpp.llama_get_logits_ith(context, -1)  # waits for the logits
 
-    def step(case: str, tokens: int, silent: object = silent) -> Step:  # llama.cpp does not hold what it calls
+    # Keeps `silent` alive: llama.cpp does not hold its callback.
+    def step(case: str, tokens: int, silent: object = silent) -> Step:
         if case == "prefill":
             return lambda: run(0, tokens)
         run(0, tokens)
@@ -147,7 +149,7 @@ def openvino_steps(path: str, threads: int) -> Callable[[str, int], Step]:
         if case == "prefill":
             return lambda: prompt(tokens)
         prompt(tokens)
-        return lambda: run(1)  # each is one token further
+        return lambda: run(1)  # each call is one token further
 
     return step
 
@@ -199,7 +201,7 @@ STEPS = {
 
 
 def measure(step: Step, iterations: int) -> float:
-    """Milliseconds: the median."""
+    """Returns the median in milliseconds."""
     step()
     times = []
     for _ in range(iterations):

@@ -1,5 +1,5 @@
-"""How long a language model takes from its files to its first token, and the memory of all its ranks: with the package dropped from the
-page cache, beside a plain read of the same bytes, and from the page cache."""
+"""Time of a language model from its files to its first token, and the memory of all its ranks: with the package
+dropped from the page cache, compared with a plain read of the same bytes, and from the page cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import report
 from contender import memory_of, rank_environments
 from engine_language_rank import CACHE_DTYPE, MOST_TOKENS
 
-# What accord promises.
+# accord's promises.
 OF_READ = 1.3
 FROM_PAGE_CACHE = 0.5  # seconds
 OF_WEIGHTS_AND_CACHE = 1.1
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def drop(package: Path) -> None:
-    """Takes a package's files out of the page cache."""
+    """Removes a package's files from the page cache."""
     for path in package.iterdir():
         with open(path, "rb") as file:
             os.fsync(file.fileno())
@@ -46,7 +46,7 @@ def read_share(path: Path, rank: int, ranks: int) -> None:
 
 
 def read(package: Path, ranks: int) -> float:
-    """Seconds in which as many threads as ranks read the weights, which were dropped."""
+    """Returns the seconds in which as many threads as ranks read the weights, which are not in the page cache."""
     drop(package)
     weights = next(package.glob("weights-*.safetensors"))
     start = time.perf_counter()
@@ -58,7 +58,7 @@ def read(package: Path, ranks: int) -> float:
 @dataclass(frozen=True)
 class Loaded:
     seconds: float  # until the slowest rank has its first token
-    peak: float  # MiB of all ranks, at their most behind a prompt too
+    peak: float  # MiB of all ranks, including after a prompt
 
 
 def load(package: Path, ranks: int, *, cold: bool) -> Loaded:
@@ -85,7 +85,7 @@ def load(package: Path, ranks: int, *, cold: bool) -> Loaded:
             drop(package)
         watcher = threading.Thread(target=watch)
         seconds = max(map(float, ask("load")))
-        watcher.start()  # looking at a process's pages holds it up
+        watcher.start()  # reading a process's page table slows it down
         ask("prompt")
         ended.set()
         watcher.join()
@@ -105,7 +105,7 @@ def cache_bytes(name: str) -> int:
 
 
 def measure(name: str, precision: str, files: Path, rounds: int) -> list[dict]:
-    """The lines of one model in one precision, on one rank and on two."""
+    """Returns the report lines of one model in one precision, on one rank and on two."""
     import accord
 
     package = llama.package(name, precision, files)

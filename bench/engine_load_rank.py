@@ -1,11 +1,13 @@
-"""A rank of engine_load.py. Commands come line by line: "connect", "load" (its answer: seconds until the first token), "prompt"."""
+"""A rank of engine_load.py. Commands are read line by line: "connect", "load" (answered with the seconds until the
+first token), "prompt".
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 
-import numpy as np  # noqa: F401  which run_accord needs: its own loading is not measured
+import numpy as np  # noqa: F401 used by run_accord: its import time is not measured
 from engine_language_rank import accord_context, run_accord
 
 import accord

@@ -1,5 +1,5 @@
-// What the memory allows: a command "read BYTES N" reads that many bytes of a file that is mapped, and adds them up, with THREADS threads on a
-// core each. The answer is milliseconds.
+// The limit set by memory: a command "read BYTES N" reads that many bytes of a mapped file and adds them up, with
+// THREADS threads on a core each. The answer is in milliseconds.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

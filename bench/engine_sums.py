@@ -1,7 +1,8 @@
-"""The model that bench/engine.py measures sums of ranks with: layers of a small column and a small row product, the residual and a norm.
+"""The model with which bench/engine.py measures sums over ranks: layers of a small column-parallel and a small
+row-parallel product, the residual and a norm.
 
-All layers have the products' weights in common, so that these stay in a core's own cache: where they come from memory, the ranks wait
-for each other's products, and what is measured is the memory.
+All layers share the products' weights, so that these stay in a core's own cache: if they came from memory, the ranks
+would wait for each other's products, and the benchmark would measure the memory.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import torch
 import accord
 
 LAYERS = 32
-INNER = 32  # half of it is as wide as packed weights are at least
+INNER = 32  # half of it is the minimum width of packed weights
 
 
 class Sums(torch.nn.Module):
-    """`whole`: the norm of residual + product, as language models have it. Else the sums are seen in another shape before they
-    are added and before they are normalized, which leaves three steps for the engine."""
+    """`whole`: the norm of residual + product, as in language models. Otherwise the sums are reshaped before they are
+    added and before they are normalized, which leaves three steps for the engine."""
 
     def __init__(self, width: int, dtype: torch.dtype, whole: bool) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class Sums(torch.nn.Module):
 
 
 def export_sums(path: Path, width: int, dtype: torch.dtype, *, whole: bool, rows: int = 1) -> Path:
-    """For one row, or for any number up to `rows`."""
+    """Exports for one row, or for any number up to `rows`."""
     torch.manual_seed(0)
     model = Sums(width, dtype, whole).eval()
     sharding = {"up": accord.Column(unit=INNER // 2), "down": accord.Row(unit=INNER // 2)}

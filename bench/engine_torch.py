@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 
 def embed(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The normalized mean of the last hidden states, as sentence-transformers computes it."""
+    """Returns the normalized mean of the last hidden states, as sentence-transformers computes it."""
     hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     mean = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)

@@ -1,8 +1,8 @@
 #pragma once
-// What the contenders of the expert benchmark have in common: the routing, and the names of cases.
+// Shared by the contenders of the expert benchmark: the routing, and the names of cases.
 //
-// A case is "dispatch/128/7168": what is measured, tokens of each rank, hidden size. All have 32 experts, each token chooses 8 of them, rows are
-// bfloat16.
+// A case is "dispatch/128/7168": what is measured, tokens of each rank, hidden size. All cases have 32 experts, each
+// token chooses 8 of them, and rows are bfloat16.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +31,7 @@ inline ExpertCase expert_case(std::string name) {
   return parsed;
 }
 
-/// [tokens, kTopK]: different experts for each token, at random, in no order.
+/// Returns [tokens, kTopK]: different experts for each token, random and unordered.
 inline std::vector<std::int32_t> choices_of(int rank, int tokens) {
   std::mt19937 random(static_cast<unsigned>(1234 + rank));
   std::vector<std::int32_t> experts(kExperts), choices;

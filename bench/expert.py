@@ -1,8 +1,8 @@
-"""Dispatch and combine of a mixture of experts on two ranks: accord, an MPI_Alltoallv program, torch's all_to_all_single over gloo, and a
-memcpy of the received rows by each rank, in one interleaved run.
+"""Dispatch and combine of a mixture of experts on two ranks: accord, an MPI_Alltoallv program, torch's
+all_to_all_single over gloo, and a memcpy of the received rows by each rank, in one interleaved run.
 
-32 experts, 8 of them for each token, bfloat16. accord promises 1/1.5 of MPI's time for 128 tokens, 1/0.7 of a memcpy's for 4,096, and memory of
-at most a tenth of the received rows beyond these.
+32 experts, 8 of them for each token, bfloat16. accord promises 1/1.5 of MPI's time for 128 tokens, 1/0.7 of a
+memcpy's for 4,096, and memory of at most a tenth of the received rows in addition to these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def iterations_for(tokens: int) -> int:
 
 
 def best_of_mpi(arguments: argparse.Namespace, cases: list[str], directory: Path) -> dict[str, openmpi.Setting]:
-    """The transport of Open MPI that is the fastest in each case."""
+    """Returns Open MPI's fastest transport for each case."""
     program = arguments.build / "bin/bench_expert_openmpi"
     best: dict[str, tuple[float, openmpi.Setting]] = {}
     settings = [s for s in openmpi.settings(report.cores() < RANKS) if s.name in openmpi.TRANSPORTS]
@@ -49,7 +49,7 @@ def best_of_mpi(arguments: argparse.Namespace, cases: list[str], directory: Path
 
 
 def limit_of(what: str, tokens: int, medians: dict[str, float]) -> float | None:
-    """Microseconds that accord promises not to exceed."""
+    """Returns the microseconds that accord promises not to exceed."""
     if what == "step":
         return None
     if tokens <= 1024:

@@ -1,10 +1,11 @@
-// accord's expert parallelism, and what the memory gives at best. Cases (expert.hpp), "dispatch" and "combine" with a prepared map:
+// accord's expert parallelism, and the limit set by memory. Cases (expert.hpp), "dispatch" and "combine" with a
+// prepared map:
 //   dispatch, combine           rows in windows
 //   dispatch_private, ...       rows in private memory
 //   prepare                     the map
 //   step                        prepare, dispatch and combine, rows in windows
 //   memcpy                      each rank copies as many bytes as it would receive
-//   memory                      MiB of this rank beyond tokens, results and received rows, once those of windows ran
+//   memory                      MiB of this rank beyond tokens, results and received rows, after the window cases ran
 #include <malloc.h>
 
 #include <cstdio>
@@ -49,7 +50,7 @@ class Measuring {
   }
 
  private:
-  /// Groups, memory and a map for the tokens and hidden size of a case.
+  /// Creates groups, memory and a map for the tokens and hidden size of a case.
   Status make(const bench::ExpertCase& wanted) {
     if (group_ && wanted.tokens == made_.tokens && wanted.hidden == made_.hidden) return {};
     group_.reset();
@@ -80,9 +81,9 @@ class Measuring {
   void drop_private() {
     for (auto* memory : {&own_tokens_, &own_result_, &own_recv_}) std::vector<std::uint16_t>().swap(*memory);
   }
-  /// Bytes of this process; those that it shares count in part.
+  /// Returns the proportional set size (Pss) of this process, in bytes: shared pages count in part.
   static double resident() {
-    malloc_trim(0);  // what was freed is not counted
+    malloc_trim(0);  // freed memory does not count
     std::ifstream file("/proc/self/smaps_rollup");
     for (std::string line; std::getline(file, line);)
       if (line.starts_with("Pss:")) return 1024.0 * std::atof(line.c_str() + 4);

@@ -1,5 +1,6 @@
-// The same mixture of experts as an MPI program writes it: rows are put in the order of their experts, sent by MPI_Alltoallv, and put together
-// expert by expert where they arrive; and back, to be added in fp32. Cases as in expert.hpp: dispatch and combine with a map, prepare, step.
+// The same mixture of experts as an MPI program would do it: rows are put in the order of their experts, sent by
+// MPI_Alltoallv, and grouped by expert where they arrive; on the way back, they are added in fp32. Cases as in
+// expert.hpp: dispatch and combine with a map, prepare, step.
 #include <mpi.h>
 
 #include <bit>
@@ -79,7 +80,8 @@ class Measuring {
                   to_starts.data(), MPI_UINT16_T, MPI_COMM_WORLD);
   }
 
-  /// Calls copy(begin in the order of arrival, begin in the order of experts, rows) for the rows of each source and local expert.
+  /// Calls copy(begin in the order of arrival, begin in the order of experts, rows) for the rows of each source and
+  /// local expert.
   template <typename Copy>
   void for_each_piece(Copy copy) {
     std::vector<std::size_t> begins(theirs_.size());

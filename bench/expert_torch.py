@@ -1,7 +1,9 @@
-"""The same mixture of experts by torch.distributed over gloo: python expert_torch.py PATH (as in worker.hpp; cases as in expert.hpp).
+"""The same mixture of experts by torch.distributed over gloo.
 
-Rows are put in the order of their experts, sent by all_to_all_single, and put together expert by expert where they arrive; and back, to be
-added in fp32.
+    python expert_torch.py PATH     PATH as in worker.hpp, cases as in expert.hpp
+
+Rows are put in the order of their experts, sent by all_to_all_single, and grouped by expert where they arrive; on the
+way back, they are added in fp32.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Experts:
         dist.all_to_all_single(theirs, mine)
         self.sent = mine.view(size, -1).sum(1).tolist()
         self.received = theirs.view(size, -1).sum(1).tolist()
-        # From the order of arrival, by source and expert, to that of experts.
+        # Converts the order of arrival, by source and expert, to the order of experts.
         experts = torch.arange(EXPERTS // size).repeat(size).repeat_interleave(theirs)
         self.by_expert = experts.argsort(stable=True)
 

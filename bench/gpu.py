@@ -1,8 +1,10 @@
-"""Calls on one GPU: what they cost there, and their caller.
+"""Calls on one GPU: their cost on the GPU and for their caller.
 
---ranks: all_reduce of float32 through the communicator and by NCCL's own functions. With one rank that is the cost of a call; with two, which share the GPU and talk by
-sockets, only the difference between the two says something. --threads: sums of bfloat16 by accord's plans between ranks whose kernels run beside each other, and the norm
-of their rows (hidden size 4096) by the same kernel or by one behind it. Without a GPU it says why and measures nothing.
+--ranks: all_reduce of float32 through the communicator and with NCCL's own functions. With one rank, this is the cost
+of a call; with two, which share the GPU and communicate by sockets, only the difference between the two is
+meaningful. --threads: sums of bfloat16 by accord's plans between ranks whose kernels run side by side, and the norm
+of their rows (hidden size 4096) by the same kernel or by a separate one after it. Without a GPU, it prints the reason
+and measures nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def main() -> int:
     for option, ranks in runs:
         ended = subprocess.run([program, option, str(ranks)], stdout=subprocess.PIPE, text=True, check=False)
         if ended.returncode == SKIPPED:
-            return 0  # it has said why
+            return 0  # it has printed why
         ended.check_returncode()
         figures = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
         for call in dict.fromkeys((figure["what"], figure["bytes"]) for figure in figures):

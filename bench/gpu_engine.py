@@ -1,10 +1,12 @@
-"""Decoding and prompts of a Llama on one GPU: an engine with its paged cache beside torch eager and torch.compile with a cache of fixed
-length, the same weights in all.
+"""Decoding and prompts of a Llama on one GPU: an engine with its paged cache, compared with torch eager and
+torch.compile with a cache of fixed length, all with the same weights.
 
-Before anything is measured the logits of all are held against torch's; it ends with 1 if they differ by more than rounding. A step is what
-a decoding loop waits for: token ids go to the GPU, logits come back. What a step has to read, the weights and the keys and values of the
-context, is told as a part of what the device reads at best. Without a GPU it says why and measures nothing; `--device cpu` measures there.
-With `--fp8` an engine with weights in 8-bit floats is there too, whose logits differ by the rounding of those.
+Before anything is measured, the logits of all contenders are compared with torch's; the program exits with 1 if they
+differ by more than rounding. A step is what a decoding loop waits for: token ids are sent to the GPU, and logits come
+back. The bytes that a step has to read (the weights, and the keys and values of the context) are reported as a share
+of the device's best read rate. Without a GPU, it prints the reason and measures nothing; `--device cpu` measures on
+the CPU. With `--fp8` there is also an engine with weights in 8-bit floats, whose logits differ by the rounding of
+these.
 """
 
 from __future__ import annotations
@@ -28,18 +30,19 @@ if TYPE_CHECKING:
 
 EAGER, COMPILED, DEVICE, FP8 = "torch eager", "torch.compile", "device", "accord fp8"
 FETCH = "fetch"
-VOCABULARY = 1000  # of the smallest model
+VOCABULARY = 1000  # smallest that the options allow
 COMPARED = 4  # decoded tokens whose logits are compared
-#: Of the difference of logits, in the Euclidean norm, over logits: what rounding makes of some dozen layers.
+#: Limits for the Euclidean norm of the difference of logits, relative to the logits: the rounding of a few dozen
+#: layers.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
-FP8_TOLERANCE = 0.25  # of weights that are off by 2.6 %, in all layers of a model with random ones
-COMPILING_SECONDS = 30  # that have to be left before torch compiles for the first time: nothing can stop it
+FP8_TOLERANCE = 0.25  # for weights that are off by 2.6 %, in all layers of a model with random weights
+COMPILING_SECONDS = 30  # time that must be left before torch compiles for the first time: it cannot be interrupted
 PROBE_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 
 
 @dataclass
 class Budget:
-    """When all is to be over, and how long compiling may take."""
+    """The time when everything must be over, and how long compiling may take."""
 
     until: float
     compiling: float = COMPILING_SECONDS
@@ -49,7 +52,7 @@ class Budget:
 
 
 def why_not(device: str) -> str:
-    """Why nothing can be measured on `device`; empty if it can."""
+    """Returns why nothing can be measured on `device`, or an empty string if it can."""
     try:
         import numpy  # noqa: F401 (writes packages)
         import torch
@@ -80,7 +83,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 class Probe:
-    """Reads memory of the device, and copies it."""
+    """Measures how fast the device reads and copies its memory."""
 
     def __init__(self, device: str):
         import torch
@@ -91,7 +94,7 @@ class Probe:
         self.rate()
 
     def rate(self) -> float:
-        """GB/s at best."""
+        """Returns the better of both rates in GB/s."""
         reading = seconds_of(lambda: self.tensor.sum().item())
         copying = seconds_of(lambda: self.other.copy_(self.tensor)[-1].item())
         return max(self.bytes / reading, 2 * self.bytes / copying) / 1e9
@@ -99,13 +102,13 @@ class Probe:
 
 @dataclass
 class Batch:
-    """The contenders for `size` sequences, which have computed `context` tokens each."""
+    """The contenders for `size` sequences, each of which has computed `context` tokens."""
 
     size: int
     context: int
     steps: int
     decoders: dict[str, Decoder]
-    reads: dict[str, int]  # of a contender: bytes of a step, on the average
+    reads: dict[str, int]  # by contender: average bytes that a step reads
 
     def __post_init__(self):
         import torch
@@ -115,7 +118,7 @@ class Batch:
         self.tokens = [self.ids[:, at].contiguous() for at in range(self.ids.shape[1])]
 
     def logits(self, decoder: Decoder) -> list:
-        """Of the last token of the prompts, and of some that follow."""
+        """Returns the logits of the last token of the prompts, and of some that follow."""
         found = [decoder.prompt(self.ids[:, : self.context]).float().clone()]
         for at in range(self.context, self.context + COMPARED):
             found.append(decoder.step(self.tokens[at], at).float().clone())
@@ -137,7 +140,7 @@ def difference(given: list, right: list) -> float:
 
 
 def check(batch: Batch, name: str, given: list, right: list, tolerance: float) -> bool:
-    """Whether logits differ by rounding alone; SystemExit where those of accord do not."""
+    """Returns True if logits differ only by rounding. Raises SystemExit if accord's differ by more."""
     found = difference(given, right)
     print(f"batch {batch.size}: logits of {name} and {EAGER} differ by {found:.1e} of their norm", flush=True)
     if found <= tolerance:
@@ -150,7 +153,7 @@ def check(batch: Batch, name: str, given: list, right: list, tolerance: float) -
 
 
 def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: float, budget: Budget) -> None:
-    """Starts the contenders, of which torch eager is the first, and compares their logits."""
+    """Starts the contenders, torch eager first, and compares their logits."""
     right: list = []
     for name, start in make.items():
         if name == COMPILED and budget.left() < budget.compiling:
@@ -174,12 +177,14 @@ def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: flo
 
 
 def as_accord(ours: str, each: dict[str, float]) -> dict[str, float]:
-    """What the contenders took, with `ours` as accord's."""
+    """Returns the results of the contenders, with `ours` as accord's."""
     return {"accord": each[ours], **{name: value for name, value in each.items() if name not in ("accord", FP8)}}
 
 
 def decoding_lines(batch: Batch, ours: str, step: dict[str, float], rate: float, fetch: float) -> list[dict]:
-    """step: milliseconds. rate: GB/s that the device has been seen to read. fetch: milliseconds that logits take to the CPU."""
+    """step: milliseconds. rate: measured read rate of the device in GB/s. fetch: milliseconds to copy logits to the
+    CPU.
+    """
     case, step, reads = f"decode, batch {batch.size}", as_accord(ours, step), as_accord(ours, batch.reads)
     case += ", fp8" if ours == FP8 else ""
     tokens = {name: batch.size * 1e3 / each for name, each in step.items()}
@@ -204,13 +209,14 @@ def prompt_lines(batch: Batch, ours: str, prompt: dict[str, float]) -> list[dict
 
 
 def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Budget) -> list[dict]:
-    """logits: as many as of a step, on the device."""
-    # What is compiled is a step: prompts are torch eager's alone.
+    """logits: as many as in a step, on the device."""
+    # Only a step is compiled: prompts are measured in torch eager alone.
     prompts = {
         name: lambda d=decoder: batch.prompt_ms(d) for name, decoder in batch.decoders.items() if name != COMPILED
     }
     steps = {name: lambda d=decoder: batch.step_ms(d) for name, decoder in batch.decoders.items()}
-    one_round = seconds_of(lambda: [work() for work in (*prompts.values(), *steps.values(), probe.rate)])  # warms up
+    # Also warms up.
+    one_round = seconds_of(lambda: [work() for work in (*prompts.values(), *steps.values(), probe.rate)])
     rounds = max(1, min(rounds, int(budget.left() / one_round)))
     names = {"prompt": prompts, "step": steps}
     works = {(what, name): work for what, each in names.items() for name, work in each.items()}
@@ -230,13 +236,13 @@ def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Bud
 
 
 def cache_bytes(model: Llama, batch: int, context: float) -> int:
-    """What a step reads beside all weights: keys and values of `context` tokens in each sequence."""
+    """Returns the bytes that a step reads besides all weights: keys and values of `context` tokens in each sequence."""
     sizes, element = model.sizes, model.embed_tokens.weight.element_size()
     return int(2 * batch * context * sizes.layers * sizes.kv_heads * sizes.head * element)
 
 
 def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
-    """The lines of each batch."""
+    """Yields the report lines of each batch."""
     import gpu_engine_contenders as contenders
     import plain_llama
     import torch
@@ -320,7 +326,7 @@ def main() -> int:
     lines: list[dict] = []
     for more in run(arguments, Budget(began + arguments.seconds)):
         lines += more
-        report.write("gpu_engine", lines, arguments.output)  # what is there if a later batch is stopped
+        report.write("gpu_engine", lines, arguments.output)  # keeps results if a later batch is stopped
     return 0
 
 

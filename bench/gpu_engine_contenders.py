@@ -1,8 +1,9 @@
-"""Who decodes in the benchmark of engines on GPUs: an engine with its paged cache, and torch with a cache of fixed length, eager and
-compiled.
+"""The contenders in the benchmark of engines on GPUs: an engine with its paged cache, and torch with a cache of fixed
+length, eager and compiled.
 
-All take token ids of the CPU and give logits there, so that each step of each of them is one of a whole decoding loop. A prompt is computed
-at once; step() may be called again for a position: what was behind it is forgotten.
+All take token ids on the CPU and return logits there, so that a step of each contender is a step of a complete
+decoding loop. A prompt is computed at once. step() may be called again for an earlier position, which discards the
+tokens after it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens, of accord's cache
-LENGTHS = 64  # of static caches: multiples of it
+LENGTHS = 64  # lengths of static caches are multiples of it
 
 
 class Decoder(Protocol):
     def prompt(self, ids: Tensor) -> Tensor:
-        """ids [batch, tokens] give the logits [batch, vocabulary] of the last."""
+        """Takes ids [batch, tokens] and returns the logits [batch, vocabulary] of the last token."""
 
     def step(self, ids: Tensor, position: int) -> Tensor:
-        """ids [batch] behind `position` others give logits [batch, vocabulary]."""
+        """Takes ids [batch] that follow `position` other tokens and returns logits [batch, vocabulary]."""
 
 
 class Accord:
-    """Blocks of the sequences lie among each other, as after some time of serving."""
+    """The blocks of the sequences are interleaved, as after some time of serving."""
 
     def __init__(self, engine: object, batch: int, length: int, dtype: str):
         self.batch = batch
@@ -74,7 +75,7 @@ class Compiled(Torch):
 
     def __init__(self, model: plain_llama.Llama, batch: int, length: int):
         super().__init__(model, batch, length)
-        torch._dynamo.reset()  # forgets other batches
+        torch._dynamo.reset()  # discards code for other batches
         mode = "reduce-overhead" if self.ids.is_cuda else "default"
         self.run = torch.compile(self.cache, mode=mode, dynamic=False, fullgraph=True)
 

@@ -1,7 +1,8 @@
-"""What each of many groups of the same ranks costs: time of a split, descriptors, memory; for each group and rank.
+"""The cost of each of many groups of the same ranks: time of a split, descriptors, memory; per group and rank.
 
-idle: the groups have been made; used: each has run one barrier. Memory is that of the process of one rank (of all, where ranks are
-threads), from /proc/self/smaps: rss counts shared pages in every process that has touched them, pss shares them out.
+idle: the groups have been created; used: each has run one barrier. Memory is that of the process of one rank (of all
+ranks if they are threads), from /proc/self/smaps: rss counts shared pages in every process that has touched them, pss
+divides them among the processes.
 """
 
 from __future__ import annotations

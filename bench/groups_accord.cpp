@@ -1,5 +1,6 @@
-// What many groups of the same ranks cost: groups_accord GROUPS SIZE processes|threads. Prints one line of JSON: the time of a
-// split, and for each group and rank descriptors, resident and proportional memory of the process, and pages of shared windows.
+// The cost of many groups of the same ranks: groups_accord GROUPS SIZE processes|threads. Prints one line of JSON:
+// the time of a split, and for each group and rank descriptors, resident and proportional memory of the process, and
+// pages of shared windows.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ void check(const accord::Status& status) {
   std::exit(1);
 }
 
-/// Makes the groups, then uses them; `tell` on one rank of each process, whose ranks all are in step.
+/// Creates the groups, then uses them. `tell`: this rank prints the result; true on one rank of each process.
 void rank_of(const std::shared_ptr<accord::Store>& store, int rank, int size, int groups, bool tell, int ranks_here) {
   accord::Result<accord::Communicator> world = accord::Communicator::create(store, rank, size);
   check(world.status());

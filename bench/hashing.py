@@ -1,4 +1,4 @@
-"""The module xxhash, which writing a package needs, where this Python has none: by the library that libaccord itself has."""
+"""Provides the module xxhash, which writing packages needs, from libaccord's own library if this Python lacks it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIBRARY = "libxxhash.so.0"
 
 
 def provide() -> None:
-    """OSError where there is no library either."""
+    """Raises OSError if the library is missing, too."""
     with contextlib.suppress(ImportError):
         import xxhash  # noqa: F401
 
@@ -21,7 +21,7 @@ def provide() -> None:
 
     def xxh3_64_hexdigest(data: bytes | memoryview) -> str:
         view = memoryview(data).cast("B")
-        if view.readonly:  # ctypes takes no address of such a one but of bytes
+        if view.readonly:  # ctypes takes the address of read-only memory only for bytes
             data = bytes(view)
             return f"{function(data, len(data)):016x}"
         address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else None

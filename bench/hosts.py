@@ -1,10 +1,13 @@
-"""Collectives of two ranks on two hosts (network namespaces, TCP): accord, Open MPI, and for the link what ucx_perftest shows.
+"""Collectives of two ranks on two hosts (network namespaces, TCP): accord, Open MPI, and ucx_perftest's rate of the
+link.
 
-Beside all_reduce stands "link": the time in which ucx_perftest sends as many bytes in one direction, which is what each rank must send at
-least; --rate slows the link down, so that it is what limits, and not the cores that both hosts share. Open MPI runs by btl tcp and by
-UCX's tcp, each with its own choice of algorithms, ring and recursive doubling.
+all_reduce is compared with "link": the time in which ucx_perftest sends as many bytes in one direction, which is the
+minimum that each rank must send. --rate slows the link down, so that the link is the limit, and not the cores that
+both hosts share. Open MPI runs over btl tcp and over UCX's tcp, each with its own choice of algorithms, ring and
+recursive doubling.
 
-Then, on hosts of several ranks, accord by its default table, by plans in which each rank deals with all others, and by hierarchical ones. Needs root.
+Then, on hosts of several ranks, accord is measured with its default table, with plans in which each rank communicates
+with all others, and with hierarchical plans. Needs root.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ FLAT = (
     "all_to_all:0-2k=packet,2k-inf=direct;all_reduce:0-2k=packet,2k-inf=two_shot"
 )
 TABLES = {"accord": "", "flat": FLAT, "hierarchical": ";".join(f"{c}:0-inf=hierarchical" for c in (*SHARED, "barrier"))}
-TIMES_AS_FAST = 0.85  # of the better of Open MPI and the link, for 64 MiB
+TIMES_AS_FAST = 0.85  # of the faster of Open MPI and the link, for 64 MiB
 
 
 def iterations_for(size: int) -> int:
@@ -52,7 +55,7 @@ def iterations_for(size: int) -> int:
 
 
 def mpi_commands(hosts: Hosts, program: Path, arguments: tuple[str, ...], directory: Path) -> list:
-    agent = directory / "agent"  # in place of ssh: from an address to the namespace
+    agent = directory / "agent"  # replaces ssh: maps an address to the namespace
     lines = [f'{address}) exec {" ".join(hosts.prefix(h))} sh -c "$*";;' for h, address in enumerate(ADDRESSES)]
     agent.write_text("#!/bin/sh\nhost=$1; shift\ncase $host in\n" + "\n".join(lines) + "\nesac\n")
     agent.chmod(0o755)
@@ -63,7 +66,7 @@ def mpi_commands(hosts: Hosts, program: Path, arguments: tuple[str, ...], direct
 
 
 def link_seconds(hosts: Hosts, size: int) -> float:
-    """How long ucx_perftest takes for `size` bytes in one direction: the better of tag matching and active messages."""
+    """Returns ucx_perftest's time for `size` bytes in one direction: the better of tag matching and active messages."""
     best = float("inf")
     for test in ("tag_bw", "ucp_am_bw"):
         arguments = ["ucx_perftest", "-t", test, "-s", "1048576", "-n", "500", "-w", "20"]

@@ -1,7 +1,8 @@
-"""Products with packed weights [8192, 2048]: one row and few beside a plain read of the same bytes, 512 rows beside oneDNN.
+"""Products with packed weights [8192, 2048]: one and few rows compared with a plain read of the same bytes, 512 rows
+with oneDNN.
 
-All cores share each product. "xf32" and "xint8" say as what the rows are multiplied, where it is not bfloat16; "min" are minima,
-"g128" groups of 128 instead of 32.
+All cores share each product. "xf32" and "xint8" give the type in which the rows are multiplied, if it is not
+bfloat16; "min" stands for minima, "g128" for groups of 128 instead of 32.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 import report
 from contender import Contender
 
-# What one row must reach of the speed of a plain read, and 512 rows of that of oneDNN in bfloat16 (float32 for f32).
+# Fractions that must be reached: of the speed of a plain read for one row, and of oneDNN's in bfloat16 (float32 for
+# f32) for 512 rows.
 OF_READ = {"f32": 0.85, "bf16": 0.85, "int8": 0.85, "int4": 0.8, "int4min": 0.8}
 OF_MATMUL = {"f32": 0.9, "bf16": 0.75, "int8": 0.75, "int4": 0.75}
 FORMATS = [

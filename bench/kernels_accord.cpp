@@ -1,8 +1,9 @@
-// Products with packed weights beside what bounds them. A command's "collective" is WHAT-FORMAT, its "bytes" are rows:
-//   product-int4   one product with weights [8192, 2048], weights of one matrix after the other read from memory
+// Products with packed weights, and their bounds. A command's "collective" is WHAT-FORMAT, its "bytes" are rows:
+//   product-int4   one product with weights [8192, 2048]; the weights of successive matrices are read from memory
 //   read-int4      the same bytes read and added up, 64 at a time
 //   matmul-bf16    oneDNN's matmul on its own layout (f32, bf16)
-// The answer is microseconds for one matrix. THREADS threads, each on a core of its own, share each matrix and meet behind it.
+// The answer is in microseconds for one matrix. THREADS threads, each on a core of its own, share each matrix and
+// meet after it.
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -22,7 +23,7 @@ using namespace accord;
 using namespace accord::kernels;
 
 constexpr std::int64_t kOut = 8192, kIn = 2048;
-constexpr std::size_t kMemory = 288U << 20;  // beyond every cache
+constexpr std::size_t kMemory = 288U << 20;  // larger than any cache
 
 struct FreeAligned {
   void operator()(std::byte* memory) const { std::free(memory); }
@@ -69,7 +70,7 @@ Weights& weights_of(const std::string& name) {
   Weights& weights = all[name];
   if (weights.memory != nullptr) return weights;
   for (auto& [other, held] : all) {
-    if (other != name) held = Weights();  // one at a time
+    if (other != name) held = Weights();  // only one at a time
   }
   weights.format = kinds().at(name).format;
   weights.arithmetic = kinds().at(name).arithmetic;
@@ -130,7 +131,7 @@ double multiply(Weights& weights, int threads, std::int64_t rows, int iterations
   });
 }
 
-// oneDNN's matmul of this thread's rows.
+// oneDNN's matmul; each thread multiplies its share of the rows.
 double matmul(bool bfloat16, int threads, std::int64_t rows, int iterations) {
   using dnnl::memory;
   const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);

@@ -1,10 +1,11 @@
-"""The Llamas of the engine benchmark: random weights, and the files that each contender reads, made once under a directory."""
+"""The Llamas of the engine benchmark: random weights, and the files of each contender, created once in a directory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# As transformers' LlamaConfig has them. 60 and 1,236 million parameters; the second is Llama 3.2 1B with tied embeddings.
+# Parameters of transformers' LlamaConfig, for 60 and 1,236 million parameters; the second is Llama 3.2 1B with tied
+# embeddings.
 MODELS = {
     "60M": {
         "hidden_size": 512,
@@ -25,17 +26,17 @@ MODELS = {
         "tie_word_embeddings": True,
     },
 }
-PREFILL, CONTEXT = 512, 128  # tokens of a prompt, and before a token that is decoded
+PREFILL, CONTEXT = 512, 128  # tokens in a prompt, and before a decoded token
 PRECISIONS = ["fp32", "bf16", "int8", "int4"]
 
 
 def dtype_of(precision: str) -> str:
-    """Of the weights that a precision is made from: torch's name."""
+    """Returns torch's name of the dtype of the weights that a precision is derived from."""
     return "float32" if precision == "fp32" else "bfloat16"
 
 
 def empty_model(name: str, precision: str):
-    """transformers' model without memory for its weights."""
+    """Returns transformers' model without memory for its weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -45,12 +46,12 @@ def empty_model(name: str, precision: str):
 
 
 def model_of(name: str, precision: str):
-    """transformers' model, the same for every contender."""
+    """Returns transformers' model, the same for every contender."""
     import torch
 
     model = empty_model(name, precision).to_empty(device="cpu")
     model.tie_weights()
-    model.model.rotary_emb.__init__(model.config)  # what the empty copy has lost
+    model.model.rotary_emb.__init__(model.config)  # restores what the empty copy has lost
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weights in model.parameters():
@@ -59,12 +60,12 @@ def model_of(name: str, precision: str):
 
 
 def package(name: str, precision: str, directory: Path) -> Path:
-    """accord's package."""
+    """Returns accord's package, exported on first use."""
     import accord
 
     path = directory / f"{name}-{precision}.accord"
     if not path.exists():
-        # All of them, as in the peers' files; by itself "int4" leaves the head in 8 bits.
+        # All weights, as in the peers' files; a plain "int4" would leave the head in 8 bits.
         weights = {"weights": {"*": precision}} if precision.startswith("int") else {}
         accord.export(model_of(name, precision), path=path, sharding="auto", **weights)
     return path

@@ -1,8 +1,9 @@
-"""Files of the benchmark's Llamas for llama.cpp, and for engines that take a plain graph: OpenVINO, onnxruntime, AOTInductor.
+"""Files of the benchmark's Llamas for llama.cpp, and for engines that take a plain graph: OpenVINO, onnxruntime,
+AOTInductor.
 
     llama_graph.py NAME PRECISION FILE      .gguf, .xml, .onnx or .pt2 says for whom
 
-It is run by an interpreter that has torch, transformers and what the peer needs.
+Run it with an interpreter that has torch, transformers and the packages of the peer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 
 class Graph(nn.Module):
-    """Token ids [1, T] and the keys and values of P tokens before them, [1, kv heads, P, head size] for each layer, give the logits
-    [1, vocabulary] of the last token, and the keys and values of all P + T."""
+    """Takes token ids [1, T] and the keys and values of P tokens before them, [1, kv heads, P, head size] for each
+    layer. Returns the logits [1, vocabulary] of the last token, and the keys and values of all P + T."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -113,7 +114,7 @@ def write_onnx(model: nn.Module, path: Path) -> None:
 
 
 def write_package(model: nn.Module, path: Path) -> None:
-    """AOTInductor: a package for a prompt, and one for a token behind others."""
+    """AOTInductor: one package for a prompt, and one for a token after others."""
     for case, before, count in (("decode", llama.CONTEXT, 1), ("prefill", 0, llama.PREFILL)):
         exported = torch.export.export(Graph(model), examples(model, before, count))
         torch._inductor.aoti_compile_and_package(exported, package_path=str(path.with_suffix(f".{case}.pt2")))
@@ -160,7 +161,7 @@ def write_gguf(model, precision: str, path: Path) -> None:
             short = names[inner]
             name = f"blk.{layer}.{short}"
         values = weights.detach().to(torch.float32).numpy()
-        if short in heads:  # llama.cpp rotates neighbours, transformers halves of a head
+        if short in heads:  # llama.cpp rotates adjacent elements, transformers halves of a head
             rows, columns = values.shape
             values = values.reshape(heads[short], 2, -1, columns).swapaxes(1, 2).reshape(rows, columns)
         stored = kind if values.ndim > 1 else kinds.F32

@@ -1,8 +1,10 @@
-"""Meshes: how long the groups of one rank take to plan, and all groups of a job to create, beside torch's new_group over gloo.
+"""Meshes: time to plan the groups of one rank, and to create all groups of a job, compared with torch's new_group
+over gloo.
 
-Plans are of tp 8, pp 8, cp 2, ep 16; the best of several, in one process. Groups are of 16 ranks with tp 2, pp 2, cp 2, ep 2: accord's one step and every group of
-a rank, then every new_group call of Megatron's, in turns in the same processes. accord promises plans of 1,024, 16,384 and 131,072 ranks in
-5, 20 and 100 ms, and a tenth of gloo's time.
+Plans are for tp 8, pp 8, cp 2, ep 16; the best of several measurements in one process. Groups are of 16 ranks with tp
+2, pp 2, cp 2, ep 2: accord's single step and every group of a rank, then every new_group call of Megatron's, in turn
+in the same processes. accord promises plans of 1,024, 16,384 and 131,072 ranks in 5, 20 and 100 ms, and a tenth of
+gloo's time.
 """
 
 from __future__ import annotations

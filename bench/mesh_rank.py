@@ -1,4 +1,4 @@
-"""One of the ranks of mesh.py: all groups of a mesh, made by accord and by torch in turns. Started by torchrun."""
+"""One of the ranks of mesh.py: all groups of a mesh, created by accord and by torch in turn. Started by torchrun."""
 
 from __future__ import annotations
 

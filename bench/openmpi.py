@@ -1,9 +1,10 @@
 """Open MPI's settings, and the search for the best of them for each call.
 
-A setting is a transport (pml, btl and its single-copy mechanism) and a way to choose algorithms (the library's own decision, one of
-coll_tuned's algorithms by number for every collective that has it, coll/sm, coll/han); with more ranks than cores all of them yield.
-Each setting is a job of its own, as MPI reads its parameters at the start. In the search one job after the other measures all calls for a
-short time; the best few of each call then take part in the interleaved run, where the best median counts.
+A setting is a transport (pml, btl and its single-copy mechanism) and a way to choose algorithms (the library's own
+decision, one of coll_tuned's algorithms by number for every collective that has it, coll/sm, coll/han). With more
+ranks than cores, all settings yield. Each setting is a job of its own, because MPI reads its parameters when it
+starts. In the search, one job after the other measures all calls for a short time; the best few of each call then
+take part in the interleaved run, where the best median counts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Case = tuple[str, int]  # collective, bytes
 
 
 def vader(single_copy: str) -> list[str]:
-    """Shared memory by the library's own transport, with one way of copying between processes."""
+    """Returns parameters for the library's own shared-memory transport, with one way of copying between processes."""
     return [*"--mca pml ob1 --mca btl self,vader --mca btl_vader_single_copy_mechanism".split(), single_copy]
 
 
@@ -32,7 +33,7 @@ TRANSPORTS = {
     "ucx": ["--mca", "pml", "ucx"],
     "ucx shm": ["--mca", "pml", "ucx", "-x", "UCX_TLS=sm,self"],
 }
-# The largest number of an algorithm of coll_tuned (ompi_info --param coll tuned --level 9).
+# The highest algorithm number of coll_tuned (ompi_info --param coll tuned --level 9).
 ALGORITHMS = {"allreduce": 6, "allgather": 6, "alltoall": 5, "barrier": 6, "bcast": 9, "reduce_scatter_block": 4}
 NAMES = {
     "all_reduce": "allreduce",
@@ -42,7 +43,7 @@ NAMES = {
     "broadcast": "bcast",
     "reduce_scatter": "reduce_scatter_block",
 }
-SEGMENTED = {"allreduce": [5], "bcast": [2, 3, 4, 5, 6]}  # algorithms that cut a message into segments
+SEGMENTED = {"allreduce": [5], "bcast": [2, 3, 4, 5, 6]}  # algorithms that divide a message into segments
 SEGMENT = 128 << 10
 
 
@@ -50,7 +51,7 @@ SEGMENT = 128 << 10
 class Setting:
     name: str
     arguments: tuple[str, ...]
-    cases: Callable[[Case], bool]  # that it may differ in from a setting before it
+    cases: Callable[[Case], bool]  # cases in which it may differ from the settings before it
 
     def command(self, program: Path, ranks: int) -> list[Command]:
         launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
@@ -69,7 +70,7 @@ def tuned(number: int, segment: int = 0) -> list[str]:
 
 
 def settings(yields: bool) -> Iterable[Setting]:
-    """All of them; with `yields` they give their core away while they wait."""
+    """Yields all settings. With `yields`, they yield their core while they wait."""
     base = ["--mca", "mpi_yield_when_idle", "1"] if yields else []
     for transport, parameters in TRANSPORTS.items():
         common = [*base, *parameters]
@@ -104,7 +105,7 @@ def search(
     keep: int,
     quick: bool,
 ) -> dict[Case, list[Setting]]:
-    """The best settings for each case, the best first. Settings that fail are left out."""
+    """Returns the best settings for each case, the best first. Settings that fail are left out."""
     times: dict[Case, list[tuple[float, int, Setting]]] = {case: [] for case in cases}
     oversubscribed = ranks > report.cores()
     candidates = [s for s in settings(oversubscribed) if any(map(s.cases, cases))]

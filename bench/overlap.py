@@ -1,6 +1,8 @@
-"""An asynchronous all_reduce of 64 MiB while the ranks compute: alone, computation alone, both together.
+"""An asynchronous all_reduce of 64 MiB while the ranks compute: the all_reduce alone, computation alone, both
+together.
 
-Where cores are to spare the two should take hardly longer than the longer one; where there are none, hardly longer than one after the other.
+With spare cores, the two should take hardly longer than the longer one; without spare cores, hardly longer than one
+after the other.
 """
 
 from __future__ import annotations

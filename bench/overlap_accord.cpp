@@ -1,4 +1,5 @@
-// One rank of the overlap benchmark: an asynchronous all_reduce of 64 MiB, a computation of about the same length, and both at once.
+// One rank of the overlap benchmark: an asynchronous all_reduce of 64 MiB, a computation of about the same length,
+// and both at once.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -10,9 +11,10 @@ namespace {
 
 using namespace accord;
 
-constexpr std::size_t kElements = 1 << 10;  // of the computation: they stay in the first cache
+constexpr std::size_t kElements = 1 << 10;  // for the computation: they fit in the L1 cache
 
-// Multiplies and adds; nothing that an all_reduce needs, but for the core. Once in the program, as two copies of a loop may differ in speed.
+// Multiplies and adds, and uses nothing that an all_reduce needs, except the core. Not inlined, because two copies of
+// a loop may differ in speed.
 [[gnu::noinline]] float compute(std::vector<float>& values, int turns) {
   for (int turn = 0; turn < turns; ++turn)
     for (float& value : values) value = value * 0.999F + 0.001F;
@@ -24,7 +26,7 @@ std::string measure(Communicator& comm, const bench::Command& command) {
   static std::vector<float> input(count, 1), output(count), values(kElements, 1);
   static int turns = 0;
   volatile float kept = 0;
-  if (turns == 0) {  // as long as the all_reduce of rank 0 takes, so that there is as much of each
+  if (turns == 0) {  // calibrates the computation to the time of rank 0's all_reduce, so that both take equally long
     const Status status = comm.barrier();
     if (!status.ok()) return "error " + status.to_string();
     const ConstBuffer in(input.data(), count, DType::kFloat32);

@@ -1,5 +1,5 @@
-"""A Llama of plain torch.nn with random weights, for machines without transformers: one body, whose attention is the engine's op or one
-over a cache of fixed length."""
+"""A Llama of plain torch.nn with random weights, for machines without transformers: one body, whose attention is
+either the engine's op or one over a cache of fixed length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ THETA = 500000.0
 DEFAULT = llama.MODELS["1.2B"]
 
 Tables = tuple[Tensor, Tensor]  # cosines and sines, [1, 1, tokens, head size]
-# Layer, queries [batch, heads, tokens, head size], keys and values [batch, kv heads, ...] to [batch, tokens, heads, head size].
+# Takes the layer, queries [batch, heads, tokens, head size], and keys and values [batch, kv heads, ...]; returns
+# [batch, tokens, heads, head size].
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -96,7 +97,9 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Token ids [batch, tokens] that stand at positions [tokens] give [batch, tokens, hidden], of which logits() are made."""
+    """Takes token ids [batch, tokens] at positions [tokens] and returns [batch, tokens, hidden], the input of
+    logits().
+    """
 
     def __init__(self, sizes: Sizes):
         super().__init__()
@@ -118,7 +121,7 @@ class Llama(nn.Module):
         return linear(x, self.embed_tokens.weight)
 
     def weight_bytes(self) -> int:
-        """What each step reads: the embedding is the head, too."""
+        """Returns the bytes that each step reads: the embedding is also the head."""
         return sum(weights.numel() * weights.element_size() for weights in self.parameters())
 
 
@@ -136,7 +139,9 @@ def make(sizes: Sizes, dtype: torch.dtype, device: str) -> Llama:
 
 
 class Steps(nn.Module):
-    """As an engine runs it: token ids [tokens], their positions [tokens], and the rows [rows] whose logits are wanted."""
+    """The model as an engine runs it: token ids [tokens], their positions [tokens], and the rows [rows] with wanted
+    logits.
+    """
 
     def __init__(self, model: Llama):
         super().__init__()
@@ -150,9 +155,9 @@ class Steps(nn.Module):
 
 
 def export(model: Llama, path: Path, weights: str | None = None) -> Path:
-    """accord's package of the model, which needs no transformers. weights: as of accord.export."""
+    """Exports accord's package of the model, without transformers. weights: same as for accord.export."""
     import accord
-    from accord import export_language_model as language_model  # has the op
+    from accord import export_language_model as language_model  # registers the op
 
     steps = Steps(copy.deepcopy(model).to("cpu") if model.frequencies.is_cuda else model).eval()
     shapes = language_model.dynamic_shapes()
@@ -167,7 +172,9 @@ def export(model: Llama, path: Path, weights: str | None = None) -> Path:
 
 
 class StaticCache(nn.Module):
-    """A batch whose keys and values lie in tensors of a fixed length, as CUDA graphs want them. forward() is one token of each sequence."""
+    """A batch whose keys and values are stored in tensors of a fixed length, as CUDA graphs require. forward()
+    computes one token of each sequence.
+    """
 
     def __init__(self, model: Llama, batch: int, length: int):
         super().__init__()
@@ -181,7 +188,9 @@ class StaticCache(nn.Module):
         self.register_buffer("places", torch.arange(length, device=like.device))
 
     def prompt(self, ids: Tensor) -> Tensor:
-        """ids [batch, tokens] at the beginning; gives the logits [batch, vocabulary] of the last."""
+        """Takes the first ids [batch, tokens] of the sequences and returns the last token's logits [batch,
+        vocabulary].
+        """
         count = ids.shape[1]
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -193,14 +202,14 @@ class StaticCache(nn.Module):
         return self.model.logits(self.model(ids, self.places[:count], attend)[:, -1])
 
     def forward(self, ids: Tensor, position: Tensor) -> Tensor:
-        """ids [batch, 1] at `position` [1]; gives logits [batch, vocabulary]."""
+        """Takes ids [batch, 1] at `position` [1] and returns logits [batch, vocabulary]."""
         hidden = self.places[None, :] > position[:, None]
         mask = self.keys[0].new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             keys = self.keys[layer].index_copy_(2, position, key)
             values = self.values[layer].index_copy_(2, position, value)
-            # The query heads of one key head are rows of one product, so that no key is repeated.
+            # The query heads of one key head are rows of one product, so that keys need not be repeated.
             rows = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[3])
             output = scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
             return output.reshape(query.shape).transpose(1, 2)

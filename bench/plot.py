@@ -1,4 +1,4 @@
-"""Draws the cases of a report, one chart for each collective: microseconds over bytes, both axes logarithmic, a line for each contender."""
+"""Draws the cases of a report, one chart per collective: microseconds over bytes, log-log, one line per contender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH, HEIGHT, LEFT, ABOVE, BELOW, COLUMNS = 420, 240, 74, 50, 50, 2
 
 
 def points_of(lines: list[dict]) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """By collective and contender: bytes and microseconds."""
+    """Returns bytes and microseconds by collective and contender."""
     charts: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for line in lines:
         collective, size, *_, ranks = line["case"].split()
@@ -68,7 +68,7 @@ def chart(title: str, series: dict[str, list[tuple[int, float]]], left: int, top
 
 
 def write(title: str, lines: list[dict], path: Path) -> None:
-    """Writes an SVG document; nothing if no case has a size."""
+    """Writes an SVG document. Writes nothing if no case has a size."""
     charts = points_of(lines)
     if not charts:
         return

@@ -1,7 +1,7 @@
-"""What the flight recorder adds to each operation, by itself.
+"""The overhead of the flight recorder in each operation, measured by itself.
 
-An operation that has to wait for another rank reads the counter once more, while it waits: what the line "waits" has above the
-first one passes while nothing else could be done.
+An operation that has to wait for another rank reads the counter once more while it waits: the time that the line
+"waits" takes in addition to the first line passes while nothing else could be done.
 """
 
 from __future__ import annotations

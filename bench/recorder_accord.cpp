@@ -1,4 +1,4 @@
-// What the flight recorder adds to an operation, measured by itself: the steps that a call takes.
+// The overhead of the flight recorder in an operation, measured by itself: the steps that a call takes.
 #include "base/config.hpp"
 #include "comm/flight/recorder.hpp"
 #include "worker.hpp"
@@ -15,7 +15,7 @@ constexpr exec::RequestRecord kRequest{
 std::string measure(Recorder& recorder, const bench::Command& command) {
   OrderRecorder order = recorder.collectives();
   std::uint64_t number = 0;
-  constexpr int kAtOnce = 1000;  // so that the loop around them does not count
+  constexpr int kAtOnce = 1000;  // so that the overhead of the loop is negligible
   const bool waits = command.collective == "waits";
   const double microseconds = bench::time_of(command.iterations / kAtOnce, [&] {
     for (int i = 0; i < kAtOnce; ++i) {

@@ -1,9 +1,9 @@
-"""The one form of all benchmarks: measure in turn, take medians, print a table, write JSON.
+"""The common form of all benchmarks: measure in turn, take medians, print a table, write JSON.
 
-A result is {"name", "case", "unit", "accord", "peers": {name: value}, "limit", "ratio"}; `ratio` is the best peer over
-accord, of rates accord over the best peer, so above 1 accord is faster; `limit` is what accord promises not to exceed in
-this case, if it promises anything.
-Only figures of one run are comparable: the machines are shared and drift.
+A result is {"name", "case", "unit", "accord", "peers": {name: value}, "limit", "ratio"}. `ratio` is the best peer
+divided by accord, or for rates accord divided by the best peer: above 1, accord is faster. `limit` is the value that
+accord promises not to exceed in this case, if it promises anything. Only figures of one run are comparable: machines
+are shared and drift.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Measure = Callable[[], float]
 
 
 def cores() -> int:
-    """Cores that this process may use, if each has one thread."""
+    """Returns the number of cores that this process may use, assuming one hardware thread per core."""
     return len(os.sched_getaffinity(0))
 
 
 def in_turn(
     contenders: Mapping[str, Measure], rounds: int, state: Callable[[dict[str, float]], object] = lambda _: None
 ) -> dict[str, float]:
-    """Medians of `rounds` measurements of each contender, taken A B C A B C ... `state` tells from what was measured in a round
-    what state the machine was in; only the rounds of the state that was seen most often count."""
+    """Returns medians of `rounds` measurements of each contender, taken A B C A B C ... `state` derives the machine's
+    state from the measurements of a round; only rounds in the most frequent state count."""
     taken = [{name: measure() for name, measure in contenders.items()} for _ in range(rounds)]
     usual = statistics.mode(state(one) for one in taken)
     kept = [one for one in taken if state(one) == usual]
@@ -43,7 +43,9 @@ def result(
     *,
     larger_is_better: bool = False,
 ) -> dict:
-    """One line of a report; `medians` holds "accord" and the peers. Smaller is better, but for rates, which have no limit."""
+    """Returns one line of a report; `medians` contains "accord" and the peers. Smaller is better, except for rates;
+    these have no limit.
+    """
     peers = {peer: value for peer, value in medians.items() if peer != "accord"}
     ratio = None
     if peers:
@@ -61,7 +63,7 @@ def result(
 
 
 def progress(done: int, total: int, what: str) -> None:
-    """One line on a terminal, overwritten; nothing elsewhere."""
+    """Overwrites one line on a terminal. Prints nothing elsewhere."""
     if sys.stderr.isatty():
         print(f"\r\033[K[{done}/{total}] {what}", end="" if done < total else "\n", file=sys.stderr, flush=True)
 

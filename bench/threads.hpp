@@ -1,5 +1,5 @@
 #pragma once
-// Threads that share a piece of work and meet behind it, and the plainest such work: reading memory.
+// Threads that share a piece of work and meet after it, and the simplest such work: reading memory.
 
 #include <immintrin.h>
 
@@ -15,7 +15,7 @@
 
 namespace accord::bench {
 
-/// Where all threads meet.
+/// A barrier of all threads.
 class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
@@ -33,10 +33,10 @@ class Meeting {
   std::atomic<int> arrived_{0}, round_{0};
 };
 
-/// What one thread does in iteration `index`.
+/// The work of one thread in iteration `index`.
 using SharedWork = std::function<void(int thread, std::size_t index)>;
 
-/// Microseconds of one iteration, of which a quarter take less; each thread has a core of its own.
+/// Returns the lower quartile of the iterations' times in microseconds. Each thread has a core of its own.
 inline double time_of_work(int threads, int iterations, const SharedWork& work) {
   Meeting meeting(threads);
   std::vector<double> times(static_cast<std::size_t>(iterations));
@@ -60,9 +60,9 @@ inline double time_of_work(int threads, int iterations, const SharedWork& work) 
   return times[static_cast<std::size_t>(iterations / 4)];
 }
 
-/// Reads thread `thread`'s share of `bytes` at `data`, of a multiple of 64 bytes, and adds it up, 64 bytes at a time.
+/// Reads thread `thread`'s share of `bytes` at `data`, a multiple of 64 bytes, and adds it up, 64 bytes at a time.
 inline void read_share(const std::byte* data, std::size_t bytes, int thread, int threads) {
-  static std::atomic<int> kept{0};  // what was read, so that it is read
+  static std::atomic<int> kept{0};  // keeps the result, so that the reads are not optimized away
   const std::size_t vectors = bytes / 64;
   const std::size_t first = vectors * static_cast<std::size_t>(thread) / static_cast<std::size_t>(threads);
   const std::size_t last = vectors * static_cast<std::size_t>(thread + 1) / static_cast<std::size_t>(threads);

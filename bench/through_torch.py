@@ -1,6 +1,8 @@
-"""torch.distributed over accord and over gloo, through torch: collectives, messages, and training steps, in one interleaved run.
+"""torch.distributed over accord and over gloo, through torch: collectives, messages, and training steps, in one
+interleaved run.
 
-Each case also shows accord's own time from C++, so that what torch and Python add can be seen. In ddp_view_step gradients are views of the buckets, which accord places in windows.
+Each case also shows accord's own time from C++, which shows the overhead of torch and Python. In ddp_view_step,
+gradients are views of the buckets, which accord places in windows.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from contender import Contender, rank_environments
 
 SIZES = [8, 8 << 10, 128 << 10, 2 << 20, 64 << 20]
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]
-# What accord promises: times as fast as gloo through torch, and microseconds over C++ of an all_reduce of 8 B.
+# accord's promises: times as fast as gloo through torch, and microseconds added to C++ for an all_reduce of 8 B.
 TIMES_FASTER = {8: 5, 128 << 10: 8, 64 << 20: 4}
 TIMES_FASTER_STEP = {"ddp_step": 1.3, "ddp_view_step": 1.3, "fsdp_step": 1.5}
 OVER_CPP_MICROSECONDS = 10
 
-IMPORT_MICROSECONDS = 5000  # at most, of `import torch`
-# What torch does with accord's entry point when it is imported; it looks for entry points whether there are any or not.
+IMPORT_MICROSECONDS = 5000  # limit on the time added to `import torch`
+# What torch does with accord's entry point when it is imported; it looks for entry points even if there are none.
 IMPORT = """
 import time, torch
 from importlib.metadata import entry_points
@@ -46,7 +48,7 @@ def iterations_for(case: Case) -> int:
 
 
 def limit_of(case: Case, ranks: int, medians: dict[str, float], cpp: float | None) -> float | None:
-    """Microseconds that accord promises not to exceed."""
+    """Returns the microseconds that accord promises not to exceed."""
     name, size = case
     factor = TIMES_FASTER_STEP.get(name) or (TIMES_FASTER.get(size) if name in COLLECTIVES else None)
     limits = [medians["gloo"] / factor] if factor else []

@@ -1,4 +1,7 @@
-"""One rank of a backend of torch.distributed, for through_torch.py: python through_torch_rank.py BACKEND PATH (as in worker.hpp)."""
+"""One rank of a backend of torch.distributed, for through_torch.py.
+
+python through_torch_rank.py BACKEND PATH     PATH as in worker.hpp
+"""
 
 import os
 import sys
@@ -11,12 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 import accord.torch
 
-WIDTH = 1448  # five layers of it have 10.5 million parameters
+WIDTH = 1448  # five such layers have 10.5 million parameters
 BATCH = 8
 
 
 def training_step(kind: str) -> Call:
-    """A step of SGD on a model of 10.5 million parameters in fp32, on 8 samples, so that the step is not all arithmetic."""
+    """Returns a step of SGD on a model of 10.5 million parameters in fp32, on 8 samples, so that communication is a
+    visible part of it.
+    """
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(5)])
     if kind == "ddp_step":

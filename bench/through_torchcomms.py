@@ -1,4 +1,6 @@
-"""torchcomms over accord and over its gloo: collectives and messages on two ranks, from 8 B to 64 MB, in one interleaved run."""
+"""torchcomms over accord and over its own gloo: collectives and messages on two ranks, from 8 B to 64 MB,
+interleaved.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""One rank of a backend of torchcomms, for through_torchcomms.py: python through_torchcomms_rank.py BACKEND PATH (as in worker.hpp).
+"""One rank of a backend of torchcomms, for through_torchcomms.py.
 
-python through_torchcomms_rank.py --missing      says why torchcomms cannot be had here; nothing if it can
+python through_torchcomms_rank.py BACKEND PATH   PATH as in worker.hpp
+python through_torchcomms_rank.py --missing      prints why torchcomms is not available; nothing if it is
 """
 
 import importlib.util

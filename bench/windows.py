@@ -1,8 +1,8 @@
-"""all_reduce of two ranks on registered buffers: accord, what two ranks could do by hand with the same memory, and accord's own
-all_reduce on private buffers, in one interleaved run.
+"""all_reduce of two ranks on registered buffers: accord, the best that two ranks could do by hand with the same
+memory, and accord's own all_reduce on private buffers, in one interleaved run.
 
-By hand: `push` and `pull` add half of the buffer each and write or read the other half, `one_shot` adds all of it on both. The limit is
-1.3 x the best of the three.
+By hand: `push` and `pull` add half of the buffer each and write or read the other half; `one_shot` adds all of it on
+both ranks. The limit is 1.3 x the best of the three.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-// all_reduce on buffers in windows, on private ones, and what two ranks could do by hand with the same memory. Kinds, each with
-// "+touch" if the caller writes its input and reads its output around each call, as callers do:
+// all_reduce on buffers in windows, on private buffers, and by hand with the same memory as two ranks could do it.
+// The kinds, each with "+touch" if the caller writes its input and reads its output around each call, as callers do:
 //   registered, ordinary   Communicator::all_reduce, out of place
-//   push, pull, one_shot   by hand, in the window's own memory: two shots, the second one written or read; or all added by all
+//   push, pull, one_shot   by hand, in the window's own memory: two shots, the second one written or read; or all added
+//                          by both ranks
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +19,7 @@ using namespace accord;
 
 constexpr std::size_t kLargest = std::size_t{64} << 20;
 
-/// Two ranks, their arrays and flags in each other's sight.
+/// Two ranks, with their arrays and flags visible to each other.
 class ByHand {
  public:
   ByHand(Window& window, std::size_t input, std::size_t output, std::size_t flags)
@@ -121,7 +122,7 @@ class Measuring {
       if (touches)
         for (std::size_t i = 0; i < count; i += 16) seen += output[i];
     });
-    if (seen == 0.5F) std::puts("");  // it is used
+    if (seen == 0.5F) std::puts("");  // uses the value
     return status.ok() ? std::to_string(microseconds) : "error " + status.to_string();
   }
 

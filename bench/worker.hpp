@@ -1,6 +1,7 @@
 #pragma once
-// One rank of a benchmark's peer. It sleeps in a read while others are measured, and measures when it is told to:
-//   in:  "all_reduce 8192 1000"   collective, bytes, iterations; bytes of all parts where the input is divided, else of the buffer
+// One rank of a benchmark's peer. It sleeps in a read while others are measured, and measures on command:
+//   in:  "all_reduce 8192 1000"   collective, bytes, iterations; bytes of all parts if the input is divided, else of
+//                                 the buffer
 //   out: "1.234"                  microseconds for one operation, or "error <why>"
 
 #include <sched.h>
@@ -23,7 +24,7 @@ struct Command {
   int iterations = 1;
 };
 
-/// Keeps the rank on one core, as all peers do.
+/// Keeps the rank on one core, as for all peers.
 inline void pin_to_core(int rank) {
   cpu_set_t all, one;
   sched_getaffinity(0, sizeof all, &all);
@@ -38,10 +39,10 @@ inline void pin_to_core(int rank) {
   }
 }
 
-/// The number in an environment variable.
+/// Returns the number in an environment variable.
 inline int number_of(const char* variable) { return std::atoi(std::getenv(variable)); }
 
-/// Keeps the rank on its share of the cores: on one, or several where there are more cores than ranks.
+/// Keeps the rank on its share of the cores: on one, or on several if there are more cores than ranks.
 inline void pin_to_share(int rank, int ranks) {
   cpu_set_t all, mine;
   sched_getaffinity(0, sizeof all, &all);
@@ -68,8 +69,8 @@ inline int serve(const std::string& path, const std::function<std::string(const 
   return 0;
 }
 
-/// Microseconds of one call of `operation`, after some to warm up: the median of up to 15 batches of calls in a row, so that one in which
-/// somebody else had the core does not count.
+/// Returns the microseconds of one call of `operation`, after some warm-up calls: the median of up to 15 batches of
+/// consecutive calls, so that a batch in which another process had the core does not count.
 inline double time_of(int iterations, const std::function<void()>& operation) {
   for (int i = 0; i < iterations / 10 + 2; ++i) operation();
   const int batches = std::clamp(iterations, 1, 15), calls = std::max(1, iterations / batches);

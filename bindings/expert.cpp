@@ -1,5 +1,4 @@
-// A call holds its arrays in place, reads them as buffers and runs without the GIL, as the communicator's calls do.
-// The C++ side checks the arrays.
+// Expert groups: how they are created and described, and the balancer. expert_calls.cpp has their calls.
 #include "expert.hpp"
 
 #include <nanobind/stl/string.h>
@@ -21,12 +20,6 @@
 namespace accord::python {
 namespace {
 
-struct GroupHandle {
-  explicit GroupHandle(ExpertGroup made) : group(std::move(made)) {}
-  ProcessBound<ExpertGroup> group;
-  ExpertGroup& use() { return group.use("this expert group"); }
-};
-
 /// Accepts None or "cpu", "cuda", "cuda:1", or a torch device with such a string form.
 Device device_argument(nb::handle device) {
   if (device.is_none()) return {};
@@ -41,56 +34,6 @@ Device device_argument(nb::handle device) {
     if (error == std::errc() && read == end && index >= 0) return {DeviceType::kCuda, index};
   }
   raise_invalid("device is \"" + name + "\", expected \"cpu\" or \"cuda:N\"");
-}
-
-/// Elements of a row of each kind of array.
-struct Widths {
-  Widths(const ExpertGroup& group, const MapHandle& handle)
-      : hidden(group.config().hidden), scales((hidden + 127) / 128), top_k(handle.handle.top_k()) {}
-  int hidden, scales, top_k;
-};
-
-/// Notifies the ranks that arrive at the call that this one cannot make it.
-void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std::string_view why) {
-  Communicator communicator = group.communicator();
-  const InterruptScope interrupts(std::span(&communicator, 1));
-  const WithoutGil without_gil;
-  (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
-}
-
-/// Returns `make()`. If it throws, calls `tell` with the reason first.
-template <typename Make, typename Tell>
-auto made_or_told(Make make, Tell tell) {
-  try {
-    return make();
-  } catch (nb::python_error& error) {
-    tell(error.what());
-    throw;
-  } catch (const std::exception& error) {
-    tell(error.what());
-    throw;
-  }
-}
-
-/// Does the same for a call of a group. On GPUs no other rank is waiting at this point.
-template <typename Make>
-auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Make make) {
-  ExpertGroup& group = self.use();
-  if (group.config().device.type != DeviceType::kCpu) return make();
-  return made_or_told(make, [&](std::string_view why) { decline(group, handle.handle, prepares, why); });
-}
-
-template <typename Run>
-void run_call(GroupHandle& self, Run run) {
-  ExpertGroup& group = self.use();
-  Communicator communicator = group.communicator();
-  Status status;
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    status = run(group);
-  }
-  raise_if_error(status);
 }
 
 GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
@@ -117,7 +60,7 @@ GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k
   const auto create = [&](const Result<ExpertGroupConfig>& config) {
     return run_in_step(borrowed, [borrowed, config]() mutable { return ExpertGroup::create(borrowed, config); });
   };
-  const ExpertGroupConfig config = made_or_told(
+  const ExpertGroupConfig config = make_or_report(
       read, [&](std::string_view why) { (void)create(Status(StatusCode::kInvalidArgument, std::string(why))); });
   return new GroupHandle(value_or_raise(create(config)));
 }
@@ -152,155 +95,6 @@ nb::dict statistics_of(GroupHandle& self) {
   fields["dropped"] = statistics.dropped;
   fields["wait_seconds"] = statistics.wait_seconds;
   return fields;
-}
-
-#define ACCORD_MAYBE_SIG ACCORD_ROWS_SIG " | None = None"
-#define ACCORD_DTYPE_SIG "accord._arrays.DTypeName | None = None"
-
-void bind_group_calls(nb::class_<GroupHandle>& group) {
-  group
-      .def(
-          "prepare",
-          [](GroupHandle& self, MapHandle& handle, nb::handle ids, nb::handle weights, nb::handle stream) {
-            Arrays arrays(self.use().config().device);
-            const auto routing = arguments_of(self, handle, true, [&] {
-              const int top_k = handle.handle.top_k();
-              return ExpertRouting{arrays.read(ids, "ids", top_k), arrays.read(weights, "weights", top_k),
-                                   stream_argument(stream)};
-            });
-            run_call(self, [&](ExpertGroup& it) { return it.prepare(handle.handle, routing); });
-          },
-          nb::arg("handle"), nb::arg("ids"), nb::arg("weights") = nb::none(), nb::kw_only(),
-          nb::arg("stream") = nb::none(),
-          nb::sig("def prepare(self, handle: ExpertHandle, ids: " ACCORD_ROWS_SIG ", weights: " ACCORD_MAYBE_SIG
-                  ", *, " ACCORD_STREAM_SIG ") -> None"),
-          R"(Makes `handle` the routing map of `ids`. Collective.
-
-ids: [tokens, top_k] int32 or int64; -1 is no choice.
-weights: [tokens, top_k] float32; required by overflow="drop_by_weight".
-
-Raises ResourceExhausted on all ranks if a rank would get more rows than max_recv_rows and overflow is "fail"; the
-group stays usable.)")
-      .def(
-          "dispatch",
-          [](GroupHandle& self, MapHandle& handle, nb::handle tokens, nb::handle recv_tokens, nb::handle weights,
-             nb::handle recv_weights, nb::handle scales, nb::handle recv_scales, nb::handle dtype, nb::handle stream) {
-            Arrays arrays(self.use().config().device);
-            const auto call = arguments_of(self, handle, false, [&] {
-              const Widths widths(self.use(), handle);
-              arrays.set_dtype(dtype);
-              return ExpertDispatch{.tokens = arrays.rows(tokens, "tokens", widths.hidden),
-                                    .scales = arrays.read(scales, "scales", widths.scales),
-                                    .weights = arrays.read(weights, "weights", widths.top_k),
-                                    .recv_tokens = arrays.rows_out(recv_tokens, "recv_tokens", widths.hidden),
-                                    .recv_scales = arrays.write(recv_scales, "recv_scales", widths.scales),
-                                    .recv_weights = arrays.write(recv_weights, "recv_weights", 1),
-                                    .stream = stream_argument(stream)};
-            });
-            run_call(self, [&](ExpertGroup& it) { return it.dispatch(handle.handle, call); });
-          },
-          nb::arg("handle"), nb::arg("tokens"), nb::arg("recv_tokens"), nb::kw_only(), nb::arg("weights") = nb::none(),
-          nb::arg("recv_weights") = nb::none(), nb::arg("scales") = nb::none(), nb::arg("recv_scales") = nb::none(),
-          nb::arg("dtype") = nb::none(), nb::arg("stream") = nb::none(),
-          nb::sig("def dispatch(self, handle: ExpertHandle, tokens: " ACCORD_ROWS_SIG ", recv_tokens: " ACCORD_ROWS_SIG
-                  ", *, weights: " ACCORD_MAYBE_SIG ", recv_weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG
-                  ", recv_scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero. Collective.
-
-tokens: [tokens, hidden].
-recv_tokens: [at least recv_rows, hidden]; rows from recv_rows on are not touched.
-weights: [tokens, top_k], float32 or float64.
-recv_weights: [at least recv_rows], float32 or float64.
-scales, recv_scales: for float8 rows, [tokens, ceil(hidden / 128)] and [at least recv_rows, ceil(hidden / 128)],
-float32.)")
-      .def(
-          "combine",
-          [](GroupHandle& self, MapHandle& handle, nb::handle expert_out, nb::handle result, nb::handle weights,
-             nb::handle scales, nb::handle dtype, nb::handle result_dtype, nb::handle stream) {
-            Arrays arrays(self.use().config().device);
-            const auto call = arguments_of(self, handle, false, [&] {
-              const Widths widths(self.use(), handle);
-              arrays.set_dtype(dtype);
-              ExpertCombine made{.expert_out = arrays.rows(expert_out, "expert_out", widths.hidden),
-                                 .scales = arrays.read(scales, "scales", widths.scales),
-                                 .weights = arrays.read(weights, "weights", widths.top_k),
-                                 .result = {},
-                                 .stream = stream_argument(stream)};
-              if (!result_dtype.is_none()) arrays.set_dtype(result_dtype);
-              made.result = arrays.rows_out(result, "result", widths.hidden);
-              return made;
-            });
-            run_call(self, [&](ExpertGroup& it) { return it.combine(handle.handle, call); });
-          },
-          nb::arg("handle"), nb::arg("expert_out"), nb::arg("result"), nb::kw_only(), nb::arg("weights") = nb::none(),
-          nb::arg("scales") = nb::none(), nb::arg("dtype") = nb::none(), nb::arg("result_dtype") = nb::none(),
-          nb::arg("stream") = nb::none(),
-          nb::sig("def combine(self, handle: ExpertHandle, expert_out: " ACCORD_ROWS_SIG ", result: " ACCORD_ROWS_SIG
-                  ", *, weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG
-                  ", result_dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(result[t] = sum of expert_out[slot] over the choices of t; zero if there are none. Collective.
-
-The sum is computed in the canonical order.
-
-weights: [tokens, top_k]; rows are multiplied by them before they are added.
-result: has the dtype of expert_out, or float32, float16 or bfloat16.)")
-      .def(
-          "dispatch_backward",
-          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_tokens,
-             nb::handle grad_recv_weights, nb::handle grad_weights, nb::handle dtype, nb::handle stream) {
-            Arrays arrays(self.use().config().device);
-            const auto call = arguments_of(self, handle, false, [&] {
-              const Widths widths(self.use(), handle);
-              arrays.set_dtype(dtype);
-              return ExpertDispatchBackward{.grad = arrays.rows(grad, "grad", widths.hidden),
-                                            .grad_recv_weights = arrays.read(grad_recv_weights, "grad_recv_weights", 1),
-                                            .grad_tokens = arrays.rows_out(grad_tokens, "grad_tokens", widths.hidden),
-                                            .grad_weights = arrays.write(grad_weights, "grad_weights", widths.top_k),
-                                            .stream = stream_argument(stream)};
-            });
-            run_call(self, [&](ExpertGroup& it) { return it.dispatch_backward(handle.handle, call); });
-          },
-          nb::arg("handle"), nb::arg("grad"), nb::arg("grad_tokens"), nb::kw_only(),
-          nb::arg("grad_recv_weights") = nb::none(), nb::arg("grad_weights") = nb::none(),
-          nb::arg("dtype") = nb::none(), nb::arg("stream") = nb::none(),
-          nb::sig("def dispatch_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
-                  ", grad_tokens: " ACCORD_ROWS_SIG ", *, grad_recv_weights: " ACCORD_MAYBE_SIG
-                  ", grad_weights: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
-          R"(grad_tokens[t] = sum of grad[slot] over the choices of t. Collective.
-
-grad_weights[t, k] = grad_recv_weights[slot], zero without a choice.)")
-      .def(
-          "combine_backward",
-          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype,
-             nb::handle stream) {
-            Arrays arrays(self.use().config().device);
-            const auto call = arguments_of(self, handle, false, [&] {
-              const Widths widths(self.use(), handle);
-              arrays.set_dtype(dtype);
-              return ExpertCombineBackward{
-                  .grad = arrays.rows(grad, "grad", widths.hidden),
-                  .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out", widths.hidden),
-                  .stream = stream_argument(stream)};
-            });
-            run_call(self, [&](ExpertGroup& it) { return it.combine_backward(handle.handle, call); });
-          },
-          nb::arg("handle"), nb::arg("grad"), nb::arg("grad_expert_out"), nb::kw_only(), nb::arg("dtype") = nb::none(),
-          nb::arg("stream") = nb::none(),
-          nb::sig("def combine_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
-                  ", grad_expert_out: " ACCORD_ROWS_SIG ", *, dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG
-                  ") -> None"),
-          "grad_expert_out[slot] = grad[t]; padding is zero. Collective.")
-      .def(
-          "decline",
-          [](GroupHandle& self, MapHandle& handle, std::string_view why, bool prepares) {
-            decline(self.use(), handle.handle, prepares, why);
-          },
-          nb::arg("handle"), nb::arg("why"), nb::kw_only(), nb::arg("prepares") = false,
-          R"(Takes part in a call that this rank cannot make.
-
-The ranks that make the call get `why` as an error of this rank, and the group stays usable. On a GPU, the group ends.
-
-prepares: the call is prepare; the handle is not prepared then.)");
 }
 
 }  // namespace
@@ -418,7 +212,7 @@ by each rank with json.dump, this is what `accord moe report` draws.)")
         return "<accord.ExpertGroup rank " + std::to_string(it->rank()) + " of " + std::to_string(it->size()) + ", " +
                std::to_string(it->config().experts) + " experts>";
       });
-  bind_group_calls(group);
+  bind_expert_calls(group);
 }
 
 }  // namespace accord::python

@@ -10,6 +10,7 @@
 #include "accord/expert_parallel.hpp"
 #include "array.hpp"
 #include "gil.hpp"
+#include "process.hpp"
 #include "status.hpp"
 
 #define ACCORD_ROWS_SIG "accord._arrays.ArrayLike"
@@ -77,7 +78,30 @@ class Arrays {
   std::deque<ArrayView> held_;
 };
 
+/// The contents of a Python ExpertGroup.
+struct GroupHandle {
+  explicit GroupHandle(ExpertGroup made) : group(std::move(made)) {}
+  ProcessBound<ExpertGroup> group;
+  ExpertGroup& use() { return group.use("this expert group"); }
+};
+
+/// Returns `make()`. If it throws, calls `report` with the reason first.
+template <typename Make, typename Report>
+auto make_or_report(Make make, Report report) {
+  try {
+    return make();
+  } catch (nb::python_error& error) {
+    report(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    report(error.what());
+    throw;
+  }
+}
+
 void bind_expert_handle(nb::module_& module);
+/// The calls that run on all ranks: prepare, dispatch, combine and their backwards, decline.
+void bind_expert_calls(nb::class_<GroupHandle>& group);
 void bind_experts(nb::module_& module);
 
 }  // namespace accord::python

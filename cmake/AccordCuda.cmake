@@ -1,7 +1,8 @@
-# NVIDIA GPUs: nvcc, and of the same toolkit the CUDA runtime, which is linked statically and loads the driver at run time. Enables the
-# language CUDA and sets ACCORD_HAS_CUDA, ACCORD_CUDA_VERSION and the target CUDA::cudart_static; else ACCORD_CUDA_WITHOUT says why not.
-#   nvcc is that of CUDACXX, else of the Python environment's packages, of the path, of /usr/local/cuda.
-#   CMAKE_CUDA_ARCHITECTURES: code for H100 and H200 (90) and B200 (100), and for what comes after those, unless it is set.
+# NVIDIA GPUs: nvcc, and the CUDA runtime of the same toolkit, which is linked statically and loads the driver at run
+# time. Enables the language CUDA and sets ACCORD_HAS_CUDA, ACCORD_CUDA_VERSION and the target CUDA::cudart_static;
+# otherwise ACCORD_CUDA_WITHOUT says why not.
+#   nvcc is searched in this order: CUDACXX, the Python environment's packages, the path, /usr/local/cuda.
+#   CMAKE_CUDA_ARCHITECTURES: by default, code for H100 and H200 (90), B200 (100) and their successors.
 if(ACCORD_CUDA STREQUAL "OFF")
   set(ACCORD_CUDA_WITHOUT "it was not asked for")
   return()
@@ -14,7 +15,8 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90-real 100-real 100-virtual)
 endif()
 
-# accord_find_cuda(): NVCC, and in the caller's scope cuda_include, cuda_library and ACCORD_CUDA_WITHOUT, empty if nothing is missing.
+# accord_find_cuda(): sets NVCC, and in the caller's scope cuda_include, cuda_library and ACCORD_CUDA_WITHOUT, which is
+# empty if nothing is missing.
 function(accord_find_cuda)
   if(CMAKE_CUDA_COMPILER)
     set(NVCC ${CMAKE_CUDA_COMPILER})
@@ -58,7 +60,7 @@ function(accord_find_cuda)
     endif()
   endforeach()
 
-  # Whether it has all its parts, goes with the C++ compiler, and knows the architectures.
+  # Checks that it is complete, works with the C++ compiler, and supports the architectures.
   set(combination "${NVCC} ${CMAKE_CXX_COMPILER} ${CMAKE_CUDA_ARCHITECTURES}")
   if(NOT NVCC_WORKS STREQUAL combination)
     set(codes)
@@ -73,9 +75,9 @@ function(accord_find_cuda)
                     RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
     if(failed)
       string(REGEX MATCH "[^\n]*(error|fatal)[^\n]*" why "${said}")
-      string(REGEX REPLACE "[\"\\;]" "'" why "${why}")  # it becomes a string of C++
+      string(REGEX REPLACE "[\"\\;]" "'" why "${why}")  # it becomes a C++ string
       set(ACCORD_CUDA_WITHOUT "${NVCC} does not work with ${CMAKE_CXX_COMPILER}: ${why}" PARENT_SCOPE)
-      unset(NVCC CACHE)  # another one may be there, or be named, the next time
+      unset(NVCC CACHE)  # another one may be installed, or be named, the next time
       return()
     endif()
     set(NVCC_WORKS ${combination} CACHE INTERNAL "the compilers and architectures that nvcc was tried with")
@@ -102,7 +104,7 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
-# nvcc looks for libraries in lib64, where PyPI's packages have none.
+# nvcc looks for libraries in lib64, which PyPI's packages do not have.
 cmake_path(GET cuda_library PARENT_PATH cuda_libraries)
 set(CMAKE_CUDA_FLAGS_INIT "-L\"${cuda_libraries}\"")
 enable_language(CUDA)
@@ -110,10 +112,11 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian's CMake 3.25.1 does not know that nvcc has it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian's CMake 3.25.1 does not know that nvcc supports it
 endif()
 
-# Kernels round as the host does: a product and a sum are one operation where they say fma. They call constexpr functions of the host's.
+# Kernels round as the host does: a product and a sum are fused only where the code says fma. They call the host's
+# constexpr functions.
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false> $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 
 file(STRINGS ${cuda_include}/cuda_runtime_api.h version REGEX "^#define CUDART_VERSION +[0-9]+")

@@ -1,4 +1,4 @@
-# Everything that accord is built with; scripts/setup installs it.
+# The dependencies that accord is built with; scripts/setup installs them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)
@@ -6,14 +6,14 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(CLI11 REQUIRED)
-# oneDNN by file: its own CMake package also asks for OpenCL's headers, which nothing here uses.
+# oneDNN is found by its files: its own CMake package also requires OpenCL's headers, which nothing here uses.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-# Where xxHash brings its own choice of instruction set at run time, XXH3 takes it.
+# XXH3 uses xxHash's run-time choice of instruction set if xxHash includes that.
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)
 check_cxx_source_compiles("#include <xxhash.h>
@@ -48,7 +48,7 @@ if(NOT ACCORD_HWLOC STREQUAL "OFF")
   endif()
 endif()
 
-# Of UCX only the headers are needed; the library is loaded at run time.
+# Only UCX's headers are needed; the library is loaded at run time.
 if(NOT ACCORD_UCX STREQUAL "OFF")
   find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
   if(UCX_INCLUDE_DIR)

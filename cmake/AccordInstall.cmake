@@ -1,10 +1,10 @@
-# What `cmake --install` gives: headers, libaccord, the command, and a package for find_package(accord). A wheel has the
-# same in the folder of the Python package.
+# `cmake --install` installs headers, libaccord, the command, and a package for find_package(accord). A wheel contains
+# the same in the folder of the Python package.
 if(SKBUILD)
   set(CMAKE_INSTALL_BINDIR accord/bin)
   set(CMAKE_INSTALL_INCLUDEDIR accord/include)
   set(CMAKE_INSTALL_LIBDIR accord/lib)
-  # A wheel holds no symbolic links: the library is one file, under the name that programs ask for.
+  # A wheel cannot contain symbolic links: the library is one file, with the name that programs load.
   set_property(TARGET accord PROPERTY VERSION)
   set(without_links NAMELINK_SKIP)
 endif()
@@ -12,7 +12,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/accord)
 
-# The command finds the library and, for `accord --cmake-dir`, the package from where it lies itself.
+# The command finds the library and, for `accord --cmake-dir`, the package relative to its own location.
 foreach(folder CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR package_dir)
   file(RELATIVE_PATH from_command_to_${folder} /${CMAKE_INSTALL_BINDIR} /${${folder}})
 endforeach()

@@ -1,5 +1,6 @@
-# accord_sources(FOLDER): in the caller's `sources` all .cpp, .c and .cu files below the folder. Those of folders called "cuda" are left out
-# without CUDA; with it, if there are some, `cuda` is the library that their headers belong to.
+# accord_sources(FOLDER): sets the caller's `sources` to all .cpp, .c and .cu files below the folder. Without CUDA,
+# files in folders named "cuda" are left out. With CUDA, if there are such files, sets `cuda` to the library that they
+# need.
 function(accord_sources folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/*.cpp ${folder}/*.c ${folder}/*.cu)
   set(others ${sources})
@@ -14,9 +15,9 @@ function(accord_sources folder)
   set(cuda ${cuda} PARENT_SCOPE)
 endfunction()
 
-# accord_compile_together(TARGET): compiles the .cpp files of a folder as one, ACCORD_UNITY at a time, since most of
-# what a compiler does for one file is to read the same headers again. A file that has compile options of its own stays
-# alone.
+# accord_compile_together(TARGET): compiles the .cpp files of a folder as one, ACCORD_UNITY at a time, because most of
+# the compiler's work for one file is to read the same headers again. A file with compile options of its own is compiled
+# by itself.
 function(accord_compile_together target)
   if(ACCORD_UNITY LESS 2)
     return()
@@ -41,18 +42,18 @@ function(accord_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# accord_light(TARGET): compiles what takes no time when it runs by -O1, in two thirds of the time.
+# accord_light(TARGET): compiles a target whose run time does not matter with -O1, in two thirds of the time.
 function(accord_light target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:C,CXX>>:-O1>)
 endfunction()
 
 # accord_layer(NAME [APART] [LIGHT] DEPENDS layers... LIBRARIES targets...)
 #
-# One folder of src/ as a static library accord_NAME with all its files, also those of subfolders. DEPENDS names
-# the layers that it may include; tests/lint checks that against docs/architecture.md.
-# APART: each file is compiled alone. LIGHT: accord_light.
-# A folder below it that ACCORD_LAYER_WITHOUT names is left out. ACCORD_HAS_CUDA is defined where it has a folder called "cuda" and that is
-# built.
+# Adds one folder of src/, with all files in it and its subfolders, as a static library accord_NAME. DEPENDS names the
+# layers that it may include; tests/lint checks that against docs/architecture.md.
+# APART: each file is compiled by itself. LIGHT: accord_light.
+# A subfolder that ACCORD_LAYER_WITHOUT names is left out. ACCORD_HAS_CUDA is defined if the layer has a folder named
+# "cuda" that is built.
 function(accord_layer name)
   cmake_parse_arguments(ARG "APART;LIGHT" "" "DEPENDS;LIBRARIES" ${ARGN})
   accord_sources(${name})
@@ -81,9 +82,9 @@ endfunction()
 # accord_test(NAME SOURCES files... LAYERS layers... LABELS labels... [LIBRARIES libraries...] [TIMEOUT seconds]
 #             [PARTS n])
 #
-# A GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow).
-# ctest runs it whole, or in n parts, NAME.1 to NAME.n. Each part writes its report to a folder of its own, part_1 to
-# part_n of the one that GTEST_OUTPUT names; where none is named, GoogleTest says that it does not know "part_1/".
+# Adds a GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow).
+# ctest runs it as a whole, or in n parts, NAME.1 to NAME.n. Each part writes its report to a folder of its own, part_1
+# to part_n in the folder that GTEST_OUTPUT names; if it names none, GoogleTest warns that it does not know "part_1/".
 function(accord_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PARTS" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
   add_executable(accord_${name}_test ${ARG_SOURCES})
@@ -106,7 +107,7 @@ function(accord_test name)
   else()
     add_test(NAME ${name} COMMAND accord_${name}_test)
     set(tests ${name})
-    if(NOT ARG_LABELS STREQUAL "unit")  # ranks that wait for each other want the processors for themselves
+    if(NOT ARG_LABELS STREQUAL "unit")  # ranks that wait for each other need the processors for themselves
       set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()
   endif()
@@ -115,7 +116,7 @@ function(accord_test name)
   endif()
   set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if(ACCORD_SANITIZE)
-    # UCX's hooks into mmap and munmap, which TCP does not need, do not get on with those of the sanitizers.
+    # UCX's hooks into mmap and munmap, which TCP does not need, conflict with those of the sanitizers.
     set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
 endfunction()

@@ -1,5 +1,5 @@
-# Checks what was asked for, before anything is looked for: an option that does not exist or has no meaning is an error, and
-# ON is an error where the part cannot be built.
+# Checks the requested options before anything is searched: an option that does not exist or has no meaning is an error,
+# and ON is an error if the part cannot be built.
 set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TORCHCOMMS ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_UNITY
     ACCORD_INSTRUCTION_SETS ACCORD_SANITIZE)
 get_cmake_property(accord_cached CACHE_VARIABLES)

@@ -1,4 +1,4 @@
-/* Answers messages from standard input, one on each line, with a language model on all ranks:
+/* Answers messages from standard input, one per line, with a language model on all ranks:
  *   accord run -n 2 build/release/examples/chat_c smollm2.accord
  * Each message is a conversation of its own. */
 #include <stdio.h>
@@ -13,7 +13,7 @@ static int fail(accord_status_t status) {
   return 1;
 }
 
-/* Asks, and shows the answer while it comes. */
+/* Asks, and prints the answer as it is generated. */
 static accord_status_t answer(accord_language_model_t* model, const char* question) {
   accord_message_t message = {"user", question};
   accord_text_request_t request = ACCORD_TEXT_REQUEST_INIT;
@@ -33,7 +33,7 @@ static accord_status_t answer(accord_language_model_t* model, const char* questi
   return status;
 }
 
-/* A message that cannot be answered is told; what ends the model ends the program. */
+/* Reports a message that cannot be answered. An error that ends the model ends the program. */
 static int converse(accord_language_model_t* model) {
   char line[4096];
   while (fgets(line, sizeof line, stdin) != NULL) {

@@ -1,4 +1,4 @@
-// Answers messages from standard input, one on each line, with a language model on all ranks:
+// Answers messages from standard input, one per line, with a language model on all ranks:
 //   accord run -n 2 build/release/examples/chat smollm2.accord
 #include <chrono>
 #include <iostream>
@@ -17,7 +17,7 @@ int fail(const accord::Status& status) {
   return 1;
 }
 
-// Asks, and shows the answer while it comes.
+// Asks, and prints the answer as it is generated.
 accord::Result<std::string> answer(accord::LanguageModel& model, const std::vector<accord::ChatMessage>& conversation) {
   accord::TextRequest request;
   request.messages = conversation;
@@ -37,7 +37,7 @@ accord::Result<std::string> answer(accord::LanguageModel& model, const std::vect
   return text;
 }
 
-// A message that cannot be answered is told and forgotten; what ends the model ends the conversation.
+// Reports and discards a message that cannot be answered. An error that ends the model ends the conversation.
 int converse(accord::LanguageModel& model) {
   std::vector<accord::ChatMessage> conversation;
   for (std::string line; std::getline(std::cin, line);) {

@@ -1,4 +1,5 @@
-/* A mixture of experts over ranks, where expert e multiplies by e + 1: accord run -n 2 build/release/examples/experts_c */
+/* A mixture of experts over ranks, where expert e multiplies by e + 1:
+ *   accord run -n 2 build/release/examples/experts_c */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +30,7 @@ int main(void) {
   check(accord_expert_group_create(comm, &config, &group));
   check(accord_expert_handle_create(group, NULL, &handle));
 
-  /* What a router would say: which experts each token chose, and how much each counts. */
+  /* The output of a router: the experts that each token chose, and their weights. */
   int32_t chosen[TOKENS][TOP_K];
   float weights[TOKENS][TOP_K], tokens[TOKENS][HIDDEN];
   for (int t = 0; t < TOKENS; ++t) {
@@ -56,7 +57,7 @@ int main(void) {
   rows.slots = slots;
   check(accord_expert_dispatch(group, handle, &rows));
 
-  /* This rank's experts, one after the other, each on its rows. */
+  /* Runs this rank's experts one after the other, each on its rows. */
   check(accord_expert_handle_counts(handle, counts, NULL, (size_t)map.local_experts));
   float* row = slots;
   for (int32_t local = 0; local < map.local_experts; ++local)

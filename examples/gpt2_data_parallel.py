@@ -1,7 +1,8 @@
 """GPT-2, data parallel: accord run -n 2 examples/gpt2_data_parallel.py gpt2.accord
 
-Rank 0 exports a GPT-2 (small, with random weights; a real one by from_pretrained). Every rank has the whole model and answers its
-share of the prompts, batched; all get all answers, and rank 0 compares them with those of transformers.
+Rank 0 exports a GPT-2 (small, with random weights; use from_pretrained for a real one). Every rank has the whole
+model and answers its share of the prompts, batched. All ranks get all answers, and rank 0 compares them with those of
+transformers.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Writes an all_gather of its own, registers it, and calls all_gather: accord run -n 3 examples/own_plan.py"""
+"""Defines an all_gather plan, registers it, and calls all_gather: accord run -n 3 examples/own_plan.py"""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import accord
 
 
 def two_ways_round(ranks: int) -> accord.plan.Program:
-    """A ring in both directions: half of each part goes one way, half the other."""
+    """A ring in both directions: half of each part is sent one way, half the other."""
     program = accord.plan.Program("all_gather", ranks=ranks, name="two_ways_round", chunks=2)
     for index in range(ranks):
         mine = program.rank(index)
@@ -27,7 +27,7 @@ def two_ways_round(ranks: int) -> accord.plan.Program:
 
 with accord.Communicator.from_environment() as comm:
     if comm.size > 1:
-        two_ways_round(comm.size).register(bytes="0-inf")  # proved first; every rank registers the same
+        two_ways_round(comm.size).register(bytes="0-inf")  # verified first; every rank registers the same plan
     mine, all_parts = np.full(4, comm.rank, dtype=np.float32), np.empty(4 * comm.size, dtype=np.float32)
     comm.all_gather(mine, all_parts)
     print(f"rank {comm.rank} of {comm.size}: {all_parts[::4]}")

@@ -1,7 +1,7 @@
 """A diffusion UNet, data parallel: accord run -n 2 examples/unet_data_parallel.py unet.accord
 
-Rank 0 exports a UNet2DConditionModel of diffusers (small, with random weights; a real one by from_pretrained). Every rank runs
-the whole network on its part of the batch, and all get all results, as PyTorch gives them.
+Rank 0 exports a UNet2DConditionModel of diffusers (small, with random weights; use from_pretrained for a real one).
+Every rank runs the whole network on its part of the batch, and all ranks get all results, equal to PyTorch's.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Shows how far a build has come: scripts/build pipes ninja's output through this, with NINJA_STATUS "[%f/%t %es] ".
+"""Shows the progress of a build: scripts/build pipes ninja's output through this, with NINJA_STATUS "[%f/%t %es] ".
 
-One line stands for those of ninja's steps: steps done, the time so far, and the time left if the other steps take as
-long as those that are done. A terminal shows it always; a file gets it every 30 seconds. All other lines, such as
+One line replaces ninja's lines for its steps: steps done, the time so far, and the time left if the other steps take
+as long as those done. On a terminal it is always shown; a file gets it every 30 seconds. All other lines, such as
 errors and warnings, are passed on.
 """
 
@@ -11,17 +11,17 @@ import sys
 from collections.abc import Iterable, Iterator
 
 STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)s\] ")
-LINES_EVERY = 30.0  # seconds, where the output is no terminal
-FIRST_GUESS = 10.0  # seconds, before which too little is known
+LINES_EVERY = 30.0  # seconds, if the output is not a terminal
+FIRST_GUESS = 10.0  # seconds; earlier, too little is known
 
 
 def duration(seconds: float) -> str:
-    """Seconds below two minutes, minutes above."""
+    """Formats seconds below two minutes, minutes above."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def summary(done: int, total: int, elapsed: float) -> str:
-    """One line about the build so far."""
+    """Returns one line about the build so far."""
     text = f"{done} of {total} built, {duration(elapsed)}"
     if done < total and done > 0 and elapsed >= FIRST_GUESS:
         text += f", about {duration(elapsed / done * (total - done))} left"
@@ -29,7 +29,7 @@ def summary(done: int, total: int, elapsed: float) -> str:
 
 
 def shown(lines: Iterable[str], on_terminal: bool) -> Iterator[str]:
-    """What to write for the lines of ninja."""
+    """Yields the text to write for ninja's lines."""
     clear = "\r\033[K" if on_terminal else ""
     state, last = None, 0.0
     for line in lines:
@@ -48,7 +48,7 @@ def shown(lines: Iterable[str], on_terminal: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ninja ends at once, and what it says of that is shown
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ninja ends at once, and its message about that is shown
     for text in shown(sys.stdin, sys.stdout.isatty()):
         sys.stdout.write(text)
         sys.stdout.flush()

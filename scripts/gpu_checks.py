@@ -1,13 +1,14 @@
-"""Runs what needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output FOLDER and others, or only looks for a
-GPU.
+"""Runs everything that needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output
+FOLDER and others; or only looks for a GPU.
 
-The stages, each with a time of its own, so that one that hangs costs no other: whether accord's programs see the GPU,
-without which all tests would skip, so that it is a failure and the end; the GoogleTest suites that have "Cuda" in their
-names, each in a process of its own; the smallest of them under compute-sanitizer; the benchmark; the tests of torch
-tensors, and the benchmark of engines. What is left when the time is over is left out, and named. report.md and
-report.json in the output folder tell what passed, failed and was skipped, and why, and the figures.
+Each stage has a time limit of its own, so that one that hangs does not cost another its time. The stages: whether
+accord's programs see the GPU (otherwise all tests would skip, so this is a failure, and the end); the GoogleTest
+suites with "Cuda" in their names, each in a process of its own; the smallest of them under compute-sanitizer; the
+benchmark; the tests of torch tensors; and the benchmark of engines. Stages that do not fit into the time are left
+out, and named. report.md and report.json in the output folder list what passed, failed and was skipped, and why, and
+the figures.
 
-Exits with 0 if nothing failed, 1 if something did, 77 where there is no GPU, which is said and leaves no report.
+Exits with 0 if nothing failed, 1 if something did, and 77 if there is no GPU, which is printed and leaves no report.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from tally import Tally, why_program_failed
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 77
-#: Seconds at most: of one suite, and of whole stages.
+#: Maximum seconds for a single suite, and for whole stages.
 SUITE_SECONDS = 45
 LISTING_SECONDS = 20
 SHARES = {"look": 20, "suites": 180, "sanitizer": 40, "benchmark": 45, "torch": 75, "engine": 105}
-#: Of an engine's share: what its benchmark needs to end.
+#: Part of an engine's share that its benchmark needs to finish.
 ENDING_SECONDS = 10
-#: Suites that are small enough for compute-sanitizer, which slows each kernel down.
+#: Suites that are small enough for compute-sanitizer, which slows every kernel down.
 SANITIZED = "CudaDevice.*:CudaRuntime.*"
-#: Of those: it runs kernels one after the other.
+#: Exceptions: compute-sanitizer runs kernels one after the other.
 NOT_SANITIZED = "CudaDevice.a_new_kernel_begins_beside_one_that_waits"
 NO_MODULE = "left out: there is no Python module"
-#: Of the tests of torch tensors: what runs them, and what their ranks import.
+#: Modules for the tests of torch tensors: to run them, and imported by their ranks.
 TESTS_NEED = ("pytest", "numpy")
 
 
 @dataclass
 class Ended:
-    """How a command ended: its exit code, 128 + a signal, or None if it took too long; and what it wrote."""
+    """How a command ended: its exit code, 128 + a signal, or None if it took too long; and its output."""
 
     code: int | None
     output: str
@@ -57,7 +58,7 @@ class Ended:
 
 
 def run(command: list[str], seconds: float, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Ended:
-    """Never takes longer than `seconds`, but for a moment: the command and all that it started are killed then."""
+    """Never takes much longer than `seconds`: then the command and everything that it started are killed."""
     began = time.monotonic()
     with subprocess.Popen(
         command,
@@ -80,14 +81,14 @@ def run(command: list[str], seconds: float, environment: dict[str, str] | None =
 
 
 def suites_in(listing: str) -> list[str]:
-    """Those with "Cuda" in their names of what --gtest_list_tests wrote, as they are filtered by."""
+    """Returns the suites with "Cuda" in their names from --gtest_list_tests output, in the form that filters use."""
     names = [line.split("#")[0].strip().rstrip(".") for line in listing.splitlines() if line and not line[0].isspace()]
     return [name for name in names if "Cuda" in name and " " not in name]
 
 
 @dataclass
 class Checks:
-    """One run. `until`: the moment, of time.monotonic(), when all is to be over."""
+    """One run. `until`: the time.monotonic() at which everything must be over."""
 
     tests: Path
     programs: Path
@@ -96,8 +97,8 @@ class Checks:
     until: float
     libraries: dict[str, str] = field(
         default_factory=dict
-    )  # variables of C++ programs; Python has those that torch loads
-    module: Path | None = None  # what PYTHONPATH names
+    )  # variables for C++ programs; Python uses the libraries that torch loads
+    module: Path | None = None  # value of PYTHONPATH
     tally: Tally = field(default_factory=Tally)
     stages: list[Stage] = field(default_factory=list)
     figures: list[dict] = field(default_factory=list)
@@ -107,7 +108,7 @@ class Checks:
         return self.until - time.monotonic()
 
     def stage(self, name: str, work: Callable[[], str]) -> None:
-        """Does `work`, which tells how it ended, unless there is no time left."""
+        """Runs `work`, which returns how it ended, unless there is no time left."""
         began = time.monotonic()
         outcome = work() if self.left() > 5 else "left out: the time was over"
         self.stages.append(Stage(name, outcome, time.monotonic() - began))
@@ -117,7 +118,7 @@ class Checks:
         (self.output / f"{name.replace('/', '.')}.log").write_text(text)
 
     def run_program(self, command: list[str], seconds: float) -> Ended:
-        """One of C++."""
+        """Runs a C++ program."""
         return run(command, seconds, self.environment | self.libraries)
 
     def report(self, devices: list[str], seconds: float) -> dict:
@@ -135,7 +136,9 @@ class Checks:
     # C++
 
     def look(self) -> str:
-        """Whether accord's programs see the GPU that nvidia-smi tells of: an older driver than CUDA needs has them skip every test."""
+        """Checks that accord's programs see the GPU that nvidia-smi reports: with a driver that is too old for CUDA,
+        they would skip every test.
+        """
         program = self.programs / "bench_gpu"
         failure = "accord's programs do not see the GPU"
         if not program.exists():
@@ -158,7 +161,7 @@ class Checks:
         failed_before = len(self.tally.failed)
         if report.exists():
             self.tally.add(report, program.name)
-        else:  # those that came before it was killed
+        else:  # killed: count the tests that ran before
             self.tally.passed += len(re.findall(r"^\[ +OK \] ", ended.output, re.MULTILINE))
             for test in re.findall(r"^\[  FAILED  \] ([^ ,]+) \(", ended.output, re.MULTILINE):
                 self.tally.fail(f"{program.name}: {test}", "see the log of its suite")
@@ -170,7 +173,7 @@ class Checks:
         until = time.monotonic() + min(SHARES["suites"], self.left())
         failed = len(self.tally.failed)
         left_out, found = [], 0
-        # Those of one process first: they tell most, and hang least.
+        # Tests within one process first: they say most, and hang least.
         for program in sorted(self.tests.glob("accord_*_test"), key=lambda it: ("unit" not in it.name, it.name)):
             listed = self.run_program([str(program), "--gtest_list_tests"], LISTING_SECONDS)
             if listed.code != 0:
@@ -195,7 +198,7 @@ class Checks:
         sanitizer = shutil.which("compute-sanitizer")
         if sanitizer is None or not program.exists():
             return f"left out: there is no {'compute-sanitizer' if sanitizer is None else program.name}"
-        # Tests ask for what CUDA refuses, which is no error of theirs.
+        # Tests make calls that CUDA rejects on purpose; these are not errors.
         command = [sanitizer, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
         command += [str(program), f"--gtest_filter={SANITIZED}-{NOT_SANITIZED}"]
         ended = self.run_program(command, min(SHARES["sanitizer"], self.left()))
@@ -271,7 +274,7 @@ class Checks:
 
 
 def gpus() -> tuple[list[str], str]:
-    """Names and drivers of this machine's GPUs, or why there are none."""
+    """Returns names and drivers of this machine's GPUs, or the reason why there are none."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return [], "there is no nvidia-smi"
@@ -282,7 +285,7 @@ def gpus() -> tuple[list[str], str]:
 
 
 def nvidia_library(*places: str) -> str | None:
-    """The first one that is there of `places` in this Python's packages of NVIDIA's."""
+    """Returns the first existing library of `places` in NVIDIA's packages for this Python."""
     try:
         import nvidia
     except ImportError:
@@ -296,12 +299,14 @@ def nccl_path() -> str | None:
 
 
 def cublaslt_path() -> str | None:
-    """That of CUDA 13, else of CUDA 12: one that is not the build's is told of by the tests."""
+    """Returns the library of CUDA 13, or else of CUDA 12: the tests report a version that differs from the build's."""
     return nvidia_library("cu13/lib/libcublasLt.so.13", "cublas/lib/libcublasLt.so.12")
 
 
 def lacking(libraries: Path) -> Path:
-    """A folder with those of `libraries` that this machine has not, by links: its own go with what else is there (Python's ssl, torch)."""
+    """Creates a folder with links to those of `libraries` that this machine lacks: its own libraries match the rest
+    of the machine (Python's ssl, torch).
+    """
     folder = libraries.parent / "lacking"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -343,7 +348,7 @@ def main() -> int:
     libraries = {}
     if "ACCORD_CUBLASLT" not in environment and (path := cublaslt_path()) is not None:
         libraries["ACCORD_CUBLASLT"] = path
-    # Kernels of ranks that are threads wait for each other, and must not get into one queue of the GPU.
+    # The kernels of ranks that are threads wait for each other, and must not share a queue of the GPU.
     environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     until = began + 60 * arguments.minutes
     checks = Checks(

@@ -1,9 +1,8 @@
-"""Packs what scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER.
+"""Packs everything that scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER.
 
 FOLDER gets the GoogleTest programs that have suites with "Cuda" in their names, the benchmark, libaccord, the Python
-package with the packages that it needs, for every Python from 3.11 to 3.14, and the shared libraries that these need,
-but for those of the C and C++ runtimes, all without debugging information; beside it FOLDER.tar.xz is the same in one
-file.
+package with its dependencies, for every Python from 3.11 to 3.14, and the shared libraries that these need, except
+the C and C++ runtimes, all without debugging information. FOLDER.tar.xz beside it contains the same in one file.
 """
 
 import re
@@ -18,14 +17,14 @@ from pathlib import Path
 
 from gpu_checks import ROOT, run, suites_in
 
-#: Of the machine that runs it: the loader's, and those that torch brings as well.
+#: Libraries of the machine that runs it: the loader's, and those that torch includes, too.
 OF_THE_MACHINE = re.compile(r"^(lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp|cuda)\.so|ld-linux|linux-vdso)")
 LIMIT = 60 << 20
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def libraries_of(program: Path) -> dict[str, Path]:
-    """By the name under which it asks for each; all that it needs, and that those need."""
+    """Returns all libraries that it needs, directly or indirectly, by the name under which they are requested."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^\s*(\S+) => (/.+) \(0x", listed, re.MULTILINE)
     return {name: Path(path) for name, path in found if not OF_THE_MACHINE.match(name)}
@@ -43,8 +42,8 @@ def take(source: Path, target: Path) -> None:
 
 
 def take_package(build: Path, target: Path) -> None:
-    """accord's Python package, and what pyproject.toml says that it depends on: wheels of all PYTHONS have the same
-    files, but for modules, whose names tell the version."""
+    """Copies accord's Python package and its dependencies in pyproject.toml. Wheels for all PYTHONS contain the same
+    files, except modules, whose names include the version."""
     left_out = shutil.ignore_patterns("__pycache__", "bin")
     shutil.copytree(build / "python", target, ignore=left_out, ignore_dangling_symlinks=True)
     for module in target.rglob("*.so"):
@@ -60,7 +59,7 @@ def take_package(build: Path, target: Path) -> None:
 
 
 def pack(build: Path, folder: Path) -> int:
-    """The bytes of the file that travels."""
+    """Packs everything. Returns the size of the archive in bytes."""
     shutil.rmtree(folder, ignore_errors=True)
     programs = sorted((build / "tests").glob("accord_*_test"))
     chosen = [program for program in programs if suites_in(run([str(program), "--gtest_list_tests"], 60).output)]

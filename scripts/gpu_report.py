@@ -1,4 +1,4 @@
-"""What gpu_checks.py found, for people: report.md of report.json."""
+"""Formats the results of gpu_checks.py for people: report.md from report.json."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _call_table(figures: list[dict]) -> list[str]:
 
 
 def _engine_table(figures: list[dict]) -> list[str]:
-    """Of the lines that bench/report.py writes."""
+    """Formats the lines that bench/report.py writes."""
     peers = list(dict.fromkeys(peer for line in figures for peer in line["peers"]))
     lines = ["The ratio is above 1 where accord is faster than the best of the others.", ""]
     lines += ["| | unit | accord | " + " | ".join(peers) + " | ratio |", "|---" * (len(peers) + 4) + "|"]

@@ -1,9 +1,10 @@
 """Counts the tests of one run of scripts/test: tally.py REPORTS SECONDS.
 
-REPORTS holds stages.tsv (name, exit code or why it was left out, seconds of each stage), the JUnit files of pytest and
-of the GoogleTest programs, which may lie in folders, and what ctest wrote, as FOLDER.log beside the folder of its programs' files. Below
-each test that failed stands why. A program that failed counts as a failed test if none of its own tests says so: one that crashed, took
-too long, or was found wrong by a sanitizer. The exit code is 1 if anything failed.
+REPORTS contains stages.tsv (name, exit code or reason for leaving it out, and seconds of each stage), the JUnit files
+of pytest and of the GoogleTest programs, possibly in folders, and ctest's output, as FOLDER.log beside the folder of
+its programs' files. The reason is shown below each test that failed. A program that failed counts as a failed test if
+none of its own tests reports it: one that crashed, took too long, or was rejected by a sanitizer. The exit code is 1
+if anything failed.
 """
 
 import re
@@ -18,12 +19,12 @@ SANITIZER = re.compile(r"^.*(?:(?:WARNING|ERROR): \w+Sanitizer|: runtime error: 
 
 
 def shortened(text: str) -> list[str]:
-    """The first 600 characters of `text`, in lines of 200."""
+    """Returns the first 600 characters of `text`, in lines of 200."""
     return textwrap.wrap(text.replace(f"{ROOT}/", ""), 200, max_lines=3, placeholder=" ...")
 
 
 def why_program_failed(end: str, output: str) -> str:
-    """`end` is ctest's word for it. With it stand the test that was running and what a sanitizer says, or the last lines."""
+    """`end` is ctest's word for it. Adds the test that was running, and the sanitizer's message or the last lines."""
     report = SANITIZER.search(output)
     before = output[: report.start()] if report else output
     running = re.findall(r"^\[ RUN +\] (.*)$", before, re.MULTILINE)
@@ -36,7 +37,7 @@ def why_program_failed(end: str, output: str) -> str:
 
 @dataclass
 class Tally:
-    """What became of all tests."""
+    """The outcome of all tests."""
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
@@ -65,10 +66,10 @@ class Tally:
                 self.passed += 1
 
     def add_programs(self, log: Path) -> None:
-        """Counts the programs that failed though none of their tests did; after the JUnit files of those."""
+        """Counts the programs that failed although none of their tests did. Call it after adding their JUnit files."""
         text, where = log.read_text(errors="replace"), log.stem
         for name, end in re.findall(r"^\t *\d+ - (\S+) \((.*)\)$", text, re.MULTILINE):
-            program, _, part = name.partition(".")  # cmake/AccordLayer.cmake tells where parts write to
+            program, _, part = name.partition(".")  # cmake/AccordLayer.cmake sets where parts write to
             report = f"{where}/part_{part}" if part else where
             if any(failed.startswith(f"{report}/accord_{program}_test: ") for failed in self.failed):
                 continue

@@ -1,9 +1,9 @@
-"""Puts the licences of all that others wrote into a wheel that carries it, and says its size.
+"""Adds the licences of all third-party code to a wheel that contains it, and prints its size.
 
-wheel_licences.py WHEEL FOLDER: FOLDER gets the wheel with them. The packages are those of Debian whose libraries
-auditwheel took, and those of which only headers or archives went into accord's own library. A text is what its owner
-ships: of a Debian package the file "copyright" and the common licences that it points to, of one of PyPI its licence
-files.
+wheel_licences.py WHEEL FOLDER: FOLDER gets the wheel with the licences. The code comes from Debian packages whose
+libraries auditwheel added, and from packages of which only headers or archives went into accord's own library. The
+texts are those that the owner ships: for a Debian package the file "copyright" and the common licences that it points
+to, for a PyPI package its licence files.
 """
 
 import importlib.metadata
@@ -20,13 +20,13 @@ from elftools.elf.elffile import ELFFile
 #: Compiled into accord from their headers.
 DEBIAN_HEADERS = ("libcli11-dev", "nlohmann-json3-dev")
 PYPI_HEADERS = ("nanobind",)
-#: Linked into accord where there are kernels for GPUs.
+#: Linked into accord if it has kernels for GPUs.
 CUDA_RUNTIME = "nvidia-cuda-runtime"
 COMMON = Path("/usr/share/common-licenses")
 
 
 def debian_package(library: Path) -> str:
-    """The one that auditwheel took it of; to the name of the file it added the beginning of a hash."""
+    """Returns the package that auditwheel took the library from. auditwheel adds the start of a hash to the name."""
     name = re.sub(r"-[0-9a-f]{8}\.so", ".so", library.name)
     asked = subprocess.run(["dpkg-query", "--search", f"*/{name}"], capture_output=True, text=True)
     if asked.returncode != 0:
@@ -56,7 +56,7 @@ def take_pypi(package: str, licences: Path) -> None:
 
 
 def add_to_metadata(information: Path, licences: Path) -> None:
-    """Names the files as PEP 639 asks, which came with version 2.4 of the metadata."""
+    """Lists the files as PEP 639 requires, which was introduced with metadata version 2.4."""
     path = information / "METADATA"
     head, body = path.read_text().split("\n\n", 1)
     head = re.sub(r"^Metadata-Version: .*", "Metadata-Version: 2.4", head)

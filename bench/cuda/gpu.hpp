@@ -1,5 +1,5 @@
 #pragma once
-// What the parts of bench_gpu have in common.
+// Shared by the parts of bench_gpu.
 
 #include <cuda_runtime_api.h>
 
@@ -22,7 +22,7 @@ using Micros = std::chrono::duration<double, std::micro>;
 [[noreturn]] inline void fail(const std::string& what) {
   std::fprintf(stderr, "bench_gpu: %s\n", what.c_str());
   std::fflush(stdout);
-  std::_Exit(1);  // other threads may be within CUDA
+  std::_Exit(1);  // other threads may be inside CUDA
 }
 inline void check(const Status& status) {
   if (!status.ok()) fail(status.to_string());
@@ -41,13 +41,13 @@ struct Figure {
   double host_us = 0;
 };
 
-/// `put` puts one call into the stream. The best of three rounds.
+/// Measures `put`, which enqueues one call on the stream. Returns the best of three rounds.
 inline Figure measure(cudaStream_t stream, int calls, const std::function<void()>& put) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check(cudaEventCreate(&begin));
   check(cudaEventCreate(&end));
   Figure best{.device_us = 1e12, .host_us = 1e12};
-  for (int round = 0; round < 4; ++round) {  // the first one warms up
+  for (int round = 0; round < 4; ++round) {  // the first round is warm-up
     check(cudaEventRecord(begin, stream));
     const auto began = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) put();
@@ -73,7 +73,7 @@ inline void print(int ranks, const char* as, const char* what, std::size_t bytes
   std::fflush(stdout);
 }
 
-/// Ranks as threads; the exit code.
+/// Runs ranks as threads. Returns the exit code.
 int run_threads(int size);
 
 }  // namespace accord::bench

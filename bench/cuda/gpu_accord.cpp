@@ -1,11 +1,15 @@
-// bench_gpu [--look | --ranks N | --threads N] [--nccl PATH]: calls on the first GPU. One line of JSON for each:
-// {"ranks":2,"as":"processes","what":"all_reduce of float32","bytes":1024,"by":"accord","device_us":..,"host_us":..}. device_us: between two events of the stream,
-// for each call; host_us: of the caller, to put a call into the stream. Without a GPU or NCCL it says so on the error output and exits with 77.
+// bench_gpu [--look | --ranks N | --threads N] [--nccl PATH]: calls on the first GPU. Prints one line of JSON for
+// each:
+//   {"ranks":2,"as":"processes","what":"all_reduce of float32","bytes":1024,"by":"accord","device_us":..,"host_us":..}
+// device_us: time between two events of the stream, per call. host_us: time of the caller to enqueue a call. Without
+// a GPU or NCCL it prints the reason to standard error and exits with 77.
 //
-// --look: only says what the GPU is.
-// --ranks: all_reduce of float32, by size, through the communicator and by NCCL's own functions. Ranks are processes that NCCL takes for hosts, so that they share
-// the GPU: with one rank the figures are the cost of a call, with several also that of sockets and of turns on the GPU.
-// --threads: sums of bfloat16 by accord's plans, and the norm of their rows (gpu_threads.cpp). The kernels of all ranks run side by side.
+// --look: only describes the GPU.
+// --ranks: all_reduce of float32, by size, through the communicator and with NCCL's own functions. Ranks are
+// processes that NCCL takes for hosts, so that they can share the GPU. With one rank, the figures are the cost of a
+// call; with several, they include sockets and taking turns on the GPU.
+// --threads: sums of bfloat16 by accord's plans, and the norm of their rows (gpu_threads.cpp). The kernels of all
+// ranks run side by side.
 #include <cuda_runtime_api.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -27,7 +31,7 @@ namespace {
 
 constexpr std::size_t kSizes[] = {8, 1 << 10, 32 << 10, 1 << 20, 16 << 20};
 
-/// A communicator of NCCL's own, beside accord's.
+/// Creates a communicator of NCCL itself, beside accord's.
 comm::nccl::Communicator* connect(Communicator& comm, const comm::nccl::Library& library) {
   comm::nccl::UniqueId id = {};
   if (comm.rank() == 0 && library.call.GetUniqueId(&id) != comm::nccl::kSuccess) fail("ncclGetUniqueId");
@@ -81,7 +85,7 @@ int run_rank() {
   return 0;
 }
 
-/// Processes for all ranks; the worst of their exit codes.
+/// Starts processes for all ranks. Returns the worst of their exit codes.
 int run_ranks(int size, const std::string& nccl) {
   std::string folder = (std::filesystem::temp_directory_path() / "bench-gpu-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) fail("no temporary folder can be made");
@@ -149,7 +153,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace accord::bench
 
 int main(int count, char** arguments) {
-  // With fewer, kernels that wait for each other may get into one queue.
+  // With fewer connections, kernels that wait for each other may share a queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return accord::bench::run({arguments + 1, arguments + count});
 }

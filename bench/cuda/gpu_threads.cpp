@@ -1,5 +1,6 @@
-// Ranks as threads of one process, whose kernels run beside each other on multiprocessors of their own: sums of bfloat16 by accord's plans, and the norm of their rows
-// (hidden size 4096) by the kernel that adds them up or by one behind it; one by one, and in CUDA graphs.
+// Ranks as threads of one process, whose kernels run side by side on multiprocessors of their own: sums of bfloat16
+// by accord's plans, and the norm of their rows (hidden size 4096), computed by the kernel that adds them up or by a
+// separate kernel after it; one by one, and in CUDA graphs.
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,10 +17,10 @@ namespace {
 constexpr std::int64_t kHidden = 4096;
 constexpr std::int64_t kRows[] = {1, 4, 8};
 constexpr int kCalls = 200;
-/// In a graph, which is launched kCalls / kInGraph times.
+/// Calls in a graph, which is launched kCalls / kInGraph times.
 constexpr int kInGraph = 20;
 
-/// A buffer of zeros.
+/// Returns a buffer of zeros.
 void* zeros(device::Runtime& runtime, std::size_t bytes, Stream stream) {
   void* const memory = value_of(runtime.allocate(kDevice, bytes));
   check(runtime.fill(memory, 0, bytes, kDevice, stream));
@@ -64,7 +65,7 @@ void run_rank(Communicator& comm) {
     for (const bool in_graph : {false, true})
       for (const Contender& contender : contenders) {
         const std::function<void()>& put = *contender.put;
-        put();  // the first one connects
+        put();  // the first call connects
         check(runtime.synchronize(kDevice, stream));
         check(comm.barrier());
         Figure figure;
@@ -77,7 +78,7 @@ void run_rank(Communicator& comm) {
           figure = measure(handle, kCalls / kInGraph, [&] { check(runtime.launch_graph(graph, kDevice, stream)); });
           figure = {figure.device_us / kInGraph, figure.host_us / kInGraph};
           check(comm.barrier());
-          check(runtime.destroy_graph(graph));  // which may wait for all that runs on the GPU
+          check(runtime.destroy_graph(graph));  // which may wait for everything that runs on the GPU
           check(comm.barrier());
         } else {
           figure = measure(handle, kCalls, put);

@@ -1,4 +1,7 @@
-"""An encoder and a decoder, both divided, bound to one group together: accord run -n 2 examples/compile/encoder_decoder.py"""
+"""An encoder and a decoder, both sharded, bound to one group together.
+
+accord run -n 2 examples/compile/encoder_decoder.py
+"""
 
 import torch
 import torch.distributed as dist
@@ -12,7 +15,7 @@ HIDDEN = 32
 
 
 class Block(torch.nn.Module):
-    """Attends to a memory, then an MLP."""
+    """Attention to a memory, followed by an MLP."""
 
     def __init__(self) -> None:
         super().__init__()

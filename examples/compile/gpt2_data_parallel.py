@@ -1,4 +1,7 @@
-"""GPT-2 on each rank, a part of the batch each: accord run -n 2 examples/compile/gpt2_data_parallel.py"""
+"""GPT-2 on each rank, with a part of the batch each.
+
+accord run -n 2 examples/compile/gpt2_data_parallel.py
+"""
 
 import torch
 import torch.distributed as dist

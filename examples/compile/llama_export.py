@@ -1,6 +1,8 @@
-"""A Llama exported whole by rank 0, with torch's plan, and loaded divided: accord run -n 2 examples/compile/llama_export.py FOLDER
+"""A Llama exported whole by rank 0, with torch's plan, and loaded sharded.
 
-The package serves any number of ranks that the heads allow, from C++ too.
+    accord run -n 2 examples/compile/llama_export.py FOLDER
+
+Any number of ranks that the heads allow can load the package, also from C++.
 """
 
 import sys

@@ -1,6 +1,8 @@
-"""Replicas of a Llama, each divided among two ranks, that share a batch: accord run -n 4 examples/compile/llama_in_data_parallel.py
+"""Replicas of a Llama, each sharded over two ranks, that share a batch.
 
-Each replica computes its part over its own group of the mesh, and then all have all logits.
+    accord run -n 4 examples/compile/llama_in_data_parallel.py
+
+Each replica computes its part over its own group of the mesh, and then all ranks get all logits.
 """
 
 import small_models
@@ -25,7 +27,7 @@ with torch.no_grad():
     parts = [torch.empty_like(part) for _ in range(dist.get_world_size(replicas))]
     dist.all_gather(parts, part, group=replicas)
     small_models.tell("the whole batch", torch.cat(parts), expected)
-    # The same engine over a group of our own: the two ranks of this replica.
+    # The same engine over a group created here: the two ranks of this replica.
     pairs = [dist.new_group([first, first + 1]) for first in range(0, dist.get_world_size(), 2)]
     with accord.distributed_context({"tp": pairs[dist.get_rank() // 2]}, model):
         torch.testing.assert_close(compiled(mine).logits, part, rtol=0, atol=0)

@@ -1,8 +1,10 @@
-"""A Llama divided among the ranks of several hosts, from packages, checked against PyTorch. On host H of 2, which meet at host 0:
+"""A Llama sharded over the ranks of several hosts, from packages, checked against PyTorch. On host H of 2, which meet
+at host 0:
 
     accord run --nnodes 2 --node-rank H -n 2 --rdzv-endpoint HOST0:29400 examples/compile/llama_over_hosts.py FOLDER
 
-Hosts share no folder: the first rank of each writes the package, of the same weights, and every rank reads its part of it.
+Hosts share no folder: the first rank of each host writes the package, with the same weights, and every rank reads its
+part of it.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A Llama divided by torch's plan and compiled just in time: accord run -n 2 examples/compile/llama_tensor_parallel.py"""
+"""A Llama sharded by torch's plan and compiled just in time.
+
+accord run -n 2 examples/compile/llama_tensor_parallel.py
+"""
 
 import small_models
 import torch

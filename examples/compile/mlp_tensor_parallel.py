@@ -1,4 +1,7 @@
-"""An MLP whose layers are divided among the ranks, compiled just in time: accord run -n 2 examples/compile/mlp_tensor_parallel.py"""
+"""An MLP whose layers are sharded over the ranks, compiled just in time.
+
+accord run -n 2 examples/compile/mlp_tensor_parallel.py
+"""
 
 import torch
 import torch.distributed as dist

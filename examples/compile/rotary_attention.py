@@ -1,4 +1,7 @@
-"""Attention with rotary embeddings, its heads divided among the ranks: accord run -n 2 examples/compile/rotary_attention.py"""
+"""Attention with rotary embeddings, its heads divided among the ranks.
+
+accord run -n 2 examples/compile/rotary_attention.py
+"""
 
 import torch
 import torch.distributed as dist
@@ -10,7 +13,7 @@ HIDDEN, HEAD = 64, 16
 
 
 def rotated(x: torch.Tensor) -> torch.Tensor:
-    """[batch, length, heads, HEAD], turned by where each row stands."""
+    """Rotates [batch, length, heads, HEAD] by the position of each row."""
     turns = 10000.0 ** (-torch.arange(0, HEAD, 2) / HEAD)
     angles = torch.outer(torch.arange(x.shape[1]), turns)[:, None]
     one, other = x.chunk(2, dim=-1)

@@ -1,7 +1,10 @@
-"""A model whose weights each rank cuts by hand, compiled and saved by two ranks, and loaded by two others. Started twice:
-accord run -n 2 examples/compile/save_and_load.py FOLDER
+"""A model whose weights each rank shards by hand, compiled and saved by two ranks, and loaded by two others. Start it
+twice:
 
-The first time saves, the second time loads. One package holds the parts of all ranks; it is loaded by exactly as many, from C++ too.
+    accord run -n 2 examples/compile/save_and_load.py FOLDER
+
+The first run saves, the second one loads. One package contains the parts of all ranks; exactly as many ranks load it,
+also from C++.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the examples of this folder have in common: small models with random weights, equal on all ranks, and what is said at the end."""
+"""Shared by the examples in this folder: small models with random weights, equal on all ranks, and a comparison."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,8 @@ SIZES = {
     "max_position_embeddings": 128,
 }
 
-# How the layers of Llama and Qwen are divided, in the words of torch: parallelize_module takes them, and accord.export too.
+# How the layers of Llama and Qwen are sharded, in torch's terms: both parallelize_module and accord.export accept
+# this.
 PLAN = {
     "model.layers.*.self_attn.q_proj": ColwiseParallel(),
     "model.layers.*.self_attn.k_proj": ColwiseParallel(),
@@ -42,7 +43,7 @@ def tokens(batch: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def tell(what: str, got: torch.Tensor, expected: torch.Tensor, rank: int | None = None) -> None:
-    """Ends the program unless both are equal but for rounding. `rank` where there is no process group."""
+    """Ends the program unless both are equal up to rounding. `rank`: given if there is no process group."""
     difference = ((got - expected).abs().max() / expected.abs().max()).item()
     print(
         f"rank {dist.get_rank() if rank is None else rank}: {what} differs from PyTorch by {difference:.1e}", flush=True

@@ -1,6 +1,9 @@
-"""Prompts of unequal number and length, split between the ranks: accord run -n 2 examples/compile/split_prompts.py
+"""Prompts of unequal number and length, split between the ranks.
 
-As accelerate's split_between_processes: each rank answers its own prompts with an engine of its own, and rank 0 shows all.
+    accord run -n 2 examples/compile/split_prompts.py
+
+Like accelerate's split_between_processes: each rank answers its own prompts with an engine of its own, and rank 0
+shows all answers.
 """
 
 import small_models

@@ -1,4 +1,4 @@
-// Every rank contributes its number; all get the sum.
+// Every rank contributes its number; all ranks get the sum.
 #include <iostream>
 #include <vector>
 

@@ -1,4 +1,4 @@
-"""What the examples train: a small transformer that reads Python's own documentation character by character."""
+"""The model that the examples train: a small transformer that reads Python's documentation character by character."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ HEADS = 4
 
 
 def batch(step: int, part: int = 0, rows: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pieces of the text and the characters that follow each of theirs: two tensors of [rows, LENGTH]. part: of the rank, say."""
+    """Returns pieces of the text and the characters that follow each of theirs: [rows, LENGTH] both. part: e.g. the
+    rank.
+    """
     generator = torch.Generator().manual_seed(1000 * step + part)
     starts = torch.randint(len(TEXT) - LENGTH - 1, (rows,), generator=generator).tolist()
     pieces = torch.tensor([[NUMBER_OF[c] for c in TEXT[start : start + LENGTH + 1]] for start in starts])
@@ -38,7 +40,7 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         normed = self.attention_norm(x)
-        # As many heads as this rank has columns of: all of them, unless the layers are split.
+        # As many heads as this rank has columns for: all of them, unless the layers are sharded.
         heads = [
             layer(normed).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -70,14 +72,16 @@ class Head(nn.Module):
 
 
 def make_model(blocks: int = 2) -> nn.Sequential:
-    """From characters [rows, length] to the logarithms of what may follow [rows, length, alphabet]; the same on every rank."""
+    """Maps characters [rows, length] to log probabilities [rows, length, alphabet] of the next; the same on every
+    rank.
+    """
     torch.manual_seed(0)
     return nn.Sequential(Embedding(), *[Block() for _ in range(blocks)], Head())
 
 
 @torch.no_grad()
 def generate(model: nn.Module, start: str, count: int) -> str:
-    """`start` and the `count` characters that the model finds the likeliest after it."""
+    """Returns `start` and the `count` characters that the model considers most likely after it."""
     numbers = [NUMBER_OF[c] for c in start]
     for _ in range(count):
         logarithms = model(torch.tensor([numbers[-LENGTH:]]))

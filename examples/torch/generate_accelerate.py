@@ -1,8 +1,8 @@
-"""Hugging Face accelerate over accord: trains a little, then each rank goes on with some of the prompts.
+"""Hugging Face accelerate over accord: trains a little, then each rank continues some of the prompts.
 
 accord run -n 2 examples/torch/generate_accelerate.py
 
-accelerate knows torch's own backends by name, and takes a process group that is there already.
+accelerate knows torch's own backends by name, and accepts an existing process group.
 """
 
 import argparse

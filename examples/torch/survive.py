@@ -1,10 +1,11 @@
-"""A training that goes on when ranks die: the others notice within a second, form a group of those that are left, and load the last checkpoint.
+"""Training that continues when ranks die: the others notice within a second, form a group of the remaining ranks, and
+load the last checkpoint.
 
 python examples/torch/survive.py
 
-starts three ranks, one of which is killed on the way. On a cluster each rank is started with RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT and with --checkpoints, by what lets the others live when one dies: `srun --kill-on-bad-exit=0`, a container for each rank
-(torchrun and `accord run` end them all, to start all anew).
+starts three ranks, one of which is killed during training. On a cluster, start each rank with RANK, WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT and with --checkpoints, with a launcher that lets the others live when one dies: `srun
+--kill-on-bad-exit=0`, or a container for each rank (torchrun and `accord run` end all ranks, to restart all of them).
 """
 
 import argparse
@@ -49,7 +50,7 @@ def start_ranks() -> int:
 
 
 def die_in_the_middle(rank: int, step: int) -> None:
-    """A hook of the model's first layer, the last whose gradient comes: kills this rank while the others add gradients."""
+    """A hook of the model's first layer, whose gradient arrives last: kills this rank while the others add gradients."""
     if rank == options.kill and step == options.kill_at:
         (options.checkpoints / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -61,14 +62,14 @@ def since_the_kill() -> str:
 
 
 class Training:
-    """The model over the ranks that there are now, as the last checkpoint has it."""
+    """The model over the current ranks, in the state of the last checkpoint."""
 
     def __init__(self) -> None:
         bare = make_model()
         self.step = 0
         self.model = DistributedDataParallel(bare)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
-        # .metadata is written last, when all ranks have written theirs.
+        # .metadata is written last, after all ranks have written their parts.
         complete = sorted(path.parent for path in options.checkpoints.glob("*/.metadata"))
         if complete:
             found = self.state()

@@ -2,8 +2,8 @@
 
     accord run -n 2 examples/torch/train_experts.py
 
-Every rank reads its part of a batch; its tokens go to the experts that they choose, wherever these are, and come back. It learns what one
-rank with all experts learns.
+Every rank reads its part of a batch. Its tokens are sent to the experts that they choose, wherever these are, and
+sent back. The result is the same as with one rank that has all experts.
 """
 
 import argparse
@@ -21,13 +21,13 @@ EXPERTS, TOP_K, INNER, ROWS = 8, 2, 128, 16
 
 
 def expert_matrix(expert: int, rows: int, columns: int) -> torch.Tensor:
-    """The same for an expert on whichever rank it is."""
+    """Returns the matrix of an expert, which is the same on whichever rank holds it."""
     generator = torch.Generator().manual_seed(1000 + expert)
     return torch.randn(rows, columns, generator=generator) / rows**0.5
 
 
 class MoELayer(nn.Module):
-    """Each token goes to its TOP_K likeliest experts, of which this rank has some."""
+    """Each token is sent to its TOP_K likeliest experts, some of which are on this rank."""
 
     def __init__(self, group: moe.ExpertGroup) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         for name, parameter in model.named_parameters():
-            # An expert's gradient has come from all ranks already.
+            # An expert's gradient already includes all ranks.
             if name.endswith((".experts.up", ".experts.down")):
                 parameter.grad /= size
             else:

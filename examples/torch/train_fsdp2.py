@@ -1,8 +1,9 @@
-"""Fully sharded training: each rank keeps its part of every parameter, gradient and moment, and fetches a block when it is its turn.
+"""Fully sharded training: each rank keeps its part of every parameter, gradient and moment, and fetches a block when
+it is needed.
 
 torchrun --nproc-per-node 2 examples/torch/train_fsdp2.py --checkpoint CHECKPOINT
 
-Begins where the checkpoint ends, if there is one, with as many ranks as it likes.
+Continues from the checkpoint, if there is one, with any number of ranks.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Pipeline-parallel training: each rank has some of the blocks; four parts of a batch are on their way at once (schedule 1F1B).
+"""Pipeline-parallel training: each rank has some of the blocks; four parts of a batch are in flight at once (schedule
+1F1B).
 
 torchrun --nproc-per-node 2 examples/torch/train_pipeline.py
 """

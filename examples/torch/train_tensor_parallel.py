@@ -1,8 +1,9 @@
-"""Tensor-parallel training: the heads of the attention and the columns of the MLP are divided among the ranks, which see the same text.
+"""Tensor-parallel training: the attention heads and the MLP's columns are divided among the ranks, which see the same
+text.
 
 torchrun --nproc-per-node 2 examples/torch/train_tensor_parallel.py
 
-On 1, 2 or 4 ranks, as there are four heads.
+Runs on 1, 2 or 4 ranks, because there are four heads.
 """
 
 import argparse

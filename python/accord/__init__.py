@@ -6,8 +6,8 @@
         x = numpy.full(4, comm.rank, dtype=numpy.float32)
         comm.all_reduce(x)
 
-Importing accord imports neither NumPy nor PyTorch. `accord.export`, `accord.compile` and what
-belongs to them need PyTorch, and import it when they are used.
+Importing accord imports neither NumPy nor PyTorch. `accord.export`, `accord.compile` and their helpers need PyTorch
+and import it on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -151,10 +151,11 @@ __all__ = [
 ]
 
 for _public in [value for name, value in globals().items() if name in __all__ and isinstance(value, type)]:
-    _public.__module__ = "accord"  # what tracebacks and repr() say
+    _public.__module__ = "accord"  # shown in tracebacks and repr()
 
 
-# Of the exporter and compiler: where each name is, imported (with PyTorch, where it needs that) when it is first used.
+# The module of each name of the exporter and the compiler. A module is imported when one of its names is first used,
+# and imports PyTorch if it needs it.
 _EXPORTER = {
     "Column": "accord.export_sharding",
     "Comparison": "accord.comparison",

@@ -1,4 +1,4 @@
-"""The `accord` command: `python -m accord` and the script `accord` become the C++ program that the package carries."""
+"""The `accord` command: `python -m accord` and the script `accord` run the C++ program that the package contains."""
 
 import os
 import sys
@@ -10,7 +10,8 @@ def main() -> NoReturn:
     program = Path(__file__).parent / "bin" / "accord"
     if not program.exists():
         sys.exit(f"accord: the command is not part of this installation: there is no {program}")
-    os.environ.setdefault("PYTHON_EXEC", sys.executable)  # what `accord run` starts a .py with, as torchrun does
+    # Interpreter that `accord run` starts a .py with, as torchrun does.
+    os.environ.setdefault("PYTHON_EXEC", sys.executable)
     os.execv(program, [str(program), *sys.argv[1:]])
 
 

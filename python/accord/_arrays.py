@@ -1,4 +1,4 @@
-"""The types of arguments, for annotations."""
+"""Types of arguments, for annotations."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class SupportsDLPack(Protocol):
 
 
 class StoreLike(Protocol):
-    """An object that serves as a store, such as those of torch.distributed.
+    """An object that serves as a store, such as the stores of torch.distributed.
 
-    A key that is not set yet: `check([key])` is False, if the object has that, else get gives None or raises LookupError.
-    delete_key(key) is optional, and describe(), which gives what errors call it.
+    For a key that is not set yet, `check([key])` returns False if the object has that method; otherwise get() returns
+    None or raises LookupError. Optional methods: delete_key(key), and describe(), which returns a name for the store
+    to use in error messages.
     """
 
     def set(self, key: str, value: bytes) -> Any: ...
@@ -52,7 +53,7 @@ class StoreLike(Protocol):
 
 
 class SupportsCudaStream(Protocol):
-    """A stream of another library, by the protocol of cuda.core."""
+    """A stream of another library that follows cuda.core's protocol."""
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 

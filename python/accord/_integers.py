@@ -1,5 +1,4 @@
-"""Whole numbers as programs give them: those of Python and NumPy, tensors of one element, and whatever else has
-__index__."""
+"""Converts integers that programs pass: Python's, NumPy's, one-element tensors, and any object with __index__."""
 
 from __future__ import annotations
 
@@ -8,7 +7,9 @@ from typing import Any
 
 
 def integer(value: Any, what: str, error: type[Exception] = TypeError) -> int:
-    """`value` as an int. Raises `error`, which calls it `what` (as in "accord: the tag"), if it is not a whole number."""
+    """Returns `value` as an int. If it is not an integer, raises `error` with a message that calls it `what` (for
+    example "accord: the tag").
+    """
     try:
         return operator.index(value)
     except TypeError:
@@ -16,7 +17,7 @@ def integer(value: Any, what: str, error: type[Exception] = TypeError) -> int:
 
 
 def integers(values: Any, what: str, error: type[Exception] = TypeError) -> list[int]:
-    """The whole numbers in a list, a tuple, an array or tensor of one dimension, or any other iterable."""
+    """Returns the integers in a list, a tuple, a one-dimensional array or tensor, or any other iterable."""
     try:
         return [operator.index(value) for value in values]
     except TypeError:

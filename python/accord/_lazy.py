@@ -1,4 +1,4 @@
-"""Names of a package that need more than it does: imported when they are first used."""
+"""Lazily imported names: names of a package that need more than the package itself are imported on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 
 
 def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
-    """The __getattr__ of `package`. places: the module that each name is in; a name that is a module itself is in its package."""
+    """Returns the __getattr__ of `package`. places: the module that contains each name; a name that is itself a
+    module is mapped to its package.
+    """
 
     def get(name: str) -> object:
         namespace = sys.modules[package]

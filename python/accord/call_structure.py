@@ -1,7 +1,7 @@
-"""How a saved model is called: the structure of its arguments and of what it gives, as packages have it.
+"""The calling convention of a saved model: the structure of its arguments and its results, as stored in packages.
 
-docs/engine-format.md describes the entries. The specs are torch's own text; a named tuple goes by its module, its name
-and its fields, so that a process that does not have its class makes an equal one.
+docs/engine-format.md describes the entries. The specs are in torch's own text format. A named tuple is identified by
+its module, its name and its fields, so that a process without its class can create an equal one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from accord._core import Corrupt, Unsupported
 from accord.export_sharding import ExportError
 from accord.symbolic_sizes import evaluate, read_symbol
 
-NAMED_TUPLE = "collections.namedtuple"  # in torch's text
-# Libraries whose modules register their classes of outputs when they are imported.
+NAMED_TUPLE = "collections.namedtuple"  # its type in torch's text
+# Libraries whose modules register their output classes when they are imported.
 IMPORTED = ("transformers", "diffusers")
 
 
 @dataclass(frozen=True)
 class CallStructure:
-    """`inputs` and `outputs` are the leaves of the model's arguments and of what it gives: {"name", "dtype", "shape"}
+    """`inputs` and `outputs` are the leaves of the model's arguments and of its results: {"name", "dtype", "shape"}
     with None for sizes that may change, {"name", "number"}, {"value": name}, {"size", "symbols"}, or {"constant":
     value}."""
 
@@ -47,7 +47,7 @@ class CallStructure:
         return asdict(self)
 
     def results(self, values: Mapping[str, object]) -> list:
-        """The leaves of what the model gives, of the values of its arguments and of what its parts gave."""
+        """Returns the leaves of the model's results. values: the model's arguments and its parts' results, by name."""
         return [_result(entry, values) for entry in self.outputs]
 
 
@@ -61,7 +61,7 @@ def _result(entry: dict, values: Mapping[str, object]) -> object:
 
 
 def constant_entry(value: object) -> object:
-    """A number, text or None as JSON; ExportError for anything else."""
+    """Returns a number, a string or None as JSON. Raises ExportError for anything else."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or type(value) in (bool, int, float, str):
@@ -76,7 +76,7 @@ def constant_from(entry: object) -> object:
 
 
 def spec_to_text(spec: _pytree.TreeSpec) -> str:
-    """ExportError for classes that torch cannot write."""
+    """Returns torch's text of `spec`. Raises ExportError for classes that torch cannot write."""
     for kind in _classes_in(spec):
         _register(kind)
     try:
@@ -92,7 +92,7 @@ def spec_to_text(spec: _pytree.TreeSpec) -> str:
 
 
 def spec_from_text(text: str) -> _pytree.TreeSpec:
-    """Unsupported for classes that this process does not have."""
+    """Reads torch's text of a spec. Raises Unsupported for classes that this process does not have."""
     try:
         _, top = json.loads(text)
         _resolve(top)
@@ -104,7 +104,7 @@ def spec_from_text(text: str) -> _pytree.TreeSpec:
 
 
 def _classes_in(spec: _pytree.TreeSpec) -> list[type]:
-    """Classes of named tuples and of nodes that somebody has registered."""
+    """Returns the classes of named tuples and of registered pytree nodes in `spec`."""
     found, waiting = [], [spec]
     while waiting:
         one = waiting.pop()
@@ -117,7 +117,7 @@ def _classes_in(spec: _pytree.TreeSpec) -> list[type]:
 
 
 def _register(kind: type) -> None:
-    """Gives a class a name in torch's text where it has none."""
+    """Gives a class a name in torch's text if it has none."""
     known = _pytree.SUPPORTED_SERIALIZED_TYPES.get(kind)
     if known is not None and known.serialized_type_name != _pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
         return
@@ -127,7 +127,7 @@ def _register(kind: type) -> None:
         return
     node = _pytree.SUPPORTED_NODES[kind]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that it is registered already
+        warnings.simplefilter("ignore", UserWarning)  # "already registered"
         _pytree._private_register_pytree_node(
             kind,
             node.flatten_fn,
@@ -138,7 +138,7 @@ def _register(kind: type) -> None:
 
 
 def _resolve(node: dict) -> None:
-    """Makes the classes that a node of torch's text and those below it name known to torch."""
+    """Registers the classes named by a node of torch's text, and by the nodes below it, with torch."""
     name = node["context"] if node["type"] == NAMED_TUPLE else node["type"]
     if name is not None and name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
         _find(name, named_tuple=node["type"] == NAMED_TUPLE)
@@ -169,7 +169,7 @@ def _find(name: str, named_tuple: bool) -> None:
 
 
 def _loaded_class(path: str) -> type | None:
-    """The class of this path in a module that this process has imported."""
+    """Returns the class with this path from a module that this process has imported."""
     pieces = path.split(".")
     for end in range(len(pieces) - 1, 0, -1):
         found = sys.modules.get(".".join(pieces[:end]))

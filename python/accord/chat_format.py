@@ -1,16 +1,17 @@
-"""From a model's chat template to a chat_format.json, with which conversations are rendered without Jinja.
+"""Converts a model's chat template to a chat_format.json, which renders conversations without Jinja.
 
     document = accord.chat_format.of_folder("model")  # its tokenizer_config.json or chat_template.jinja
     Path("chat_format.json").write_text(document)
     accord.ChatFormat.load("chat_format.json").render([{"role": "user", "content": "Hello"}])
 
-A template is a program, but most of them write a table: what comes before a first message, between two, and after the
-last one depends on their roles alone, and the messages themselves are copied, perhaps without the spaces around them.
-So the template is asked with words that mark where each message went, for every order of roles, and the texts between
-the marks are the table. It is then held against the template on random conversations. Templates that do more (that cut
-answers short, count messages, place a system message elsewhere) are found out and refused, with the reason.
+A template is a program, but most templates amount to a table: the text before the first message, between two
+messages, and after the last one depends only on their roles, and the messages themselves are copied, perhaps with
+surrounding white space removed. The template is therefore rendered with marker words in place of the messages, for
+every order of roles, and the texts between the markers are the table. The table is then checked against the template
+on random conversations. Templates that do more (cut answers short, count messages, move a system message) are
+detected and rejected, with the reason.
 
-Needs Jinja2, which transformers brings along.
+Needs Jinja2, which is installed with transformers.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ __all__ = ["derive", "of_folder"]
 
 ROLES = ("system", "user", "assistant")
 LONGEST_PROBE = 4  # messages
-CONVERSATIONS = 300  # random ones that are compared
-# A date that is asked for while the template is probed, and the directives it may have: those of a day.
+CONVERSATIONS = 300  # random conversations that are compared
+# Placeholder for a date that the template asks for while it is probed, and the strftime directives that it may use:
+# those that are constant for a day.
 DATE = "\ue000{}\ue001"
 DATE_PARTS = re.compile("\ue000(.*?)\ue001", re.DOTALL)
 OF_A_DAY = re.compile(r"(?:[^%]|%-?[aAbBdejmuwyY%])*")
 
 
 class _NoTable(Exception):
-    """The template does what a table cannot."""
+    """The template does something that a table cannot express."""
 
 
 class _Generation(jinja2.ext.Extension):
-    """{% generation %}, by which transformers knows the assistant's words: its content as it is."""
+    """{% generation %}, with which transformers marks the assistant's words: renders its content unchanged."""
 
     tags = frozenset({"generation"})
 
@@ -56,11 +58,11 @@ class _Generation(jinja2.ext.Extension):
 
 
 class _Refused(Exception):
-    """The template raised: it takes no such conversation."""
+    """The template raised an error: it rejects this conversation."""
 
 
 class _Template:
-    """A chat template as transformers compiles it."""
+    """A chat template, compiled as transformers compiles it."""
 
     def __init__(self, template: str, special_tokens: Mapping[str, str]):
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
@@ -81,7 +83,7 @@ class _Template:
         raise _Refused(message)
 
     def render(self, roles: Sequence[str], contents: Sequence[str], add_generation_prompt: bool) -> str | None:
-        """The text; None if the template refuses the conversation."""
+        """Returns the text, or None if the template rejects the conversation."""
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
         try:
             return self._template.render(
@@ -98,11 +100,11 @@ class _Template:
 
 
 def derive(template: str, special_tokens: Mapping[str, str] | None = None) -> str:
-    """The chat_format.json of a chat template, as text.
+    """Returns the chat_format.json of a chat template, as text.
 
-    special_tokens: what the template names (`bos_token`, `eos_token`, ...).
+    special_tokens: tokens that the template refers to by name (`bos_token`, `eos_token`, ...).
 
-    If the template is of no such form, the file says why, and ChatFormat raises Unsupported with that.
+    If a table cannot express the template, the file contains the reason, and ChatFormat raises Unsupported with it.
     """
     head = {"format": "accord-chat-format", "format_version": 1}
     try:
@@ -115,10 +117,10 @@ def derive(template: str, special_tokens: Mapping[str, str] | None = None) -> st
 
 
 def of_folder(folder: str | os.PathLike[str]) -> str | None:
-    """The chat_format.json of the model in `folder`, as derive() gives it; None if it has no chat template.
+    """Returns the chat_format.json of the model in `folder`, or None if the model has no chat template. See derive().
 
-    Reads chat_template.jinja, else `chat_template` of tokenizer_config.json (the one named "default" of several), and the
-    special tokens of the latter.
+    Reads chat_template.jinja, or else `chat_template` of tokenizer_config.json (if it has several, the one named
+    "default"), and the special tokens of tokenizer_config.json.
     """
     path = Path(folder) / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -173,7 +175,7 @@ def _table_of(template: _Template) -> dict:
 
 
 def _texts_between(template: _Template, roles: Sequence[str], prompt: bool) -> list[str] | None:
-    """The texts before, between and after the messages; None if the template refuses them, or leaves one out."""
+    """Returns the texts before, between and after the messages; None if the template rejects or omits a message."""
     marks = [f"\ue002{i}\ue003" for i in range(len(roles))]
     text = template.render(roles, marks, prompt)
     if text is None or any(mark not in text for mark in marks):
@@ -185,7 +187,7 @@ def _texts_between(template: _Template, roles: Sequence[str], prompt: bool) -> l
 
 
 def _parts(text: str) -> str | list[str | dict[str, str]]:
-    """The text; a list if there are dates in it."""
+    """Returns the text itself, or a list of parts if it contains dates."""
     parts: list[str | dict[str, str]] = []
     for i, part in enumerate(DATE_PARTS.split(text)):
         if i % 2 == 1:
@@ -208,7 +210,7 @@ def _is_trimmed(template: _Template, role: str) -> bool:
 
 
 def _compare(template: _Template, chat_format: ChatFormat) -> None:
-    """Renders random conversations both ways."""
+    """Renders random conversations both ways and compares the results."""
     chance = random.Random(0)
     words = [
         "Hello",

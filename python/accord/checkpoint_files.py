@@ -1,4 +1,4 @@
-"""Weights that stay in the safetensors files of a checkpoint: a package refers to them by place and hash."""
+"""Weights that stay in the safetensors files of a checkpoint: a package refers to them by location and hash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAFETENSORS_DTYPES = {
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """A file of safetensors."""
+    """A safetensors file."""
 
     path: Path
     size: int
@@ -36,7 +36,9 @@ class CheckpointFile:
     header_sha256: str
 
     def entry(self, name: str, package: Path, root: Path) -> dict:
-        """As the manifest of `package` has it: by a relative path if it lies below `root`, which moves with the package."""
+        """Returns the file's entry in the manifest of `package`. The path is relative if the file is below `root`,
+        which moves together with the package.
+        """
         beside = self.path.is_relative_to(root)
         return {
             "name": name,
@@ -49,7 +51,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a tensor lies row-major."""
+    """Location of a tensor that is stored row-major."""
 
     file: CheckpointFile
     offset: int  # of its first byte in the file
@@ -59,8 +61,11 @@ def find_references(
     checkpoint: str | os.PathLike | None,
     parts: Sequence[tuple[Mapping[str, torch.Tensor], Mapping[str, Packing]]],
 ) -> list[dict[str, Reference]]:
-    """Of each part, tensors and their packings: those tensors that lie in the checkpoint, a file of safetensors or a folder of such files, under
-    their names and as they are, and are not to be quantized. Reads them. ExportError if no part has one. None is no checkpoint."""
+    """Finds tensors that a package can refer to in a checkpoint, which is a safetensors file or a folder of them.
+
+    parts: the tensors and their packings, for each part. Returns, for each part, the tensors that the checkpoint
+    stores under the same name, unchanged, and that are not to be quantized. Reads and compares their values. Raises
+    ExportError if no part has such a tensor. Without a checkpoint (None) finds nothing."""
     if checkpoint is None:
         return [{} for _ in parts]
     path = Path(os.path.abspath(checkpoint))
@@ -91,7 +96,7 @@ def find_references(
 
 
 def _read_header(path: Path) -> tuple[CheckpointFile, dict]:
-    """The file, and its tensors by name."""
+    """Returns the file and its tensors by name."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = file.read(8)
@@ -112,7 +117,7 @@ def _read_header(path: Path) -> tuple[CheckpointFile, dict]:
 
 
 def _check_entry(path: Path, name: str, entry: object, size: int) -> None:
-    """size: of all data in the file."""
+    """Raises ExportError unless the entry has a dtype, shape and valid location. size: bytes of data in the file."""
     fields = entry if isinstance(entry, dict) else {}
     numbers = [fields.get(field) for field in ("shape", "data_offsets")]
     if not isinstance(fields.get("dtype"), str) or not all(map(_is_numbers, numbers)) or len(numbers[1]) != 2:
@@ -129,7 +134,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def _check_index(folder: Path, files: Sequence[Path]) -> None:
-    """ExportError if files that the folder's index names are not there."""
+    """Raises ExportError if a file named in the folder's index is missing."""
     for index in sorted(folder.glob("*.safetensors.index.json")):
         try:
             named = set(json.loads(index.read_bytes())["weight_map"].values())

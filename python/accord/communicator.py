@@ -1,4 +1,4 @@
-"""Ranks that compute together: Communicator, Work, and the stores by which ranks find each other."""
+"""Ranks that compute together: Communicator, Work, and the stores through which ranks find each other."""
 
 from accord._core import (
     Batch,

@@ -1,8 +1,9 @@
-"""An engine held against PyTorch, layer by layer; also the program behind `accord engine compare`.
+"""Compares an engine with PyTorch, layer by layer. Also the program behind `accord engine compare`.
 
-The model runs under hooks that keep what each module gives; the engine runs once and shows every value that it makes, each
-with the module of its op. A module's output is the last value made in it, or in modules below it, that has its shape. What the
-engine fused away is not seen by itself: it is named with the first module behind it that is.
+The model runs with hooks that keep the output of each module. The engine runs once and reports every value that it
+computes, each with the module of its op. A module's output is matched with the last value of the same shape that is
+computed in it or in the modules below it. Outputs that the engine fused away cannot be compared: they are listed with
+the next module that can.
 """
 
 from __future__ import annotations
@@ -30,22 +31,23 @@ class ModuleDeviation:
     """How far the engine's value of one module's output is from PyTorch's."""
 
     module: str
-    kind: str  # its class
-    value: str  # in the package's graph
+    kind: str  # the module's class
+    value: str  # its name in the package's graph
     shape: tuple[int, ...]
-    largest: float  # of the absolute differences
-    relative: float  # the largest difference over the largest magnitude of PyTorch's values
+    largest: float  # largest absolute difference
+    relative: float  # the largest difference divided by the largest magnitude of PyTorch's values
     tolerance: float
-    unseen: tuple[str, ...]  # modules before it, back to the one compared last, whose outputs the engine fused away
+    # Modules between the previously compared one and this one whose outputs the engine fused away.
+    unseen: tuple[str, ...]
 
     @property
     def deviates(self) -> bool:
-        return not self.relative <= self.tolerance  # NaN deviates
+        return not self.relative <= self.tolerance  # true for NaN
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What compare() found: the modules in the order in which the engine computes them."""
+    """Result of compare(): the modules in the order in which the engine computes them."""
 
     modules: list[ModuleDeviation] = field(default_factory=list)
 
@@ -87,13 +89,14 @@ def compare(
 ) -> Comparison:
     """Runs `model` and `engine` on `inputs` and compares the output of each module.
 
-    engine: a bound engine, or a package, which is then loaded for `groups`. inputs: as for forward(); of a language model
-    also the token ids [tokens] of one sequence alone. tolerance: of the largest difference over the largest magnitude of a
-    module's output; by default 1e-4 in float32, 2e-2 in float16, 5e-2 in bfloat16.
+    engine: a bound engine, or a package, which is then loaded for `groups`. inputs: same as for forward(); for a
+    language model they may also be the token ids [tokens] of a single sequence. tolerance: limit for the largest
+    difference divided by the largest magnitude of a module's output; by default 1e-4 in float32, 2e-2 in float16,
+    5e-2 in bfloat16.
 
-    The first module beyond it is where to look: what comes before it agrees. Collective over the engine's groups: all ranks
-    give equal models and inputs, and get the same answer. Raises ValueError if no module of the model is in the engine,
-    InvalidArgument if the engine is cut into stages or replicas.
+    The first module beyond the tolerance is where to look: all modules before it agree. Collective over the engine's
+    groups: all ranks pass equal models and inputs, and get the same answer. Raises ValueError if no module of the
+    model is in the engine, and InvalidArgument if the engine is split into pipeline stages or replicas.
     """
     if not isinstance(engine, Engine):
         with load(engine, groups) as loaded:
@@ -133,7 +136,7 @@ class _Value:
 def _module_outputs(
     model: torch.nn.Module, inputs: list, prefix: str = ""
 ) -> dict[str, tuple[str, list[torch.Tensor]]]:
-    """Module path -> its class and the tensors that its last call gave."""
+    """Returns the class of each module and the tensors that its last call returned, by module path."""
     outputs: dict[str, tuple[str, list[torch.Tensor]]] = {}
 
     def keep(path: str):
@@ -165,7 +168,7 @@ def _tensor(dtype: str, shape: Sequence[int], data: bytes | None) -> torch.Tenso
 
 
 def _joined(expected: dict, seen: list, tolerance: float | None) -> Comparison:
-    places: list[tuple[int, str]] = []  # where in `seen` the module's output is
+    places: list[tuple[int, str]] = []  # index in `seen` of the module's output
     unseen: list[str] = []
     for path, (_, tensors) in expected.items():
         place = _output_of(path, tensors, seen)
@@ -175,7 +178,7 @@ def _joined(expected: dict, seen: list, tolerance: float | None) -> Comparison:
             unseen.append(path)
     if not places:
         raise ValueError("the engine has no module of this model: is it a package of another one?")
-    order = list(expected)  # a module's output comes after those of the modules in it
+    order = list(expected)  # a module's output comes after those of its submodules
     places.sort(key=lambda entry: (entry[0], order.index(entry[1])))
     rows = []
     for place, path in places:
@@ -185,12 +188,14 @@ def _joined(expected: dict, seen: list, tolerance: float | None) -> Comparison:
         before = [other for other in unseen if order.index(other) < order.index(path)]
         unseen = [other for other in unseen if other not in before]
         found = [_row(path, kind, value, reference, tolerance, tuple(before)) for reference in alike]
-        rows.append(min(found, key=lambda row: row.relative))  # of outputs of one shape, the one that was made last
+        rows.append(min(found, key=lambda row: row.relative))  # if several outputs have this shape, the closest one
     return Comparison(rows)
 
 
 def _output_of(path: str, tensors: list[torch.Tensor], seen: list[_Value]) -> int | None:
-    """The last value made in the module, or below it, that has the shape of one of its outputs; None if it was fused away."""
+    """Returns the index of the last value that is computed in the module or below it and has the shape of one of its
+    outputs. Returns None if there is none or if it was fused away.
+    """
     shapes = [tensor.shape for tensor in tensors if tensor.is_floating_point()]
     for place in range(len(seen) - 1, -1, -1):
         value = seen[place]
@@ -210,7 +215,7 @@ def _row(path, kind, value, reference, tolerance, unseen) -> ModuleDeviation:
 
 
 def _made_model(source: str) -> torch.nn.Module:
-    """Of FILE.py:FUNCTION, or a folder of transformers."""
+    """Creates the model from FILE.py:FUNCTION or from a transformers model folder."""
     file, colon, function = source.rpartition(":")
     if colon and file.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(file).stem, file)
@@ -227,7 +232,7 @@ def _made_model(source: str) -> torch.nn.Module:
 
 
 def _made_inputs(engine: Engine, path: str | None, tokens: int) -> list[torch.Tensor]:
-    """Those of a safetensors file; without one, token ids for a language model."""
+    """Reads the inputs from a safetensors file; without a file, creates token ids for a language model."""
     names = [info.name for info in engine.inputs]
     if path is not None:
         from safetensors.torch import load_file

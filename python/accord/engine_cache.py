@@ -1,8 +1,9 @@
-"""Engine packages kept on disk, so that what was compiled once need not be compiled again.
+"""Engine packages cached on disk, so that a model compiled once need not be compiled again.
 
-A cache is a directory of packages KEY.accord, each with a file KEY.lock beside it. Whoever builds, replaces or removes a package
-holds its lock alone; who uses it shares the lock. Locks are flock()'s: they end with their process, however that ends. What a killed
-process left beside them (a folder of a build, .KEY.accord.*, a lock without a package) goes when the cache is used next.
+A cache is a directory of packages KEY.accord, each with a file KEY.lock beside it. A process that builds, replaces or
+removes a package holds its lock exclusively; processes that use it share the lock. The locks are flock() locks, which
+end with their process, however it ends. Leftovers of a killed process (a partly built folder .KEY.accord.*, or a lock
+without a package) are removed the next time the cache is used.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from accord._core import Corrupt, Error, __version__, verify
 if TYPE_CHECKING:
     import torch
 
-FORM = 1  # of the keys: changes with what they are made of
+FORM = 1  # version of the keys: changes whenever their ingredients do
 LIMIT = 20 << 30  # bytes
 _LEFT = re.compile(r"\.(?P<key>[0-9a-f]{64})\.accord\..*|(?P<lock>[0-9a-f]{64})\.lock")
 
 
 def default_directory() -> Path:
-    """$XDG_CACHE_HOME/accord/engines, by default in ~/.cache."""
+    """Returns $XDG_CACHE_HOME/accord/engines, by default in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accord" / "engines"
 
 
@@ -45,11 +46,13 @@ def cache_key(
     groups: Mapping[str, object] | None = None,
     options: Mapping[str, object] | None = None,
 ) -> str:
-    """The key of an engine: 64 hexadecimal digits that differ whenever anything does that the engine is made of.
+    """Returns the key of an engine: 64 hexadecimal digits that differ whenever any of the engine's ingredients
+    differs.
 
-    graph: its document (docs/engine-format.md): every op with all its arguments, dtypes, shapes and ranges of sizes. tensors: by name;
-    dtype, shape and contents count. sharding, groups (name -> what tells the group: size, members) and options: whatever
-    JSON can hold. Versions of accord, of the format and of torch count too. Costs one reading of the weights.
+    graph: its document (docs/engine-format.md): every op with all its arguments, dtypes, shapes and ranges of sizes.
+    tensors: by name; their dtypes, shapes and contents count. sharding, groups (name -> what identifies the group:
+    size, members) and options: anything that JSON can express. The versions of accord, of the format and of torch
+    count, too. Cost: reads the weights once.
     """
     import torch
     import xxhash
@@ -78,18 +81,19 @@ def cache_key(
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A package of a cache."""
+    """A package in a cache."""
 
     key: str
     path: Path
     bytes: int
-    used: float  # when it was used last, in seconds since 1970
+    used: float  # time of last use, in seconds since 1970
 
 
 class EngineCache:
-    """Packages by key, in `directory` (default_directory() unless given), of at most `limit` bytes in all.
+    """Packages by key, in `directory` (by default default_directory()), of at most `limit` bytes in total.
 
-    Processes and threads may share a directory. Those used longest ago go first when it is full, but none that is in use.
+    Processes and threads may share a directory. When the cache is full, the least recently used packages are removed
+    first, but never one that is in use.
     """
 
     def __init__(self, directory: str | os.PathLike | None = None, *, limit: int = LIMIT) -> None:
@@ -100,14 +104,15 @@ class EngineCache:
 
     @contextlib.contextmanager
     def package(self, key: str, build: Callable[[Path], object]) -> Iterator[Path]:
-        """The package of `key` while the context lasts: nobody removes it. `build(path)` writes it if it is not there, or
-        damaged; of several processes that want it at once, one builds and the others wait. What `build` raises is passed on,
-        and nothing is kept. Costs one reading of the package, to see that it is whole.
+        """Yields the path of the package of `key`, which is not removed while the context lasts. If the package does
+        not exist or is damaged, `build(path)` writes it; if several processes ask for it at once, one builds and the
+        others wait. Errors that `build` raises are passed on, and nothing is kept. Cost: reads the package once, to
+        verify that it is complete.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._path(key)
         while True:
-            with self._locked(key, fcntl.LOCK_SH):  # with all who use it: ranks that load it wait for each other
+            with self._locked(key, fcntl.LOCK_SH):  # shared by all users: ranks that load it wait for each other
                 if self._is_whole(path):
                     os.utime(path)
                     self._trim()
@@ -121,21 +126,21 @@ class EngineCache:
                         raise Corrupt(f"what was built for {key} is no whole package: {damage[0].what}")
 
     def entries(self) -> list[CacheEntry]:
-        """All packages, the one used last first."""
+        """Returns all packages, the most recently used first."""
         found = []
         for path in self.directory.glob("*.accord") if self.directory.is_dir() else []:
-            with contextlib.suppress(OSError):  # one that goes meanwhile
+            with contextlib.suppress(OSError):  # a package removed meanwhile
                 size = sum(file.stat().st_size for file in path.iterdir())
                 found.append(CacheEntry(path.stem, path, size, path.stat().st_mtime))
         return sorted(found, key=lambda entry: entry.used, reverse=True)
 
     def clear(self) -> int:
-        """Removes all packages that are not in use; gives how many."""
+        """Removes all packages that are not in use and returns their number."""
         self.sweep()
         return sum(self._remove(entry.key) for entry in self.entries())
 
     def sweep(self) -> None:
-        """Removes what killed processes left, but not what is being built."""
+        """Removes the leftovers of killed processes, but not packages that are being built."""
         names = [file.name for file in self.directory.iterdir()] if self.directory.is_dir() else []
         for key in {found["key"] or found["lock"] for found in map(_LEFT.fullmatch, names) if found}:
             unfinished = any(name.startswith(f".{key}.") for name in names)
@@ -158,14 +163,14 @@ class EngineCache:
 
     @contextlib.contextmanager
     def _locked(self, key: str, kind: int) -> Iterator[None]:
-        """BlockingIOError if `kind` has LOCK_NB and another holds it."""
+        """Holds the lock of `key`. Raises BlockingIOError if `kind` has LOCK_NB and another process holds it."""
         file = self.directory / f"{key}.lock"
         while True:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(descriptor, kind)
                 if not _is_at(descriptor, file):
-                    continue  # who held it before has removed it
+                    continue  # the previous holder has removed the file
                 yield
                 return
             finally:
@@ -182,7 +187,7 @@ class EngineCache:
                 total -= entry.bytes
 
     def _remove(self, key: str, *, only_left: bool = False) -> bool:
-        """False if it is in use. only_left: not a package that is there."""
+        """Removes a package and its lock. Returns False if it is in use. only_left: keeps an existing package."""
         try:
             with self._locked(key, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 self._empty(key, only_left=only_left)
@@ -193,7 +198,7 @@ class EngineCache:
         return True
 
     def _empty(self, key: str, *, only_left: bool = False) -> None:
-        """Removes all of a key but its lock, which the caller holds alone."""
+        """Removes all files of a key except its lock, which the caller holds exclusively."""
         for folder in self.directory.glob(f".{key}.accord.*"):
             shutil.rmtree(folder, ignore_errors=True)
         if not only_left:

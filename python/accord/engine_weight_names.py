@@ -1,4 +1,4 @@
-"""Weights by the names that transformers gives them, as the tensors of a package: export takes fused layers apart (export_modules)."""
+"""Maps weights with transformers' names to the tensors of a package: export splits fused layers (export_modules)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 _PART = re.compile(r"(.*)\.(query|key|value|gate|up)\.(weight|bias)")
 _EXPERTS_PART = re.compile(r"(.*experts)\.(gate_proj|up_proj)")
-_TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], of GPT-2's Conv1D
+_TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], in GPT-2's Conv1D
 
 
 def by_package_names(
     given: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]]
 ) -> Mapping[str, torch.Tensor]:
-    """`given` with what a package of tensors of these `shapes` has in parts taken apart; views, where they can be. What does not
-    fit stays as it is."""
+    """Returns `given` with fused tensors split where a package with tensors of these `shapes` has the parts. The
+    parts are views where possible. Tensors that do not fit stay as they are."""
     found = dict(given)
     if any(name.endswith("c_attn.weight") and _is_conv1d(tensor) for name, tensor in given.items()):
         found = {name: tensor.t() if _TRANSPOSED.fullmatch(name) else tensor for name, tensor in found.items()}
@@ -37,7 +37,7 @@ def by_package_names(
     return found
 
 
-_ORDER = ("query", "key", "value", "gate", "up", "gate_proj", "up_proj")  # in which they lie in the whole
+_ORDER = ("query", "key", "value", "gate", "up", "gate_proj", "up_proj")  # order of the parts in the fused tensor
 
 
 def _is_conv1d(tensor: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""New weights for an engine that is loaded: from a package, safetensors files, or a state dict."""
+"""New weights for a loaded engine: from a package, from safetensors files, or from a state dict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def load_weights(engine: Engine, weights: str | os.PathLike | Mapping[str, torch.Tensor]) -> None:
-    """Engine.load_weights(). A state dict is first written beside the package, packed as that is, read from there, and removed."""
+    """Implements Engine.load_weights(). A state dict is first written beside the package, packed in the same way,
+    read from there, and removed.
+    """
     if not isinstance(weights, Mapping):
         path = Path(weights)
         if (path / "manifest.json").is_file() or path.suffix == ".accord":
@@ -30,7 +32,7 @@ def load_weights(engine: Engine, weights: str | os.PathLike | Mapping[str, torch
         try:
             written = _write_package(engine, weights, stack)
         except BaseException:
-            # The ranks agree on new weights: one that has none takes part with a package that is not there.
+            # The ranks agree on new weights, so a rank without weights takes part with a package that does not exist.
             with contextlib.suppress(Error):
                 engine.load_package_weights(Path(engine.path) / "none.accord")
             raise
@@ -38,7 +40,7 @@ def load_weights(engine: Engine, weights: str | os.PathLike | Mapping[str, torch
 
 
 def _write_package(engine: Engine, weights, stack: contextlib.ExitStack) -> Path:
-    """A package like the engine's with these weights, until the stack ends."""
+    """Writes a package like the engine's with these weights. It exists until the stack ends."""
     from accord.package import write_package
 
     given = weights if isinstance(weights, Mapping) else _read_checkpoint(Path(weights))
@@ -72,7 +74,9 @@ def _read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _tensors_of(package: Path, manifest: dict, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The package's tensors by their new values, checked; one that no product reads (a buffer, say) may be left out, and is kept."""
+    """Returns the new value of each of the package's tensors, checked. A tensor that no product reads (a buffer, for
+    example) may be missing and keeps its value.
+    """
     from accord.export_graph import DTYPES, memory_key
 
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
@@ -101,7 +105,7 @@ def _tensors_of(package: Path, manifest: dict, given: Mapping[str, torch.Tensor]
 
 
 def _kept(package: Path, manifest: dict, entry: dict, dtype: torch.dtype) -> torch.Tensor:
-    """The value that a tensor has which lies in its file row by row."""
+    """Returns the current value of a tensor that is stored row-major in its file."""
     import torch
 
     count = math.prod(entry["shape"])

@@ -1,4 +1,4 @@
-"""Arguments of nodes as graph.json has them, and of ops as the table has them."""
+"""Arguments of nodes in graph.json, and argument lists of ops in the table."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from accord.export_ops import ARGUMENTS
 
 
 def argument_names(op: str) -> list[tuple[str, str]]:
-    """(name, type) of each argument of an op in the table."""
+    """Returns (name, type) of each argument of an op in the table."""
     pieces = [piece.split("=")[0].strip() for piece in ARGUMENTS[op].split(", ")]
     return [(piece.split(" ")[1], piece.split(" ")[0]) for piece in pieces]
 
 
 def values_in(argument) -> list[str]:
-    """The names of the values that an argument has."""
+    """Returns the names of the values in an argument."""
     if isinstance(argument, dict) and "value" in argument:
         return [argument["value"]]
     if isinstance(argument, dict) and "values" in argument:
@@ -21,7 +21,7 @@ def values_in(argument) -> list[str]:
 
 
 def renamed(argument, old: str, new: str):
-    """The argument with a value of another name."""
+    """Returns the argument with the value `old` renamed to `new`."""
     if isinstance(argument, dict) and argument.get("value") == old:
         return {"value": new}
     if isinstance(argument, dict) and "values" in argument:
@@ -30,7 +30,7 @@ def renamed(argument, old: str, new: str):
 
 
 def equal(given, default) -> bool:
-    """Whether an argument is its default: 1 is not True."""
+    """Returns True if an argument equals its default, where 1 is not equal to True."""
     if isinstance(given, bool) or isinstance(default, bool):
         return given is default
     return isinstance(given, (int, float, str, type(None))) and given == default

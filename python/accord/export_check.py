@@ -1,16 +1,17 @@
-"""Holds an exported language model against the model itself, in PyTorch, before anything is written.
+"""Compares an exported language model with the original, in PyTorch, before anything is written.
 
-An engine computes rows of several sequences together, and a token alone behind those whose keys it keeps. So outside
-attention a row may depend on its own token and position alone. Two short sequences, the second at the last positions
-if the model takes positions, go whole through the model and through the program: their logits must agree. Beside that
-each op of the program runs on rows of both sequences, in other numbers and at other places than before. Its inputs
-are the rows that the whole sequences had there, so it must give the rows of the whole sequences: errors do not add
-up, and the first op that differs is the one at fault. Attention takes these rows as they are, as the engine's own
-sees the right ones. What short sequences do not show is read: the functions of masks, and ops that reach for rows far
-away.
+An engine computes rows of several sequences together, and a single token after the tokens whose keys it keeps.
+Outside attention, a row may therefore depend only on its own token and position. Two short sequences (the second one
+at the last positions, if the model takes positions) run as a whole through the model and through the program: their
+logits must agree. In addition, each op of the program runs on a mixture of rows of both sequences, in other numbers
+and at other places. Its inputs are the corresponding rows of the whole sequences, so its outputs must equal the
+corresponding rows of the outputs for whole sequences. Errors therefore do not accumulate, and the first op that
+differs is the one at fault. Attention is not run on a mixture, because the engine's own attention sees the right
+rows. Whatever short sequences do not show is checked by inspection: the mask functions, and ops that reach for
+distant rows.
 
-The program shares the model's weights. Two runs of the model and four of the program, of at most 8 rows each; values
-are dropped after their last use.
+The program shares the model's weights. The check takes two runs of the model and four of the program, of at most 8
+rows each; values are dropped after their last use.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ from accord.export_positions import first_position, takes_positions
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph
 
-LENGTH = 8  # of both sequences
-# Rows of the sequences as they are computed together: (sequence, from, to).
+LENGTH = 8  # tokens of each sequence
+# Rows of the sequences that are computed together: (sequence, from, to).
 MIXTURES = ([(0, 0, 4), (1, 0, 3)], [(1, 3, 4), (0, 5, 8)])
-SAMPLED = 4096  # elements of a module's output that are kept
-# Differences that rounding makes: of one op relative to its largest value, of all logits of a row together.
+SAMPLED = 4096  # elements kept of a module's output
+# Differences that rounding causes: for an op relative to its largest value, for logits relative to the norm of a row.
 OP_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2**-8, torch.bfloat16: 2**-5}
 LOGITS_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 
 
 @dataclass
 class Sequence:
-    """A sequence, and what the model itself makes of it."""
+    """A sequence, and the model's own results for it."""
 
     ids: torch.Tensor
     positions: torch.Tensor  # as an engine counts them
     logits: torch.Tensor
-    modules: dict[str, torch.Tensor] = field(default_factory=dict)  # some of what each module gave, in their order
+    modules: dict[str, torch.Tensor] = field(default_factory=dict)  # leading elements of each module's output, in order
 
 
 @torch.no_grad()
 def check_language_model(model: torch.nn.Module, traced: TracedGraph, longest: int) -> None:
-    """ExportError if the program of a model is not that model, or its rows depend on others. The model is as it was
-    before it was traced. `longest`: tokens that it takes."""
+    """Raises ExportError if the program differs from its model, or if its rows depend on other rows. `model`: in the
+    state that it had before tracing. `longest`: the largest number of tokens that it takes."""
     config = config_of(model)
     padding = getattr(config, "pad_token_id", None)
     ordinary = torch.tensor([id for id in range(min(config.vocab_size, 1 << 16)) if id != padding] or [0])
@@ -86,10 +87,10 @@ def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int) -> Sequen
 
 
 def _keep_output(modules: dict[str, torch.Tensor], name: str, output: object) -> None:
-    """Of modules that give one tensor."""
+    """Keeps the output of a module that returns a single tensor."""
     tensors = [one for one in torch.utils._pytree.tree_leaves(output) if isinstance(one, torch.Tensor)]
     if len(tensors) == 1:
-        modules.pop(name, None)  # one that runs twice counts the second time
+        modules.pop(name, None)  # if a module runs twice, the second run counts
         _keep_some(modules, name, tensors[0])
 
 
@@ -118,14 +119,14 @@ def _compare_logits(
 
 
 def _error(given: torch.Tensor, right: torch.Tensor) -> float:
-    """The largest of any row; infinite if a number is none."""
+    """Returns the largest relative error of any row; infinite if a value is not a number."""
     error = (given - right).float().norm(dim=-1) / right.float().norm(dim=-1).clamp(min=1e-20)
     return float(error.nan_to_num(torch.inf).max())
 
 
 def _noise(model: torch.nn.Module, sequence: Sequence) -> float:
-    """How far the logits of a model in 16 bits go if its embeddings are rounded otherwise: with routers, whose choices
-    may turn over, and with random weights that may be far."""
+    """Returns how far the logits of a 16-bit model move if its embeddings are rounded differently. This can be far
+    for models with routers, whose choices may flip, and with random weights."""
     dtype = sequence.logits.dtype
     if dtype not in (torch.float16, torch.bfloat16):
         return 0.0
@@ -152,18 +153,18 @@ def _differing(wanted: dict[str, torch.Tensor], given: dict[str, torch.Tensor], 
 
 
 def _stack(node: torch.fx.Node) -> list[tuple[str, object]]:
-    """The modules that a call is in, from the outermost on, by their paths."""
+    """Returns the modules that a call is in, with their paths, outermost first."""
     return list(node.meta.get("nn_module_stack", {}).values())
 
 
 class _Lockstep:
-    """All runs of the program at once, op by op: the two whole sequences, then the mixtures of them."""
+    """Runs the program on all inputs at once, op by op: first the two whole sequences, then the mixtures of them."""
 
     def __init__(self, kind: str, traced: TracedGraph, sequences: list[Sequence]):
         self.kind, self.traced = kind, traced
         self.modules: list[dict[str, torch.Tensor]] = [{} for _ in sequences]
-        self.ends: dict[str, torch.fx.Node] = {}  # the last op of a module makes what it gives
-        self.varying: set[torch.fx.Node] = set()  # what does not follow from weights alone
+        self.ends: dict[str, torch.fx.Node] = {}  # the last op of each module, which computes its output
+        self.varying: set[torch.fx.Node] = set()  # nodes that depend on more than the weights
         length = len(sequences[0].ids)
         self.indices = [
             torch.tensor(
@@ -179,7 +180,7 @@ class _Lockstep:
         self.symbols = {tokens, wanted}
 
     def run(self) -> list[torch.Tensor]:
-        """The logits of the whole sequences."""
+        """Returns the logits of the whole sequences."""
         values: dict[torch.fx.Node, list] = {}
         for number, node in enumerate(self.traced.inputs):
             values[node] = [given[number] for given in self.inputs]
@@ -204,7 +205,7 @@ class _Lockstep:
         return values[logits][: len(self.modules)]
 
     def _live(self) -> list[torch.fx.Node]:
-        """The calls that the outputs need, in their order."""
+        """Returns the calls that the outputs depend on, in order."""
         needed = set(self.traced.outputs)
         for node in reversed(self.traced.nodes):
             if node in needed:
@@ -239,7 +240,7 @@ class _Lockstep:
         return whole + parts
 
     def _right(self, node: torch.fx.Node, traced, whole: list, given, mixture: int):
-        """What the op must give for the rows of a mixture, if that follows from what it gave for whole sequences."""
+        """Returns the right result for the rows of a mixture, if it follows from the results for whole sequences."""
         if not isinstance(traced, torch.Tensor):
             return given
         dims = [dim for dim, size in enumerate(traced.shape) if isinstance(size, torch.SymInt)]
@@ -249,7 +250,7 @@ class _Lockstep:
             return given
         (dim, *others) = dims
         if others or traced.shape[dim].node.expr not in self.symbols:
-            return given  # no rows, but such of them as later ops take apart
+            return given  # not one entry per row: later ops take it apart
         right = torch.cat(whole, dim).index_select(dim, self.indices[mixture])
         if given is not None:
             self._compare(node, given, right)
@@ -270,8 +271,8 @@ class _Lockstep:
 
 
 def _reaches_far(node: torch.fx.Node) -> bool:
-    """Whether the op takes rows from places that short sequences may not have: a convolution over rows (perhaps a
-    dilated one), or what puts some rows more before or behind them, or leaves some out (a delay)."""
+    """Returns True if the op reads rows at places that short sequences may not have: a convolution over rows (which
+    may be dilated), or an op that adds rows before or after the others, or drops some (a delay)."""
     value = node.meta.get("val")
     shapes = [one.shape for one in torch.utils._pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
     if any(_begins_above_zero(size) for shape in shapes for size in shape):
@@ -284,7 +285,7 @@ def _reaches_far(node: torch.fx.Node) -> bool:
 
 
 def _begins_above_zero(size: int | torch.SymInt) -> bool:
-    """Whether a size that depends on symbols has a constant part: tokens + 12."""
+    """Returns True if a size that depends on symbols has a constant part, as in tokens + 12."""
     if not isinstance(size, torch.SymInt):
         return False
     expression = size.node.expr
@@ -292,7 +293,7 @@ def _begins_above_zero(size: int | torch.SymInt) -> bool:
 
 
 def close(given: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether tensors of one shape differ by no more than rounding makes."""
+    """Returns True if two tensors of one shape differ by no more than rounding."""
     if not right.is_floating_point():
         return torch.equal(given, right)
     finite = right[right.isfinite()]

@@ -1,9 +1,9 @@
-"""From the ops that torch.export traces to core ATen, of which engines are built.
+"""Decomposes the ops that torch.export traces into core ATen, from which engines are built.
 
-torch's own run_decompositions traces the whole program again, twice, with symbolic sizes: for many layers most of an
-export's time. Most programs write to no tensor that has another name, so their calls can be taken apart one by one, and
-a call that each layer makes, on tensors of the same shapes, is traced once. Other programs (those that write to views,
-have graphs within the graph, or sizes that depend on data) are left to torch.
+torch's own run_decompositions traces the whole program again, twice, with symbolic sizes, which takes most of the
+export time of models with many layers. Most programs do not write to a tensor that has another name, so their calls
+can be decomposed one by one, and a call that each layer makes on tensors of the same shapes is traced only once.
+Other programs (with writes to views, graphs within the graph, or sizes that depend on data) are left to torch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from accord.export_ops import CHECKED, KEPT_WHOLE
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ATen, but for the ops of KEPT_WHOLE; what has effects of its own (a check that raises, a
-    print) is a call as any other, without torch's tokens for their order."""
+    """Returns the program in core ATen, except for the ops in KEPT_WHOLE. A call with side effects (a check that
+    raises, a print) is a normal call in it, without torch's ordering tokens."""
     return _decomposed_by_calls(program) or _remove_effect_tokens(program.run_decompositions(core_aten()))
 
 
 def core_aten() -> dict:
-    """torch's table to core ATen without the ops that are kept whole."""
+    """Returns torch's decomposition table to core ATen, without the ops that are kept whole."""
     table = torch.export.default_decompositions()
     check_is_kept = has_effects(torch.ops.aten._linalg_check_errors.default)
     for name in KEPT_WHOLE if check_is_kept else KEPT_WHOLE + CHECKED:
@@ -44,8 +44,8 @@ def core_aten() -> dict:
 
 @functools.cache
 def decompositions() -> tuple[Mapping, Mapping]:
-    """What core_aten() tells a tracer: the ops that stay whole though they are others written together, with torch's
-    rule for that, and the ops that functions of Python take apart. Made once, as torch takes long to list its ops."""
+    """Splits core_aten() the way a tracer needs it: composite ops that stay whole, with torch's rule for that, and
+    ops that Python functions decompose. Cached, because torch takes long to list its ops."""
     from torch._export.utils import _special_op_to_preserve_cia
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
 
@@ -54,7 +54,7 @@ def decompositions() -> tuple[Mapping, Mapping]:
 
 
 def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram | None:
-    """The decomposed program; None if there is a call that cannot be taken apart by itself."""
+    """Returns the decomposed program, or None if it has a call that cannot be decomposed by itself."""
     from torch.export._trace import _ignore_backend_decomps
     from torch.export.exported_program import _get_updated_range_constraints, _override_composite_implicit_decomp
 
@@ -91,7 +91,9 @@ def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.
 
 
 def _without_writes(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """A copy that makes a new tensor where a call writes to one that shares its memory with no other value."""
+    """Returns a copy in which a call that writes to a tensor creates a new one instead, if the tensor shares its
+    memory with no other value.
+    """
     functional = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
@@ -106,7 +108,7 @@ def _without_writes(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 
 def _without_write(node: torch.fx.Node, copies: Mapping) -> torch._ops.OpOverload | None:
-    """For a call such as add_: add, if what it writes is seen in the tensor itself and nowhere else."""
+    """For a call such as add_, returns add, if the written tensor is the only value that shows the write."""
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return None
     schema, name = node.target._schema, node.target._opname.removesuffix("_")
@@ -114,7 +116,7 @@ def _without_write(node: torch.fx.Node, copies: Mapping) -> torch._ops.OpOverloa
     call = getattr(getattr(torch.ops.aten, name, None), node.target._overloadname, None)
     if name == node.target._opname or call is None or writes != [True] + [False] * (len(writes) - 1):
         return None
-    if not node.args or not isinstance(node.args[0], torch.fx.Node):  # a list of tensors, or self by its name
+    if not node.args or not isinstance(node.args[0], torch.fx.Node):  # a list of tensors, or self passed by name
         return None
     written = copies[node.args[0]]
     made_by = written.args[0] if written.target is operator.getitem else written
@@ -128,26 +130,26 @@ def _without_write(node: torch.fx.Node, copies: Mapping) -> torch._ops.OpOverloa
 
 
 def _makes_new(op: object) -> bool:
-    """Whether no result of a call shares memory with what it is given."""
+    """Returns True if no result of a call shares memory with its arguments."""
     if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten" or _is_implicit(op):
         return False
     return all(result.alias_info is None for result in op._schema.returns)
 
 
 def _is_implicit(op: torch._ops.OpOverload) -> bool:
-    """Whether the op is other ops written together."""
+    """Returns True if the op is a composite of other ops."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def _copied(graph: torch.fx.Graph, node: torch.fx.Node, copies: Mapping) -> torch.fx.Node:
     made = graph.node_copy(node, copies.__getitem__)
     if node.op == "placeholder":
-        made.name = node.name  # which the signature has, though a graph would give no node the name of a builtin
+        made.name = node.name  # the signature refers to it; a graph gives no node the name of a builtin
     return made
 
 
 def _is_functional(node: torch.fx.Node) -> bool:
-    """Whether the node makes new values, of sizes that do not depend on data, and changes none."""
+    """Returns True if the node creates new values, of sizes that do not depend on data, and modifies none."""
     sized = (value for value in tree_iter(node.meta.get("val")) if isinstance(value, (torch.Tensor, torch.SymInt)))
     if any(free_unbacked_symbols(value) for value in sized):
         return False
@@ -159,7 +161,7 @@ def _is_functional(node: torch.fx.Node) -> bool:
 
 
 class _Decomposer:
-    """Copies a graph's calls, those that core ATen does not have as the calls that make them. `kept` and `others` are
+    """Copies a graph's calls, replacing calls that core ATen lacks with their decompositions. `kept` and `others` are
     decompositions()."""
 
     def __init__(self, kept: Mapping, others: Mapping):
@@ -167,10 +169,10 @@ class _Decomposer:
         self.others = others
         self.graph = torch.fx.Graph()
         self.copies: dict[torch.fx.Node, object] = {}  # a list for a call with several results
-        self.traced: dict[str, torch.fx.Graph] = {}  # by the call and the shapes of its tensors
+        self.traced: dict[str, torch.fx.Graph] = {}  # keyed by the call and the shapes of its tensors
 
     def decompose(self, graph: torch.fx.Graph) -> torch.fx.Graph | None:
-        """The new graph; None if a call writes to a tensor while it is computed."""
+        """Returns the new graph, or None if a call writes to a tensor while it is computed."""
         for node in graph.nodes:
             given = self.copies.get(node.args[0]) if node.target is operator.getitem else None
             if isinstance(given, (list, tuple)):
@@ -185,7 +187,7 @@ class _Decomposer:
         return self.graph
 
     def _is_decomposed(self, node: torch.fx.Node) -> bool:
-        """Whether core ATen has other calls for this one. Calls that give sizes stay, as engines have none."""
+        """Returns True if core ATen decomposes this call. Calls that return sizes stay, because engines have none."""
         if not isinstance(node.target, torch._ops.OpOverload) or node.target in self.kept:
             return False
         if not any(isinstance(value, torch.Tensor) for value in tree_iter(node.meta.get("val"))):
@@ -193,7 +195,7 @@ class _Decomposer:
         return node.target in self.others or _is_implicit(node.target)
 
     def _parts(self, node: torch.fx.Node) -> torch.fx.Graph:
-        """The calls that make this one; its placeholders are what the call is given, each once."""
+        """Returns the calls that this one decomposes into. Its distinct argument nodes are the placeholders."""
         inputs = node.all_input_nodes
         described = {given: f"{number}: {_described(given.meta['val'])}" for number, given in enumerate(inputs)}
         key = f"{node.target} {map_arg((node.args, node.kwargs), described.__getitem__)}"
@@ -218,7 +220,7 @@ class _Decomposer:
 
 
 def _described(value: object) -> str:
-    """What a trace depends on."""
+    """Describes everything about a value that a trace depends on."""
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__name__} {value}"
     memory = f"{value.stride()} {value.storage_offset()} {value.device} {value.layout}"

@@ -1,8 +1,9 @@
-"""Errors of torch.export, of a model's own code and of its libraries as ExportErrors: where in the model, why, and
-what to do.
+"""Turns errors of torch.export, of a model's own code and of its libraries into ExportErrors that say where in the
+model they occurred, why, and what to do.
 
-The module is the innermost one of the model that has a frame in the traceback, or in that of an error before it. The
-model is run once in PyTorch to tell inputs that it does not take from code that torch cannot trace.
+The module named is the innermost module of the model with a frame in the traceback, or in the traceback of an error
+that caused it. The model is run once in PyTorch, to distinguish inputs that it does not accept from code that torch
+cannot trace.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException",
 
 @contextlib.contextmanager
 def explained(model: torch.nn.Module, run: Callable[[], object], *, of_any_length: bool = False) -> Iterator[None]:
-    """Within it whatever fails raises ExportError. run: runs the model in PyTorch as it is traced. of_any_length: as a
-    language model, whose inputs and sizes are not the caller's."""
+    """Context in which any failure raises ExportError. run: runs the model in PyTorch with the inputs that it is
+    traced with. of_any_length: the model is a language model, whose inputs and sizes are not chosen by the caller."""
     try:
         with watched(model) as guards:
             yield
@@ -42,7 +43,7 @@ def explained(model: torch.nn.Module, run: Callable[[], object], *, of_any_lengt
 
 @contextlib.contextmanager
 def told_of(what: object) -> Iterator[None]:
-    """Within it whatever fails raises ExportError, which begins with `what` is being read."""
+    """Context in which any failure raises an ExportError that begins with `what`, the object being read."""
     try:
         yield
     except (Error, MemoryError):
@@ -54,7 +55,7 @@ def told_of(what: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def advised(remedy: str) -> Iterator[None]:
-    """Within it each ExportError ends with `remedy`."""
+    """Context in which each ExportError ends with `remedy`."""
     try:
         yield
     except ExportError as error:
@@ -127,21 +128,21 @@ def _is_of_dynamic_shapes(error: Exception) -> bool:
 
 
 def _suggested_fixes(text: str) -> list[str]:
-    """What torch would have sizes be ("batch = 4"), or else the guards that it made."""
+    """Returns the sizes that torch suggests ("batch = 4"), or else the guards that it created."""
     _, _, fixes = text.partition("Suggested fixes:")
     found = [line.strip() for line in fixes.splitlines() if re.match(r"\s+\w+ = ", line)]
     return found or re.findall(r"generated guard (.*?)\.?$", text, re.MULTILINE)
 
 
 def _of_constraints(text: str, fixes: list[str]) -> str:
-    """Which dimensions, and what torch would have instead."""
+    """Names the dimensions, and torch's suggestion for them."""
     dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \((.*?)\)[!.]", text))) or "a dimension"
     hint = f" (torch finds {', '.join(fixes)})" if fixes else ""
     return f"its code holds for some values of {dims} only{hint}"
 
 
 def _reason(error: Exception) -> str:
-    """In one line."""
+    """Describes the error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else "no message"
     kind = type(error).__name__
@@ -149,11 +150,11 @@ def _reason(error: Exception) -> str:
 
 
 def _place(model: torch.nn.Module, error: Exception) -> str:
-    """In which module, and where in its code or in what that calls; nothing for an error outside of the model's
+    """Names the module and the line of its code, or of code that it calls. Empty for an error outside of the model's
     code."""
     names = {id(module): name for name, module in model.named_modules()}
     place = ""
-    for one in _chain(error):  # the first error is the last one here, and the nearest to the cause
+    for one in _chain(error):  # ends with the first error, which is nearest to the cause
         frames = _frames(one)
         inside = [number for number, (frame, _) in enumerate(frames) if id(frame.f_locals.get("self")) in names]
         if not inside:
@@ -174,7 +175,7 @@ def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error, that which it came from, and so on."""
+    """Returns the error, its cause, the cause of that, and so on."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)

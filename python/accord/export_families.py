@@ -1,7 +1,7 @@
-"""sharding="auto": how the ranks of "tp" share a model whose layers have names that transformers gives them.
+"""sharding="auto": how the ranks of "tp" share a model whose layers have transformers' names.
 
-Heads stay whole, and query heads with their key head. A model is covered if the layers of its attention and those behind it
-have names of this table; each line of it is one way of naming them.
+Heads stay whole, and query heads stay with their key head. A model is covered if its attention layers and the layers
+after them have names from this table. Each line of the table is one naming scheme.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accord.export_modules import Experts, config_of, heads_of
 from accord.export_replication import Choice
 from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher, shardable_layers
 
-# query, key, value and output of attention.
+# Query, key, value and output projection of attention.
 ATTENTIONS = (
     ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.o_proj"),  # Llama's, and most
     ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.out_proj"),  # OPT, CLIP, Whisper
@@ -31,9 +31,9 @@ ATTENTIONS = (
     ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
     ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
 )
-# Query, key and value of each head side by side, and the output.
+# Query, key and value of each head side by side, and the output projection.
 FUSED_ATTENTIONS = (("*.attention.query_key_value", "*.attention.dense"),)  # GPT-NeoX
-# Layers divided by their outputs, and what then takes these as its inputs.
+# Layers divided along their outputs, and the layer that takes these outputs as its inputs.
 INNER = (
     (("*.gate_up_proj.gate", "*.gate_up_proj.up"), "*.down_proj"),
     (("*.gate_proj", "*.up_proj"), "*.down_proj"),
@@ -43,7 +43,7 @@ INNER = (
     (("*.ffn.lin1",), "*.ffn.lin2"),
     (("*.fc1",), "*.fc2"),
 )
-# Tables of ids, and what gives a score for each of them: the largest layers of small models.
+# Embedding tables, and the heads that compute a score for each id: the largest layers of small models.
 VOCABULARY = (
     ("*embed_tokens", Row),
     ("*wte", Row),
@@ -56,7 +56,7 @@ VOCABULARY = (
 
 @dataclass(frozen=True)
 class _Names:
-    """The layers of a model that may be divided."""
+    """The layers of a model that can be divided."""
 
     model: torch.nn.Module
 
@@ -72,8 +72,8 @@ class _Names:
 
 
 def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
-    """Rules for a model whose modules were taken apart (export_modules), by what they divide together. ExportError if
-    its layers have other names."""
+    """Returns the rules for a model whose modules have been split (export_modules), grouped by what they divide
+    together. Raises ExportError if its layers have other names."""
     names = _Names(model)
     families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
     for columns, row in INNER:
@@ -90,7 +90,9 @@ def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
 
 
 def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
-    """Where `sharding`, or its last rule, is "auto": the default for all layers, or for those that no rule before it matches."""
+    """Replaces "auto", which is `sharding` itself or its last rule, with default rules for the layers without another
+    rule.
+    """
     if isinstance(sharding, str) and sharding == "auto":
         sharding = {"*": "auto"}
     if not isinstance(sharding, Mapping) or "auto" not in [rule for rule in sharding.values() if isinstance(rule, str)]:
@@ -140,7 +142,7 @@ def _experts(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
 
 
 def _unit(size: int) -> int:
-    """As default_unit, but small layers have units for 8 ranks where they can."""
+    """Like default_unit, but chooses smaller units where that gives 8 ranks one each."""
     unit = default_unit(size)
     while unit > 8 and size // unit < 8:
         unit //= 2

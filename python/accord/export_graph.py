@@ -1,9 +1,9 @@
-"""From a torch.export program to the graph of an engine.
+"""Converts a torch.export program to the graph of an engine.
 
-Each call of the decomposed program becomes a node. Symbolic sizes that torch computes by nodes of their own become
-expressions in the arguments, so no such nodes remain; calls that only keep a value as it is (clone, a conversion to the
-same dtype, a view of the same shape) become other names of their argument; assertions go, their constraints are the
-ranges of the symbols; what no output needs goes.
+Each call of the decomposed program becomes a node. Symbolic sizes that torch computes in nodes of their own become
+expressions in the arguments, so no such nodes remain. Calls that return their argument unchanged (clone, a conversion
+to the same dtype, a view of the same shape) become aliases of it. Assertions are dropped, since the ranges of the
+symbols express their constraints. Nodes that no output depends on are dropped as well.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ DTYPES = {
     torch.uint8: "uint8",
 }
 ENLARGE = "aten.upsample_nearest2d.vec"
-MAX_DIMS = 8  # of a tensor, as the C++ side has it
+MAX_DIMS = 8  # dimensions of a tensor; the same limit as in C++
 
 
 class UnsupportedOpError(ExportError):
-    """An op, a dtype or a size that no engine knows; the message names it and its place in the source model."""
+    """An op, a dtype or a size that engines do not support; the message names it and its place in the source model."""
 
 
 @dataclass
 class ExportedGraph:
-    """graph.json as Python data, the tensors it takes from the package by name, and which nodes use each tensor."""
+    """graph.json as Python data, the tensors that it takes from the package by name, and the nodes that use each."""
 
     document: dict
     tensors: dict[str, torch.Tensor]
@@ -50,20 +50,20 @@ class ExportedGraph:
 
 
 class GraphBuilder:
-    """Builds one ExportedGraph of what was traced. `prefix`: what module paths begin with in the program, and not in the
-    graph."""
+    """Builds one ExportedGraph from a traced program. `prefix`: start of the module paths in the program that the
+    graph omits."""
 
     def __init__(self, traced: TracedGraph, output_names: list[str] | None = None, prefix: str = ""):
         self.traced = traced
         self.prefix = prefix
         self.output_names = output_names
         self.symbols = {symbol.torch_name: symbol.name for symbol in traced.symbols}
-        self.groups: dict[str, object] = {}  # logical name -> torch's group, of the collectives
+        self.groups: dict[str, object] = {}  # logical name -> torch's process group, for the collectives
         self.values: dict[str, dict] = {}  # name in the graph -> {"name", "dtype", "shape"}
         self.of_node: dict[torch.fx.Node, str] = {}  # torch's node -> name in the graph
-        self.results: dict[torch.fx.Node, list[str]] = {}  # of calls with several
-        self.empty: set[torch.fx.Node] = set()  # those that give tensors without elements
-        self.joined: dict[str, Joined] = {}  # what cat made
+        self.results: dict[torch.fx.Node, list[str]] = {}  # of calls with several results
+        self.empty: set[torch.fx.Node] = set()  # nodes whose tensors have no elements
+        self.joined: dict[str, Joined] = {}  # results of cat
         self.counters: dict[str, int] = {}
         self.tensor_of_value: dict[str, str] = {}
         self.tensors: dict[str, torch.Tensor] = {}
@@ -101,7 +101,7 @@ class GraphBuilder:
     def _read_placeholders(self) -> None:
         for node in self.traced.inputs:
             self.inputs.append(self._new_value(node, node.name))
-        stored: dict[tuple, str] = {}  # what a tensor is in memory -> its value, so that tied weights are one
+        stored: dict[tuple, str] = {}  # memory of a tensor -> its value, so that tied weights are one value
         for weight in self.traced.weights:
             key = (weight.name,) if weight.tensor is None else memory_key(weight.tensor)
             if key in stored:
@@ -115,7 +115,7 @@ class GraphBuilder:
             self.parameters.append({**value, "tensor": weight.name})
 
     def read_call(self, node: torch.fx.Node) -> None:
-        """Adds the node of a call; ExportError if there can be none."""
+        """Adds the node of a call. Raises ExportError if the graph cannot express it."""
         value = node.meta.get("val")
         op = str(node.target)
         if _is_assertion(op) or isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -124,7 +124,7 @@ class GraphBuilder:
             self.of_node[node] = self.results[node.args[0]][node.args[1]]
             return
         if isinstance(value, torch.Tensor) and 0 in value.shape:
-            self.empty.add(node)  # part of a tensor of which nothing is left; others may be joined with it
+            self.empty.add(node)  # a part of a tensor with nothing left; other parts may be joined with it
             return
         same = self._same_as(node, op)
         if same is not None:
@@ -163,7 +163,7 @@ class GraphBuilder:
         return f'{place_of(node)}, in module "{module}"' if module else place_of(node)
 
     def _enlargement(self, node: torch.fx.Node) -> tuple[str, dict]:
-        """Factors become the sizes that they give, if they are whole ones."""
+        """Replaces factors by the sizes that result from them, if these are integers."""
         image, _, factors = (*node.args, None)[:3]
         given, made = image.meta["val"].shape[2:], node.meta["val"].shape[2:]
         if factors and any(
@@ -178,7 +178,7 @@ class GraphBuilder:
         return stack[-1][0].removeprefix(self.prefix) if stack else ""
 
     def _same_as(self, node: torch.fx.Node, op: str) -> str | None:
-        """The value that this call gives back unchanged, if it does."""
+        """Returns the value that this call returns unchanged, or None if it computes something."""
         if not node.args or not isinstance(node.args[0], torch.fx.Node) or node.args[0] not in self.of_node:
             return None
         source, result = node.args[0].meta["val"], node.meta["val"]
@@ -187,7 +187,7 @@ class GraphBuilder:
         if [str(size) for size in source.shape] != [str(size) for size in result.shape]:
             return None
         keeps = op in (
-            "_c10d_functional.wait_tensor.default",  # collectives of an engine are done when they are over
+            "_c10d_functional.wait_tensor.default",  # an engine's collectives are complete when they return
             "aten.clone.default",
             "aten.alias.default",
             "aten.detach.default",
@@ -200,7 +200,7 @@ class GraphBuilder:
         return self.of_node[node.args[0]] if keeps or adds_nothing else None
 
     def _is_part_of_joined(self, node: torch.fx.Node, op: str) -> bool:
-        """Whether the call takes apart what cat joined, at the same places; its results are then the parts themselves."""
+        """Returns True if the call splits a result of cat at its seams. Its results are then the original parts."""
         joined = self.joined.get(self.of_node.get(node.args[0])) if op in (SPLIT, SLICE) else None
         parts = joined.taken_apart(node, op) if joined else None
         if parts and op == SPLIT:
@@ -229,7 +229,7 @@ class GraphBuilder:
         return arguments
 
     def _group(self, given) -> str:
-        from accord.process_groups import logical_name, process_group  # not needed for most models
+        from accord.process_groups import logical_name, process_group  # most models do not need it
 
         group = process_group(given)
         name = logical_name(group)
@@ -238,7 +238,7 @@ class GraphBuilder:
         return name
 
     def _encode(self, given, node: torch.fx.Node):
-        """One argument as JSON; docs/engine-format.md lists the forms."""
+        """Returns an argument as JSON. docs/engine-format.md lists the forms."""
         if isinstance(given, torch.fx.Node):
             if given in self.of_node:
                 return {"value": self.of_node[given]}
@@ -270,7 +270,7 @@ class GraphBuilder:
         )
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:
-        """A number, or an expression over the symbols: a sum of products."""
+        """Returns a number, or an expression over the symbols: a sum of products."""
         if isinstance(size, int):
             return size
         expression = sympy.expand(size.node.expr)
@@ -333,8 +333,8 @@ class GraphBuilder:
         return list(self.output_names)
 
     def _copy(self, node: torch.fx.Node) -> str:
-        """A new value equal to the node's: each output is one of its own, also if the model returns a value twice or
-        returns what it was given."""
+        """Adds a new value equal to the node's. Each output has a value of its own, even if the model returns a value
+        twice or returns one of its inputs."""
         name = f"copy_{len(self.nodes)}_of_{self.of_node[node]}"
         self.nodes.append(
             {
@@ -369,7 +369,7 @@ class GraphBuilder:
 
 
 def memory_key(tensor: torch.Tensor) -> tuple:
-    """Equal for tensors that are the same memory, seen the same way."""
+    """Returns a key that is equal for tensors that view the same memory in the same way."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 

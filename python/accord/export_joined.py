@@ -1,4 +1,4 @@
-"""Tensors that a program joins and takes apart again at the same places, as layers do that were fused: the parts stay."""
+"""Tensors that a program joins and splits again at the same places, as fused layers do: the original parts are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPLIT, SLICE = "aten.split_with_sizes.default", "aten.slice.Tensor"
 
 @dataclass(frozen=True)
 class Joined:
-    """What a cat made of values of the graph."""
+    """A result of cat over values of the graph."""
 
     dim: int
     parts: list[str]
@@ -20,14 +20,14 @@ class Joined:
 
     @staticmethod
     def of_cat(arguments: dict, output: dict, values: dict[str, dict]) -> Joined | None:
-        """None if a size along the dimension is not constant."""
+        """Returns None if a size along the dimension is not constant."""
         parts = arguments["tensors"].get("values", [])
         dim = arguments.get("dim", 0) % len(output["shape"])
         sizes = [values[part]["shape"][dim] for part in parts]
         return Joined(dim, parts, sizes) if all(isinstance(size, int) for size in sizes) else None
 
     def taken_apart(self, node: torch.fx.Node, op: str) -> list[str] | None:
-        """The parts that `node`, a split or a slice of the whole, gives; None if it cuts at other places."""
+        """Returns the parts that `node`, a split or slice of the whole, yields; None if it cuts at other places."""
         dims = node.args[0].meta["val"].dim()
         if op == SPLIT:
             _, wanted, along = (*node.args, 0)[:3]

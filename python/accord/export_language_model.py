@@ -1,8 +1,8 @@
-"""From a causal language model of transformers to the graph of an engine that continues many sequences at once.
+"""Converts a causal language model of transformers to the graph of an engine that continues many sequences at once.
 
-The rows of a run are tokens of any sequences, one after the other; only attention sees which belongs to which. transformers
-hands each attention over as one call (its AttentionInterface), which becomes the op accord.attention: its keys and values
-are kept by the engine, and masks are made of where the tokens stand.
+The rows of a run are tokens of any sequences, one after the other; only attention knows which row belongs to which
+sequence. transformers passes each attention on as a single call (its AttentionInterface), which becomes the op
+accord.attention: the engine keeps its keys and values, and derives masks from the positions of the tokens.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from accord.export_sharding import ExportError
 from accord.package import LanguageModelFacts
 
 OP = "accord.attention.default"
-NAME = "accord"  # of our attention in transformers' registries
-MOST_TOKENS = 1 << 16  # of one run
+NAME = "accord"  # of this attention in transformers' registries
+MOST_TOKENS = 1 << 16  # in one run
 ANY_LENGTH = "a language model is exported for any number of tokens, one as well"
-PREFIX = "language_model."  # of the module paths below Steps
+PREFIX = "language_model."  # of module paths below Steps
 
 
 @torch.library.custom_op("accord::attention", mutates_args=())
@@ -37,7 +37,7 @@ def _attention(
     window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Attention of one sequence that begins with these rows: what the engine's op gives a sequence without context."""
+    """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context."""
     rows = query.shape[-2]
     scores = scale * (
         query.float() @ key.float().repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2)
@@ -60,7 +60,7 @@ def _(query, key, value, layer, scale, window=0, softcap=0.0):
 
 
 def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """transformers' attention functions have this signature."""
+    """Has the signature of transformers' attention functions."""
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise ExportError(
             f"{type(module).__name__}: its attention is not causal; an engine that keeps keys needs that it is"
@@ -75,7 +75,8 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
     return torch.ops.accord.attention(query, key, value, module.layer_idx, float(scale), window, float(softcap)), None
 
 
-# What else transformers passes on: positions are in the queries and keys already, and an engine has its own cache.
+# Other options that transformers passes on: queries and keys already include positions, and an engine has its own
+# cache.
 _KNOWN_OPTIONS = {
     "sliding_window",
     "softcap",
@@ -89,8 +90,8 @@ _KNOWN_OPTIONS = {
 
 
 class Steps(torch.nn.Module):
-    """A language model as an engine runs it: token ids [tokens], their positions [tokens], and the rows [rows] whose logits
-    are wanted; gives these [rows, vocabulary]. `given`: of given_positions(model)."""
+    """A language model as an engine runs it. forward() takes token ids [tokens], their positions [tokens], and the
+    rows [rows] whose logits are wanted, and returns these [rows, vocabulary]. `given`: from given_positions(model)."""
 
     def __init__(self, model: torch.nn.Module, given: GivenPositions):
         super().__init__()
@@ -107,13 +108,13 @@ class Steps(torch.nn.Module):
 
 
 def is_language_model(model: torch.nn.Module) -> bool:
-    """Whether it is a causal language model of transformers, or a class of the user's that is made from one."""
+    """Returns True for a causal language model of transformers, or a user's class derived from one."""
     kinds = (kind.__name__ for kind in type(model).__mro__)
     return hasattr(model, "config") and any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
 
 
 def example_inputs() -> tuple[torch.Tensor, ...]:
-    """Inputs of Steps to trace with."""
+    """Returns inputs of Steps for tracing."""
     return torch.tensor([1, 0, 2, 1, 0]), torch.arange(5), torch.tensor([0, 4])
 
 
@@ -124,14 +125,14 @@ def dynamic_shapes() -> tuple[dict, ...]:
 
 @contextlib.contextmanager
 def steps_of(model: torch.nn.Module) -> Iterator[Steps]:
-    """The model as an engine runs it, within the block."""
+    """Context in which the model runs as in an engine; yields its Steps."""
     with attention_by(model, _attend, lambda *_, **__: None), given_positions(model) as given:
         yield Steps(model, given).eval()
 
 
 @contextlib.contextmanager
 def attention_by(model: torch.nn.Module, attend: Callable, make_mask: Callable) -> Iterator[None]:
-    """Within it the model's attention is `attend`, and its masks are what `make_mask` gives; both are called as
+    """Context in which the model's attention is `attend` and its masks come from `make_mask`. Both are called as
     transformers calls its own."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
@@ -147,7 +148,7 @@ def attention_by(model: torch.nn.Module, attend: Callable, make_mask: Callable) 
 
 
 def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> LanguageModelFacts:
-    """What the package says of the model; `tokenizer` as for export()."""
+    """Returns the facts about the model for its package. `tokenizer`: same as for export()."""
     generation = getattr(model, "generation_config", None)
     stop = getattr(generation, "eos_token_id", None)
     stop = getattr(model.config, "eos_token_id", None) if stop is None else stop
@@ -168,7 +169,9 @@ def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> Langua
 
 
 def check_attention(model: torch.nn.Module, document: dict) -> None:
-    """ExportError if a layer's attention stays in the graph as the model wrote it: it would forget the tokens before."""
+    """Raises ExportError if a layer's attention stays in the graph as the model's own ops, which forget earlier
+    tokens.
+    """
     kept = {node["arguments"]["layer"] for node in document["nodes"] if node["op"] == OP}
     layers = size_of(config_of(model), "layers")
     if len(kept) != layers:

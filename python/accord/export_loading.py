@@ -1,4 +1,4 @@
-"""Whether what was written can be loaded. The loader of engines is asked itself, so that export and load cannot
+"""Checks that a written package can be loaded. It asks the loader of engines, so that export and load cannot
 disagree."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from accord import _core
 from accord.export_errors import PYTORCH_PARTITIONS
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding
 
-BATCH_GROUP = "dp"  # whose ranks divide the batch: how many there may be depends on the inputs, too
+BATCH_GROUP = "dp"  # its ranks divide the batch; how many are possible depends on the inputs, too
 
 Places = dict[str, tuple[int, int]]  # (rank, size) in each group
 
@@ -21,8 +21,8 @@ Places = dict[str, tuple[int, int]]  # (rank, size) in each group
 def check_loads(
     folder: Path, name: Path, tensors: Mapping[str, torch.Tensor], plan: ShardingPlan, part: dict | None
 ) -> None:
-    """ExportError if accord.load() would refuse the package in `folder`, which will be called `name`: on one rank,
-    and on each of two that share what the plan divides; of a part of a program, in its places."""
+    """Raises ExportError if accord.load() would reject the package in `folder`, which will be named `name`. Tries one
+    rank, and each of two ranks that share what the plan divides; for a part of a program, the part's own ranks."""
     for places in [_of_part(part)] if part else _of_plan(tensors, plan):
         try:
             _core.check_loads(folder, places)
@@ -46,5 +46,5 @@ def _of_plan(tensors: Mapping[str, torch.Tensor], plan: ShardingPlan) -> Iterato
 
 
 def _can_be_shared(shape: torch.Size, sharding: TensorSharding) -> bool:
-    """Whether there is something of the tensor for two ranks."""
+    """Returns True if two ranks would each get a part of the tensor."""
     return sharding.copies or -(-shape[sharding.dim] // sharding.unit) > 1

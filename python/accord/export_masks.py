@@ -1,9 +1,9 @@
-"""Holds the masks of a language model against what the engine's attention lets a token see.
+"""Compares the masks of a language model with what the engine's attention lets a token see.
 
-transformers makes each mask of a function of two positions and hands it to the layers. Short runs do not show a mask
-that differs behind some thousand tokens, but the function does: it is asked for positions up to the longest, close
-together around the sizes that are known (the layer's window, the size that comes with the mask) and around powers of
-two. The engine's attention is causal, with the window that the layer hands over as sliding_window.
+transformers builds each mask from a function of two positions and passes it to the layers. Short runs do not reveal a
+mask that differs only beyond some thousand tokens, but the function does: it is evaluated at positions up to the
+longest, close together around the known sizes (the layer's window, the size that comes with the mask) and around
+powers of two. The engine's attention is causal, with the window that the layer passes as sliding_window.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _REMEDY = "Give the layer that window, or export the model with example_inputs (
 
 @dataclass
 class _Mask:
-    placeholder: torch.Tensor  # what the layers get for it
-    sees: Callable  # of batch, head, position and an earlier position
-    size: int  # of its windows or chunks, if it has one
+    placeholder: torch.Tensor  # passed to the layers in its place
+    sees: Callable  # function of batch, head, position and an earlier position
+    size: int  # of its windows or chunks, if any
 
 
 @torch.no_grad()
 def check_masks(model: torch.nn.Module, ids: torch.Tensor, longest: int) -> None:
-    """ExportError if a layer's mask is another than the engine makes. `longest`: tokens that the model takes."""
+    """Raises ExportError if a layer's mask differs from the engine's. `longest`: the most tokens that the model
+    takes.
+    """
     masks: dict[int, _Mask] = {}
     paths = {module: path for path, module in model.named_modules()}
 
@@ -71,7 +73,7 @@ def _check_mask(where: str, mask: _Mask, window: int, longest: int) -> None:
 
 
 def _positions(sizes: tuple[int, ...], longest: int) -> torch.Tensor:
-    """The first and last ones, and those around multiples of the sizes and around powers of two."""
+    """Returns the first and last positions, and those around multiples of the sizes and around powers of two."""
     near = [0, longest, *(size * times for size in sizes for times in (1, 2, 3))]
     near += [1 << bit for bit in range(longest.bit_length())]
     return torch.tensor(sorted({at + by for at in near for by in (-1, 0, 1) if 0 <= at + by < longest}))

@@ -1,7 +1,8 @@
-"""Modules of transformers that are exported as others: experts as one op, and what is fused into one weight as its parts.
+"""Modules of transformers that are exported in another form: experts as one op, and fused weights as their parts.
 
-A rank's share of a fused weight (query, key and value in one; gate and up in one) is a piece of each part, not a piece of the
-whole, so that sharding takes the parts. While a model is exported, such modules are others over views of the same weights.
+A rank's share of a fused weight (query, key and value in one; gate and up in one) is a slice of each part, not a
+slice of the whole, so sharding needs the parts. While a model is exported, such modules are replaced with others over
+views of the same weights.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def _experts(
     gate: torch.Tensor | None = None,
     activation: str = "silu",
 ) -> torch.Tensor:
-    """input [rows, hidden] through the experts [rows, top_k] that each row chose, added up with weights [rows, top_k]; up and gate
-    [experts, inner, hidden], down [experts, hidden, inner]."""
+    """Passes input [rows, hidden] through the experts [rows, top_k] that each row chose, and adds the results up with
+    weights [rows, top_k]. up and gate are [experts, inner, hidden], down is [experts, hidden, inner]."""
     functional = torch.nn.functional
     activate = {
         "silu": functional.silu,
@@ -63,7 +64,7 @@ def _(input, experts, weights, up, down, gate=None, activation="silu"):
 
 
 class Experts(torch.nn.Module):
-    """The experts of one layer, as transformers' own keep them since version 5: one tensor for all of them."""
+    """The experts of one layer, stored as in transformers 5 and later: one tensor for all experts."""
 
     def __init__(self, experts: torch.nn.Module):
         super().__init__()
@@ -92,7 +93,7 @@ class Experts(torch.nn.Module):
 
 
 class Parts(torch.nn.Module):
-    """A linear layer whose outputs are several layers' side by side, as these layers."""
+    """A linear layer that computes the outputs of several layers side by side, split into these layers."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, parts: dict[str, int]):
         super().__init__()
@@ -118,18 +119,18 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
 
 
 def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
-    """The sizes of what a layer of this name computes at once; None if that is one thing."""
+    """Returns the sizes of the parts that a layer of this name computes together, or None if it has only one."""
     heads, kv_heads, head = heads_of(config)
     parts = {
-        "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # of GPT-2
-        "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # of Phi 3
+        "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # GPT-2
+        "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # Phi 3
         "gate_up_proj": {"gate": outputs // 2, "up": outputs // 2},
     }.get(name)
     return parts if parts and sum(parts.values()) == outputs else None
 
 
 def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None:
-    """What `module` is exported as; None for itself."""
+    """Returns the module that `module` is exported as, or None if it stays as it is."""
     if hasattr(module, "_is_expert_parallel") and hasattr(module, "down_proj"):
         return Experts(module)
     transposed = type(module).__name__ == "Conv1D" and hasattr(module, "nf")
@@ -143,14 +144,14 @@ def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None
 
 
 def config_of(model: torch.nn.Module):
-    """transformers' configuration of a model, or of the first one inside of it; None if there is none."""
+    """Returns transformers' configuration of a model, or of the first module inside it that has one, or None."""
     configs = (getattr(module, "config", None) for module in model.modules())
     config = next((config for config in configs if hasattr(config, "get_text_config")), None)
     return config and config.get_text_config()
 
 
 def number_of(config, name: str) -> int | None:
-    """A number of the configuration; None if there is none, or if layers or stages have others."""
+    """Returns a number from the configuration, or None if it is missing or differs between layers or stages."""
     try:
         value = getattr(config, name, None)
     except RuntimeError:  # transformers' AmbiguousGlobalPerLayerAttributeError
@@ -159,15 +160,15 @@ def number_of(config, name: str) -> int | None:
 
 
 def size_of(config, name: str) -> int | None:
-    """Its "layers" or "attention_heads"; of a decoder alone its own, where the configuration has those of an encoder,
-    too."""
+    """Returns the number of "layers" or "attention_heads". For a lone decoder, returns the decoder's own number if
+    the configuration also has one for an encoder."""
     alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
     own = number_of(config, f"decoder_{name}") if alone else None
     return own or number_of(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"))
 
 
 def heads_of(config) -> tuple[int | None, int | None, int | None]:
-    """The heads of attention, those of keys and values, and the size of one; None for what is not known."""
+    """Returns the numbers of attention heads and key-value heads, and the size of a head; None where unknown."""
     heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
     head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
     return heads, number_of(config, "num_key_value_heads") or heads, head
@@ -175,7 +176,7 @@ def heads_of(config) -> tuple[int | None, int | None, int | None]:
 
 @contextlib.contextmanager
 def taken_apart(model: torch.nn.Module) -> Iterator[None]:
-    """Within it the modules of a model of transformers are those that sharding knows; other models stay as they are."""
+    """Context in which modules of a transformers model are replaced with modules that sharding supports."""
     replaced = []
     try:
         config = config_of(model)

@@ -1,7 +1,6 @@
-"""The ops that an engine knows, with the arguments of their ATen schemas.
+"""The ops that an engine supports, with the arguments of their ATen schemas.
 
-The same table as src/engine/graph/ops.inc, which is the original; a test holds the two against each other and
-against torch's own schemas.
+A copy of src/engine/graph/ops.inc, the original. A test compares the two with each other and with torch's schemas.
 """
 
 ARGUMENTS = {
@@ -117,9 +116,9 @@ ARGUMENTS = {
     "aten.where.self": "Tensor condition, Tensor self, Tensor other",
 }
 
-# Arguments that say where and how torch keeps a tensor; values of an engine are dense and on its device, so these have
-# no meaning there. padding_idx, scale_grad_by_freq and sparse speak of gradients, implicit of vmap, cudnn_enable and
-# cudnn_enabled of torch's own kernels.
+# Arguments that say where and how torch keeps a tensor. Values of an engine are dense and on its device, so these
+# have no meaning there. padding_idx, scale_grad_by_freq and sparse concern gradients, implicit concerns vmap, and
+# cudnn_enable and cudnn_enabled concern torch's own kernels.
 IGNORED = {
     "device",
     "layout",
@@ -135,7 +134,8 @@ IGNORED = {
     "cudnn_enabled",
 }
 
-# Kept whole, though torch could decompose them: the engine has better kernels for the whole than for the parts.
+# Ops that are kept whole although torch could decompose them: the engine has better kernels for the whole than for
+# the parts.
 KEPT_WHOLE = (
     "aten.linear.default",
     "aten.layer_norm.default",
@@ -148,7 +148,7 @@ KEPT_WHOLE = (
     "aten.embedding.default",
     "aten.scaled_dot_product_attention.default",
 )
-# Ops that are others and a check that raises. Kept whole where torch drops the check (2.11).
+# Composites of other ops and a check that raises. Kept whole with torch versions that drop the check (2.11).
 CHECKED = (
     "aten.inverse.default",
     "aten.linalg_inv.default",

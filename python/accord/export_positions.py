@@ -1,9 +1,9 @@
-"""Where a language model takes its positions from.
+"""Where a language model gets its positions from.
 
-An engine gives the position of each row, counted from 0 in its sequence, as an input. Most models of transformers
-take that as position_ids. Decoders of the kind of BART have no such argument: their tables count the rows from the
-length of a cache that an engine does not have. While one is exported, such a table reads the engine's positions.
-Models of the kind of RoBERTa count from behind the id of their padding.
+An engine passes the position of each row, counted from 0 in its sequence, as an input. Most models of transformers
+accept positions as position_ids. Decoders like BART's have no such argument: their position tables count the rows,
+starting at the length of a cache that an engine does not have. While such a model is exported, its table reads the
+engine's positions. Models like RoBERTa start counting after the id of their padding token.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 
 
 def takes_positions(model: torch.nn.Module) -> bool:
-    """Whether forward() has position_ids."""
+    """Returns True if forward() has position_ids."""
     return "position_ids" in inspect.signature(model.forward).parameters
 
 
 def first_position(model: torch.nn.Module) -> int:
-    """What the model itself gives the first token of a sequence as position_ids."""
+    """Returns the number that the model itself uses as position_ids of a sequence's first token."""
     for name, module in model.named_modules():
         is_table = name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
         if is_table and module.padding_idx is not None:
@@ -30,14 +30,16 @@ def first_position(model: torch.nn.Module) -> int:
 
 
 class GivenPositions:
-    """What tables of positions read: of torch.export, no module may have this as an attribute of its own."""
+    """The positions that position tables read. A separate object, because torch.export does not allow a module to
+    have them as an attribute.
+    """
 
     def __init__(self) -> None:
         self.value: torch.Tensor | None = None
 
 
 class PositionTable(torch.nn.Module):
-    """A table of positions that would count rows, as one that reads the positions it was given."""
+    """Replaces a position table that would count rows with one that reads given positions."""
 
     def __init__(self, counting: torch.nn.Embedding, positions: GivenPositions):
         super().__init__()
@@ -56,7 +58,7 @@ def _counts_rows(module: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def given_positions(model: torch.nn.Module) -> Iterator[GivenPositions]:
-    """Within it those tables of the model that count rows read these positions."""
+    """Context in which the model's position tables that count rows read these positions instead."""
     replaced, positions = [], GivenPositions()
     try:
         for parent in [] if takes_positions(model) else list(model.modules()):

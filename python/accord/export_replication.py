@@ -1,10 +1,10 @@
-"""Which layers sharding="auto" leaves whole on every rank.
+"""Decides which layers sharding="auto" leaves whole on every rank.
 
-The names of a model's layers do not say all of it: heads may share one key, a norm may go over all of them, a table
-may be tied to a layer that no rule knows. So what the rules give is tried for two ranks, by the code that cuts a
-package when it is loaded, without the weights. Layers that divide what one of them makes (an attention, a feed-
-forward block) are tried together. If the whole model cannot be cut, halves of it are added one after the other to
-what can, so that those remain whole that cannot be divided.
+Names of layers do not say everything: heads may share one key, a norm may cover all heads, a table may be tied to a
+layer that no rule knows. Therefore the resulting plan is tried for two ranks, without the weights, with the code that
+shards a package when it is loaded. Layers that divide the same activations (an attention, a feed-forward block) are
+tried together. If the model as a whole cannot be sharded, halves of it are added one after the other to the part that
+can, so that only layers that cannot be divided stay whole.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from accord.export_sharding import Column, ExportError, ShardingPlan, pattern_ma
 
 RANKS = 2
 GROUP = Column().group
-Place = tuple[str, str]  # the first pattern of a family of rules, and what its * stands for
-Accepted = tuple[list[Place], list[ShardingPlan]]  # what ranks can share, and the plans for that
+Place = tuple[str, str]  # the first pattern of a family of rules, and the text that its * stands for
+Accepted = tuple[list[Place], list[ShardingPlan]]  # places that ranks can share, and the plans for them
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Rules by name patterns. `families`: those of "auto", as it found them, by the layers that belong together."""
+    """Rules by name patterns. `families`: the patterns that "auto" chose, grouped by layers that belong together."""
 
     rules: Mapping[str, object] | object
     families: Sequence[Sequence[str]] = field(default=())
@@ -43,8 +43,8 @@ def settled_plans(
     graphs: Sequence[ExportedGraph],
     plans_of: Callable[[Mapping, set[str]], list[ShardingPlan]],
 ) -> list[ShardingPlan]:
-    """A plan of each graph by the rules, without the layers that ranks cannot share. A warning names these. `plans_of`:
-    makes plans of rules, of which some patterns may decide nothing."""
+    """Returns a sharding plan for each graph, without the layers that ranks cannot share; a warning names these
+    layers. `plans_of`: creates plans from rules, given the patterns that are allowed to match nothing."""
     if not choice.families:
         return plans_of(choice.rules, set())
     trials = [
@@ -72,7 +72,7 @@ def settled_plans(
     refused: dict[Place, str] = {}
 
     def kept(places: list[Place], accepted: Accepted) -> Accepted:
-        """`accepted`, which can be shared, with those of `places` that can be besides."""
+        """Extends `accepted`, which can be shared, with those of `places` that can be shared as well."""
         try:
             together = [*accepted[0], *places]
             return together, plans_with(together)
@@ -87,14 +87,14 @@ def settled_plans(
     if not accepted:
         plans = plans_with([])
     _warn(layers, refused)
-    if not any(GROUP in plan.groups for plan in plans):  # ranks that have all of it may load it, too
+    if not any(GROUP in plan.groups for plan in plans):  # ranks that each hold the whole model may load it, too
         plans[0] = replace(plans[0], groups=sorted([*plans[0].groups, GROUP]))
     return plans
 
 
 def _layers_by_place(model: torch.nn.Module, choice: Choice) -> dict[Place, list[str]]:
-    """The layers that the chosen patterns decide. Tables and heads, whose patterns have no place before them, are
-    one."""
+    """Returns the layers that the chosen patterns apply to. All tables and heads count as one place, because their
+    patterns have no path in front of them."""
     matchers = [(pattern, pattern_matcher(pattern)) for pattern in choice.rules]
     of_family = {pattern: family[0] for family in choice.families for pattern in family}
     placed: dict[Place, list[str]] = {}
@@ -107,7 +107,9 @@ def _layers_by_place(model: torch.nn.Module, choice: Choice) -> dict[Place, list
 
 
 def _without(model: torch.nn.Module, choice: Choice, left_out: set[str]) -> tuple[dict[str, object], set[str]]:
-    """The rules, with names for patterns that match a layer which is left out; and those of them that "auto" chose."""
+    """Returns the rules, with layer names in place of patterns that match a left-out layer, and the patterns or names
+    among them that "auto" chose.
+    """
     rules, chosen, undecided = {}, set(), list(shardable_layers(model))
     for pattern, style in choice.rules.items():
         matched = [name for name in undecided if pattern_matcher(pattern).fullmatch(name)]

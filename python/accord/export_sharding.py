@@ -1,10 +1,11 @@
 """Which weights are divided among the ranks of a group, and in which units.
 
-A rule is a pattern over module paths and a style. The first pattern that matches a linear layer or an embedding decides
-it. A column-parallel layer's weight [out, in] and bias [out] are divided along `out`; a row-parallel layer's weight along
-`in`, and its bias stays whole, because it is added once, after the sum over the ranks. The table of an embedding,
-[ids, out], is divided along `out` by columns, and by ids by rows. A layer of experts is divided by rows within each expert:
-up and gate [experts, inner, hidden] and down [experts, hidden, inner] along `inner`; or expert by expert.
+A rule is a pattern over module paths and a style. The first pattern that matches a linear layer or an embedding
+applies to it. In a column-parallel layer, the weight [out, in] and the bias [out] are divided along `out`. In a
+row-parallel layer, the weight is divided along `in`, and the bias stays whole, because it is added once, after the
+sum over the ranks. The table of an embedding, [ids, out], is divided along `out` by columns, and along ids by rows. A
+layer of experts is divided by rows within each expert: up and gate [experts, inner, hidden] and down [experts,
+hidden, inner] along `inner`; or expert by expert.
 """
 
 from __future__ import annotations
@@ -26,41 +27,42 @@ DIVIDED = {
     LINEAR: ("weight", "bias"),
     EMBEDDING: ("weight",),
     EXPERTS: ("up", "gate", "down"),
-}  # which arguments may be
+}  # arguments that can be divided
 
 
 class ExportError(RuntimeError):
-    """A model that cannot be exported, or not as asked; the message says where and what to do."""
+    """The model cannot be exported, or not in the requested way; the message says where and what to do."""
 
 
 @dataclass(frozen=True)
 class _Parallel:
     unit: int | None = None
     group: str = "tp"
-    together: int = 1  # units that go to one rank as long as there are not more ranks (query heads of one key head)
+    together: int = 1  # units kept on one rank unless there are more ranks (query heads of one key head)
 
 
 @dataclass(frozen=True)
 class Column(_Parallel):
-    """A linear layer or an embedding divided along its outputs, in units of `unit` (a head; by default the largest power
-    of two up to 64 that divides them) among the ranks of `group`. The last unit may be shorter."""
+    """Divides a linear layer or an embedding along its outputs, in units of `unit` (a head; by default the largest
+    power of two up to 64 that divides them), among the ranks of `group`. The last unit may be shorter."""
 
     style = "column"
-    copies: bool = False  # with more ranks than units, several ranks have the same one (key heads)
+    copies: bool = False  # with more ranks than units, several ranks hold the same unit (key heads)
 
 
 class Row(_Parallel):
-    """A linear layer divided along its inputs, an embedding along its ids, experts along their inner size, in units of `unit`;
-    the partial results are summed over `group`."""
+    """Divides a linear layer along its inputs, an embedding along its ids, or experts along their inner size, in
+    units of `unit`. The partial results are summed over `group`."""
 
     style = "row"
 
 
 @dataclass(frozen=True)
 class Expert:
-    """A layer of experts divided expert by expert among the ranks of `group`, as evenly as they go. Ranks that run the same rows add up
-    what their experts make of them. With group="dp", whose ranks share a batch and run rows of their own, rows go to the ranks whose
-    experts they chose and what these make of them comes back (expert parallelism)."""
+    """Divides a layer of experts expert by expert among the ranks of `group`, as evenly as possible. Ranks that run
+    the same rows add up the results of their experts. With group="dp", whose ranks share a batch and run rows of
+    their own, rows are sent to the ranks whose experts they chose, and the results are sent back (expert
+    parallelism)."""
 
     group: str = "tp"
 
@@ -74,7 +76,7 @@ Style = Column | Row | Expert
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of the manifest's sharding plan."""
+    """One line of the sharding plan in the manifest."""
 
     pattern: str
     style: str
@@ -86,7 +88,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class TensorSharding:
-    """How one tensor is divided."""
+    """How a tensor is divided."""
 
     group: str
     dim: int
@@ -95,7 +97,7 @@ class TensorSharding:
     copies: bool = False
 
     def entry(self) -> dict:
-        """As the manifest has it."""
+        """Returns the entry of the manifest."""
         return {"group": self.group, "dim": self.dim, "unit": self.unit} | _sharing_entry(self)
 
 
@@ -111,13 +113,13 @@ class ShardingPlan:
 
 
 def _weight_dim(style: str, is_embedding: bool) -> int:
-    """Which dimension of the weight is divided: [out, in] of a linear layer, [ids, out] of an embedding."""
+    """Returns the divided dimension of a weight: [out, in] of a linear layer, or [ids, out] of an embedding."""
     return int((style == "column") == is_embedding)
 
 
 def default_unit(size: int) -> int:
-    """The largest power of two up to 64 that divides `size`; 64 for a large one that only small powers divide (a vocabulary of
-    50257): its last unit is shorter."""
+    """Returns the largest power of two up to 64 that divides `size`. For a large size that only small powers divide
+    (a vocabulary of 50257), returns 64: its last unit is shorter."""
     unit = 64
     while size % unit:
         unit //= 2
@@ -125,8 +127,8 @@ def default_unit(size: int) -> int:
 
 
 def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The layers of the model that rules may divide, by their paths."""
-    import torch  # not before it is needed: Column and Row are for programs without it, too
+    """Returns the layers of the model that rules can divide, by path."""
+    import torch  # imported late: programs without torch use Column and Row, too
 
     from accord.export_modules import Experts
 
@@ -135,8 +137,8 @@ def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | object] | None) -> ShardingPlan:
-    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error.
-    Styles may also be torch's, as parallelize_module takes them."""
+    """Applies the patterns to the model's linear layers and embeddings. A pattern that applies to none is an error.
+    Styles may also be torch's, as for parallelize_module."""
     if not isinstance(sharding, Mapping | None):
         raise ExportError(f'sharding is {sharding!r}; expected rules by name patterns, or "auto"')
     layers = shardable_layers(model)
@@ -177,12 +179,12 @@ def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | o
 
 
 def rule_entry(rule: Rule) -> dict:
-    """As the manifest has it."""
+    """Returns the entry of the manifest."""
     return {"pattern": rule.pattern, "style": rule.style, "unit": rule.unit, "group": rule.group} | _sharing_entry(rule)
 
 
 def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
-    """The parameters of a layer that a rule divides, and in which dimension."""
+    """Returns the parameters of a layer that a rule divides, each with its dimension."""
     import torch
 
     kind = {torch.nn.Embedding: "an embedding", torch.nn.Linear: "a linear layer"}.get(type(layer))
@@ -202,16 +204,17 @@ def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
 
 
 def _expert_dim(style: str, is_down: bool) -> int:
-    """Which dimension of [experts, out, in] is divided."""
+    """Returns the dimension of [experts, out, in] that is divided."""
     return 0 if style == "expert" else 1 + is_down
 
 
 def apply_rules(rules: list[Rule], document: dict) -> tuple[dict[str, TensorSharding], list[Rule]]:
-    """What the rules give the tensors of graph.json, by the modules of its linear layers and embeddings, as the engine
-    finds it when it opens the package; and the rules that decide none of them."""
+    """Applies the rules to the tensors of graph.json, by the modules of its linear layers and embeddings, as the
+    engine does when it opens the package. Also returns the rules that apply to none of them."""
     matchers = [(pattern_matcher(rule.pattern), rule) for rule in rules]
     stored = {parameter["name"]: parameter["tensor"] for parameter in document["parameters"]}
-    given: dict[str, tuple[TensorSharding | None, str]] = {}  # tensor -> what its layers give it, the first of them
+    # Tensor -> its sharding, and the module of the first op that uses it.
+    given: dict[str, tuple[TensorSharding | None, str]] = {}
     unused = list(rules)
     for node in document["nodes"]:
         if node["op"] not in DIVIDED:
@@ -231,7 +234,7 @@ def apply_rules(rules: list[Rule], document: dict) -> tuple[dict[str, TensorShar
 
 
 def _argument_dim(op: str, argument: str, style: str) -> int | None:
-    """The dimension in which a rule divides what an op takes as this argument; None if it stays whole."""
+    """Returns the dimension along which a rule divides an op's argument, or None if it stays whole."""
     if op == EXPERTS:
         return _expert_dim(style, argument == "down")
     if argument == "bias":
@@ -240,7 +243,7 @@ def _argument_dim(op: str, argument: str, style: str) -> int | None:
 
 
 def pattern_matcher(pattern: str) -> re.Pattern:
-    """Of module paths: `*` stands for any characters."""
+    """Returns a matcher of module paths; `*` stands for any characters."""
     return re.compile(".*".join(re.escape(piece) for piece in pattern.split("*")), re.DOTALL)
 
 
@@ -271,12 +274,14 @@ def _style(pattern: str, given: Style | str) -> Style:
 
 
 def _is_of_torch(given: object) -> bool:
-    """Whether it is one of torch's styles. Known by name, as older versions of torch have fewer of them."""
+    """Returns True for one of torch's styles. Compares names, because older versions of torch have fewer styles."""
     return any(kind.__module__.startswith("torch.distributed.tensor.parallel") for kind in type(given).__mro__)
 
 
 def _of_torch(pattern: str, given: object) -> Style | None:
-    """torch's style as one of ours; None for those that say only how activations lie, which an engine settles itself."""
+    """Converts torch's style to accord's. Returns None for styles that only describe the layout of activations, which
+    an engine decides itself.
+    """
     styles = {
         "ColwiseParallel": Column(),
         "RowwiseParallel": Row(),
@@ -294,8 +299,8 @@ def _of_torch(pattern: str, given: object) -> Style | None:
 
 
 def _unit_of_heads(model: torch.nn.Module, size: int) -> int:
-    """What stays together of a layer of `size`: a head of keys with all heads of queries that use it, where the model's
-    configuration says what heads it has."""
+    """Returns the unit of a layer of `size`: a key head with all query heads that use it, if the model's
+    configuration describes its heads."""
     config = getattr(model, "config", None)
     heads = getattr(config, "num_attention_heads", None)
     if not heads:

@@ -1,7 +1,7 @@
-"""Where in a model its code came to hold for some sizes only.
+"""Finds the module whose code works only for certain sizes.
 
 torch adds a guard to the sizes that it traces with wherever code depends on one. Hooks count the guards before and
-after each module: those that are new behind a module, and were not behind one inside of it, are the module's.
+after each module. New guards belong to the innermost module after which they appear.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class SizeGuards:
     """The guards of each module, in the order in which modules end."""
 
     def __init__(self) -> None:
-        self._counts: list[int] = []  # of guards, where each module that is being traced began
+        self._counts: list[int] = []  # number of guards at the start of each module that is being traced
         self._attributed = 0
         self._found: list[tuple[str, torch.nn.Module, list[sympy.Basic]]] = []
 
     def module(self, *, equal_sizes: bool) -> tuple[str, torch.nn.Module] | None:
-        """The first one whose guards give a size one value, else the first that has guards. equal_sizes: whether it is
-        that two sizes have to be equal, which otherwise they are by intention."""
+        """Returns the first module whose guards fix a size to one value, or else the first module that has guards.
+        equal_sizes: the problem is that two sizes must be equal; otherwise such guards are taken as intended."""
 
         def rank(guard: sympy.Basic) -> int:
             if not isinstance(guard, sympy.Eq):
@@ -54,12 +54,12 @@ def _guards_of(inputs: tuple) -> list:
 
 @contextlib.contextmanager
 def watched(model: torch.nn.Module) -> Iterator[SizeGuards]:
-    """Within it the guards of what torch traces are counted."""
+    """Context in which the guards are counted while torch traces the model."""
     guards = SizeGuards()
     handles = []
     for path, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            continue  # takes no such hooks
+            continue  # does not support such hooks
         handles.append(
             module.register_forward_pre_hook(lambda _, args, kwargs: guards.begin((args, kwargs)), with_kwargs=True)
         )

@@ -1,4 +1,4 @@
-"""Holds an exported program against its model at the smallest sizes, and the model against itself when called again."""
+"""Compares an exported program with its model at the smallest sizes, and the model with a repeated call of itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RAISE_MINIMUM = "raise the minimum of the dynamic dimensions, or export without 
 
 
 def user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
-    """One for each leaf of the model's arguments."""
+    """Returns a placeholder for each leaf of the model's arguments."""
     nodes = {node.name: node for node in program.graph.nodes}
     specs = program.graph_signature.input_specs
     return [nodes[spec.arg.name] for spec in specs if spec.kind == InputKind.USER_INPUT]
@@ -27,8 +27,9 @@ def check_smallest(
     example_inputs: tuple,
     remedy: str = RAISE_MINIMUM,
 ) -> None:
-    """torch traces as if a dynamic size were never 1; so the program is run at the smallest sizes it claims to serve
-    and held against the model. `remedy`: what to do about one that serves larger sizes only."""
+    """Runs the program at the smallest sizes that it claims to support and compares the results with the model's:
+    torch traces as if a dynamic size were never 1. `remedy`: what to do about a program that supports larger sizes
+    only."""
     smallest = {symbol: smallest_of(limits) for symbol, limits in program.range_constraints.items()}
     leaves, nested = torch.utils._pytree.tree_flatten(example_inputs)
     narrowed = []
@@ -50,7 +51,7 @@ def check_smallest(
     try:
         expected, actual = run(model), run(program.module())
         with contextlib.suppress(Exception):
-            run(model, torch.zeros_like)  # which a model may not take, and one with a memory remembers
+            run(model, torch.zeros_like)  # a model may reject zeros, and a model with state remembers them
         again = run(model)
     except Exception as error:
         if not narrower:

@@ -1,4 +1,4 @@
-"""How the model of a plain package is called: from torch's signature to the entries that the package has."""
+"""The calling convention of a plain package's model: converts torch's signature to the entries of the package."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accord.symbolic_sizes import sources_of, symbols_in
 def structure_of(
     program: torch.export.ExportedProgram, document: dict, size_of: Callable[[torch.fx.Node], int | str]
 ) -> CallStructure:
-    """document: of the graph that was built of the program. size_of: of a node that gives a number, as the graph has
-    sizes; ExportError for another number."""
+    """document: of the graph built from the program. size_of: returns a node's number as the graph expresses sizes,
+    and raises ExportError for any other number."""
     in_spec, out_spec = map(spec_to_text, program.call_spec)
     shapes = {entry["name"]: entry for entry in document["inputs"]}
     sources = sources_of(document["inputs"])

@@ -1,4 +1,4 @@
-"""What a graph of an engine is built of: a graph of torch, and what its placeholders, outputs and sizes are."""
+"""The input of a graph builder: a torch graph and its placeholders, outputs and sizes. Also checks of arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accord.export_sharding import ExportError
 
 @dataclass
 class TracedWeight:
-    """A placeholder that is a weight. `tensor` is None where only its name is known yet."""
+    """A placeholder that is a weight. `tensor` is None while only its name is known."""
 
     node: torch.fx.Node
     name: str
@@ -26,8 +26,8 @@ class TracedWeight:
 
 @dataclass
 class TracedSymbol:
-    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more
-    than `max`, less than `min`, which are what engines are made for."""
+    """A size that may change, with torch's name and the graph's. `min` and `max` are the limits that engines are
+    built for. `may_exceed`, `may_fall_below`: the model allows sizes beyond them."""
 
     torch_name: str
     name: str
@@ -39,7 +39,7 @@ class TracedSymbol:
 
 @dataclass
 class TracedGraph:
-    """What a graph of an engine is built of: torch's nodes, in core ATen, and what its placeholders and outputs are."""
+    """The input of a graph builder: torch's nodes, in core ATen, and their roles as placeholders and outputs."""
 
     nodes: Sequence[torch.fx.Node]
     inputs: list[torch.fx.Node]
@@ -49,7 +49,7 @@ class TracedGraph:
 
 
 def check_model(model: object, example_inputs: object) -> None:
-    """ExportError for what torch.export takes for something else, or ends with an error of its own code for."""
+    """Raises ExportError for models that torch.export mistakes for something else, or rejects with an internal error."""
     if isinstance(model, torch.export.ExportedProgram):
         raise ExportError("the model is a program of torch.export; accord.compile(program).save(path) saves it")
     if not isinstance(model, torch.nn.Module):
@@ -60,7 +60,7 @@ def check_model(model: object, example_inputs: object) -> None:
         raise ExportError(
             "the model is a TorchScript module, which torch.export does not trace; give the model in Python"
         )
-    # A module of such a program keeps the mode that it was traced in: its eval() raises.
+    # A module of such a program keeps the mode in which it was traced: its eval() raises.
     if model.training and "eval" not in vars(model) and _has_parts(model):
         raise ExportError("the model is in training mode; call model.eval() first")
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
@@ -88,12 +88,12 @@ def check_model(model: object, example_inputs: object) -> None:
 
 
 def check_dimensions(model: torch.nn.Module, example_inputs: Sequence, dynamic_shapes: object) -> None:
-    """ExportError for a dimension in dynamic_shapes that its input does not have; torch tells other mistakes."""
+    """Raises ExportError for a dimension in dynamic_shapes that its input lacks. torch reports other mistakes."""
     inputs: object = tuple(example_inputs)
     if isinstance(dynamic_shapes, Mapping):
         try:
             inputs = inspect.signature(model.forward).bind(*example_inputs).arguments
-        except TypeError:  # the model does not take these inputs, which running it tells
+        except TypeError:  # the model does not accept these inputs; running it reports that
             return
     _check_dimensions(inputs, dynamic_shapes)
 
@@ -120,7 +120,8 @@ _UNTRACED_TENSORS = (
 )
 MOST_OF_NAME = 512  # bytes, as in packages
 _TEXTS = (str, os.PathLike)
-# The types of arguments, and what to say of others. None is each one's default, or refused where there is none.
+# The types of arguments, and a description of what is expected. None is the default of optional arguments; required
+# ones reject it.
 _ARGUMENTS = {
     "path": (_TEXTS, "the name of a package, NAME.accord"),
     "checkpoint": (_TEXTS, "a safetensors file, or a folder of them"),
@@ -135,7 +136,7 @@ _ARGUMENTS = {
 
 
 def check_arguments(**given: object) -> None:
-    """ExportError for arguments of accord.export() and its like that are of no type that these take."""
+    """Raises ExportError for arguments of accord.export() and similar functions that have the wrong type."""
     for name, value in given.items():
         types, expected = _ARGUMENTS[name]
         if (value is None and name in ("path", "file", "folder")) or (
@@ -152,7 +153,7 @@ def check_arguments(**given: object) -> None:
 
 
 def check_patterns(name: str, rules: object) -> None:
-    """ExportError for rules by pattern whose patterns are no text."""
+    """Raises ExportError for rules whose patterns are not strings."""
     for pattern in rules if isinstance(rules, Mapping) else ():
         if not isinstance(pattern, str):
             raise ExportError(
@@ -161,15 +162,15 @@ def check_patterns(name: str, rules: object) -> None:
 
 
 def _has_parts(model: torch.nn.Module) -> bool:
-    """Whether it has modules or weights: without any it is a function, to which the mode means nothing."""
+    """Returns True if it has modules or weights. Without any it is a function, for which the mode means nothing."""
     return any(True for _ in (*model.children(), *model.parameters(), *model.buffers()))
 
 
 def traced_program(
     program: torch.export.ExportedProgram, dim_names: Mapping[str, str], prefix: str = ""
 ) -> TracedGraph:
-    """A decomposed program. `dim_names`: the user's names of symbols, by torch's own. `prefix`: what weights begin with
-    in the program, and not in the graph."""
+    """Describes a decomposed program. `dim_names`: the user's names of symbols, by torch's names. `prefix`: start of
+    the weights' names in the program that the graph omits."""
     nodes = {node.name: node for node in program.graph.nodes}
     traced = TracedGraph(list(program.graph.nodes), [], [], [], _symbols_of(program, dim_names))
     for spec in program.graph_signature.input_specs:

@@ -1,8 +1,9 @@
-"""In which layout and precision the weights of products lie in a package.
+"""The layout and precision of a product's weights in a package.
 
-A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
-lies as products read it; so do the matrices of experts, and the weights of convolutions. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
-As 8-bit floats, which GPUs multiply with, it lies row by row with a scale for each output, or for each group of its inputs.
+A matrix is packed (stored in the layout that products read) if only linear layers use it (an embedding may also read
+its rows), or only mm and addmm do. The matrices of experts and the weights of convolutions are packed, too. A packed
+matrix keeps its dtype, or is quantized to 8 or 4 bits, where groups of an output's inputs share a scale. As 8-bit
+floats, which GPUs multiply with, it is stored row-major with a scale for each output or for each group of its inputs.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 CONVOLUTION = "aten.convolution.default"
-PADDED_OUTPUTS = 16  # to whose multiples the outputs of a matrix are filled up
+PADDED_OUTPUTS = 16  # the number of a matrix's outputs is padded to a multiple of this
 GROUPS = (128, 64, 32)
 
 
 @dataclass(frozen=True)
 class Int8:
-    """Weights of 8 bits; `group` inputs of an output share a scale."""
+    """8-bit weights; `group` inputs of an output share a scale."""
 
     group: int = 64
 
 
 @dataclass(frozen=True)
 class Int4:
-    """Weights of 4 bits; `group` inputs of an output share a scale, and a minimum if there are `minima` (closer, 5 instead of
-    4.5 bits for each weight in groups of 32)."""
+    """4-bit weights; `group` inputs of an output share a scale. With `minima` they also share a minimum (more
+    accurate: 5 instead of 4.5 bits per weight in groups of 32)."""
 
     group: int = 32
     minima: bool = False
@@ -46,29 +47,30 @@ class Int4:
 
 @dataclass(frozen=True)
 class Fp8:
-    """Weights of 8-bit floats (float8_e4m3fn) with one scale for each output: its largest magnitude / 448. Of linear layers and
-    experts; convolutions keep their dtype."""
+    """Weights as 8-bit floats (float8_e4m3fn) with one scale for each output: its largest magnitude / 448. For linear
+    layers and experts; convolutions keep their dtype."""
 
 
 Format = Int8 | Int4 | Fp8
 
-# What `weights` of accord.export may say of a layer: a format, or the name of one.
+# What `weights` of accord.export can be for a layer: a format, or the name of one.
 NAMED: dict[str, Format | None] = {"int8": Int8(), "int4": Int4(), "fp8": Fp8(), "same": None}
 LARGEST_FLOAT8 = 448.0
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix [out, in] that is quantized already and stays as it is: an element is scale * (code - zero) + minimum."""
+    """A matrix [out, in] that is already quantized and stays unchanged: an element is scale * (code - zero) +
+    minimum."""
 
     type: str  # int8 (codes 0 to 255, zero 128) or int4 (0 to 15; zero 8, or 0 with minima)
     group: int  # inputs that share a scale: 32, 64 or 128
     codes: np.ndarray  # [out, in] of uint8
-    scales: np.ndarray  # [out, groups] of float32, each a number that float16 holds
+    scales: np.ndarray  # [out, groups] of float32, each exact in float16
     minima: np.ndarray | None = None
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Quantized:
-        """Its unit of that number, which begins and ends with a group; zeros fill up the last one where it has fewer outputs."""
+        """Returns unit `number`, which begins and ends with a group. A last unit with fewer outputs is zero-padded."""
         if sharding is None:
             return self
         zero = 128 if self.type == "int8" else 8 if self.minima is None else 0
@@ -83,7 +85,7 @@ class Quantized:
 
     @staticmethod
     def _cut(array: np.ndarray, sharding: TensorSharding, number: int, each: int, fill: int = 0) -> np.ndarray:
-        """The unit's part of an array that has a column for each `each` inputs."""
+        """Returns the unit's part of an array that has one column per `each` inputs."""
         import numpy as np
 
         begin, end = number * sharding.unit, (number + 1) * sharding.unit
@@ -94,25 +96,25 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Packing:
-    """How one tensor lies in its file: docs/engine-format.md, "packed"."""
+    """How a tensor is stored in its file: docs/engine-format.md, "packed"."""
 
     type: str  # float32, bfloat16, float16, int8, int4, float8_e4m3fn
     transposed: bool = False  # the tensor is [in, out]
     group: int = 0
     minima: bool = False
-    scales: str = "float16"  # float32 of float8_e4m3fn
+    scales: str = "float16"  # float32 for float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
     quantized: Quantized | Float8Codes | None = field(
         default=None, compare=False, repr=False
-    )  # its codes, if it had some
+    )  # its codes, if it is already quantized
 
     @property
     def rounds(self) -> bool:
-        """Whether packed weights are other numbers than the given ones."""
+        """True if packed weights differ from the original ones."""
         return self.group > 0 or self.type == FLOAT8
 
     def entry(self, error: float | None) -> dict:
-        """As the manifest has it."""
+        """Returns the entry of the manifest."""
         entry: dict = {"type": self.type}
         if self.transposed:
             entry["transposed"] = True
@@ -126,7 +128,8 @@ class Packing:
 
 
 class PackedTensor:
-    """A matrix, or one of each expert or group of a convolution, and its units, each to be packed when it is written."""
+    """A matrix, or the matrices of experts or of a convolution's groups, in units that are packed as they are
+    written."""
 
     def __init__(self, tensor: torch.Tensor, packing: Packing, sharding: TensorSharding | None):
         self.tensor, self.packing, self.sharding = tensor, packing, sharding
@@ -149,7 +152,7 @@ class PackedTensor:
         return -(-size // 64) * 64 * self._matrices
 
     def packed_units(self) -> Iterator[memoryview]:
-        """The bytes of each unit; zeros fill up the last one where it is shorter."""
+        """Yields the bytes of each unit; a shorter last unit is padded with zeros."""
         return self._units_of_numbers() if self.packing.quantized is None else self._units_of_codes()
 
     def _units_of_codes(self) -> Iterator[memoryview]:
@@ -177,7 +180,8 @@ class PackedTensor:
 
         from accord import _core
 
-        # The channels of a place under a convolution's kernel lie side by side, as in the rows that are multiplied with it.
+        # The channels at each position of a convolution's kernel are adjacent, as in the rows that are multiplied
+        # with it.
         tensor = self.tensor.flatten(2).transpose(1, 2) if self.packing.groups else self.tensor
         tensor = tensor.reshape(-1, *self._unit_shape) if self.packing.groups else tensor
         pieces = tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (tensor,)
@@ -202,8 +206,8 @@ class PackedTensor:
             yield memoryview(packed.reshape(-1))
 
     def _scales_of_pieces(self, tensor: torch.Tensor) -> list[list[torch.Tensor | None]]:
-        """Of float8: for each piece and each of its matrices the scales of its outputs [out, groups], which pieces of the same outputs
-        share where a group is all inputs."""
+        """For float8: returns the scales [out, groups] of each piece and each of its matrices. If a group is all
+        inputs of an output, the pieces of an output share its scale."""
         if self.packing.type != FLOAT8:
             return [[None] * self._matrices] * self.units
         import torch
@@ -225,7 +229,7 @@ class PackedTensor:
         return [list(piece.reshape(self._matrices, outputs, count).contiguous()) for piece in filled]
 
     def error(self) -> float | None:
-        """What quantizing did, once all is packed: root of sum (packed - given)^2 / sum given^2."""
+        """Returns the quantization error, after all units are packed: sqrt(sum (packed - given)^2 / sum given^2)."""
         if not self.packing.rounds:
             return None
         return math.sqrt(self._square_errors / self._squares) if self._squares else 0.0
@@ -239,8 +243,8 @@ def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
     weights: str | Mapping[str, str | Format | Quantized | Float8Codes | Float8Experts] | None,
 ) -> list[dict[str, Packing]]:
-    """Of each graph, with the shardings of its tensors: the packing of each tensor that products alone use. A pattern of `weights`
-    that decides no layer is an error."""
+    """Returns, for each graph, the packing of each tensor that only products use. parts: graphs with the shardings of
+    their tensors. A pattern of `weights` that applies to no layer is an error."""
     decided: set[str] = set()
     layers: set[str] = set()
     planned = [_plan_packing(graph, shardings, weights, decided, layers) for graph, shardings in parts]
@@ -254,7 +258,7 @@ def plan_packings(
 def _plan_packing(
     graph: ExportedGraph, shardings: Mapping[str, TensorSharding], weights, decided: set[str], layers: set[str]
 ) -> dict[str, Packing]:
-    """Adds to the patterns that decided something, and to the layers with packed weights."""
+    """Plans one graph. Adds to `decided` the patterns that applied, and to `layers` the layers with packed weights."""
     modules = _modules_of(graph)
     convolutions = _convolution_groups(graph)
     packings = {}
@@ -280,8 +284,9 @@ def _plan_packing(
 
 
 def _packed_groups(tensor: torch.Tensor, uses: list[tuple[str, str]], convolutions: set[int]) -> int:
-    """Of the convolution that a weight is packed for; 0 if it is not. Groups of few outputs (depthwise ones have one each) would be
-    filled up to many times their size: they stay row-major, and are packed when they are loaded."""
+    """Returns the number of groups of the convolution that a weight is packed for, or 0 if it is not packed. Groups
+    of few outputs (a depthwise convolution's have one each) would be padded to many times their size: they stay
+    row-major, and are packed when they are loaded."""
     if set(uses) != {(CONVOLUTION, "weight")} or len(convolutions) != 1:
         return 0
     (groups,) = convolutions
@@ -289,7 +294,7 @@ def _packed_groups(tensor: torch.Tensor, uses: list[tuple[str, str]], convolutio
 
 
 def _convolution_groups(graph: ExportedGraph) -> dict[str, set[int]]:
-    """tensor -> the groups of the convolutions that read it as their weight."""
+    """Returns tensor -> the numbers of groups of the convolutions that use it as their weight."""
     tensor_of = {parameter["name"]: parameter["tensor"] for parameter in graph.document["parameters"]}
     groups: dict[str, set[int]] = {name: set() for name in graph.tensors}
     for node in graph.document["nodes"]:
@@ -301,7 +306,7 @@ def _convolution_groups(graph: ExportedGraph) -> dict[str, set[int]]:
 
 
 def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
-    """tensor -> the modules that use it."""
+    """Returns tensor -> the modules that use it."""
     tensor_of = {parameter["name"]: parameter["tensor"] for parameter in graph.document["parameters"]}
     modules: dict[str, list[str]] = {name: [] for name in graph.tensors}
     for node in graph.document["nodes"]:
@@ -319,7 +324,7 @@ def _wanted(
         return None
     if not isinstance(weights, Mapping):
         wanted = _format(weights)
-        # The head, and a table that is also a head, are small beside the layers and matter most.
+        # The head, and a table that is also a head, are small compared with the layers and matter most.
         return Int8() if is_head and isinstance(wanted, Int4) else wanted
     for pattern, given in weights.items():
         matcher = pattern_matcher(pattern)
@@ -362,14 +367,14 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
     inputs = sharding.unit if sharding and sharding.dim == in_dim else tensor.shape[in_dim]
     if groups:
         inputs = math.prod(tensor.shape[1:])
-    # A group ends with its unit; the rest of one would be stored for nothing.
+    # A group ends with its unit; the rest of it would be stored for nothing.
     group = next((size for size in GROUPS if size <= wanted.group and inputs % size == 0), 32)
     name = "int8" if isinstance(wanted, Int8) else "int4"
     return Packing(name, transposed, group, getattr(wanted, "minima", False), groups=groups)
 
 
 def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
-    """They stay, unless units do not end with groups of inputs."""
+    """The codes stay unchanged, unless units do not end at groups of inputs."""
     inputs = sharding.unit if sharding and sharding.dim == 1 else quantized.group
     if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
         return Packing(str(tensor.dtype).removeprefix("torch."))
@@ -377,7 +382,7 @@ def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: Tens
 
 
 def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
-    """They stay, unless units begin inside of small groups of inputs."""
+    """The codes stay unchanged, unless units would begin inside groups smaller than packages support."""
     if sharding and sharding.dim == tensor.dim() - 1:
         codes = codes.in_units_of(sharding.unit)
     if codes is None:

@@ -1,4 +1,4 @@
-"""From a PyTorch model to an engine package, in one call."""
+"""Exports a PyTorch model to an engine package, in one call."""
 
 from __future__ import annotations
 
@@ -65,40 +65,46 @@ def export(
     check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
-    """Exports `model` to the engine package `path` (NAME.accord) and gives its path.
+    """Exports `model` to the engine package `path` (NAME.accord) and returns its path.
 
-    `example_inputs`: the tensors for forward(), by position; a dimension that is to be dynamic should have
-    at least 2 elements. Without them `model` is a causal language model of transformers, and the engine continues
-    sequences: it takes input_ids [tokens], positions [tokens] and rows [rows], and gives logits [rows, vocabulary].
+    `example_inputs`: the tensors for forward(), by position; a dynamic dimension should have at least 2 elements.
+    Without them, `model` is a causal language model of transformers, and the engine continues sequences: it takes
+    input_ids [tokens], positions [tokens] and rows [rows], and returns logits [rows, vocabulary].
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
-    for any characters, the first match decides): {"encoder.layer.*.attention.self.query": accord.Column(unit=64), ...}.
-    A unit is what stays together on a rank: the size of a head for attention. Strings "column" and "row" take the
-    largest power of two up to 64 that divides the layer; accord.Expert() divides layers of experts expert by expert. "auto" is what the names
-    of the layers say for families of transformers, and so is {..., "*": "auto"} for the layers that no other pattern matches; a plan for parallelize_module (ColwiseParallel(), ...) does as well.
-    `dynamic_shapes`: as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
-    checked: the exported program is run on the narrowed examples and must give what the model gives.
-    `output_names`: names for the outputs; those of the inputs are the parameters of forward().
-    `tokenizer`: a tokenizer.json, or a folder that holds one, which then goes with the language model; so does what its
-    chat template says.
-    `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (but those with groups of few outputs); with "int4" the head of a language model gets 8 bits.
-    "fp8" makes those of linear layers and experts 8-bit floats, which GPUs read and multiply as they are; the CPU computes with them in the model's dtype. By
-    pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
-    matches, keeps its dtype. accord.inspect() tells the error of each.
-    `checkpoint`: safetensors files of the model (one, or a folder of them) in which weights stay that lie there as they are; the
-    package refers to them by path and hash, and the files must stay as they are. Loading packs their matrices, for each process.
-    What PyTorch partitions use is copied into the package.
-    `options`: None, the default, makes an op that no engine knows an error. Given, with those of accord.compile() (min_block_size,
-    torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
-    is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
-    `check`: whether PyTorch runs the exported program before anything is written: at the smallest sizes of dynamic
-    dimensions against the model, which must give the same when it runs again; a language model in six short runs, which
-    find rows that depend on other rows outside attention, and other logits than the model's.
+    for any characters, the first match applies): {"encoder.layer.*.attention.self.query": accord.Column(unit=64),
+    ...}. A unit stays together on a rank; for attention it is the size of a head. The strings "column" and "row" use
+    the largest power of two up to 64 that divides the layer; accord.Expert() divides layers of experts expert by
+    expert. "auto" follows the layer names of transformers' model families, and {..., "*": "auto"} does so for the
+    layers that no other pattern matches. A plan for parallelize_module (ColwiseParallel(), ...) works, too.
+    `dynamic_shapes`: same as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
+    checked: the exported program is run on the narrowed examples and must return what the model returns.
+    `output_names`: names for the outputs; the inputs are named after the parameters of forward().
+    `tokenizer`: a tokenizer.json, or a folder with one. It is packaged with the language model, together with the
+    model's chat template.
+    `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (except
+    convolutions with groups of few outputs); with "int4", the head of a language model gets 8 bits. "fp8" converts
+    the weights of linear layers and experts to 8-bit floats, which GPUs read and multiply directly; the CPU computes
+    with them in the model's dtype. Can also be given by pattern over module paths, as for `sharding`: {"lm_head":
+    "same", "*": accord.Int4(group=64)}. "same" keeps the dtype, and so do layers that no pattern matches.
+    accord.inspect() reports the error of each tensor.
+    `checkpoint`: safetensors files of the model (one, or a folder of them). Weights that are stored there unchanged
+    stay there: the package refers to them by path and hash, and the files must not change. Loading packs their
+    matrices, in each process. Weights that PyTorch partitions use are copied into the package.
+    `options`: with None, the default, an op that engines do not support is an error. With options of accord.compile()
+    (min_block_size, torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch
+    partitions of the package, which accord.load() then loads in Python only; accord.inspect() reports which ops and
+    why.
+    `check`: whether PyTorch runs the exported program before anything is written. The program is compared with the
+    model at the smallest sizes of dynamic dimensions, and the model must return the same when it runs again. A
+    language model makes six short runs, which detect rows that depend on other rows outside attention, and logits
+    that differ from the model's.
     `progress`: called with (bytes written, bytes in all).
 
-    The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. But a model
-    that has functional collectives of its own is one rank's part: all ranks of torch.distributed's world export theirs together, to
-    one `path`, and exactly as many ranks load it. An older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
-    UnsupportedOpError for an op, a dtype or a size that no engine knows.
+    The package contains no rank or world size: shapes are global, and loading decides how many ranks share it. But a
+    model that has functional collectives of its own is one rank's part: all ranks of torch.distributed's world export
+    their parts together, to one `path`, and exactly as many ranks load it. An existing package at `path` is replaced.
+    Raises ExportError, which says where in the model and what to do, and UnsupportedOpError for an op, a dtype or a
+    size that engines do not support.
     """
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
@@ -121,7 +127,7 @@ def export(
         stack.enter_context(taken_apart(model))
         choice = with_default_sharding(model, sharding)
         if not choice.families:
-            plan_sharding(model, choice.rules)  # mistakes are told before the model is traced
+            plan_sharding(model, choice.rules)  # report mistakes before the model is traced
         traced, prefix, facts = model, "", None
         if example_inputs is None:
             _check_language_model(model, dynamic_shapes, output_names)
@@ -199,7 +205,7 @@ def export(
 
 
 def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
-    """The model in PyTorch; a language model with the tokens that it is traced with."""
+    """Runs the model in PyTorch; a language model with the tokens that it is traced with."""
     if example_inputs is not None:
         return model(*example_inputs)
     tokens, *_ = language_model.example_inputs()
@@ -227,8 +233,8 @@ def _check_output_names(names: Sequence[str], traced: TracedGraph) -> None:
 
 
 def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
-    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s
-    parameters."""
+    """Returns the dynamic shapes of each leaf of the inputs in order. A mapping gives them by the names of
+    forward()'s parameters."""
     arguments = inspect.signature(model.forward).bind(*example_inputs).arguments
     if isinstance(dynamic_shapes, Mapping):
         shapes = [dynamic_shapes.get(name) for name in arguments]
@@ -253,8 +259,8 @@ def _leaf_shapes(value: object, shape: object) -> list:
 
 
 def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
-    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are
-    only derived sizes (2 * h) is called as the dimension that these are derived from."""
+    """Returns torch's symbol -> the user's Dim name, or INPUT_dimN for an unnamed dimension. A symbol that occurs
+    only in derived sizes (2 * h) gets the name of the dimension that they are derived from."""
     names: dict[str, str] = {}
     derived_names: dict[str, str] = {}
     for index, node in enumerate(user_inputs(program)):
@@ -278,7 +284,7 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
 
 
 def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:
-    """What CompiledModule.save() says."""
+    """Implements CompiledModule.save()."""
     check_arguments(path=path, checkpoint=checkpoint)
     check_patterns("weights", weights)
     progress = _terminal_progress()
@@ -288,18 +294,18 @@ def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, che
 def _compiled_in_parts(
     program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object], is_language_model: bool
 ) -> CompiledModule | None:
-    """The program compiled with these options; None if one engine runs all of it."""
+    """Returns the program compiled with these options, or None if one engine runs all of it."""
     if is_language_model:
         raise ExportError(
             "a language model that is exported without example_inputs is one engine, and takes no options"
         )
-    # What is built here only shows which ops engines take: nothing to keep.
+    # Compiled only to find the ops that engines support, so nothing is cached.
     compiled = accord_compile(program, example_inputs, {**options, "engine_cache": False})
     return compiled if compiled.report.ops("pytorch") or compiled.graph.computes_numbers() else None
 
 
 def _plans(model: torch.nn.Module, choice: Choice, graphs: Sequence[ExportedGraph]) -> list[ShardingPlan]:
-    """Gives each engine of a program those rules that decide layers of it."""
+    """Assigns to each engine of a program the rules that apply to layers of it."""
 
     def plans_of(rules: Mapping[str, object], may_be_unused: set[str]) -> list[ShardingPlan]:
         plan = plan_sharding(model, rules)
@@ -313,8 +319,9 @@ def _plans(model: torch.nn.Module, choice: Choice, graphs: Sequence[ExportedGrap
 
 
 def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> tuple[ShardingPlan, list[Rule]]:
-    """The rules that decide layers of the graph, and those that decide none. The plan is for the tensors as they are stored: a tied weight under its one name, an unused one not at all. A
-    sharded tensor may only be what linear layers multiply with or add and what embeddings read, each in the module that
+    """Returns the plan with the rules that apply to layers of the graph, and the rules that apply to none. The plan
+    refers to tensors as they are stored: a tied weight under its one name, an unused weight not at all. A sharded
+    tensor may be used only as a weight or bias of linear layers and as a table of embeddings, each in the module that
     the rules name: the engine applies them to the graph."""
     stored_names = {memory_key(tensor): name for name, tensor in graph.tensors.items()}
     parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -351,7 +358,7 @@ def _producer() -> str:
 
 
 def _terminal_progress() -> Progress | None:
-    """A line on the terminal for exports that take a while; none where standard error is no terminal."""
+    """Returns a progress line for exports that take a while, or None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         return None
     shown = -1

@@ -1,12 +1,13 @@
-"""From a checkpoint of Hugging Face whose weights are 8-bit floats to an engine package that has the same bytes.
+"""Exports a Hugging Face checkpoint whose weights are 8-bit floats to an engine package with the same bytes.
 
-Vendors publish such checkpoints as safetensors files: a linear layer, or one of each expert, has a `weight` of float8_e4m3fn and beside it
-`weight_scale` (fbgemm_fp8, compressed-tensors, modelopt) or `weight_scale_inv` (fp8), with which an element is multiplied: one number for the
-whole weight, one for each output, or one for each block. transformers itself reads them on GPUs alone, or makes 16-bit floats of them. Here a
-model of transformers is made of the numbers, as export() traces it, and the elements and the scales go into the package as they are.
+Vendors publish such checkpoints as safetensors files: a linear layer, or each expert's, has a `weight` of
+float8_e4m3fn and beside it `weight_scale` (fbgemm_fp8, compressed-tensors, modelopt) or `weight_scale_inv` (fp8), by
+which an element is multiplied: one number for the whole weight, one for each output, or one for each block.
+transformers itself loads them only on GPUs, or converts them to 16-bit floats. Here a transformers model is created
+from the numbers, for export() to trace, and the elements and the scales are copied into the package unchanged.
 
-What is said of inputs (`input_scale`, `activation_scale`, `input_scale_ub`) and of caches (`k_scale`, `v_scale`) is left out: engines round them, where they
-do, by scales of each row.
+Scales of inputs (`input_scale`, `activation_scale`, `input_scale_ub`) and of caches (`k_scale`, `v_scale`) are
+ignored: if an engine rounds them, it uses a scale per row.
 """
 
 from __future__ import annotations
@@ -48,23 +49,25 @@ def export_checkpoint(
     check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
-    """Exports the language model whose weights are 8-bit floats in `folder` to the engine package `path` (NAME.accord) and gives its path.
+    """Exports the language model in `folder`, whose weights are 8-bit floats, to the engine package `path`
+    (NAME.accord) and returns its path.
 
-    `folder` is a checkpoint of transformers: config.json, whose `quantization_config` has the method "fp8", "fbgemm_fp8",
-    "compressed-tensors" or "modelopt" (which hf_quant_config.json may tell as well), and safetensors files. Weights of linear layers and of
-    experts are float8_e4m3fn with one scale, with one for each output, or with one for each block. Its tokenizer.json and chat template,
-    where there are such, go with the package.
-    `dtype`: of what the engine computes, and of weights that are no 8-bit floats: "float32", "bfloat16" or "float16"; by default that of
-    config.json.
-    `weights`: "same" keeps the 8-bit floats and their scales, bit by bit; None makes `dtype` of all; what else export() takes is made of the
-    numbers that the checkpoint stands for.
-    `sharding`, `check`, `progress`: as for export().
+    `folder` is a transformers checkpoint: safetensors files, and a config.json whose `quantization_config` has the
+    method "fp8", "fbgemm_fp8", "compressed-tensors" or "modelopt" (hf_quant_config.json may also specify the latter).
+    Weights of linear layers and experts are float8_e4m3fn with one scale, with one for each output, or with one for
+    each block. Its tokenizer.json and chat template, if any, are packaged as well.
+    `dtype`: of the engine's computation, and of weights that are not 8-bit floats: "float32", "bfloat16" or
+    "float16"; by default the dtype in config.json.
+    `weights`: "same" keeps the 8-bit floats and their scales, bit by bit. None converts all weights to `dtype`. Other
+    values of export()'s `weights` apply to the numbers that the checkpoint stands for.
+    `sharding`, `check`, `progress`: same as for export().
 
-    Cost: the memory of the model in `dtype`, and of the 8-bit floats beside that.
-    Scales of blocks are those of groups of inputs in the package: 128 inputs of an output share one, or fewer where the inputs are divided among
-    ranks in units that do not end with blocks; where units are of no multiple of 16, such a weight becomes `dtype`.
-    Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, experts that lack some of their
-    weights, a tensor that the model lacks or does not know, a method that is unknown.
+    Cost: the memory of the model in `dtype`, plus that of the 8-bit floats.
+    In the package, scales of blocks become scales of groups of inputs: 128 inputs of an output share one, or fewer if
+    the inputs are divided among ranks in units that do not end at block boundaries. If the units are not multiples of
+    16, such a weight is converted to `dtype`.
+    Raises ExportError, which names the problem: a scale that is missing, has another shape or is not a number,
+    experts that lack some of their weights, a tensor that the model lacks or does not know, or an unknown method.
     """
     check_arguments(folder=folder, path=path, progress=progress)
     folder = Path(folder)
@@ -78,7 +81,7 @@ def export_checkpoint(
 
 
 def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, Float8Codes | Float8Experts]]:
-    """The model, and the 8-bit floats of each layer by its name."""
+    """Returns the model, and the 8-bit floats of each layer by name."""
     config = _config(folder)
     block = block_of(folder, config)
     wide = _dtype(config, dtype)
@@ -103,7 +106,7 @@ def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, 
 
 
 def _config(folder: Path):
-    """transformers' configuration, without the quantization."""
+    """Returns transformers' configuration, without the quantization."""
     if not (folder / "config.json").is_file():
         raise ExportError("there is no config.json: no checkpoint of transformers")
     try:
@@ -124,7 +127,7 @@ def _dtype(config, given: str | None) -> torch.dtype:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Those of the index, else the one that transformers reads, else all."""
+    """Returns the files named in the index, or else the one that transformers reads, or else all files."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
@@ -144,13 +147,13 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
     for file in _files(folder):
         try:
             with safe_open(file, "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118 - it is no dictionary
+                for name in opened.keys():  # noqa: SIM118 - not a dictionary
                     if name in tensors:
                         raise ExportError(f'{file.name}: "{name}" is in another file, too')
                     tensors[name] = opened.get_tensor(name)
         except (OSError, ValueError, RuntimeError) as error:
             raise ExportError(f"{file.name}: {error}") from error
-        except Exception as error:  # safetensors' own kind of error derives from no other
+        except Exception as error:  # safetensors' error derives directly from Exception
             if type(error).__name__ != "SafetensorError":
                 raise
             raise ExportError(f"{file.name}: {error}") from error
@@ -158,7 +161,7 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.nn.Module:
-    """The model with these weights, by transformers, which knows their older names."""
+    """Returns the model with these weights, loaded by transformers, which knows their older names."""
     with torch.device("meta"):
         try:
             kind = type(transformers.AutoModelForCausalLM.from_config(config))
@@ -186,7 +189,7 @@ def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dty
 
 
 def _by_layers(model: torch.nn.Module, codes: Mapping[str, Float8Codes]) -> dict[str, Float8Codes | Float8Experts]:
-    """By the names of layers as export() has them, which takes fused ones apart."""
+    """Returns the codes under the layer names that export() uses after it has split fused layers."""
     with taken_apart(model):
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     linears, layers = take_experts(codes)

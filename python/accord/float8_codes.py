@@ -1,4 +1,4 @@
-"""Weights that are 8-bit floats when they are exported, and stay those bit by bit."""
+"""Weights that are already 8-bit floats when they are exported, and stay bit-identical."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from accord.export_sharding import TensorSharding
 
 FLOAT8 = "float8_e4m3fn"
-FLOAT8_GROUPS = (128, 64, 32, 16)  # inputs of an output that may share a scale
+FLOAT8_GROUPS = (128, 64, 32, 16)  # numbers of an output's inputs that may share a scale
 
 
 @dataclass(frozen=True)
 class Float8Codes:
-    """A matrix [out, in] of float8_e4m3fn, or one of each expert [experts, out, in]: an element is the number that its code stands for times
-    the scale of its group of inputs."""
+    """A matrix [out, in] of float8_e4m3fn, or one per expert [experts, out, in]: an element is the number that its
+    code stands for times the scale of its group of inputs."""
 
     codes: np.ndarray  # [.., out, in] of uint8
     scales: np.ndarray  # [.., out, groups] of float32
-    group: int = 0  # inputs that share a scale; 0: all of an output, which is one group
+    group: int = 0  # inputs that share a scale; 0: all inputs of an output are one group
 
     type = FLOAT8
     minima = None
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
-        """Its unit of that number; zeros fill up the last one where it is shorter. Units of the same outputs have the same scales where
-        these are of all inputs, else those of their groups, with which they begin and end."""
+        """Returns unit `number`; a shorter last unit is padded with zeros. If a scale is for all inputs of an output,
+        units of the same outputs share the scales; otherwise a unit begins and ends at a group and has its groups'
+        scales."""
         if sharding is None:
             return self
         begin, end = number * sharding.unit, (number + 1) * sharding.unit
@@ -44,7 +45,9 @@ class Float8Codes:
         return Float8Codes(codes, scales, self.group)
 
     def in_units_of(self, inputs: int) -> Float8Codes | None:
-        """The same in groups that end where units of so many inputs do; None if these were smaller than packages have them."""
+        """Returns the same codes in groups that end where units of `inputs` inputs do, or None if these groups would
+        be smaller than packages support.
+        """
         import numpy as np
 
         group = math.gcd(self.group, inputs)
@@ -56,7 +59,7 @@ class Float8Codes:
         return Float8Codes(self.codes, scales, group)
 
     def numbers(self) -> torch.Tensor:
-        """What it stands for, [.., out, in] of float32."""
+        """Returns the numbers that the codes stand for, [.., out, in] of float32."""
         import torch
 
         elements = torch.from_numpy(self.codes).view(torch.float8_e4m3fn).float()
@@ -67,13 +70,13 @@ class Float8Codes:
 
 @dataclass(frozen=True)
 class Float8Experts:
-    """Those matrices of a layer of experts that are 8-bit floats."""
+    """The matrices of a layer of experts that are 8-bit floats."""
 
-    matrices: Mapping[str, Float8Codes]  # by gate_proj, up_proj and down_proj
+    matrices: Mapping[str, Float8Codes]  # keyed by gate_proj, up_proj and down_proj
 
 
 def _cut(array: np.ndarray, dim: int, begin: int, end: int) -> np.ndarray:
-    """[begin, end) along `dim`, filled up with zeros."""
+    """Returns [begin, end) along `dim`, padded with zeros."""
     import numpy as np
 
     part = array[(slice(None),) * dim + (slice(begin, end),)]

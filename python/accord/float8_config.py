@@ -1,4 +1,4 @@
-"""What a checkpoint says of its 8-bit floats: the method, and the size of the blocks that share a scale."""
+"""Reads how a checkpoint describes its 8-bit floats: the method, and the size of the blocks that share a scale."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from accord.float8_codes import FLOAT8_GROUPS
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt")  # `quant_method` of config.json
 SCHEMES = ("dynamic", "static")  # `activation_scheme` of fp8
 ALGORITHMS = ("FP8",)  # `quant_algo` of modelopt
-MODELOPT = "hf_quant_config.json"  # where modelopt tells what config.json need not
+MODELOPT = "hf_quant_config.json"  # modelopt may specify here what is missing from config.json
 
 
 def block_of(folder: Path, config) -> tuple[int, int] | None:
-    """Outputs and inputs of a block; None: scales are of whole weights or outputs. The configuration keeps nothing of it, so that
-    transformers makes a plain model."""
+    """Returns the number of outputs and inputs of a block, or None if scales are for whole weights or outputs.
+    Removes the quantization from the configuration, so that transformers creates a plain model."""
     quantization = getattr(config, "quantization_config", None) or _modelopt(folder)
     if not isinstance(quantization, dict):
         raise ExportError(
@@ -48,7 +48,7 @@ def _modelopt(folder: Path) -> dict | None:
 
 
 def _block_of_groups(quantization: dict) -> tuple[int, int] | None:
-    """Of compressed-tensors, whose groups of layers have a scheme each."""
+    """Returns the block size of compressed-tensors, where each group of layers has its own scheme."""
     groups = quantization.get("config_groups")
     schemes = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
     blocks = {

@@ -1,6 +1,7 @@
-"""The weights and scales of a checkpoint of 8-bit floats: checked, and as packages have them.
+"""Checks the weights and scales of an 8-bit float checkpoint and converts them to the form that packages use.
 
-A package has scales of outputs, or of groups of an output's inputs. A scale of a block of outputs is the same one for each of them.
+A package has scales for outputs, or for groups of an output's inputs. A scale for a block is repeated for each
+output.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from accord.float8_codes import FLOAT8_GROUPS, Float8Codes, Float8Experts
 
 SCALES = ("weight_scale", "weight_scale_inv")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight")
-PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral
+PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # Mixtral's names
 
 
 def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, int] | None) -> Float8Codes:
-    """A weight and its scales, checked. `block`: outputs and inputs of a block, where the checkpoint has such."""
+    """Returns a weight and its scales, checked. `block`: outputs and inputs of a block, if the checkpoint has blocks."""
     weight = tensors[name]
     layer, _, kind = name.rpartition(".")
     found = [f"{layer}.{one}" for one in SCALES if f"{layer}.{one}" in tensors]
@@ -48,7 +49,7 @@ def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, i
 def _scales(
     name: str, weight: torch.Tensor, its: str, given: torch.Tensor, block: tuple[int, int] | None
 ) -> tuple[torch.Tensor, int]:
-    """[out, groups], and the inputs of a group; 0: all."""
+    """Returns the scales [out, groups], and the number of inputs in a group; 0 means all inputs."""
     outputs, inputs = weight.shape
     if block:
         blocks = [math.ceil(outputs / block[0]), math.ceil(inputs / block[1])]
@@ -68,7 +69,7 @@ def _scales(
 
 
 def take_experts(codes: Mapping[str, Float8Codes]) -> tuple[dict[str, Float8Codes], dict[str, Float8Experts]]:
-    """Those of linear layers as they are; those of experts by their layer, all of one kind in one."""
+    """Returns the codes of linear layers unchanged, and those of experts by layer, stacked for each part."""
     linears = {name: one for name, one in codes.items() if not EXPERT.fullmatch(name)}
     layers: dict[str, dict[str, dict[int, Float8Codes]]] = {}
     for name in codes.keys() - linears.keys():

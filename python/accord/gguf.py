@@ -1,10 +1,11 @@
-"""From a GGUF file, the format of llama.cpp, to an engine package: python -m accord.gguf model.gguf model.accord
+"""Exports a GGUF file, the format of llama.cpp, to an engine package: python -m accord.gguf model.gguf model.accord
 
-A GGUF file holds a model's sizes, its weights (in whatever precision), its tokenizer and its chat template. The sizes make a model of
-transformers, the weights are put into it under transformers' names, and that is exported; matrices of 4 and 8 bits keep their bits.
-llama.cpp keeps the rows of queries and keys in another order, for its way of turning them by their positions: they are put back.
+A GGUF file contains a model's sizes, its weights (in any precision), its tokenizer and its chat template. A
+transformers model is created with these sizes, gets the weights under transformers' names, and is exported; the bits
+of 4-bit and 8-bit matrices do not change. llama.cpp stores the rows of queries and keys in another order, because it
+applies rotary positions differently: the original order is restored.
 
-Needs the PyPI package gguf, which reads the file, besides what export() needs.
+Needs the PyPI package gguf, which reads the file, in addition to what export() needs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from accord.gguf_keys import read_keys
 from accord.gguf_tokenizer import tokenizer_config, tokenizer_json
 from accord.package import Progress
 
-# Ours and theirs; "{}" is the number of a layer.
+# transformers' name: GGUF's name; "{}" is the number of a layer.
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -48,7 +49,7 @@ NAMES = {
     "model.layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
 }
 DTYPES = ("float32", "bfloat16", "float16")
-ROPE_FACTORS = "rope_freqs.weight"  # what Llama 3 divides its frequencies by
+ROPE_FACTORS = "rope_freqs.weight"  # Llama 3's divisors of its rotary frequencies
 
 
 def export_gguf(
@@ -61,20 +62,20 @@ def export_gguf(
     check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
-    """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and gives its path. Of a
-    file that was split `file` is any part; the others lie beside it.
+    """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and returns its path.
+    For a split file, `file` is any part; the other parts are beside it.
 
-    Files of the architecture "llama" (Llama, Mistral, SmolLM, ...) with weights of any type that the package gguf reads
-    (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, ...). The tokenizer (byte-level BPE, or of SentencePiece's kind)
-    and the chat template go with the package.
-    `dtype`: of what the engine computes, and of weights that are not kept as they are: "float32", which holds every one of
-    these types exactly, "bfloat16" or "float16".
-    `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 as they are, in 4 or 8 bits; None makes `dtype` of all; what else
-    export() takes is made of the numbers that the file has.
-    `sharding`, `check`, `progress`: as for export().
+    Supports files of the architecture "llama" (Llama, Mistral, SmolLM, ...) with weights of any type that the package
+    gguf reads (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, ...). The tokenizer (byte-level BPE or SentencePiece) and the
+    chat template are packaged as well.
+    `dtype`: of the engine's computation, and of weights that are not kept unchanged: "float32", which represents all
+    of these types exactly, "bfloat16" or "float16".
+    `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 unchanged, in 4 or 8 bits. None converts all weights to
+    `dtype`. Other values of export()'s `weights` apply to the numbers in the file.
+    `sharding`, `check`, `progress`: same as for export().
 
-    Raises ExportError, which names what the file has that no engine knows: another architecture, a key, a tensor, a
-    tokenizer; and what is damaged or missing.
+    Raises ExportError, which names whatever engines do not support (another architecture, a key, a tensor, a
+    tokenizer), and whatever is damaged or missing.
     """
     check_arguments(file=file, path=path, progress=progress)
     if dtype not in DTYPES:
@@ -108,7 +109,7 @@ def _tokenizer_texts(facts: Mapping) -> dict[str, dict]:
 def _model(
     tensors: Mapping, facts: Mapping, dtype: torch.dtype
 ) -> tuple[transformers.LlamaForCausalLM, dict[str, Quantized]]:
-    """The model, and for each layer whose matrix has codes that can be kept these."""
+    """Returns the model, and the codes of each layer whose matrix can keep its codes."""
     keys = read_keys(facts, tensors)
     config = keys.config
     with torch.device("meta"):
@@ -160,13 +161,13 @@ def _model(
 
 
 def _order(rows: int, heads: int) -> np.ndarray:
-    """Where the rows of a matrix lie in the file. Of queries and keys llama.cpp turns neighbouring rows of a head together,
-    transformers those that are half a head apart."""
+    """Returns the positions of a matrix's rows in the file: in queries and keys, llama.cpp rotates adjacent rows of a
+    head together, and transformers rows that are half a head apart."""
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
-    """The codes, scales and minima in blocks of 32 elements, where the type has such as an engine's."""
+    """Returns the codes, scales and minima in blocks of 32 elements, or None if engines lack the tensor's type."""
     types = gguf.GGMLQuantizationType
     if tensor.tensor_type not in (types.Q8_0, types.Q4_0, types.Q4_1):
         return None
@@ -174,12 +175,12 @@ def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
     blocks = tensor.data.reshape(rows, -1, gguf.GGML_QUANT_SIZES[tensor.tensor_type][1])[order]
     scales = blocks[..., :2].copy().view(np.float16)[..., 0].astype(np.float32)
     if tensor.tensor_type == types.Q8_0:
-        codes = blocks[..., 2:] ^ 128  # from two's complement to code = q + 128
+        codes = blocks[..., 2:] ^ 128  # two's complement to code = q + 128
         return Quantized("int8", 32, codes.reshape(rows, -1), scales)
     minima = None
     if tensor.tensor_type == types.Q4_1:
         minima = blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
-    halves = blocks[..., -16:]  # element i beside element i + 16
+    halves = blocks[..., -16:]  # each byte contains elements i and i + 16
     return Quantized("int4", 32, np.concatenate((halves & 15, halves >> 4), -1).reshape(rows, -1), scales, minima)
 
 

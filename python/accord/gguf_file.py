@@ -1,7 +1,7 @@
-"""Opens a GGUF file, or all parts of one that was split: its keys and its tensors.
+"""Opens a GGUF file, or all parts of a split one, and reads its keys and tensors.
 
 llama-gguf-split numbers parts from 1 in their names, NAME-00001-of-00003.gguf, and from 0 in "split.no". The first
-part has all keys but those of the split; each has tensors of its own.
+part has all keys except the keys of the split; each part has tensors of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ JOIN = "put all parts into one folder, by their names, or join them: llama-gguf-
 
 
 def read_file(file: str | os.PathLike) -> tuple[dict, dict[str, gguf.ReaderTensor]]:
-    """Key -> value, and name -> tensor, of the whole model. ExportError if it is damaged, or parts are missing."""
+    """Returns the keys with their values and the tensors by name, of the whole model. Raises ExportError if it is
+    damaged or parts are missing.
+    """
     file = Path(file)
     readers = [_open(file)]
     count = _count(readers[0])
@@ -43,7 +45,7 @@ def read_file(file: str | os.PathLike) -> tuple[dict, dict[str, gguf.ReaderTenso
 
 
 def reader_name(file: Path, number: int, count: int) -> Path:
-    """Of part `number`, from 0 on, beside the given one."""
+    """Returns the name of part `number`, counted from 0, beside the given file."""
     return file.with_name(f"{PART.fullmatch(file.name)[1]}-{number + 1:05}-of-{count:05}.gguf")
 
 

@@ -1,7 +1,7 @@
-"""What the keys of a GGUF file say of its model: each is applied, of no effect, or refused by its name.
+"""Interprets the keys of a GGUF file: each key is applied, known to have no effect, or rejected by name.
 
 The meaning of each key is the one that llama.cpp gives it when it loads the architecture "llama". A key of that
-architecture which is not in these tables is refused too: what a model does by it would be missing without a word.
+architecture that is not in these tables is also rejected: otherwise a feature of the model would be silently ignored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from accord.export_sharding import ExportError
 
 ARCHITECTURE = "llama"
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
-STOPS = ("eos", "eot", "eom")  # ends of a text, of a turn, of a message
-# Keys that become the model's configuration.
+STOPS = ("eos", "eot", "eom")  # end of text, of turn, of message
+# Keys that determine the model's configuration.
 APPLIED = {
     "vocab_size",
     "context_length",
@@ -44,9 +44,9 @@ APPLIED = {
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
 }
-# Keys that change no number.
+# Keys that do not affect results.
 HARMLESS = {"rope.scaling.finetuned", "attention.layer_norm_epsilon"}
-# Keys of what engines do not do, with the values that ask for none of it.
+# Keys of features that engines do not have, with the values that turn the feature off.
 NEUTRAL = {
     "attention.causal": (True,),
     "attention.clamp_kqv": (0,),
@@ -83,20 +83,20 @@ NEUTRAL = {
     "token_shift_count": (0,),
     "use_parallel_residual": (False,),
 }
-GENERAL_TYPE = "model"  # others are adapters, projectors of images, measurements for quantizing
+GENERAL_TYPE = "model"  # other types are adapters, image projectors, and measurements for quantization
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What the keys say: a configuration of transformers, and what that has no place for."""
+    """The meaning of the keys: a transformers configuration, and settings that it cannot express."""
 
     config: transformers.LlamaConfig
-    attention_scale: float | None  # what scores are multiplied with; None: 1 / sqrt(size of a head)
-    rotary_scale: float  # what turned queries and keys are multiplied with, beside the configuration's own
+    attention_scale: float | None  # factor of the scores; None: 1 / sqrt(head size)
+    rotary_scale: float  # factor of rotated queries and keys, in addition to the configuration's own
 
 
 def read_keys(facts: Mapping, tensors: Mapping) -> Keys:
-    """`facts`: key -> value; `tensors`: name -> tensor, whose first dimension is the last one of `shape`."""
+    """Reads the keys. `facts`: key -> value; `tensors`: name -> tensor, whose `shape` has the first dimension last."""
     architecture = facts["general.architecture"]
     if architecture != ARCHITECTURE:
         raise ExportError(f'its architecture is "{architecture}"; known is "{ARCHITECTURE}"')
@@ -155,7 +155,7 @@ def _check_known(facts: Mapping) -> None:
 
 
 def _rotary(take: _Values, context: int) -> dict:
-    """How positions are scaled. A factor without a type is linear, and so is the old name of the factor."""
+    """Returns the scaling of positions. A factor without a type is linear, and so is the factor under its old name."""
     kind = take.facts.get(f"{ARCHITECTURE}.rope.scaling.type", "linear")
     factor = take.number("rope.scaling.factor", 0.0) or take.number("rope.scale_linear", 0.0) or 1.0
     beyond, of_yarn = (take.number(f"rope.scaling.yarn_{name}_factor", 1.0) for name in ("ext", "attn"))
@@ -201,7 +201,7 @@ class _Values:
         return float(value)
 
     def _value(self, name: str, default):
-        """A list has a value for each layer: they must be equal."""
+        """Returns a value. A list contains one value per layer, which must all be equal."""
         key = f"{ARCHITECTURE}.{name}"
         value = self.facts[key] if default is None else self.facts.get(key, default)
         if isinstance(value, list):

@@ -1,8 +1,9 @@
-"""The tokenizer in a GGUF file as a tokenizer.json.
+"""Converts the tokenizer of a GGUF file to a tokenizer.json.
 
-Its tokens, their types and what frames a text are in the file; how text is cut into words before it is merged has a name there,
-which llama.cpp knows. Two kinds: "gpt2", byte-level BPE with its merges, and "llama", of SentencePiece, with a score for each token:
-the two neighbours whose joint token scores best are merged, so every way to make a token of two others is a merge, by score.
+The file contains the tokens, their types, and the tokens to put around a text. The splitting of text into words
+before merges is specified by a name that llama.cpp defines. There are two kinds of tokenizers: "gpt2" is byte-level
+BPE with its merges. "llama" is SentencePiece with a score for each token: it merges the two neighbors whose joint
+token has the best score, so every way to form a token from two others becomes a merge, ordered by score.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from accord.export_sharding import ExportError
 
 CONTROL, USER_DEFINED = 3, 4  # types of tokens
-SPACE = "\u2581"  # SentencePiece's
+SPACE = "\u2581"  # SentencePiece's space
 
 _LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN_2 = _LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -28,7 +29,7 @@ def _split(regex: str) -> dict:
 
 
 _DIGITS = {"type": "Digits", "individual_digits": True}
-# How text is cut before merges, by what llama.cpp calls it: the pre-tokenizer, and what else differs.
+# How text is split before merges, by llama.cpp's name: the pre-tokenizer, and other differences.
 PRE_TOKENIZERS = {
     "gpt-2": (_byte_level(use_regex=True), {}),
     "smollm": ({"type": "Sequence", "pretokenizers": [_DIGITS, _byte_level(use_regex=True)]}, {}),
@@ -38,7 +39,7 @@ PRE_TOKENIZERS = {
 
 
 def tokenizer_json(facts: Mapping) -> dict:
-    """The tokenizer.json of a file whose keys have these values. ExportError names what is not known."""
+    """Returns the tokenizer.json of a file with these keys. Raises ExportError, which names whatever is unknown."""
     kinds = {"gpt2": _byte_level_bpe, "llama": _sentence_piece}
     kind = facts["tokenizer.ggml.model"]
     if kind not in kinds:
@@ -59,7 +60,7 @@ def tokenizer_json(facts: Mapping) -> dict:
 
 
 def tokenizer_config(facts: Mapping) -> dict:
-    """The tokenizer_config.json, as far as the chat template needs it."""
+    """Returns the parts of tokenizer_config.json that the chat template needs."""
     tokens = facts["tokenizer.ggml.tokens"]
     config = {
         f"{name}_token": tokens[facts[f"tokenizer.ggml.{name}_token_id"]]
@@ -111,7 +112,7 @@ def _sentence_piece(facts: Mapping, tokens: list[str]) -> dict:
 
 
 def _merges_by_score(tokens: list[str], scores: list[float]) -> list[list[str]]:
-    """All pairs of tokens that make a token, the best first; of one token those of lower ids first."""
+    """Returns all pairs of tokens that form a token, best score first; pairs for the same token by ascending ids."""
     ids = {token: id for id, token in enumerate(tokens)}
     pairs = []
     for token, score in zip(tokens, scores, strict=True):
@@ -142,7 +143,7 @@ def _model(tokens: list[str], merges: list[list[str]], **options) -> dict:
 
 
 def _frame(facts: Mapping, tokens: list[str], begins: bool) -> dict | None:
-    """Puts the tokens around a text that the file wants there; `begins`: whether one begins it if the file does not say."""
+    """Returns the post-processor that adds tokens around a text. `begins`: whether it begins with one by default."""
     has = {"bos": facts.get("tokenizer.ggml.add_bos_token", begins), "eos": facts.get("tokenizer.ggml.add_eos_token")}
     ids = {end: facts[f"tokenizer.ggml.{end}_token_id"] for end in has if has[end]}
     if not ids:

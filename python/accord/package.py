@@ -1,9 +1,9 @@
-"""Writes an engine package: a directory NAME.accord, there as a whole or not at all. docs/engine-format.md is the
-format.
+"""Writes an engine package: a directory NAME.accord that is created completely or not at all. The format is described
+in docs/engine-format.md.
 
-Everything is written into a temporary directory beside the destination, weights granule by granule with a hash of
-each, synced, and then renamed. The safetensors files are written here and not by the safetensors library, which would
-hold all tensors in memory at once.
+All files are written into a temporary directory beside the destination (weights granule by granule, with a hash of
+each), synced, and the directory is then renamed. The safetensors files are not written with the safetensors library,
+which would hold all tensors in memory at once.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, ru
 from accord.export_weights import PackedTensor, Packing
 
 FORMAT = "accord-package"
-PROGRAM_FORMAT = "accord-program"  # of several packages and PyTorch partitions: program_package.py
+PROGRAM_FORMAT = "accord-program"  # several packages and PyTorch partitions: program_package.py
 FORMAT_VERSION = 2
-GRANULE_BYTES = 1 << 20  # of a tensor that is not sharded
-FILE_BYTES = 4 << 30  # a weights file that reaches this is followed by another
+GRANULE_BYTES = 1 << 20  # for tensors that are not sharded
+FILE_BYTES = 4 << 30  # a weights file that reaches this size is followed by another
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class LanguageModelFacts:
-    """What a package says of a causal language model beside its graph."""
+    """The facts about a causal language model that a package contains in addition to its graph."""
 
-    max_context: int  # tokens of one sequence
-    stop_tokens: list[int]  # that end a text
+    max_context: int  # tokens in one sequence
+    stop_tokens: list[int]  # tokens that end a text
     texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json
 
 
 @dataclass
 class _Placed:
-    """A tensor and where it lies in its file's data."""
+    """A tensor and its location in its file's data."""
 
     name: str
     tensor: torch.Tensor
@@ -66,8 +66,9 @@ class _Placed:
         return self.tensor.numel() * self.tensor.element_size()
 
     def stored(self) -> tuple[str, list[int]]:
-        """dtype and shape in the file. Of a tensor that is divided in equal units: [units, ...shape with its sharded dimension cut
-        to one unit]; where the last unit is shorter, all elements one after the other; of a packed one its bytes."""
+        """Returns the dtype and shape in the file. A tensor divided into equal units is stored as [units, ...shape
+        with its sharded dimension reduced to one unit]; if the last unit is shorter, as a flat list of all elements;
+        a packed tensor as its bytes."""
         if self.packed:
             return "U8", [self.packed.units, self.packed.unit_bytes()]
         dtype, shape = SAFETENSORS_DTYPES[DTYPES[self.tensor.dtype]], list(self.tensor.shape)
@@ -87,7 +88,7 @@ class _Placed:
         return self.bytes // self.tensor.shape[self.sharding.dim] * self.sharding.unit
 
     def granules(self):
-        """The bytes of each granule, in order."""
+        """Yields the bytes of each granule, in order."""
         if self.sharding is not None:
             pieces = self.tensor.split(self.sharding.unit, dim=self.sharding.dim)
             yield from self.packed.packed_units() if self.packed else map(_bytes_of, pieces)
@@ -97,7 +98,7 @@ class _Placed:
             yield flat[begin : begin + GRANULE_BYTES]
 
     def in_words(self) -> str:
-        """For who reads the file without accord."""
+        """Describes the layout for readers of the file that do not use accord."""
         words = "x".join(map(str, self.tensor.shape))
         if self.sharding:
             words += f", cut along dimension {self.sharding.dim} in units of {self.sharding.unit}"
@@ -108,7 +109,7 @@ class _Placed:
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The tensor's elements in row-major order, without a copy where it lies so already."""
+    """Returns the tensor's elements in row-major order, without a copy if they already have it."""
     return memoryview(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
@@ -126,10 +127,10 @@ def write_package(
     root: Path | None = None,
     structure: CallStructure | None = None,
 ) -> Path:
-    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part.
-    `references`: of tensors that stay where they are, and are not packed; below `root` (by default the folder that the
-    package is in) by relative paths. `structure`: how the model is called. ExportError also if the disk is full, and if
-    no engine would load it."""
+    """Writes the package at `path` (NAME.accord), in the way described at placed_at(). `part`: the program of which
+    the package is one rank's part. `references`: tensors that stay in other files and are not packed; files below
+    `root` (by default the folder that contains the package) are referred to by relative paths. `structure`: the
+    model's calling convention. Raises ExportError, also if the disk is full and if no engine would load the package."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})
@@ -148,8 +149,9 @@ def write_package(
 
 @contextlib.contextmanager
 def placed_at(path: str | os.PathLike) -> Iterator[Path]:
-    """A folder beside `path` for a package's files, which takes that place when the block ends; nothing changes if the block
-    raises. An older package there is replaced in one step; anything else is left alone and an error."""
+    """Yields a folder beside `path` for a package's files, which is moved to `path` when the block ends; nothing
+    changes if the block raises. An existing package there is replaced in one step; anything else is left alone, and
+    is an error."""
     destination = Path(os.path.abspath(path))
     _check_destination(destination)
     temporary = None
@@ -177,7 +179,7 @@ def _check_destination(destination: Path) -> None:
 
 
 def is_package(path: Path) -> bool:
-    """Whether a directory is an engine package of any version, whole or not: only such a one may be replaced."""
+    """Returns True for an engine package of any version, complete or not: only packages may be replaced."""
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
     except (OSError, ValueError):
@@ -188,8 +190,8 @@ def is_package(path: Path) -> bool:
 def _place(
     tensors: Mapping[str, torch.Tensor], shardings: Mapping[str, TensorSharding], packings: Mapping[str, Packing]
 ) -> list[list[_Placed]]:
-    """Spreads the tensors over as many files as are needed. What is packed, in multiples of 64 bytes, comes first, then larger
-    elements before smaller ones: so all are aligned in a file without gaps."""
+    """Distributes the tensors over as many files as needed. Packed tensors, in multiples of 64 bytes, come first,
+    then larger elements before smaller ones, so that all are aligned without gaps."""
     files: list[list[_Placed]] = [[]]
     begin = 0
     for name in sorted(tensors, key=lambda name: -64 if name in packings else -tensors[name].element_size()):
@@ -272,7 +274,7 @@ def _write_files(
 
 
 def write_manifest(folder: Path, manifest: dict) -> None:
-    """manifest.json and its hash, which come last."""
+    """Writes manifest.json and its hash, which are the last files."""
     manifest_bytes = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
     _write(folder / "manifest.json", manifest_bytes)
     _write(folder / "manifest.sha256", (hashlib.sha256(manifest_bytes).hexdigest() + "\n").encode())
@@ -280,7 +282,7 @@ def write_manifest(folder: Path, manifest: dict) -> None:
 
 
 def file_facts(path: Path) -> tuple[int, str]:
-    """Size and SHA-256 of a file, which is on the disk then."""
+    """Syncs a file to disk and returns its size and SHA-256."""
     sha256, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):
@@ -293,7 +295,7 @@ def file_facts(path: Path) -> tuple[int, str]:
 def _entries_outside(
     package: Path, root: Path, placed: list[_Placed], references: Mapping[str, Reference]
 ) -> tuple[list[dict], list[dict]]:
-    """The files of a checkpoint, and the tensors that stay in them, as the manifest has them."""
+    """Returns the manifest's entries for the files of a checkpoint, and for the tensors that stay in them."""
     names: dict[Path, str] = {}
     files, tensors = [], []
     for one in placed:
@@ -307,8 +309,8 @@ def _entries_outside(
 
 
 def _safetensors_header(file: list[_Placed]) -> bytes:
-    """Length and JSON, padded with spaces to 64 bytes in all, as safetensors allows. __metadata__ says how the sharded
-    tensors are put together again."""
+    """Returns length and JSON, padded with spaces to a multiple of 64 bytes, as safetensors allows. __metadata__ says
+    how the sharded tensors are put together again."""
     metadata = {"format": FORMAT}
     entries = {}
     for placed in file:
@@ -356,8 +358,8 @@ def _sync_directory(path: Path) -> None:
 
 
 def _move(temporary: Path, destination: Path) -> None:
-    """Puts `temporary` in the place of `destination`; an old package there is exchanged in one step where the file
-    system can do that, so that there is one at every moment."""
+    """Moves `temporary` to `destination`. An old package there is exchanged in one step if the file system supports
+    that, so that a package exists at every moment."""
     if destination.exists() and not _exchange(temporary, destination):
         aside = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
         os.rename(destination, aside / "old")

@@ -1,4 +1,4 @@
-"""Plans of your own: write one, prove it, register it, and it serves the ordinary calls of communicators.
+"""User-defined plans: write a plan, verify it, and register it; it then serves the ordinary calls of communicators.
 
     from accord import plan
 
@@ -10,7 +10,7 @@
     p.verify()
     p.register(bytes="0-4k")
 
-docs/plans.md is the guide, docs/plan-format.md has the JSON.
+The guide is docs/plans.md; the JSON format is in docs/plan-format.md.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["Chunk", "OnRank", "Program", "Space", "import_mscclpp", "register", 
 
 
 class Chunk(NamedTuple):
-    """One chunk of one space of one rank: `p.rank(1).scratch[0]`; or of every rank's: `p.every_rank[0]`."""
+    """One chunk of a space of one rank, `p.rank(1).scratch[0]`, or of all ranks, `p.every_rank[0]`."""
 
-    rank: int | str  # "every"
+    rank: int | str  # or "every"
     space: str
     index: int
 
 
 class Space:
-    """A memory of a rank, to be indexed by chunk."""
+    """A rank's memory of one kind, indexed by chunk."""
 
     def __init__(self, rank: int | str, name: str) -> None:
         self._rank = rank
@@ -51,7 +51,7 @@ class Space:
 
 
 class OnRank:
-    """What one rank does, in order. Every method adds a step to its lane and gives the rank again."""
+    """The steps of one rank, in order. Every method adds a step to its lane and returns the rank, to chain calls."""
 
     def __init__(self, program: Program, index: int, lane: int = 0) -> None:
         self.index = index
@@ -65,34 +65,38 @@ class OnRank:
         self.multicast = Space(index, "multicast")
 
     def lane(self, lane: int) -> OnRank:
-        """The same rank; steps go to that lane. Lanes run at the same time."""
+        """Returns the same rank with steps added to that lane. Lanes run at the same time."""
         return OnRank(self._program, self.index, integer(lane, "the lane"))
 
     def copy(self, source: Chunk, destinations: Chunk | Iterable[Chunk]) -> OnRank:
-        """Copies `source` to one or two destinations. At most one of all is in a peer's memory: scratch, registered buffers, or multicast of every rank."""
+        """Copies `source` to one or two destinations. At most one of these chunks is in a peer's memory: scratch,
+        registered buffers, or multicast of every rank.
+        """
         return self._add({"step": "copy", "from": _chunks(source), "to": _chunks(destinations)})
 
     def reduce(self, sources: Sequence[Chunk], destinations: Chunk | Iterable[Chunk]) -> OnRank:
-        """Adds up `sources` along the canonical tree over their list, into the rank's own output, scratch or partials.
+        """Adds up `sources` along the canonical tree over their list, into the rank's own output, scratch or
+        partials.
 
-        Or, as the only source, `every_rank[i]` of the program: what a switch adds up, also into one of every rank.
+        Alternatively, the only source is `every_rank[i]` of the program: a sum computed by a switch, which may also
+        go to every rank.
         """
         return self._add({"step": "reduce", "from": _chunks(sources), "to": _chunks(destinations)})
 
     def signal(self, peer: OnRank | int, id: int = 0) -> OnRank:
-        """What was done before is visible to `peer` after its wait. Once a round for each id."""
+        """Makes all previous steps visible to `peer` after its wait. At most once per round for each id."""
         return self._add({"step": "signal", "peer": _rank(peer), "id": integer(id, "the id of a signal")})
 
     def wait(self, peer: OnRank | int, id: int = 0) -> OnRank:
-        """Waits for that signal of `peer`."""
+        """Waits for the signal with this id from `peer`."""
         return self._add({"step": "wait", "peer": _rank(peer), "id": integer(id, "the id of a signal")})
 
     def put_packets(self, source: Chunk, destination: Chunk) -> OnRank:
-        """Puts the rank's own memory into packets of a peer; chunk i of them is for rank i % ranks."""
+        """Writes the rank's own memory into packets of a peer; chunk i of them is for rank i % ranks."""
         return self._add({"step": "put_packets", "from": _chunks(source), "to": _chunks(destination)})
 
     def lane_barrier(self, id: int = 0) -> OnRank:
-        """All lanes of the rank meet."""
+        """Waits until all lanes of the rank have reached this barrier."""
         return self._add({"step": "lane_barrier", "id": integer(id, "the id of a barrier")})
 
     def _add(self, step: dict) -> OnRank:
@@ -103,11 +107,13 @@ class OnRank:
 class Program:
     """A plan for `ranks` ranks, written step by step.
 
-    collective: "all_reduce", "all_gather", ... name: what selection tables call it. chunks: into how many chunks a buffer is
-    cut, or each rank's part of one that the collective divides. order: how it adds up: "canonical" (the default of what reduces),
-    "fixed" (an order of its own, such as a ring's), "switch" (that of a switch between GPUs), "none". pacing: "by_plan" promises that a rank hears from all others in
-    every round, which the verifier checks. buffers: "in_windows" for a plan that touches the input and output of peers, for
-    calls on registered buffers only; "in_windows_apart" if it is right only when input and output are not the same memory.
+    collective: "all_reduce", "all_gather", ... name: the plan's name in selection tables. chunks: number of chunks
+    that a buffer is divided into, or each rank's part if the collective divides the buffer. order: the order of
+    summation: "canonical" (the default for collectives that reduce), "fixed" (an order of its own, such as a ring's),
+    "switch" (the order of a switch between GPUs), "none". pacing: "by_plan" promises that a rank hears from all
+    others in every round, which the verifier checks. buffers: "in_windows" for a plan that accesses the input and
+    output of peers, only for calls on registered buffers; "in_windows_apart" if it is correct only when input and
+    output are different memory.
     """
 
     def __init__(
@@ -138,14 +144,14 @@ class Program:
         self._lanes: list[list[list[dict]]] = [[[]] for _ in range(ranks)]
 
     def rank(self, index: int) -> OnRank:
-        """What rank `index` does, in lane 0."""
+        """Returns the steps of rank `index`, in lane 0."""
         number = integer(index, "the rank", IndexError)
         if not 0 <= number < self.ranks:
             raise IndexError(f"there is no rank {number}, only ranks 0 to {self.ranks - 1}")
         return OnRank(self, number)
 
     def json(self) -> str:
-        """The plan as text, a step a line: docs/plan-format.md."""
+        """Returns the plan as text, one step per line: docs/plan-format.md."""
         chunks = {
             space: count for space, count in self._chunks.items() if count or space not in ("partials", "multicast")
         }
@@ -177,11 +183,11 @@ class Program:
         Path(path).write_text(self.json())
 
     def verify(self) -> None:
-        """Proves the plan right, with the caller's buffers apart and in place, or raises InvalidArgument, which names the step."""
+        """Verifies the plan, in place and with separate buffers. Raises InvalidArgument, which names the wrong step."""
         verify(self)
 
     def register(self, *, name: str | None = None, bytes: str | None = None) -> None:
-        """See register()."""
+        """Registers the plan; see plan.register()."""
         register(self, name=name, bytes=bytes)
 
     def _add(self, rank: int, lane: int, step: dict) -> None:
@@ -201,31 +207,33 @@ Plan = Program | str | os.PathLike[str]
 
 
 def verify(plan: Plan) -> None:
-    """Proves a plan right, or raises.
+    """Verifies that a plan is correct.
 
-    plan: a Program, the path of a file, or JSON as text. InvalidArgument names the step that is wrong; Corrupt says where it is
-    no plan.
+    plan: a Program, the path of a file, or JSON as text. Raises InvalidArgument, which names the wrong step, or
+    Corrupt, which says where the text is not a plan.
     """
     _core.verify_plan(_text(plan))
 
 
 def register(plan: Plan, *, name: str | None = None, bytes: str | None = None) -> None:
-    """Registers a plan for all communicators of this process, also those that exist.
+    """Registers a plan for all communicators of this process, including existing ones.
 
-    plan: a Program, the path of a file, or JSON as text. It is verified first. name: what selection tables call it, the
-    plan's own without it. bytes: "0-4k", the sizes of calls that it serves without a table that says so.
+    plan: a Program, the path of a file, or JSON as text. It is verified first. name: name in selection tables; by
+    default the plan's own name. bytes: "0-4k": serves calls of these sizes even if no table names it.
 
-    Every rank registers the same plans before any of them makes a call that they serve; else that call raises Mismatch. Calls
-    that it does not fit (ranks, root) go on to the next rule of the table. Registering the same again does nothing.
+    Every rank registers the same plans before any rank makes a call that they serve; otherwise that call raises
+    Mismatch. A call that the plan does not fit (ranks, root) is passed on to the next rule of the table. Registering
+    the same plan again does nothing.
     """
     _core.register_plan(_text(plan), name or "", bytes or "")
 
 
 def import_mscclpp(plan: str | os.PathLike[str], *, without_switch: bool = False) -> str:
-    """The JSON of a plan that does what an execution plan of MSCCL++ does: of a file, or JSON as text.
+    """Returns the JSON of a plan that does the same as an MSCCL++ execution plan, given as a file or as JSON text.
 
-    It is verified. Corrupt and Unsupported name the place of what is refused. What goes through a switch between all ranks does so
-    in the plan, too, which then runs on GPUs behind one alone; without_switch: as copies and sums, which run anywhere.
+    The result is verified. Corrupt and Unsupported name the place of what is rejected. Transfers through a switch
+    between all ranks are kept as such in the plan, which then runs only on GPUs behind a switch; without_switch
+    converts them to copies and sums, which run anywhere.
     """
     return _core.import_mscclpp_plan(_text(plan), without_switch)
 

@@ -1,8 +1,8 @@
 """Process groups of torch.distributed, of any backend, and accord's own communicators over their ranks.
 
-A communicator is made once for each group and shared by all engines and expert groups over it; when the last of them goes, it closes. The
-ranks meet in the group's store. Each time that one asks for it, the ranks tell there whether they still have the communicator of last time: where
-one has let go of it, all make a new one.
+One communicator is created for each group and shared by all engines and expert groups over it; it closes when the
+last of them is gone. The ranks meet in the group's store. At each request, the ranks report there whether they still
+have the communicator of the last time: if one rank has released it, all create a new one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _LOCAL_BACKENDS_WITHOUT_STORE = ("mpi",)
 
 
 def process_group(given) -> dist.ProcessGroup:
-    """The group that a functional collective names, or is given."""
+    """Returns the group that a functional collective names or is given."""
     return dist.distributed_c10d._resolve_process_group(given) if isinstance(given, str) else given
 
 
 def logical_name(group: dist.ProcessGroup) -> str:
-    """What an engine calls a group: the dimension of its device mesh, the group_desc that it was made with, or "world"."""
+    """Returns an engine's name for a group: the dimension of its device mesh, the group_desc it was created with, or
+    "world".
+    """
     if group is dist.group.WORLD:
         return "world"
     described = group.group_desc.removeprefix("mesh_")
@@ -36,32 +38,32 @@ def logical_name(group: dist.ProcessGroup) -> str:
 
 
 def place_in(group: Group) -> tuple[int, int]:
-    """This rank's place (rank, size) in the group."""
+    """Returns this rank's place (rank, size) in the group."""
     if isinstance(group, accord.Communicator):
         return group.rank, group.size
-    return group.rank(), group.size()  # dist.get_rank() asks by ranks of the default group, and a group may have others
+    return group.rank(), group.size()  # dist.get_rank() needs ranks of the default group, and a group may have others
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta:
-    """What the calls of a group take, of accord's backend or another."""
+    """Returns the timeout of a group's calls, for accord's backend and others."""
     return getattr(group, "timeout", None) or c10d.timeout_of(group)
 
 
 class SharedCommunicator:
-    """A communicator that several hold; it closes when the last of them lets go."""
+    """A communicator with several holders; it closes when the last of them releases it."""
 
     def __init__(self, communicator: accord.Communicator, name: str) -> None:
-        """name: its own, among all that ever were."""
+        """name: unique among all that ever existed."""
         self.communicator = communicator
         self.name = name
 
     def serves(self, rank: int, size: int) -> bool:
-        """Whether it works, and for a group in which this rank has that place."""
+        """Returns True if it works, and is for a group in which this rank has that place."""
         comm = self.communicator
         return comm.state == "ready" and (comm.rank, comm.size) == (rank, size)
 
 
-_FAILED = "failed: "  # no name begins so
+_FAILED = "failed: "  # no name has this prefix
 
 _shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValueDictionary()
 
@@ -69,14 +71,15 @@ _shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValu
 def shared_communicator(
     group: Group, failure: Exception | None = None, timeout: timedelta | None = None
 ) -> SharedCommunicator:
-    """accord's communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
-    store, and 10 ms or so where it is made. failure: why this rank cannot bind its engine; then all ranks of a process group get
-    Mismatch with it (those of a communicator get it when the engine is bound). timeout: for all ranks to come, else accord.Timeout names those
-    that did not; the group's, which is that of the communicator's calls in any case."""
+    """Returns accord's communicator over the ranks of the group. Collective over the group; cost: a few messages to
+    the group's store, and about 10 ms if it is created. failure: why this rank cannot bind its engine; then all ranks
+    of a process group raise Mismatch with it (ranks of a communicator do when the engine is bound). timeout: how long
+    to wait for all ranks to arrive, after which accord.Timeout names those that did not; by default the group's,
+    which also applies to the communicator's calls."""
     if isinstance(group, accord.Communicator):
         return SharedCommunicator(group, group.name)
     rank, size = place_in(group)
-    # Groups of one name that have no rank in common share a place in torch's store (accord/torch/groups.py).
+    # Groups with the same name and no rank in common share a place in torch's store (accord/torch/groups.py).
     store, prefix = _meeting_store(group), f"accord/engines/{group.group_name}/{c10d.first_rank_of(group)}"
     held = _shared.get(prefix)
     if held is not None and not held.serves(rank, size):
@@ -103,8 +106,8 @@ def _agree(
     failure: Exception | None,
     timeout: timedelta,
 ) -> str:
-    """The name of the communicator that all ranks hold, that of a new one where they do not, or what is wrong. The last rank to come says
-    it for all: seven messages to the store for each rank, however many there are."""
+    """Returns the name of the communicator that all ranks hold, or else of a new one, or what is wrong. The last rank
+    to arrive decides for all: seven messages to the store per rank, for any number of ranks."""
     store.set(f"{call}/at/{rank}", "")
     store.add(f"{call}/held/{held}", 1)
     if failure:
@@ -134,7 +137,7 @@ _hosted: dict[str, dist.Store] = {}
 
 
 def _meeting_store(group: dist.ProcessGroup) -> dist.Store:
-    """The store of the group; for a backend that has none, one that its first rank hosts, and tells of through the group."""
+    """Returns the store of the group. If the backend has none, the first rank hosts one and broadcasts its address."""
     if dist.get_backend(group) not in _LOCAL_BACKENDS_WITHOUT_STORE:
         return dist.distributed_c10d._get_process_group_store(group)
     if group.group_name not in _hosted:
@@ -147,7 +150,7 @@ def _meeting_store(group: dist.ProcessGroup) -> dist.Store:
 
 
 def place_mismatch(name: str, place: tuple[int, int], group: Group) -> accord.Mismatch | None:
-    """If this rank has another place in the group than an engine was made for."""
+    """Returns an error if this rank's place in the group differs from the one that an engine was built for."""
     rank, size = place_in(group)
     if (rank, size) == place:
         return None
@@ -158,7 +161,7 @@ def place_mismatch(name: str, place: tuple[int, int], group: Group) -> accord.Mi
 
 
 def groups_argument(groups: Mapping[str, Group] | Group, names: list[str]) -> Mapping[str, Group]:
-    """`groups` for an engine with groups `names`: a mapping, or one group for an engine that has one."""
+    """Returns `groups` for an engine with groups `names`: a mapping, or a single group if the engine has one."""
     if isinstance(groups, Mapping):
         return groups
     if len(names) != 1:

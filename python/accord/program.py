@@ -1,4 +1,4 @@
-"""Saved programs, loaded: engines and PyTorch partitions that run in turn. accord.load() makes them."""
+"""Loaded programs: engines and PyTorch partitions that run in turn. accord.load() creates them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Runner = Callable[..., list[torch.Tensor] | tuple[torch.Tensor, ...]]
 
 
 class Program:
-    """A package with PyTorch partitions, or with several engines, as accord.load() gives it: bound and ready to run. `report`
-    says what runs where; `groups` are this rank's places (rank, size) in its groups."""
+    """A package with PyTorch partitions or several engines, as returned by accord.load(): bound and ready to run.
+    `report` says what runs where; `groups` are this rank's places (rank, size) in its groups."""
 
     def __init__(
         self,
@@ -36,17 +36,18 @@ class Program:
         self._module = ProgramModule(ranks, runners, engines)
 
     def run(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Runs on the tensors of the model's arguments, one after the other, and gives those of its outputs. Collective over the
-        groups: every rank gives equal inputs. TypeError for others than the model was exported for."""
+        """Runs on the tensors of the model's arguments, in order, and returns the tensors of its outputs. Collective
+        over the groups: every rank passes equal inputs. Raises TypeError for inputs that the model was not exported
+        for."""
         with torch.no_grad():
             return [value for value in self._module.run(inputs) if isinstance(value, torch.Tensor)]
 
     def module(self) -> torch.nn.Module:
-        """The program as a module: called as the model, it gives what the model gives."""
+        """Returns the program as a module that is called like the model and returns the same results."""
         return self._module
 
     def close(self) -> None:
-        """Ends its engines."""
+        """Closes its engines."""
         for engine in self.engines:
             engine.close()
 
@@ -55,7 +56,7 @@ class Program:
 
 
 class ProgramModule(torch.nn.Module):
-    """What Program.module() gives. Several threads may call it."""
+    """The result of Program.module(). Several threads may call it."""
 
     def __init__(
         self, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[tuple[Engine, EngineContext]]
@@ -72,7 +73,7 @@ class ProgramModule(torch.nn.Module):
         self._call = ModelCall(ranks)
 
     def run(self, leaves) -> list:
-        """From the leaves of the arguments to those of the outputs."""
+        """Returns the leaves of the outputs for the leaves of the arguments."""
         values = self._call.values_of(leaves)
         for part, runner in self._steps:
             values.update(zip(part.outputs, runner(*inputs_of(part.inputs, values)), strict=True))
@@ -91,7 +92,9 @@ def load_program(
     memory_limit: int | str,
     **of_engines: object,
 ) -> Program:
-    """As accord.load() says, of a program; `of_engines` are its options for each engine. The ranks tell each other whether they could, before engines are bound."""
+    """Implements accord.load() for a program; `of_engines` are the options for each engine. The ranks exchange
+    whether they succeeded before engines are bound.
+    """
     groups = dict(groups or {})
     failed = ranks = None
     runners: dict[str, Runner] = {}
@@ -140,14 +143,16 @@ def _torch_runner(path: Path, part: ProgramPart, budget: MemoryBudget) -> Runner
 
 
 def _held_bytes(program: torch.export.ExportedProgram) -> int:
-    """What its weights and constants take."""
+    """Returns the bytes of its weights and constants."""
     held = [one for one in (*program.state_dict.values(), *program.constants.values()) if isinstance(one, torch.Tensor)]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in held}
     return sum(storage.nbytes() for storage in storages.values())
 
 
 def _check_engine(path: Path, part: ProgramPart) -> None:
-    """Whether an engine's package is the one that the program was written with; loading checks the rest of it."""
+    """Raises Corrupt unless an engine's package is the one that the program was written with. Loading checks the
+    rest.
+    """
     try:
         sha256 = hashlib.sha256((path / part.path / "manifest.json").read_bytes()).hexdigest()
     except OSError as error:
@@ -157,8 +162,8 @@ def _check_engine(path: Path, part: ProgramPart) -> None:
 
 
 def _agree(groups: Mapping[str, Communicator], failed: Exception | None, identity: str) -> None:
-    """Raises `failed`, or what tells of a rank that failed, or that has another program. A rank that failed takes part in all
-    groups, so that nobody waits for it."""
+    """Raises `failed`, or an error about another rank that failed or has a different program. A rank that failed
+    takes part in all groups, so that no rank waits for it."""
     mine = torch.frombuffer(
         bytearray(hashlib.sha256(f"{failed is None} {identity}".encode()).digest()), dtype=torch.uint8
     )
@@ -179,7 +184,7 @@ def _agree(groups: Mapping[str, Communicator], failed: Exception | None, identit
 
 def _engine_runner(engine: BoundEngine) -> Runner:
     def run(*inputs):
-        # A size that no tensor shows is given as a tensor of that many bytes.
+        # A size that no tensor reveals is passed as a tensor of that many bytes.
         given = [torch.empty(one, dtype=torch.uint8) if isinstance(one, int) else one for one in inputs]
         return engine.run([tensor.detach().contiguous() for tensor in given])
 

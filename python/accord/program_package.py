@@ -1,7 +1,9 @@
-"""Saved programs: packages of several parts, engines and PyTorch partitions, or of parts that differ from rank to rank.
+"""Saved programs: packages with several parts (engines and PyTorch partitions), or with parts that differ from rank
+to rank.
 
-A program is a directory NAME.accord like any package. Its manifest.json says how the parts follow each other; each engine is a
-package inside of it, each PyTorch partition a file of torch.export. docs/engine-format.md is the format.
+A program is a directory NAME.accord like any package. Its manifest.json specifies the order of the parts. Each engine
+is a package inside the directory, and each PyTorch partition a torch.export file. The format is described in
+docs/engine-format.md.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ PROGRAM_VERSION = 1
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """One part of a program as its manifest has it. `inputs`: names of values, and ["x", 0] for dimension 0 of x,
-    ["x", 0, 2, 1] for h where that is 2 * h + 1; `path`: in the
-    package's folder; `size` is that of a PyTorch partition's file."""
+    """One part of a program, as in its manifest. `inputs`: names of values, and ["x", 0] for dimension 0 of x, ["x",
+    0, 2, 1] for h if that dimension is 2 * h + 1. `path`: in the package's folder. `size`: of a PyTorch partition's
+    file."""
 
     name: str
     runs_in: str  # "engine" or "pytorch"
@@ -49,9 +51,9 @@ class ProgramPart:
 
 @dataclass(frozen=True)
 class RankProgram(CallStructure):
-    """What one rank runs, and how the model is called."""
+    """The parts that one rank runs, and the model's calling convention."""
 
-    groups: dict[str, list[int]]  # name -> members, by their ranks in the world
+    groups: dict[str, list[int]]  # name -> members, by world rank
     parts: list[ProgramPart]
 
 
@@ -70,21 +72,21 @@ class ProgramManifest:
 
 @dataclass
 class EngineToWrite:
-    """What an engine's package is written of."""
+    """Everything that an engine's package is written from."""
 
     document: dict
     tensors: Mapping[str, torch.Tensor]
     plan: ShardingPlan
     packings: Mapping[str, Packing]
-    references: Mapping[str, Reference] = field(default_factory=dict)  # of weights that stay in a checkpoint
+    references: Mapping[str, Reference] = field(default_factory=dict)  # weights that stay in a checkpoint
 
 
 def write_program(
     path: str | os.PathLike, rank_of: Callable[[Path, str, str], RankProgram], producer: str, of_each_rank: bool
 ) -> Path:
-    """Writes the program at `path`. `rank_of(folder, prefix, program)` writes this rank's parts, in files whose names begin with the
-    prefix, and says what they are. `of_each_rank`: all ranks of torch.distributed's world call this, each with parts of its own.
-    Raises ExportError, on all ranks if one fails."""
+    """Writes the program at `path`. `rank_of(folder, prefix, program)` writes this rank's parts, in files whose names
+    begin with the prefix, and returns their description. `of_each_rank`: all ranks of torch.distributed's world call
+    this, each with parts of its own. Raises ExportError, on all ranks if one fails."""
     if not of_each_rank:
         with placed_at(path) as folder:
             manifest = {"world_size": None, "ranks": [asdict(rank_of(folder, "", secrets.token_hex(16)))]}
@@ -109,7 +111,7 @@ def _head(producer: str) -> dict:
 
 
 def _from_first(call: Callable[[], object]):
-    """What `call` gives on the first rank, to all."""
+    """Returns the first rank's result of `call` on all ranks."""
     told: list = [None, None]
     if dist.get_rank() == 0:
         try:
@@ -123,7 +125,7 @@ def _from_first(call: Callable[[], object]):
 
 
 def _agreed(call: Callable[[], dict]) -> dict:
-    """What `call` gives, if it succeeds on all ranks."""
+    """Returns the result of `call` if it succeeds on all ranks."""
     made, failed = None, None
     try:
         made = call()
@@ -142,7 +144,7 @@ def _agreed(call: Callable[[], dict]) -> dict:
 def write_engine(
     folder: Path, file: str, engine: EngineToWrite, producer: str, part: dict | None, progress: Progress | None
 ) -> str:
-    """Writes an engine's package into a program's folder, and gives the SHA-256 of its manifest."""
+    """Writes an engine's package into a program's folder and returns the SHA-256 of its manifest."""
     path = write_package(
         folder / file,
         engine.document,
@@ -159,13 +161,13 @@ def write_engine(
 
 
 def write_torch_program(folder: Path, file: str, program: torch.export.ExportedProgram) -> tuple[int, str]:
-    """Size and SHA-256 of the file."""
+    """Writes the file and returns its size and SHA-256."""
     torch.export.save(program, folder / file)
     return file_facts(folder / file)
 
 
 def read_program(path: Path) -> ProgramManifest:
-    """The manifest of the program at `path`, checked. Corrupt, Unsupported (another version)."""
+    """Returns the manifest of the program at `path`, checked. Raises Corrupt, or Unsupported for another version."""
     text = (path / "manifest.json").read_bytes()
     sha256 = hashlib.sha256(text).hexdigest()
     if not (path / "manifest.sha256").is_file() or (path / "manifest.sha256").read_bytes() != f"{sha256}\n".encode():
@@ -186,7 +188,7 @@ def read_program(path: Path) -> ProgramManifest:
 
 
 def check_torch_file(path: Path, part: ProgramPart) -> Path:
-    """The file of a PyTorch partition, held against its hash. Corrupt."""
+    """Returns the file of a PyTorch partition, verified against its hash. Raises Corrupt."""
     file = path / part.path
     if file.is_symlink() or not file.is_file():
         raise Corrupt(f'{path}: {part.path}, PyTorch partition "{part.name}", is missing')
@@ -199,8 +201,9 @@ def check_torch_file(path: Path, part: ProgramPart) -> Path:
 
 
 def parts_for_places(path: Path, program: ProgramManifest, places: Mapping[str, tuple[int, int]]) -> RankProgram:
-    """The parts of the rank that has these places (rank, size) in the groups. Where several have, this rank of torch.distributed's
-    world, or any of them whose engines are the same. InvalidArgument if there is none."""
+    """Returns the parts of the rank that has these places (rank, size) in the groups. If several ranks have them,
+    chooses this rank of torch.distributed's world, or any of them if their engines are the same. Raises
+    InvalidArgument if there is none."""
     if program.world_size is None:
         return program.ranks[0]
     known = sorted({name for one in program.ranks for name in one.groups})

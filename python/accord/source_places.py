@@ -1,4 +1,4 @@
-"""Places in a model's source code, for messages."""
+"""Locations in a model's source code, for messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ GENERATED = "<eval_with_key>"  # torch's name for the code of graphs
 
 
 def place_of(node: torch.fx.Node) -> str:
-    """file:line of the innermost frame that is not torch's own, relative to where Python found it."""
+    """Returns file:line of the innermost frame that is not torch's own, relative to Python's search path."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     return place_in(frames) or place_in(frames, of_torch=True) or node.name
 
 
 def place_in(frames: Sequence[tuple[str, int | str]], of_torch: bool = False) -> str | None:
-    """file:line of the innermost of these frames that is neither torch's nor accord's own; None if there is none."""
+    """Returns file:line of the innermost of these frames that is neither torch's nor accord's own, or None."""
     own = () if of_torch else (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
     others = [frame for frame in frames if not frame[0].startswith((*own, GENERATED))]
     if not others:

@@ -1,4 +1,4 @@
-"""Sizes over symbols as packages write them: sums of products, "2*batch*length + 1"."""
+"""Sizes over symbols as written in packages: sums of products, "2*batch*length + 1"."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-# A size that gives its symbol a value, as src/engine/graph/derived_size.cpp has it.
+# A size that determines its symbol's value; same as in src/engine/graph/derived_size.cpp.
 _GIVES_SYMBOL = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?: \+ (-?\d+))?")
 
 
 def evaluate(size: int | str, values: Mapping[str, int]) -> int:
-    """The size where the symbols have these values."""
+    """Returns the size for these values of the symbols."""
     if isinstance(size, int):
         return size
     products = (term.split("*") for term in size.split(" + "))
@@ -23,7 +23,7 @@ def symbols_in(size: int | str) -> list[str]:
 
 
 def derived_from(size: int | str) -> tuple[str, int, int] | None:
-    """The symbol, factor and offset of a size that is factor * symbol + offset; None for any other."""
+    """Returns the symbol, factor and offset of a size of the form factor * symbol + offset, or else None."""
     match = _GIVES_SYMBOL.fullmatch(str(size))
     if match is None:
         return None
@@ -32,18 +32,18 @@ def derived_from(size: int | str) -> tuple[str, int, int] | None:
 
 
 def symbol_value(size: int, factor: int = 1, offset: int = 0) -> int:
-    """The symbol's value where factor * symbol + offset is `size`."""
+    """Returns the symbol's value for which factor * symbol + offset is `size`."""
     return (size - offset) // factor
 
 
 def read_symbol(values: Mapping, name: str, dim: int | None, factor: int = 1, offset: int = 0) -> int:
-    """The same from the named tensor's dimension, or from a number: packages write such sources as lists."""
+    """Returns the symbol's value from the named tensor's dimension or number; packages store such sources as lists."""
     return symbol_value(int(values[name]) if dim is None else values[name].shape[dim], factor, offset)
 
 
 def sources_of(inputs: Sequence[dict]) -> dict[str, list]:
-    """Where each symbol can be read, of a graph with these inputs: name, dimension, and factor and offset where they
-    count."""
+    """Returns where each symbol of a graph with these inputs can be read: name, dimension, and factor and offset
+    unless they are trivial."""
     sources: dict[str, list] = {}
     for entry in inputs:
         for dim, size in enumerate(entry["shape"]):

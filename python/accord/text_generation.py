@@ -1,4 +1,4 @@
-"""Texts from a language model in one call, on one rank or on all ranks of a job."""
+"""Generates text with a language model in one call, on one rank or on all ranks of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What a prompt was continued with."""
+    """The continuation of a prompt."""
 
     text: str
     finish: str  # "stop_token", "stop_sequence", "length"
@@ -39,19 +39,21 @@ def generate(
     cache_dtype: str = "float32",
     **options: Any,
 ) -> GeneratedText | list[GeneratedText] | Iterator[str] | None:
-    """Continues a text, or answers a conversation; several of them together if `prompt` is a list of such.
+    """Continues a text or answers a conversation, or several of them together if `prompt` is a list of these.
 
-    model: a package, an engine that is loaded from one, or a LanguageModel.
+    model: a package, an engine loaded from one, or a LanguageModel.
     prompt: "Once upon a time", or messages: [{"role": "user", "content": "Hello"}].
-    comm: the ranks that share the package, all of which call this; without it those of the job (accord run, torchrun), or
-    this process alone. Rank 0 gets the answers. The others compute with it and get None, or an iterator of nothing: they
-    need no prompt.
-    stream: gives an iterator of pieces of the one answer, as they come, instead.
-    threads, cache_dtype: of an engine and a cache that are made here, as of load() and LanguageModel.create().
+    comm: the ranks that share the package, all of which call this; by default the ranks of the job (accord run,
+    torchrun), or this process alone. Rank 0 gets the answers. The other ranks compute with it and get None, or an
+    empty iterator: they need no prompt.
+    stream: returns an iterator over pieces of the single answer as they are generated.
+    threads, cache_dtype: for an engine and a cache that are created here, same as for load() and
+    LanguageModel.create().
     options: stop (texts that end an answer), max_new_tokens, temperature (0: the best token), top_k, top_p, min_p,
-    repetition_penalty, seed and what else LanguageModel.generate() takes, but samples.
+    repetition_penalty, seed and all other options of LanguageModel.generate() except samples.
 
-    Raises what load(), LanguageModel.create() and LanguageModel.generate() raise, and what ends an answer early.
+    Raises the errors of load(), LanguageModel.create() and LanguageModel.generate(), and any error that ends an
+    answer early.
     """
     if options.get("samples", 1) != 1:
         raise InvalidArgument("samples: LanguageModel.generate() gives several continuations of a prompt")
@@ -67,7 +69,9 @@ def generate(
 
 
 def _pieces(model, prompts, comm, threads, cache_dtype, options) -> Iterator[str | GeneratedText]:
-    """Of each prompt in turn its text as it comes, then all of it. They are answered together."""
+    """Yields, for each prompt in turn, its text as it is generated, then the complete answer. All are answered
+    together.
+    """
     with contextlib.ExitStack() as stack:
         if not isinstance(model, LanguageModel):
             model = _language_model(stack, model, comm, threads, cache_dtype)
@@ -82,7 +86,7 @@ def _pieces(model, prompts, comm, threads, cache_dtype, options) -> Iterator[str
 
 
 def _language_model(stack, model, comm, threads, cache_dtype) -> LanguageModel:
-    """A model over the engine, which is loaded if it is none yet."""
+    """Returns a model over the engine, which is loaded first if `model` is a package."""
     if not isinstance(model, Engine):
         if comm is None:
             comm = stack.enter_context(Communicator.from_environment(name="generate"))

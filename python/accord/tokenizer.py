@@ -1,4 +1,4 @@
-"""Text to token ids and back, and the text of conversations: read from a model's files, without its libraries."""
+"""Converts text to token ids and back, and conversations to text, with a model's files but not its libraries."""
 
 from accord._core import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 

@@ -1,6 +1,8 @@
-"""What `import torch` runs of accord, by the entry point "torch.backends": it makes the name "accord" known to torch.distributed, and reads the switch.
+"""Runs with `import torch`, through the entry point "torch.backends": registers "accord" with torch.distributed, and
+reads the switch.
 
-Nothing of accord is imported until a process group of that name is made, or ACCORD_ROUTE asks for all of them.
+Nothing of accord is imported until a process group of that name is created, or until ACCORD_ROUTE requests all
+groups.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from typing import Any
 
 
 def register() -> None:
-    """Makes "accord" a backend of torch.distributed, and with ACCORD_ROUTE=1 the one of every group. Cost where that is unset: microseconds."""
+    """Registers "accord" as a backend of torch.distributed, and with ACCORD_ROUTE=1 as the backend of every group.
+    Cost if that is unset: microseconds.
+    """
     distributed = importlib.import_module("torch.distributed")
     if not distributed.is_available():
         return

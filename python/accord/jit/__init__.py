@@ -1,2 +1,2 @@
-"""Just in time compilation: torch.compile(model, backend="accord"), accord.compile, and the groups of what was compiled.
-docs/compile.md is the guide."""
+"""Just-in-time compilation: torch.compile(model, backend="accord"), accord.compile, and the groups of compiled
+engines. The guide is docs/compile.md."""

@@ -1,4 +1,4 @@
-"""The backend "accord" of torch.compile, found by torch through the entry point "torch_dynamo_backends"."""
+"""The torch.compile backend "accord", which torch finds through the entry point "torch_dynamo_backends"."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def compile_fx(
     options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable:
-    """What torch.compile(model, backend="accord", options={...}) calls with each graph that it has traced. The options
-    are those of accord.jit.options.Options. A graph that is to be differentiated, or cannot be compiled, stays in
-    PyTorch, and a warning says so. `mode`: torch.compile() passes it on; only "default" is one of accord's."""
+    """Compiles one traced graph: torch.compile(model, backend="accord", options={...}) calls this for each graph. The
+    options are those of accord.jit.options.Options. A graph that needs gradients or cannot be compiled stays in
+    PyTorch, with a warning. `mode`: passed on by torch.compile(); accord supports only "default"."""
     if mode not in (None, "default"):
         raise ExportError(f'mode="{mode}" is one of inductor\'s: leave it out, and give options={{...}} to accord')
     chosen = Options.read(options)
@@ -36,7 +36,7 @@ def compile_fx(
     try:
         return _compiled(module, example_inputs, chosen)
     except (torch._dynamo.exc.RestartAnalysis, torch._dynamo.exc.SkipFrame):
-        raise  # torch begins anew, or leaves the frame
+        raise  # torch retraces, or skips the frame
     except Exception as error:
         if chosen.is_strict:
             raise
@@ -52,7 +52,7 @@ def _compiled(module: torch.fx.GraphModule, example_inputs: Sequence, chosen: Op
     _fix_numbers(module, example_inputs)
     kept, others = decompositions()
     if any(_is_divided(value) for value in example_inputs):
-        # DTensors know only the parts; lower() puts them together again. Attention mostly has plain tensors.
+        # DTensors only support the decomposed ops; lower() recombines them. Attention mostly has plain tensors.
         attention = torch.ops.aten.scaled_dot_product_attention.default
         kept = {attention: kept[attention]} if _has_plain_attention(module) else {}
     with _override_composite_implicit_decomp(kept):
@@ -75,8 +75,8 @@ def _has_plain_attention(module: torch.fx.GraphModule) -> bool:
 
 
 def _fix_numbers(module: torch.fx.GraphModule, example_inputs: Sequence) -> None:
-    """Makes constants of the floats that torch hands over as tensors when sizes are dynamic (the epsilon of a norm): another
-    value is compiled anew."""
+    """Turns floats that torch passes as tensors when sizes are dynamic (the epsilon of a norm) into constants.
+    Another value is compiled anew."""
     from torch._dynamo.guards import GuardBuilder, install_guard
 
     for node, value in zip(module.graph.find_nodes(op="placeholder"), example_inputs, strict=True):

@@ -1,8 +1,8 @@
-"""Engines and the groups that they are bound to, for a while or for good.
+"""Engines and the groups that they are bound to, temporarily or permanently.
 
-An engine that was compiled over process groups of torch.distributed is bound to these unless something else was asked for; one of a
-package keeps the communicators that it was loaded with. Asking binds at once the engines that are there; leaving a block only lets
-go, which needs no other rank, and an engine is bound again at its next run.
+An engine compiled over process groups of torch.distributed is bound to these groups unless others are requested. An
+engine from a package keeps the communicators that it was loaded with. A request binds existing engines at once.
+Leaving a block only unbinds them, which does not involve other ranks; an engine is bound again at its next run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Groups = Mapping[str, Group] | Group
 
 @dataclass(eq=False)
 class _Wish:
-    """Groups that engines are to be bound to. modules: None for all engines. It goes when the last of its modules does."""
+    """A request to bind engines to groups. modules: None for all engines. The request ends when the last of its
+    modules is gone.
+    """
 
     groups: Groups
     modules: list[weakref.ref] | None
@@ -39,14 +41,14 @@ class _Wish:
 
 
 _lock = threading.RLock()
-_wishes: list[_Wish] = []  # the last one that applies counts
-_changes = 0  # of _wishes
+_wishes: list[_Wish] = []  # the last request that applies counts
+_changes = 0  # number of changes to _wishes
 _engines: weakref.WeakSet[BoundEngine] = weakref.WeakSet()
 _numbers = itertools.count()
 
 
 class BoundEngine:
-    """An accord.Engine, its groups, and what it is bound to. Several threads may run it."""
+    """An accord.Engine, its groups, and the request that it is bound by. Several threads may run it."""
 
     def __init__(
         self,
@@ -55,23 +57,23 @@ class BoundEngine:
         tensors: Iterable[torch.Tensor] = (),
         contexts: Iterable[accord.EngineContext] = (),
     ) -> None:
-        """own_groups: to which it is bound if nothing else is asked for; None if there are none. tensors: its weights, by
-        which it is known to belong to a module. contexts: that were made for it already."""
+        """own_groups: the groups that it is bound to without a request; None if there are none. tensors: its weights,
+        which identify the modules it belongs to. contexts: contexts that already exist for it."""
         self.engine = engine
         self.places = dict(engine.groups)
-        self.number = next(_numbers)  # of engines in the order in which they were made, which is the same on all ranks
+        self.number = next(_numbers)  # order of creation, which is the same on all ranks
         self._own_groups = own_groups
         self._tensors = frozenset(id(tensor) for tensor in tensors)
         self._wish: _Wish | None = None
         self._held: list[SharedCommunicator] = []
-        self._seen = -1  # of _changes
+        self._seen = -1  # value of _changes at the last bind()
         self._contexts: list[accord.EngineContext] = list(contexts)
         self._module: weakref.ref | None = None
         with _lock:
             _engines.add(self)
 
     def owned_by(self, module: torch.nn.Module) -> None:
-        """Says whose forward() the engine is."""
+        """Sets the module whose forward() is this engine."""
         self._module = weakref.ref(module)
 
     def belongs_to(self, module: torch.nn.Module) -> bool:
@@ -81,7 +83,7 @@ class BoundEngine:
         return not self._tensors.isdisjoint(_tensors_of(module))
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Outputs in memory of their own."""
+        """Runs the engine and returns its outputs in memory of their own."""
         if self._seen != _changes:
             self.bind()
         try:
@@ -93,11 +95,11 @@ class BoundEngine:
         return outputs
 
     def bind(self) -> None:
-        """Binds the engine to what is asked for now. Collective over these groups if they are others than before."""
+        """Binds the engine to the groups currently requested. Collective over these groups if they have changed."""
         with _lock:
             wish = next((one for one in reversed(tuple(_wishes)) if one.applies_to(self)), None)
-            # One that was loaded with its groups has them. Ranks that are threads of one process must not wait for
-            # each other here.
+            # An engine that was loaded with its groups stays bound to them. Ranks that are threads of one process
+            # must not wait for each other here.
             if wish is not self._wish or self.engine.state == "unbound":
                 self._bind_to(wish)
             self._seen = _changes
@@ -125,7 +127,7 @@ class BoundEngine:
             raise accord.InvalidArgument(f'the engine has a group "{name}", but the groups given are {given}{hint}')
         held: dict[str, SharedCommunicator] = {}
         failure: accord.Mismatch | None = None
-        for name in self.places:  # also after a failure, of which the other ranks of each group have to hear
+        for name in self.places:  # continue after a failure, so that the other ranks of each group are notified
             if name in shared:
                 try:
                     failure = failure or place_mismatch(name, self.places[name], groups[name])
@@ -134,13 +136,14 @@ class BoundEngine:
                     failure = failure or error
         try:
             self.engine.bind({name: one.communicator for name, one in held.items()})
-        except accord.InvalidArgument as error:  # a rank's communicator is of another place, or missing after a failure
+        # The rank's place differs, or its communicator is missing after a failure.
+        except accord.InvalidArgument as error:
             raise failure or accord.Mismatch(str(error)) from error
         self._held, self._wish = list(held.values()), wish
 
 
 def _modules_within(module: torch.nn.Module) -> set[torch.nn.Module]:
-    """Its submodules, and modules that are plain attributes of any of them."""
+    """Returns its submodules, and modules that are plain attributes of any of them."""
     found = set(module.modules())
     for one in list(found):
         for value in vars(one).values():
@@ -151,7 +154,7 @@ def _modules_within(module: torch.nn.Module) -> set[torch.nn.Module]:
 
 
 def _tensors_of(module: torch.nn.Module) -> set[int]:
-    """Identities of its weights, and of the parts that this rank has of those that are divided."""
+    """Returns the identities of its weights, and of this rank's parts of sharded weights."""
     found = set()
     for part in _modules_within(module):
         for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
@@ -160,7 +163,7 @@ def _tensors_of(module: torch.nn.Module) -> set[int]:
 
 
 def engines_of(module: torch.nn.Module | None) -> list[BoundEngine]:
-    """The engines that are there, of a module or all, in the order in which they were made."""
+    """Returns the existing engines, of one module or of all, in order of creation."""
     with _lock:
         found = [engine for engine in _engines if module is None or engine.belongs_to(module)]
     return sorted(found, key=lambda engine: engine.number)
@@ -180,7 +183,7 @@ def _wish_for(groups: Groups, module: torch.nn.Module | Sequence[torch.nn.Module
 
 
 def _forget_without_modules(wish: _Wish | None) -> None:
-    """Runs wherever a module happens to end: takes no lock."""
+    """Removes a request whose modules are all gone. Can run wherever a module is deleted, so it takes no lock."""
     if wish is not None and wish.modules is not None and all(one() is None for one in wish.modules):
         with contextlib.suppress(ValueError):
             _wishes.remove(wish)
@@ -189,7 +192,8 @@ def _forget_without_modules(wish: _Wish | None) -> None:
 def _add(wish: _Wish) -> None:
     global _changes
     if wish.modules is None:
-        gc.collect()  # engines that nothing holds are gone on all ranks, or else some would wait for others to bind them
+        # Deletes unreferenced engines on all ranks; otherwise some ranks would wait for others to bind them.
+        gc.collect()
     with _lock:
         _wishes.append(wish)
         _changes += 1
@@ -216,16 +220,18 @@ def _remove(wish: _Wish) -> None:
 def distributed_context(
     groups: Groups, module: torch.nn.Module | Sequence[torch.nn.Module] | None = None
 ) -> Iterator[torch.nn.Module | Sequence[torch.nn.Module] | None]:
-    """Binds engines to `groups` inside the block, and gives `module`.
+    """Binds engines to `groups` inside the block, and yields `module`.
 
-    `groups`: from an engine's names of its groups to process groups of torch.distributed of any backend, or to
-    accord.Communicators; for engines with one group also that alone. `module`: whose engines, also those that are compiled inside
-    the block: modules made by accord.compile() or Engine.module(), models that torch.compile has compiled, and what
-    has such ones among its submodules or attributes; a list of such modules; None for all engines of the process.
+    `groups`: maps an engine's group names to process groups of torch.distributed of any backend, or to
+    accord.Communicators. For engines with one group, it can be the group itself. `module`: the module whose engines
+    are bound, including engines that are compiled inside the block: a module created by accord.compile() or
+    Engine.module(), a model compiled by torch.compile, or a module with such submodules or attributes; a list of such
+    modules; None for all engines of the process.
 
-    Collective over each group when it begins: the engines that are there are bound at once. Raises Mismatch if this rank has another
-    place in a group than an engine was made for, InvalidArgument for a group that is missing. At the end the engines let go of the
-    groups, which needs no other rank, and go back to those that they had before at their next run. For one thread at a time.
+    Collective over each group at the start: existing engines are bound at once. Raises Mismatch if this rank has
+    another place in a group than an engine was built for, and InvalidArgument for a missing group. At the end, the
+    engines are unbound from the groups, which does not involve other ranks, and return to their previous groups at
+    their next run. Not thread-safe.
     """
     wish = _wish_for(groups, module)
     _add(wish)
@@ -236,7 +242,7 @@ def distributed_context(
 
 
 def set_groups(module: torch.nn.Module | Sequence[torch.nn.Module], groups: Groups) -> None:
-    """As distributed_context(), until it is called for the module again."""
+    """Does the same as distributed_context(), until it is called again for the module."""
     wish = _wish_for(groups, module)
     wish.lasting = True
     earlier = [one for one in _wishes if one.lasting and one.modules == wish.modules]

@@ -1,8 +1,9 @@
-"""A graph that runs in engines where it can, and in PyTorch where not.
+"""A graph that runs in engines where possible, and in PyTorch elsewhere.
 
-It is cut into blocks when it is compiled. Engines are built at the first call, when the weights are there: one set of engines for each
-set of weights that it is called with (layers of one class share their graph), built anew where weights have changed since.
-An engine that cannot be built tells which op is at fault: that goes to PyTorch, and the graph is cut anew.
+The graph is partitioned into blocks when it is compiled. Engines are built at the first call, when the weights are
+available: one set of engines for each set of weights that it is called with (layers of one class share their graph),
+rebuilt when weights have changed. If an engine cannot be built, its error names the op at fault: that op moves to
+PyTorch, and the graph is partitioned again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from accord.jit.weight_state import WeightState
 from accord.process_groups import logical_name, process_group
 from accord.source_places import place_of
 
-MOST_OF_SAME_WEIGHTS = 2  # sets of engines, for the places where the data of the same tensors was last
+MOST_OF_SAME_WEIGHTS = 2  # sets of engines kept for the latest addresses of the same weight tensors
 
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
 _numbers = itertools.count()
@@ -50,15 +51,15 @@ _numbers = itertools.count()
 
 @dataclass
 class EnginePlan:
-    """What an engine is built of, but for the weights."""
+    """Everything an engine is built from, except the weights."""
 
     name: str
     block: Block
     document: dict
-    uses: dict[str, list[tuple[str, str, str]]]  # as ExportedGraph has them
-    weights: dict[str, int | torch.Tensor]  # name in the graph -> position among the arguments, or a constant
+    uses: dict[str, list[tuple[str, str, str]]]  # same as in ExportedGraph
+    weights: dict[str, int | torch.Tensor]  # name in the graph -> index of the argument, or a constant
     inputs: list[torch.fx.Node]
-    size_inputs: list[str]  # symbols that no input shows: an input of that many bytes does
+    size_inputs: list[str]  # symbols that no input's shape reveals; each has an input of that many bytes
     outputs: list[torch.fx.Node]
     groups: dict[str, object]
 
@@ -73,8 +74,8 @@ class _Variant:
 
 
 class CompiledGraph:
-    """Called as the graph module that it is made of, whose placeholders are tensors and sizes and whose nodes change
-    nothing in place. Several threads may call it."""
+    """Called like the graph module that it is created from, whose placeholders are tensors and sizes, and whose nodes
+    modify nothing in place. Several threads may call it."""
 
     def __init__(
         self,
@@ -85,9 +86,9 @@ class CompiledGraph:
         name: str | None = None,
         just_in_time: bool = False,
     ) -> None:
-        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change.
-        just_in_time: as torch.compile has it: outputs lie in memory as PyTorch's, and a call that engines refuse runs
-        in PyTorch. Raises ExportError where the options forbid what has to stay in PyTorch."""
+        """weights: the arguments that are weights, by position, with their names. symbols: sizes that may change.
+        just_in_time: behaves as torch.compile requires: outputs have PyTorch's memory layout, and a call that engines
+        reject runs in PyTorch. Raises ExportError if the options forbid ops that have to stay in PyTorch."""
         self.number = next(_numbers)
         self.report = CompilationReport(name or f"graph {self.number}")
         self.module = module
@@ -116,7 +117,7 @@ class CompiledGraph:
         try:
             return self._variant(args).runner(*args)
         except (accord.Unsupported, accord.InvalidArgument):
-            # Refused before anything ran, on all ranks alike; collectives are not begun again.
+            # Rejected before anything ran, and on all ranks alike. Collectives are not started a second time.
             if not self._just_in_time or self._options.pass_through_build_failures or self.report.collectives:
                 raise
             return self.module(*args)
@@ -126,26 +127,26 @@ class CompiledGraph:
         return any(not least <= values[name] <= most for name, (least, most) in self._limits.items())
 
     def build(self, *args) -> None:
-        """Builds engines for calls with these weights."""
+        """Builds the engines for calls with these weights."""
         self._variant(args)
 
     def parts(self) -> list[tuple[Block, EnginePlan | None]]:
-        """Its blocks in an order in which they can run, with the plans of those that run in engines."""
+        """Returns its blocks in an order in which they can run, with the plans of the blocks that run in engines."""
         plans = iter(self._engines)
         return [(block, next(plans) if block.in_engine else None) for block in self._blocks]
 
     def output_leaves(self) -> list:
-        """Nodes and constants, one for each leaf of what it gives."""
+        """Returns the nodes and constants of its results, one for each leaf."""
         (output,) = self.module.graph.find_nodes(op="output")
         return list(output.args[0])
 
     def computes_numbers(self) -> bool:
-        """Whether it gives numbers that are no sizes."""
+        """Returns True if any result is a number that is not a size."""
         nodes = [leaf for leaf in self.output_leaves() if isinstance(leaf, torch.fx.Node)]
         return any(is_number(node) and self.size_of(node) is None for node in nodes)
 
     def size_of(self, node: torch.fx.Node) -> int | str | None:
-        """What a node gives as a size over symbols; None if it is no number, or another."""
+        """Returns the node's number as a size over symbols, or None if it is not a number or not such a size."""
         value = node.meta.get("val")
         if not isinstance(value, torch.SymInt):
             return None
@@ -163,7 +164,7 @@ class CompiledGraph:
         return variant
 
     def uses_any(self, addresses: set[int]) -> bool:
-        """Whether it was called with a weight at one of these addresses."""
+        """Returns True if it was called with a weight at one of these addresses."""
         return any(not addresses.isdisjoint(key) for key in self._variants)
 
     # Compiling.
@@ -193,8 +194,8 @@ class CompiledGraph:
         self._check_strictness()
 
     def _find_limits(self) -> dict[str, tuple[int, int]]:
-        """The smallest and largest sizes that engines are made for, of symbols of which the model allows others: such
-        calls stay in PyTorch."""
+        """Returns the smallest and largest sizes that engines are built for, for symbols with which the model allows
+        other sizes: calls with those stay in PyTorch."""
         limits: dict[str, tuple[int, int]] = {}
         given = {symbol.name: symbol for symbol in self._symbols}
         for plan in self._engines:
@@ -261,7 +262,7 @@ class CompiledGraph:
     def _build(self, args: Sequence, weights: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> _Variant:
         with self._lock:
             variant = self._variants.get(addresses)
-            if variant is not None and variant.state.holds(weights):  # another thread has built it
+            if variant is not None and variant.state.holds(weights):  # built by another thread
                 return variant
             self._forget_earlier(weights)
             state = WeightState(weights)
@@ -276,7 +277,9 @@ class CompiledGraph:
             return variant
 
     def _forget_earlier(self, weights: Sequence[torch.Tensor]) -> None:
-        """Of the engines of these very tensors, whose data has lain elsewhere, keeps the newest: a program may go back and forth."""
+        """Of the engines for these tensors at other addresses, keeps the newest: a program may alternate between
+        addresses.
+        """
         of_these = [
             addresses
             for addresses, variant in list(self._variants.items())
@@ -286,7 +289,7 @@ class CompiledGraph:
             self._variants.pop(addresses, None)
 
     def _build_engines(self, args: Sequence, new: bool) -> list[BoundEngine]:
-        """new: not of weights that have changed, which may go on changing: these are not worth keeping in the cache."""
+        """new: False if weights have changed. They may keep changing, so their engines are not cached."""
         options = self._options if new else replace(self._options, engine_cache=False)
         while True:
             engines = []
@@ -311,7 +314,7 @@ class CompiledGraph:
         return BoundEngine(engine, plan.groups, tensors.values())
 
     def _refuse(self, block: Block, message: str) -> None:
-        """Leaves to PyTorch the nodes that the message tells of."""
+        """Moves the nodes that the message names to PyTorch."""
         of_op = [node for node in block.nodes if f'"{node.target}"' in message]
         here = [node for node in of_op if place_of(node) in message]
         for node in here or of_op or block.nodes:
@@ -321,7 +324,7 @@ class CompiledGraph:
         return {name: source.value(args) for name, source in self.symbol_sources.items()}
 
     def _runner(self, engines: Sequence[BoundEngine]) -> torch.fx.GraphModule:
-        """The graph with a call of an engine in the place of each of their blocks."""
+        """Returns the graph with each engine's block replaced by a call of the engine."""
         graph = torch.fx.Graph()
         known: dict[torch.fx.Node, torch.fx.Node] = {}
         held: dict[str, object] = {}
@@ -352,7 +355,7 @@ class CompiledGraph:
 
 
 class _EngineCall(torch.nn.Module):
-    """A block as an engine runs it: tensors, then sizes."""
+    """Calls an engine with the inputs of its block: tensors, then sizes."""
 
     def __init__(self, engine: BoundEngine, tensors: int) -> None:
         super().__init__()
@@ -374,8 +377,9 @@ def _is_tensor(node: torch.fx.Node) -> bool:
 
 
 def compilation_report(module: torch.nn.Module | None = None) -> list[CompilationReport]:
-    """What ran where: one report for each graph that is there, of torch.compile(backend="accord") and accord.compile(), in the
-    order in which they were compiled; of `module`, those that have run with weights of it. A snapshot."""
+    """Reports what runs where: one report for each existing graph of torch.compile(backend="accord") and
+    accord.compile(), in the order of compilation. With `module`, only graphs that have run with weights of it.
+    Returns a snapshot."""
     graphs = sorted(_graphs, key=lambda graph: graph.number)
     if module is not None:
         addresses = _addresses_of(module)

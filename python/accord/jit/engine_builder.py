@@ -1,7 +1,8 @@
-"""Builds the engine of a block: of weights in memory, or from the engine cache.
+"""Builds the engine of a block: from weights in memory, or from the engine cache.
 
-A package of the cache has the products' weights packed, and processes that run the same model share its pages; an engine that
-is built without packs a copy of its own. Writing a package costs more than packing, so small engines are not worth one.
+In a cached package, the weights of products are packed, and processes that run the same model share its pages. An
+engine built without the cache packs a copy of its own. Writing a package costs more than packing, so small engines
+are not cached.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ if TYPE_CHECKING:
     from accord.jit.compiled_graph import EnginePlan
 
 WORTH_CACHING = 64 << 20  # bytes of weights
-NO_PROGRAM = "0" * 32  # ranks have packages of their own, and nothing in common but their collectives
+NO_PROGRAM = "0" * 32  # ranks have packages of their own, which share nothing but collectives
 
 
 def build_engine(
     plan: EnginePlan, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int], options: Options
 ) -> tuple[accord.Engine, bool]:
-    """An unbound engine, and whether its package was in the cache. sizes: for which it is tried. Errors as of Engine.assemble()."""
+    """Returns an unbound engine, and whether its package was in the cache. sizes: the sizes at which it is tried.
+    Raises the same errors as Engine.assemble().
+    """
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     places = {name: place_in(process_group(group)) for name, group in plan.groups.items()}
     worth = sum(tensor.nbytes for tensor in tensors.values()) >= WORTH_CACHING
     if options.engine_cache is True or (options.engine_cache == "auto" and worth):
-        with contextlib.suppress(accord.Error, ExportError, OSError):  # what the cache cannot give is built
+        with contextlib.suppress(accord.Error, ExportError, OSError):  # on a cache failure, build it
             return _cached_engine(plan, tensors, places, options)
     engine = accord.Engine.assemble(
         json.dumps(plan.document), tensors, places, sizes=sizes, name=plan.name, **options.of_load()
@@ -74,6 +77,6 @@ def _cached_engine(
         )
         built.append(path)
 
-    # What is mapped stays when the package goes.
+    # Mapped pages remain valid after the package is removed.
     with EngineCache().package(key, build) as path:
         return accord.Engine.load(path, places, **options.of_load()), not built

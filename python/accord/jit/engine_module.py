@@ -1,4 +1,4 @@
-"""The engine of a package as a torch module, called as the model that was saved."""
+"""The engine of a package as a torch module, called like the model that was saved."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from accord.jit.model_call import ModelCall, inputs_of
 
 
 class EngineModule(torch.nn.Module):
-    """Engine.module() says more."""
+    """The result of Engine.module(), which documents it."""
 
     def __init__(self, engine: accord.Engine) -> None:
         super().__init__()
         self._bound = BoundEngine(engine, None)
         self._bound.owned_by(self)
         self._names = [info.name for info in engine.inputs]
-        self._inputs: list[str | list] = list(self._names)  # of the model's values, those that the engine takes
+        self._inputs: list[str | list] = list(self._names)  # those of the model's values that the engine takes
         self._outputs = [info.name for info in engine.outputs]
         self._call: ModelCall | None = None
         self._read_structure(Path(engine.path))
@@ -31,8 +31,8 @@ class EngineModule(torch.nn.Module):
         return self._bound.engine
 
     def forward(self, *args, **kwargs):
-        """What the model gives. Of a package that does not say how that is nested: one output alone, several as a
-        tuple."""
+        """Returns the model's results. If the package does not specify their nesting: a single output as such,
+        several as a tuple."""
         if self._call is not None and self._call.fits(args, kwargs):
             values = self._call.values_of(self._call.leaves_of(args, kwargs))
             return self._nested(values, inputs_of(self._inputs, values))
@@ -48,7 +48,7 @@ class EngineModule(torch.nn.Module):
         return self._call.nested(self._call.structure.results(values))
 
     def _by_name(self, args: tuple, kwargs: dict) -> dict[str, torch.Tensor]:
-        """The engine's own inputs."""
+        """Returns the engine's inputs by name."""
         given = dict(zip(self._names, args, strict=False))
         if (
             len(args) > len(self._names)
@@ -62,7 +62,7 @@ class EngineModule(torch.nn.Module):
         return given | kwargs
 
     def _read_structure(self, package: Path) -> None:
-        """Of the package, or of the program whose only part on this rank it is."""
+        """Reads the structure from the package, or from the program of which it is this rank's only part."""
         structure = _manifest_of(package).get("structure")
         if structure is not None:
             self._call = ModelCall(CallStructure.read(structure))
@@ -75,7 +75,7 @@ class EngineModule(torch.nn.Module):
 
 
 def _manifest_of(folder: Path) -> dict:
-    """Empty where there is none: an engine that was made of weights in memory."""
+    """Returns {} if there is no manifest: the engine was built from weights in memory."""
     try:
         return json.loads((folder / "manifest.json").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""From the graph that torch has traced to one that an engine likes: small rewrites, each of equal meaning."""
+"""Rewrites a traced graph into a form that suits engines: small rewrites that preserve its meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 def lower(graph: torch.fx.Graph, all_views: bool) -> None:
-    """All rewrites, in place. all_views: outputs that are views lie in memory as torch has traced them."""
+    """Applies all rewrites in place. all_views: outputs that are views keep the memory layout that torch traced."""
     _conversions_of_aten(graph)
     _whole_again(graph)
     _join_nothing(graph)
@@ -20,12 +20,12 @@ def lower(graph: torch.fx.Graph, all_views: bool) -> None:
     graph.eliminate_dead_code()
 
 
-KEPT_VIEW = "accord_kept_view"  # in the meta of nodes
+KEPT_VIEW = "accord_kept_view"  # key in the meta of nodes
 
 
 def _views_of_outputs_apart(graph: torch.fx.Graph, all_views: bool) -> None:
-    """Outputs that are views get nodes of their own, which stay in PyTorch: those of inputs and those that share
-    memory with another output, which copies would not, or all of them. torch makes views of inputs anew by the strides
+    """Gives outputs that are views nodes of their own, which stay in PyTorch: views of inputs, and views that share
+    memory with another output, which copies would not; or all views. torch recreates views of inputs with the strides
     and offset that they have here."""
     (output,) = graph.find_nodes(op="output")
     chains = {node: views_to(node) for node in output.all_input_nodes}
@@ -46,7 +46,7 @@ def _views_of_outputs_apart(graph: torch.fx.Graph, all_views: bool) -> None:
 
 
 def views_to(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """`node` and those before it, the last one first, that give views of what is no view."""
+    """Returns `node` and the preceding nodes that return views, last first, up to one that does not."""
     chain = []
     while _gives_view(node):
         chain.append(node)
@@ -61,12 +61,13 @@ def _gives_view(node: torch.fx.Node) -> bool:
 
 
 def _conversions_of_aten(graph: torch.fx.Graph) -> None:
-    """Conversions of dtype that some of torch's passes write with an op of their own."""
+    """Replaces dtype conversions that some of torch's passes write with an op of their own."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
         node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.args[1]}
 
 
-# Of ops that give more than one tensor, of which only the first is used: what gives that one, by the names of its arguments.
+# Ops with several results, of which only the first is used: the op that computes that one, with the names of its
+# arguments.
 _WHOLE = {
     aten.native_layer_norm.default: aten.layer_norm.default,
     aten._fused_rms_norm.default: aten.rms_norm.default,
@@ -75,7 +76,7 @@ _WHOLE = {
 
 
 def _whole_again(graph: torch.fx.Graph) -> None:
-    """Norms and attention, where torch has taken them apart."""
+    """Recombines norms and attention that torch has decomposed."""
     for parts, whole in _WHOLE.items():
         for node in graph.find_nodes(op="call_function", target=parts):
             if any(user.args[1] != 0 for user in node.users):
@@ -93,7 +94,7 @@ def _whole_again(graph: torch.fx.Graph) -> None:
 
 
 def _join_nothing(graph: torch.fx.Graph) -> None:
-    """cat of tensors of which some have no elements: without those, unless they decide the dtype."""
+    """Drops tensors without elements from cat, unless they determine the dtype."""
     for node in graph.find_nodes(op="call_function", target=aten.cat.default):
         parts = [part for part in node.args[0] if 0 not in part.meta["val"].shape]
         if node.meta["val"].dtype not in {part.meta["val"].dtype for part in parts}:
@@ -105,8 +106,8 @@ def _join_nothing(graph: torch.fx.Graph) -> None:
 
 
 def _products_to_linear(graph: torch.fx.Graph) -> None:
-    """mm and addmm with a weight that is turned around: linear, whose weight an engine packs once. torch.compile of DTensors
-    writes them so."""
+    """Turns mm and addmm with a transposed weight into linear, whose weight an engine packs once. torch.compile
+    writes linear layers of DTensors this way."""
     for target in (aten.mm.default, aten.addmm.default):
         for node in list(graph.find_nodes(op="call_function", target=target)):
             bias = node.args[0] if target is aten.addmm.default else None
@@ -122,7 +123,7 @@ def _products_to_linear(graph: torch.fx.Graph) -> None:
 
 
 def _turned_around(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The placeholder of which `node` is the transpose."""
+    """Returns the placeholder that `node` is the transpose of, or None."""
     if node.target is not aten.permute.default or list(node.args[1]) != [1, 0] or node.args[0].op != "placeholder":
         return None
     return node.args[0]

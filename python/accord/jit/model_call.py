@@ -1,4 +1,4 @@
-"""Calls of a model that is compiled or saved: which arguments it takes, and how they and what it gives are nested."""
+"""Calls of a compiled or saved model: the arguments it accepts, and the nesting of arguments and results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NUMBERS = {"int": int, "float": float}
 
 @dataclass(frozen=True)
 class Expected:
-    """What a compiled model takes at one place: a tensor, a number that may change, or a value that became part of the
-    program."""
+    """What a compiled model expects in one position: a tensor, a number that may change, or a value that became part
+    of the program."""
 
     value: object = None
     dtype: torch.dtype | None = None
-    sizes: tuple[int | None, ...] = ()  # None: any
+    sizes: tuple[int | None, ...] = ()  # None: any size
     number: type | None = None
 
     @staticmethod
@@ -36,7 +36,7 @@ class Expected:
 
     @staticmethod
     def of(example: object) -> Expected:
-        """example: as torch has traced it."""
+        """example: as traced by torch."""
         if isinstance(example, (torch.SymInt, torch.SymFloat)):
             return Expected(number=int if isinstance(example, torch.SymInt) else float)
         if not isinstance(example, torch.Tensor):
@@ -45,7 +45,7 @@ class Expected:
         return Expected(dtype=example.dtype, sizes=sizes)
 
     def entry(self) -> dict:
-        """As a package has it. ExportError for a constant that none can have."""
+        """Returns the entry of a package. Raises ExportError for a constant that packages cannot store."""
         if self.dtype is not None:
             return {"dtype": DTYPES.get(self.dtype, str(self.dtype)), "shape": list(self.sizes)}
         return {"constant": constant_entry(self.value)} if self.number is None else {"number": self.number.__name__}
@@ -72,7 +72,7 @@ class Expected:
 
 
 class ModelCall:
-    """The structure of a saved model's calls, read."""
+    """Parsed calling convention of a saved model."""
 
     def __init__(self, structure: CallStructure) -> None:
         self.structure = structure
@@ -83,11 +83,13 @@ class ModelCall:
         return leaves_of(args, kwargs, self._in_spec)
 
     def fits(self, args: tuple, kwargs: dict) -> bool:
-        """Whether arguments are nested as the model's."""
+        """Returns True if the arguments are nested like the model's."""
         return _pytree.tree_structure((args, kwargs)) == self._in_spec
 
     def values_of(self, leaves: Sequence) -> dict[str, object]:
-        """The leaves by the names of the values that they are. TypeError for what the model was not exported for."""
+        """Returns the leaves by the names of their values. Raises TypeError for values that the model was not
+        exported for.
+        """
         check_leaves(leaves, self._expected)
         return {entry["name"]: leaf for entry, leaf in zip(self.structure.inputs, leaves, strict=True)}
 
@@ -96,12 +98,12 @@ class ModelCall:
 
 
 def inputs_of(entries: Sequence[str | list], values: Mapping[str, object]) -> list:
-    """What a part of a program is given: values, and sizes of them."""
+    """Returns the inputs of a part of a program: values, and sizes read from them."""
     return [values[one] if isinstance(one, str) else read_symbol(values, *one) for one in entries]
 
 
 def leaves_of(args: tuple, kwargs: dict, in_spec: _pytree.TreeSpec) -> list:
-    """The leaves of a call's arguments; TypeError if they are not nested as those that a model was compiled for."""
+    """Returns the leaves of a call's arguments. Raises TypeError unless they are nested like those at compile time."""
     leaves, given = _pytree.tree_flatten((args, kwargs))
     if given != in_spec:
         raise TypeError(f"accord: the model was compiled for arguments {_nested(in_spec)}, not {_nested(given)}")
@@ -109,7 +111,7 @@ def leaves_of(args: tuple, kwargs: dict, in_spec: _pytree.TreeSpec) -> list:
 
 
 def check_leaves(leaves: Sequence, inputs: Sequence[Expected]) -> None:
-    """TypeError for what a model was not compiled for."""
+    """Raises TypeError for inputs that a model was not compiled for."""
     if len(leaves) != len(inputs):
         raise TypeError(f"accord: {len(leaves)} inputs were given, the model takes {len(inputs)}")
     for number, (leaf, expected) in enumerate(zip(leaves, inputs, strict=True)):
@@ -118,7 +120,7 @@ def check_leaves(leaves: Sequence, inputs: Sequence[Expected]) -> None:
 
 
 def _nested(spec: _pytree.TreeSpec) -> str:
-    """How arguments are nested, as a call of forward() that has a * for each."""
+    """Describes the nesting of arguments as a call of forward() with * for each leaf."""
     args, kwargs = _pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
     told = [str(one) for one in args] + [f"{name}={value}" for name, value in kwargs.items()]
     return f"({', '.join(told)})".replace("'*'", "*")

@@ -1,4 +1,4 @@
-"""Models that are compiled ahead of their calls, as torch modules: accord.compile."""
+"""Models compiled ahead of their calls, as torch modules: accord.compile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accord.jit.symbols import symbols_within
 
 
 class CompiledModule(torch.nn.Module):
-    """What accord.compile() gives: called as the model, it runs in engines where it can."""
+    """The result of accord.compile(): called like the model, it runs in engines where possible."""
 
     def __init__(self, program: torch.export.ExportedProgram, options: Options) -> None:
         super().__init__()
@@ -34,9 +34,9 @@ class CompiledModule(torch.nn.Module):
                 raise ExportError(
                     f'the model changes "{spec.target}" while it runs; compile it by torch.compile instead'
                 )
-        self.model = torch.nn.Module()  # its weights, by their names in the model
+        self.model = torch.nn.Module()  # holds the weights, under the model's names
         self.weights: list[torch.Tensor] = []
-        self.weight_names: dict[int, str] = {}  # by their positions
+        self.weight_names: dict[int, str] = {}  # by position
         self.inputs: list[Expected] = []
         placeholders = [node for node in decomposed.graph.nodes if node.op == "placeholder"]
         for position, (spec, node) in enumerate(zip(signature.input_specs, placeholders, strict=True)):
@@ -58,11 +58,11 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def report(self) -> CompilationReport:
-        """What runs where."""
+        """Reports what runs where."""
         return self.graph.report
 
     def build(self, *example_inputs) -> None:
-        """Builds the engines now, and not at the first call."""
+        """Builds the engines now instead of at the first call."""
         self.graph.build(*self.weights, *torch.utils._pytree.tree_leaves(example_inputs))
 
     def save(
@@ -72,8 +72,9 @@ class CompiledModule(torch.nn.Module):
         weights: str | Mapping | None = None,
         checkpoint: str | os.PathLike | None = None,
     ) -> Path:
-        """Writes what was compiled to the package `path` (NAME.accord), as accord.export() does with the same options; `weights` and
-        `checkpoint` as there. A model with collectives is saved by all ranks of torch.distributed's world together. Raises ExportError."""
+        """Writes the compiled model to the package `path` (NAME.accord), as accord.export() does with the same
+        options; `weights` and `checkpoint` are the same as there. A model with collectives is saved by all ranks of
+        torch.distributed's world together. Raises ExportError."""
         from accord.exporter import save
 
         return save(self, path, weights=weights, checkpoint=checkpoint)
@@ -109,11 +110,12 @@ def compile(
     *,
     dynamic_shapes: Mapping | Sequence | None = None,
 ) -> CompiledModule:
-    """Compiles `model` now, for calls with inputs like `example_inputs`, to a module that is called as the model is.
+    """Compiles `model` now, for calls with inputs like `example_inputs`, to a module that is called like the model.
 
-    What the engine can run becomes engines, which share the model's weights where they use them as they are; the rest stays in
-    PyTorch. `options`: those of torch.compile(backend="accord"), docs/compile.md; an unknown one is an error. `dynamic_shapes`: as
-    for torch.export. `model` may be a program that torch.export has made. Raises ExportError, which says what to do.
+    Everything that engines can run becomes engines, which share the model's weights where they use them unchanged;
+    the rest stays in PyTorch. `options`: same as for torch.compile(backend="accord"), see docs/compile.md; an unknown
+    option is an error. `dynamic_shapes`: same as for torch.export. `model` may be a program created by torch.export.
+    Raises ExportError, which says what to do.
     """
     check_arguments(dynamic_shapes=dynamic_shapes)
     chosen = Options.read(options)

@@ -17,15 +17,19 @@ from accord.export_traced import check_arguments
 class Options:
     """What is to be compiled, and how.
 
-    min_block_size: ops that a partition needs at least to run in an engine; a smaller one stays in PyTorch, unless it has a
-    collective or require_full_compilation is set. torch_executed_ops: ops that stay in PyTorch ("aten.add.Tensor", "aten.add" for all its overloads, or the
-    op itself). require_full_compilation: an error if anything stays in PyTorch. strict_collectives: an error if a
-    collective does. pass_through_build_failures: an error, in place of PyTorch, where an engine cannot be built.
-    use_fp32_acc: engines always add up in fp32; False is refused. use_explicit_typing: engines compute in the
-    dtypes of the model; False is refused. threads: of an engine, on this rank; 0 is ACCORD_THREADS. overlap_rows, all_reduce_dtype:
-    how sums over the ranks travel, as for accord.load(); equal on all ranks.
-    engine_cache: whether engines are kept on disk for other processes: "auto" those with 64 MiB of weights and more, True all,
-    False none.
+    min_block_size: minimum number of ops that a partition needs to run in an engine; a smaller one stays in PyTorch,
+    unless it contains a collective or require_full_compilation is set.
+    torch_executed_ops: ops that stay in PyTorch ("aten.add.Tensor", "aten.add" for all its overloads, or the op
+    itself).
+    require_full_compilation: anything that stays in PyTorch is an error. strict_collectives: a collective that stays
+    in PyTorch is an error.
+    pass_through_build_failures: an engine that cannot be built is an error, instead of running in PyTorch.
+    use_fp32_acc: engines always accumulate in fp32; False is rejected. use_explicit_typing: engines compute in the
+    dtypes of the model; False is rejected.
+    threads: of an engine, on this rank; 0 is ACCORD_THREADS. overlap_rows, all_reduce_dtype: how sums over the ranks
+    are computed and sent, same as for accord.load(); equal on all ranks.
+    engine_cache: whether engines are kept on disk for other processes: "auto" keeps those with 64 MiB of weights and
+    more, True all, False none.
     """
 
     min_block_size: int = 5
@@ -42,7 +46,9 @@ class Options:
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> Options:
-        """ExportError for a name that is none, with the nearest, and for a value that cannot be, or no mapping."""
+        """Reads options. Raises ExportError for an unknown name, with the nearest known one, for an invalid value,
+        and for anything that is not a mapping.
+        """
         known = {field.name: field for field in fields(Options)}
         check_arguments(options=given)
         values = dict(given or {})
@@ -58,11 +64,11 @@ class Options:
 
     @property
     def is_strict(self) -> bool:
-        """Whether what cannot run in engines is an error, and not PyTorch's to run."""
+        """Returns True if running ops in PyTorch because engines cannot is an error."""
         return self.require_full_compilation or self.strict_collectives or self.pass_through_build_failures
 
     def of_load(self) -> dict[str, object]:
-        """Those that are an engine's, by the names of accord.load()."""
+        """Returns the options of an engine, by the names of accord.load()."""
         return {name: getattr(self, name) for name in ("threads", "overlap_rows", "all_reduce_dtype")}
 
     def keeps_in_torch(self, op: str) -> bool:
@@ -97,7 +103,7 @@ def _checked(name: str, value: object):
 
 
 def _op_name(op: object) -> str:
-    """ "aten.add.Tensor" or "aten.add"; ExportError if torch has no such op."""
+    """Returns "aten.add.Tensor" or "aten.add". Raises ExportError if torch has no such op."""
     text = str(op).removeprefix("torch.ops.").replace("::", ".")
     found = torch.ops
     for piece in text.split("."):

@@ -1,9 +1,10 @@
-"""Which nodes of a graph run in engines.
+"""Decides which nodes of a graph run in engines.
 
-A node can run in an engine if an engine knows its op with these arguments, dtypes and sizes. Then nodes are put into blocks, as large as
-can be without a cycle between them: a node's level is that of the highest of its inputs, one more where the node that makes
-that input runs elsewhere; so levels are engines and PyTorch in turns, and all nodes of a level are one block. A block that is
-too small goes to PyTorch, and levels are counted anew.
+A node can run in an engine if engines support its op with these arguments, dtypes and sizes. Nodes are then grouped
+into blocks that are as large as possible without a cycle between them: a node's level is the highest level of its
+inputs, plus one if the node that computes that input runs in the other place. Levels therefore alternate between
+engines and PyTorch, and all nodes of a level are one block. A block that is too small moves to PyTorch, and the
+levels are computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from accord.jit.lowering import KEPT_VIEW, views_to
 from accord.jit.options import Options
 
 COLLECTIVES = ("_c10d_functional", "c10d_functional")
-ANY_SIZE = 11  # of a symbol without a value, where only the order of strides counts
+ANY_SIZE = 11  # of a symbol without a value, where only the order of strides matters
 READ_MEMORY = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 
 
@@ -43,7 +44,7 @@ def is_wait(node: torch.fx.Node) -> bool:
 
 
 def counts(node: torch.fx.Node) -> bool:
-    """Whether it is an op of its own in reports and sizes of blocks."""
+    """Returns True if the node counts as an op in reports and in the sizes of blocks."""
     return (
         node.op == "call_function"
         and KEPT_VIEW not in node.meta
@@ -59,13 +60,13 @@ def is_number(node: torch.fx.Node) -> bool:
 
 
 class Support:
-    """Says of each node why an engine cannot run it, if so."""
+    """Determines for each node why an engine cannot run it, if so."""
 
     def __init__(self, graph: torch.fx.Graph, symbols: list[TracedSymbol], options: Options) -> None:
         self._options = options
         self._builder = GraphBuilder(TracedGraph([], [], [], [], symbols))
-        self.refused: dict[torch.fx.Node, str] = {}  # what an engine said when it was built
-        self._indescribable: dict[torch.fx.Node, str] = {}  # tensors that no engine can have, neither give nor take
+        self.refused: dict[torch.fx.Node, str] = {}  # errors of engines that could not be built
+        self._indescribable: dict[torch.fx.Node, str] = {}  # tensors that no engine can take or return
         for node in graph.nodes:
             if isinstance(node.meta.get("val"), torch.Tensor):
                 self._builder.of_node[node] = node.name
@@ -79,7 +80,7 @@ class Support:
                 self._read_in_memory.update(views_to(node.args[0]))
 
     def size(self, size: torch.SymInt, node: torch.fx.Node) -> int | str:
-        """As a graph has it; ExportError if it cannot."""
+        """Returns the size as graphs express it. Raises ExportError if they cannot."""
         return self._builder._size(size, node)
 
     def reason_against(self, node: torch.fx.Node) -> str | None:
@@ -136,7 +137,7 @@ def _depends_on_data(size) -> bool:
 def blocks_of(
     graph: torch.fx.Graph, support: Support, options: Options
 ) -> tuple[list[Block], dict[torch.fx.Node, str]]:
-    """The blocks in an order in which they can run, and why nodes stay in PyTorch."""
+    """Returns the blocks in an order in which they can run, and the reasons why nodes stay in PyTorch."""
     reasons: dict[torch.fx.Node, str] = {}
     least = 1 if options.require_full_compilation else options.min_block_size
     for node in graph.nodes:
@@ -162,17 +163,17 @@ def _large_enough(block: Block, least: int) -> bool:
 
 
 def _levels(graph: torch.fx.Graph, can: Callable[[torch.fx.Node], bool]) -> list[Block]:
-    """Even levels run in engines, odd ones in PyTorch."""
+    """Returns one block for each level. Even levels run in engines, odd ones in PyTorch."""
     level: dict[torch.fx.Node, int] = {}
     blocks: dict[int, Block] = defaultdict(lambda: Block(True))
     for node in graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
         if (node.target is operator.getitem or is_wait(node)) and node.args[0] in level:
-            level[node] = level[node.args[0]]  # with what makes it
+            level[node] = level[node.args[0]]  # same block as its producer
         else:
             in_engine = can(node)
-            # Sizes are expressions in an engine's graph: what computes them does not come before it.
+            # Sizes are expressions in an engine's graph, so the nodes that compute them need not come before it.
             inputs = [level[one] for one in node.all_input_nodes if one in level and not (in_engine and is_number(one))]
             parity = 0 if in_engine else 1
             highest = max(inputs, default=parity)
@@ -186,17 +187,17 @@ def _levels(graph: torch.fx.Graph, can: Callable[[torch.fx.Node], bool]) -> list
 def copy_for_torch(
     graph: torch.fx.Graph, node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.fx.Node]
 ) -> torch.fx.Node:
-    """A copy of a node that stays in PyTorch, in another graph. `known`: what stands for other nodes there."""
+    """Copies a node that stays in PyTorch to another graph. `known`: the counterparts of other nodes there."""
     copied = graph.node_copy(node, known.__getitem__)
-    # Engines give other strides than torch has traced.
+    # Engines return other strides than torch has traced.
     if node.target is torch.ops.aten.view.default and KEPT_VIEW not in node.meta:
         copied.target = torch.ops.aten.reshape.default
     return copied
 
 
 def as_traced(graph: torch.fx.Graph, copied: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node:
-    """What an engine gives for `node`, in row-major order, laid out in memory as torch has traced it, where dimensions are in another
-    order there. `copied` stands for it in `graph`."""
+    """Converts an engine's row-major result for `node` to the memory layout that torch traced, if its dimensions have
+    another order in memory. `copied` is the result's node in `graph`."""
     order = _order_in_memory(node.meta["val"])
     if order == sorted(order):
         return copied
@@ -213,7 +214,7 @@ def as_traced(graph: torch.fx.Graph, copied: torch.fx.Node, node: torch.fx.Node)
 
 
 def _order_in_memory(tensor: torch.Tensor) -> list[int]:
-    """Its dimensions from the outermost in memory on; as they are if there are gaps between its elements."""
+    """Returns its dimensions in memory order, outermost first, or unchanged if there are gaps between its elements."""
     sizes, strides = (_hints(numbers) for numbers in (tensor.shape, tensor.stride()))
     order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
     expected = 1
@@ -225,7 +226,7 @@ def _order_in_memory(tensor: torch.Tensor) -> list[int]:
 
 
 def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
-    """The sizes as they were when torch traced them; symbols that depend on data, which had no value, as ANY_SIZE."""
+    """Returns the sizes that torch traced with, and ANY_SIZE for symbols that depend on data and have no value."""
     found = []
     for size in sizes:
         if not isinstance(size, torch.SymInt):

@@ -1,4 +1,4 @@
-"""What ran where: the report of a compiled graph."""
+"""Reports what runs where in a compiled graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """A part of a graph: `where` it runs ("engine" or "pytorch"), its ops in order, and for PyTorch why each is there."""
+    """A part of a graph: `where` it runs ("engine" or "pytorch"), its ops in order, and for PyTorch their reasons."""
 
     name: str
     where: str
@@ -27,8 +27,8 @@ class CollectiveReport:
 
 @dataclass
 class CompilationReport:
-    """One compiled graph. `engines`: how many sets of weights it was built for; `builds`: how often engines were built,
-    also because weights had changed; `from_cache`: engines of these that the engine cache had."""
+    """One compiled graph. `engines`: number of sets of weights that it was built for. `builds`: how often engines
+    were built, including rebuilds after weights changed. `from_cache`: how many engines came from the engine cache."""
 
     name: str
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -38,7 +38,7 @@ class CompilationReport:
     from_cache: int = 0
 
     def ops(self, where: str) -> Counter[str]:
-        """How often each op runs in the "engine" or in "pytorch"."""
+        """Counts how often each op runs in the "engine" or in "pytorch"."""
         return Counter(op for part in self.partitions if part.where == where for op in part.ops)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""From a compiled model to a saved program: each engine to a package, each PyTorch partition to a file."""
+"""Saves a compiled model as a program: each engine as a package, each PyTorch partition as a file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Engine:
 
 @dataclass
 class _Cut:
-    """A compiled model in its parts, in order."""
+    """A compiled model split into its parts, in order."""
 
     compiled: CompiledModule
     parts: list[_Engine | TorchPartition] = field(default_factory=list)
@@ -52,7 +52,7 @@ class _Cut:
 
     @property
     def groups(self) -> dict[str, object]:
-        """torch's groups of the collectives, by their names."""
+        """torch's process groups of the collectives, by name."""
         return {name: group for engine in self.engines for name, group in engine.plan.groups.items()}
 
 
@@ -66,8 +66,8 @@ def save_compiled(
     checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Writes the program of `compiled`. plan_of: how the weights of the engines' graphs are divided. With collectives in it, all ranks
-    of torch.distributed's world save together."""
+    """Writes the program of `compiled`. plan_of: returns how the weights of the engines' graphs are sharded. If the
+    program has collectives, all ranks of torch.distributed's world save together."""
     cut = _cut(compiled)
     of_each_rank = bool(cut.groups)
     if of_each_rank or plan_of is None:
@@ -115,8 +115,8 @@ def save_whole(
     checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Writes a program of one engine for each rank of torch.distributed's world: `graph`, with collectives over `groups`. All ranks
-    call this together."""
+    """Writes a program of one engine for each rank of torch.distributed's world: `graph`, with collectives over
+    `groups`. All ranks call it together."""
     members = {name: dist.get_process_group_ranks(process_group(group)) for name, group in groups.items()}
     (packings,) = plan_packings([(graph, {})], weights)
     engine = EngineToWrite(graph.document, graph.tensors, ShardingPlan([], {}, list(groups)), packings)
@@ -146,7 +146,7 @@ def save_whole(
 
 
 def _leave_in(checkpoint: str | os.PathLike | None, engines: list[EngineToWrite]) -> None:
-    """Weights that lie in the checkpoint stay there."""
+    """Leaves weights that are stored in the checkpoint there."""
     found = find_references(checkpoint, [(engine.tensors, engine.packings) for engine in engines])
     for engine, references in zip(engines, found, strict=True):
         engine.references = references
@@ -187,7 +187,7 @@ def _cut(compiled: CompiledModule) -> _Cut:
 
 
 def _is_left(graph: CompiledGraph, leaf: object, weights: Mapping[torch.fx.Node, object]) -> bool:
-    """Whether a leaf of the outputs is a weight, or a number that no size says, which no part gives yet."""
+    """Returns True if an output leaf is a weight, or a number that is not a size, which no part returns yet."""
     if not isinstance(leaf, torch.fx.Node):
         return False
     return leaf in weights or (is_number(leaf) and leaf.op != "placeholder" and graph.size_of(leaf) is None)
@@ -243,13 +243,13 @@ def _collectives(block: Block) -> list[torch.fx.Node]:
 
 
 def _inputs(compiled: CompiledModule) -> list[dict]:
-    """One for each leaf of the model's arguments."""
+    """Returns an entry for each leaf of the model's arguments."""
     nodes = compiled.graph.placeholders[len(compiled.weights) :]
     return [{"name": node.name, **one.entry()} for node, one in zip(nodes, compiled.inputs, strict=True)]
 
 
 def _outputs(compiled: CompiledModule) -> list[dict]:
-    """One for each leaf of what the model gives."""
+    """Returns an entry for each leaf of the model's results."""
     return [_output(compiled.graph, leaf) for leaf in compiled.graph.output_leaves()]
 
 

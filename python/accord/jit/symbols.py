@@ -1,4 +1,4 @@
-"""Sizes that may change: where their values come from, and for which an engine is made."""
+"""Sizes that may change: where their values come from, and the range that an engine is built for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 from accord.export_traced import TracedSymbol
 from accord.symbolic_sizes import evaluate, sources_of, symbol_value, symbols_in
 
-LARGEST_SIZE = 1 << 24  # of a symbol that has no limit
-MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
+LARGEST_SIZE = 1 << 24  # of a symbol without a limit
+MOST_TENSOR_BYTES = 1 << 46  # same limit as in src/engine/graph/graph_reader.cpp
 
 
 @dataclass(frozen=True)
 class SymbolSource:
-    """Where a symbol's value can be read: an argument that is factor * symbol + offset, or a dimension of one that is
-    so long."""
+    """Where a symbol's value can be read: an argument that equals factor * symbol + offset, or an argument's
+    dimension of that length."""
 
     position: int
     dim: int | None
@@ -32,11 +32,11 @@ class SymbolSource:
         return symbol_value(size, self.factor, self.offset)
 
     def entry(self, name: str) -> list:
-        """As a package has it; name: the argument's."""
+        """Returns the entry of a package; name: the argument's."""
         return [name, self.dim, *([] if _is_symbol(self) else [self.factor, self.offset])]
 
     def read_in(self, graph: torch.fx.Graph, argument: torch.fx.Node) -> torch.fx.Node:
-        """Adds nodes that compute the value."""
+        """Adds nodes to `graph` that compute the value."""
         size = argument
         if self.dim is not None:
             size = graph.call_function(torch.ops.aten.sym_size.int, (argument, self.dim))
@@ -46,7 +46,7 @@ class SymbolSource:
 
 
 def symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, SymbolSource]:
-    """Those of each symbol that an argument gives, by itself if one does."""
+    """Returns the source of each symbol that arguments reveal; a direct source is preferred."""
     found: dict[str, SymbolSource] = {}
     for position, node in enumerate(placeholders):
         for dim, size in _numbers_of(node):
@@ -64,13 +64,13 @@ def _is_symbol(source: SymbolSource) -> bool:
 
 
 def _numbers_of(node: torch.fx.Node) -> Iterator[tuple[int | None, object]]:
-    """The sizes of an argument with their dimensions, or the argument itself."""
+    """Yields the sizes of an argument with their dimensions, or the argument itself."""
     value = node.meta.get("val")
     yield from enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
 
 
 def derived_from(size: object) -> tuple[str, int, int] | None:
-    """The symbol, factor and offset of a size that is a symbol or grows with one alone: 2 * h + 1."""
+    """Returns the symbol, factor and offset of a size that is a symbol or linear in a single symbol: 2 * h + 1."""
     if not isinstance(size, torch.SymInt):
         return None
     expression = sympy.expand(size.node.expr)
@@ -83,7 +83,7 @@ def derived_from(size: object) -> tuple[str, int, int] | None:
 
 
 def symbols_of(module: torch.fx.GraphModule) -> list[TracedSymbol]:
-    """The sizes that may change, of a graph that torch.compile has traced, with the limits that it knows."""
+    """Returns the sizes that may change in a graph traced by torch.compile, with the limits known to torch."""
     ranges = {}
     for node in module.graph.find_nodes(op="placeholder"):
         for _, size in _numbers_of(node):
@@ -94,14 +94,14 @@ def symbols_of(module: torch.fx.GraphModule) -> list[TracedSymbol]:
 
 
 def symbols_within(ranges: Mapping) -> list[TracedSymbol]:
-    """Those of these symbols of torch's, with their limits, that engines can have as sizes."""
+    """Returns those of torch's symbols, with their limits, that engines can support as sizes."""
     found = (_traced_symbol(str(symbol), limits) for symbol, limits in ranges.items())
     return [symbol for symbol in found if symbol.min <= symbol.max]
 
 
 def _traced_symbol(name: str, limits) -> TracedSymbol:
-    """limits: torch's, which may have no end. Engines are made for sizes from 1 to LARGEST_SIZE."""
-    least = int(limits.lower) if limits.lower.is_Integer else -sys.maxsize  # of a number, which may be below 0
+    """limits: torch's, which may be infinite. Engines are built for sizes from 1 to LARGEST_SIZE."""
+    least = int(limits.lower) if limits.lower.is_Integer else -sys.maxsize  # a number may be negative
     most = int(limits.upper) if limits.upper.is_Integer else sys.maxsize
     return TracedSymbol(
         name,
@@ -114,12 +114,12 @@ def _traced_symbol(name: str, limits) -> TracedSymbol:
 
 
 def smallest_of(limits) -> int:
-    """The smallest size within torch's limits."""
+    """Returns the smallest size within torch's limits."""
     return max(1, int(limits.lower)) if limits.lower.is_Integer else 1
 
 
 def _sizes_in(document: dict) -> list[str]:
-    """All sizes of a graph that depend on symbols."""
+    """Returns all sizes in a graph that depend on symbols."""
     found: list[str] = []
 
     def look(value) -> None:
@@ -139,8 +139,8 @@ def _sizes_in(document: dict) -> list[str]:
 
 
 def limit_symbols(document: dict) -> list[str]:
-    """Keeps the symbols that the graph uses, with maxima at which no tensor is larger than one can be; gives those that
-    no dimension of an input gives."""
+    """Keeps the symbols that the graph uses, with maxima at which no tensor exceeds the size limit. Returns the
+    symbols that no dimension of an input reveals."""
     used = {name for text in _sizes_in(document) for name in symbols_in(text)}
     document["symbols"] = [symbol for symbol in document["symbols"] if symbol["name"] in used]
     shapes = [value["shape"] for value in document["inputs"]]
@@ -148,7 +148,7 @@ def limit_symbols(document: dict) -> list[str]:
     while any(_elements(shape, document["symbols"]) * 8 > MOST_TENSOR_BYTES for shape in shapes):
         wide = [symbol for symbol in document["symbols"] if symbol["max"] > symbol["min"]]
         if not wide:
-            break  # the engine will say so
+            break  # the engine reports it
         for symbol in wide:
             symbol["max"] = max(symbol["min"], symbol["max"] // 2)
     shown = sources_of(document["inputs"])

@@ -1,6 +1,6 @@
-"""A block that stays in PyTorch as a program of torch.export of its own, to be saved and called without the model.
+"""A block that stays in PyTorch, as a torch.export program of its own that can be saved and called without the model.
 
-Sizes are computed where they are needed: the nodes that compute numbers go into each block that uses them.
+Sizes are computed where they are needed: the nodes that compute numbers are copied into each block that uses them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accord.jit.partitioning import Block, as_traced, copy_for_torch, is_number
 
 @dataclass
 class TorchPartition:
-    """`program` takes its weights and then `inputs`, and gives `outputs`: nodes of the graph that it was cut from."""
+    """`program` takes its weights and then `inputs`, and returns `outputs`: nodes of the original graph."""
 
     block: Block
     program: ExportedProgram
@@ -43,9 +43,9 @@ def torch_partition(
     ranges: Mapping,
     outputs: list[torch.fx.Node] | None = None,
 ) -> TorchPartition | None:
-    """The program of a block of `graph`, in which some nodes stand for `weights`; None if nothing else uses what it
-    computes. ranges: of sizes, as an ExportedProgram has them. outputs: the block's numbers and weights that it gives,
-    where these are wanted."""
+    """Returns the program of a block of `graph`, in which some nodes represent `weights`; None if nothing outside
+    uses its results. ranges: of sizes, as in an ExportedProgram. outputs: numbers and weights that the block returns,
+    if these are wanted."""
     inside = _with_its_numbers(block, graph, filter(is_number, outputs or ()))
     if outputs is None:
         outputs = [node for node in inside if _is_tensor(node) and _is_used_outside(node, inside)]
@@ -69,7 +69,7 @@ def torch_partition(
     for node in inside:
         known[node] = copy_for_torch(cut, node, known)
     for node in outputs:
-        if node in held:  # a caller may change what it is given
+        if node in held:  # the caller may modify the result
             known[node] = cut.call_function(torch.ops.aten.clone.default, (known[node],))
             known[node].meta["val"] = node.meta["val"]
     cut.output(tuple(known[node] for node in outputs))
@@ -98,7 +98,7 @@ def torch_partition(
 
 
 def runner_of(program: ExportedProgram) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """What calls the program of a TorchPartition with its inputs."""
+    """Returns a function that calls the program of a TorchPartition with its inputs."""
     specs = program.graph_signature.input_specs
     weights = [program.state_dict[spec.target] for spec in specs if spec.kind == InputKind.BUFFER]
     module = program.graph_module
@@ -108,8 +108,8 @@ def runner_of(program: ExportedProgram) -> Callable[..., tuple[torch.Tensor, ...
 def _with_its_numbers(
     block: Block, graph: torch.fx.Graph, numbers: Iterable[torch.fx.Node]
 ) -> dict[torch.fx.Node, None]:
-    """The block's nodes but for numbers that it does not use, `numbers`, and all that compute numbers for them, in the
-    order of the graph."""
+    """Returns the block's nodes without the numbers that it does not use, `numbers`, and all nodes that compute
+    numbers for them, in the order of the graph."""
     found = {node for node in block.nodes if not is_number(node) and node.op == "call_function"}
     found.update(numbers)
     waiting = list(found)
@@ -122,12 +122,12 @@ def _with_its_numbers(
 
 
 def _is_used_outside(node: torch.fx.Node, inside: Mapping[torch.fx.Node, None]) -> bool:
-    """Numbers are computed wherever they are used, of the tensors that they come from."""
+    """Returns True if a node outside needs the tensor. Numbers are computed where they are used, from their tensors."""
     return any(user not in inside or (is_number(user) and _is_used_outside(user, inside)) for user in node.users)
 
 
 def _argument(node: torch.fx.Node) -> type:
-    """How a signature has the node's value."""
+    """Returns the class that a signature uses for the node's value."""
     kinds = (
         (torch.Tensor, TensorArgument),
         (torch.SymFloat, SymFloatArgument),

@@ -1,8 +1,9 @@
-"""What tells whether weights are as they were when engines were built of them.
+"""Detects whether weights have changed since engines were built from them.
 
-torch counts the changes of a tensor, but not what is written through `.data`, by NumPy, by a collective (broadcast,
-recv), by another process, or into tensors made in inference mode. So some elements of each weight are compared, too:
-all of a small one, and SAMPLES of a large one, as many as cost little beside a run.
+torch counts modifications of a tensor, but not writes through `.data`, by NumPy, by a collective (broadcast, recv),
+by another process, or to tensors created in inference mode. Some elements of each weight are therefore compared as
+well: all elements of a small weight, and SAMPLES elements of a large one, few enough to cost little compared with a
+run.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import torch
 
 from accord._core import hash_of_pieces
 
-SAMPLES = 64  # elements of a weight that has more
+SAMPLES = 64  # elements compared of a larger weight
 
 
 class WeightState:
-    """Of weights that lie where they lay; it keeps none of them."""
+    """State of weights whose addresses do not change. Does not keep the weights alive."""
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
         self._versions = _versions(weights)
@@ -34,7 +35,7 @@ def _versions(weights: Sequence[torch.Tensor]) -> list[int]:
 
 
 def _pieces(weight: torch.Tensor) -> bytes:
-    """Address and size of each sample."""
+    """Returns address and size of each sample."""
     if weight.device.type != "cpu" or weight.layout != torch.strided or weight.numel() == 0:
         return b""
     begin, size = weight.data_ptr(), weight.itemsize

@@ -4,9 +4,9 @@
     accord.megatron.install()
     parallel_state.initialize_model_parallel(...)  # megatron-core's own, unmodified
 
-The function stays megatron-core's: it computes its lists of ranks and keeps its groups. What it asks of torch.distributed, a group for each list, one
-collective call after the other, is answered from a mesh that all ranks connected in one step before; a list that the mesh does not have
-is an error, so the two are held against each other on every start.
+The function remains megatron-core's own: it computes its lists of ranks and keeps its groups. Its requests to
+torch.distributed, one collective call after the other for a group of each list, are served from a mesh that all ranks
+connected beforehand in one step. A list that the mesh does not have is an error, so every start compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from accord.torch.fates import refuse_unused
 
 __all__ = ["install", "installed_mesh", "report", "uninstall"]
 
-# Families of the descriptions that megatron-core gives its groups; where ranks and options of two are equal they share a group anyway.
+# Families by the descriptions that megatron-core gives its groups. Two groups with equal ranks and options are shared
+# anyway.
 _FAMILIES = {
     "DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
     "DATA_PARALLEL_GROUP_WITH_CP_AG": "dp_cp_ag",
@@ -58,7 +59,7 @@ _FAMILIES = {
 
 
 def family_of(description: str | None) -> str | None:
-    """What the mesh calls a group that megatron-core describes so; None if it has another name for it, or none."""
+    """Returns the mesh's name of a group with megatron-core's description, or None if that is unknown or missing."""
     description = description or ""
     for prefix, family in (("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L", "hcp_"), ("HYBRID_DP_CP_GROUP_", "hybrid_dp_cp_")):
         if description.startswith(prefix):
@@ -67,7 +68,7 @@ def family_of(description: str | None) -> str | None:
 
 
 class _Installed:
-    """What was put into megatron-core, and what of it was there before."""
+    """The functions that replace megatron-core's, and the original ones."""
 
     def __init__(self, parallel_state: ModuleType, strict: bool) -> None:
         self.module = parallel_state
@@ -86,7 +87,7 @@ class _Installed:
         self.unused: list[dict[str, Any]] = []
 
     def group(self, family: str | None, ranks: Sequence[int], description: str | None) -> Any:
-        """That of this rank with these ranks."""
+        """Returns this rank's group with these ranks."""
         own = {
             known.name: self.mesh.ranks(known.name)
             for known in self.mesh.plan.families
@@ -109,9 +110,11 @@ _installed: _Installed | None = None
 
 
 def install(strict: bool = False) -> None:
-    """From now on megatron-core's initialize_model_parallel makes its groups through one mesh. Idempotent; uninstall() ends it.
+    """Makes megatron-core's initialize_model_parallel create its groups through one mesh, until uninstall().
+    Idempotent.
 
-    strict: options that change nothing here (CTA limits, SHARP) are Unsupported. torch.distributed's default group may be of any backend.
+    strict: options that have no effect here (CTA limits, SHARP) raise Unsupported. torch.distributed's default group
+    may be of any backend.
     """
     global _installed
     from megatron.core import parallel_state
@@ -128,7 +131,7 @@ def install(strict: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """megatron-core as it was. Groups that were made go on until destroy_model_parallel(), and report() with them."""
+    """Restores megatron-core. Existing groups remain until destroy_model_parallel(), and so does report()."""
     if _installed is None:
         return
     _installed.module.initialize_model_parallel = _installed.initialize
@@ -144,14 +147,14 @@ def _forget(installed: _Installed) -> None:
 
 
 def installed_mesh() -> TorchMesh:
-    """What megatron-core's groups lie on. WrongState before initialize_model_parallel."""
+    """Returns the mesh underneath megatron-core's groups. Raises WrongState before initialize_model_parallel."""
     if _installed is None or _installed.mesh is None:
         raise accord.WrongState("megatron-core has no groups through a mesh: install(), then initialize_model_parallel")
     return _installed.mesh
 
 
 def report() -> list[dict[str, Any]]:
-    """What became of each option: dicts of key, option, value, fate and why."""
+    """Reports what happened to each option: dicts of key, option, value, fate and why."""
     return installed_mesh().report() + _installed.unused
 
 
@@ -174,7 +177,7 @@ def _initializing(installed: _Installed) -> Callable[..., None]:
         timeout = timeout_of(signature, positional, keywords)
         installed.mesh = TorchMesh.create(plan, timeout=timeout, strict=installed.strict)
         installed.module.create_group = _creating(installed)
-        installed.module.get_nccl_options = lambda *_: None  # options went into the plan
+        installed.module.get_nccl_options = lambda *_: None  # options are part of the plan
         try:
             installed.initialize(*positional, **keywords)
         except BaseException:
@@ -196,7 +199,7 @@ def _creating(installed: _Installed) -> Callable[..., Any]:
         group = installed.group(family_of(group_desc), ranks, group_desc)
         known = installed.module._global_process_group_list
         if known is None:
-            known = installed.module._global_process_group_list = [None]  # the default group
+            known = installed.module._global_process_group_list = [None]  # stands for the default group
         if group not in known:
             known.append(group)
         return group
@@ -213,7 +216,7 @@ def _destroying(installed: _Installed) -> Callable[[], None]:
 
 
 def _end(installed: _Installed) -> None:
-    """The groups, and all that megatron-core remembers of them."""
+    """Ends the groups and clears megatron-core's references to them."""
     installed.destroy()
     vars(installed.module).update(installed.blank)
     if installed.mesh is not None:

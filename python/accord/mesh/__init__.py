@@ -6,8 +6,9 @@
     mesh = accord.mesh.Mesh.create(plan, comm)
     mesh.group("tp").all_reduce(x)  # a Communicator
 
-With PyTorch, the groups as process groups of torch.distributed: TorchMesh; by the names of Megatron's programs:
-accord.mesh.initialize_model_parallel(...) and the functions of accord.mesh.parallel_state; as grids: HyperCommGrid. docs/mesh.md is the guide.
+With PyTorch there are also TorchMesh, with process groups of torch.distributed;
+accord.mesh.initialize_model_parallel(...) and the functions of accord.mesh.parallel_state, with the names of
+Megatron's programs; and HyperCommGrid, for grids. The guide is docs/mesh.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = [
 for _public in (Mesh, MeshFamily, MeshPlan):
     _public.__module__ = "accord.mesh"
 
-# Where the names are that need PyTorch, imported when they are first used.
+# The modules of names that need PyTorch, imported on first use.
 _OF_TORCH = {
     "HyperCommGrid": "accord.mesh.grid",
     "TorchMesh": "accord.mesh.torch_mesh",

@@ -1,4 +1,4 @@
-"""Grids of ranks with groups along any of their dimensions, as megatron-core's HyperCommGrid has them."""
+"""Grids of ranks with groups along any of their dimensions, like megatron-core's HyperCommGrid."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def _sizes(shape: Sequence[int]) -> list[int]:
 
 
 class HyperCommGrid:
-    """A grid of ranks, whose first dimension is that of neighbours, and process groups along its dimensions.
+    """A grid of ranks, and process groups along its dimensions. The ranks of the first dimension are adjacent.
 
         grid = HyperCommGrid([2, 4], ["tp", "dp"])
         tp = grid.create_pg("tp")
         grid.register_view("experts", [4, 2], ["ep", "edp"])  # another grid over the same ranks
         ep = grid.create_pg("ep", view="experts")
 
-    Names of dimensions, rank lists and calls are those of megatron-core; create_pg is one collective step of all ranks of the default group.
+    Names of dimensions, rank lists and calls are megatron-core's. create_pg is one collective step of all ranks of
+    the default group.
     """
 
     def __init__(
         self, shape: Sequence[int], dim_names: Sequence[str], rank_offset: int = 0, backend: str | None = None
     ) -> None:
-        """backend: what programs give megatron-core; groups are accord's, and report() says so."""
+        """backend: the backend that programs pass to megatron-core. The groups are accord's, as report() states."""
         self.shape, self.dim_names = _sizes(shape), list(dim_names)
         self.rank_offset = integer(rank_offset, "mesh: rank_offset", accord.InvalidArgument)
         self.backend = backend
@@ -55,7 +56,7 @@ class HyperCommGrid:
             raise accord.InvalidArgument(text)
 
     def register_view(self, name: str, shape: Sequence[int], dim_names: Sequence[str]) -> None:
-        """Another grid over the same ranks, which the other calls take by `view=name`."""
+        """Adds another grid over the same ranks, which the other calls select with `view=name`."""
         if name in self._views:
             raise accord.InvalidArgument(f'mesh: there is a view "{name}" already')
         sizes = _sizes(shape)
@@ -89,9 +90,11 @@ class HyperCommGrid:
         group_desc: str | None = None,
         strict: bool = False,
     ) -> ProcessGroup | None:
-        """The group along `dims` that this rank is in, None on ranks beyond the grid. Collective; once for the same dims.
+        """Creates and returns the group along `dims` that contains this rank; None on ranks outside the grid.
+        Collective; call it once for the same dims.
 
-        pg_options: of another backend, for report(); strict: those that change nothing here are Unsupported. group_desc: of the group.
+        pg_options: another backend's options, for report(). strict: options that have no effect here raise
+        Unsupported. group_desc: description of the group.
         """
         fates = [fate_of(*option, "not applicable", NOTHING_TO_CHANGE) for option in set_in(pg_options).items()]
 
@@ -109,7 +112,7 @@ class HyperCommGrid:
         return mesh.group(mesh.plan.families[0].name, group_desc)
 
     def get_pg(self, dims: _Dims, *, view: str | None = None) -> ProcessGroup | None:
-        """What create_pg gave."""
+        """Returns the group that create_pg created."""
         key = self._key(dims, view)
         if key not in self._meshes:
             raise accord.NotFound(f'mesh: the groups of "{key}" have not been created; call create_pg first')
@@ -117,14 +120,14 @@ class HyperCommGrid:
         return mesh.group(mesh.plan.families[0].name)
 
     def report(self) -> list[dict[str, Any]]:
-        """What became of each option of each group: dicts of key, option, value, fate and why."""
+        """Reports what happened to each option of each group: dicts of key, option, value, fate and why."""
         backend = (
             [] if self.backend is None else [fate_of("backend", self.backend, "translated", "the group is accord's")]
         )
         return [{"key": key} | one for key, fates in self._fates.items() for one in backend + fates]
 
     def get_rank_enum(self, dims: _Dims, *, view: str | None = None) -> list[list[int]]:
-        """All groups along `dims`, as lists of ranks."""
+        """Returns all groups along `dims`, as lists of ranks."""
         plan = self._plan(dims, view)
         return plan.all_groups(plan.families[0].name)
 

@@ -1,4 +1,4 @@
-"""The arguments of Megatron's initialize_model_parallel as a plan."""
+"""Converts the arguments of Megatron's initialize_model_parallel to a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accord.mesh import MeshPlan
 from accord.mesh.options import group_options
 from accord.torch.fates import fate_of
 
-_MOST_MINUTES = 5_256_000  # ten years, as ACCORD_TIMEOUT
+_MOST_MINUTES = 5_256_000  # ten years, same limit as for ACCORD_TIMEOUT
 
 _Options = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 
@@ -26,8 +26,9 @@ _Options = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 class MegatronArguments:
     """Names, order and defaults are Megatron's.
 
-    nccl_communicator_config_path: the YAML file, or what is in it. local_world_size: ranks of the mesh; all of the job if None.
-    get_embedding_ranks, get_position_embedding_ranks: take the ranks of a pipeline, give those of them that have the embedding.
+    nccl_communicator_config_path: the YAML file, or its contents. local_world_size: ranks of the mesh; None for all
+    ranks of the job. get_embedding_ranks, get_position_embedding_ranks: called with the ranks of a pipeline, return
+    those that hold the embedding.
     """
 
     tensor_model_parallel_size: int = 1
@@ -60,7 +61,7 @@ class MegatronArguments:
         return [field.name for field in fields(cls)]
 
     def plan(self, world_size: int) -> MeshPlan:
-        """For a job of `world_size` ranks. InvalidArgument names what cannot be."""
+        """Returns the plan for a job of `world_size` ranks. Raises InvalidArgument, which names what is invalid."""
         self._read()
         options = group_options(self.nccl_communicator_config_path, self.high_priority_stream_groups or ())
         if self.pipeline_model_parallel_comm_backend is not None:
@@ -87,14 +88,14 @@ class MegatronArguments:
         )
 
     def not_applicable(self) -> list[dict[str, Any]]:
-        """What was asked for beside the options of groups and changes nothing here, as entries of TorchMesh.report()."""
+        """Returns other requested options that have no effect here, as entries of TorchMesh.report()."""
         if not self.use_sharp:
             return []
         key = "inter_ep_dp" if self.sharp_enabled_group == "dp_replica" else "dp_cp"
         return [{"key": key} | fate_of("use_sharp", "true", "not applicable", "CPU ranks have no SHARP")]
 
     def _read(self) -> None:
-        """Whole numbers become Python's. InvalidArgument names what is wrong."""
+        """Converts integers to Python's. Raises InvalidArgument, which names what is wrong."""
         for field in fields(self):
             value = getattr(self, field.name)
             is_count = field.type in ("int", "int | None") and not (value is None and field.default is None)
@@ -127,7 +128,7 @@ class MegatronArguments:
             )
 
     def _stages(self, name: str, usual: list[int]) -> list[int]:
-        """The stages that a callable picks, seen from two pipelines with ranks of different numbers."""
+        """Returns the stages that a callable picks, determined from two pipelines with different rank numbers."""
         choose = getattr(self, name)
         if choose is None:
             return usual
@@ -144,7 +145,9 @@ class MegatronArguments:
 
 
 def timeout_of(signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]) -> timedelta:
-    """distributed_timeout_minutes in a call; its default where that is no time or the call is wrong, which the plan says."""
+    """Returns distributed_timeout_minutes of a call, or the default if it is not a time or the call is invalid; the
+    plan reports that.
+    """
     minutes = None
     with contextlib.suppress(TypeError):
         minutes = signature.bind(*positional, **keywords).arguments.get("distributed_timeout_minutes")

@@ -1,7 +1,7 @@
 """Numbers that a program sets in place of those of its groups: Megatron's set_*() functions.
 
-A program that plans a job, or builds one rank's part of a model, sets what the getters shall answer; that works without
-groups, too. None takes a number back, and so does destroy_model_parallel(), with all of them.
+A program that plans a job, or builds one rank's part of a model, sets the values that the getters return. This also
+works without groups. None removes a value, and destroy_model_parallel() removes all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
     "set_virtual_pipeline_model_parallel_world_size",
 ]
 
-VIRTUAL = "virtual"  # the stages of a rank's own pipeline
+VIRTUAL = "virtual"  # virtual stages of a rank's own pipeline
 
-sizes: dict[str, int] = {}  # by the name of the family
+sizes: dict[str, int] = {}  # by name of the family
 ranks: dict[str, int] = {}
 
 
@@ -74,7 +74,7 @@ set_expert_tensor_parallel_rank = _rank("ep_tp")
 
 
 def set_virtual_pipeline_model_parallel_rank(rank: int | None) -> None:
-    """Sets the stage of this rank's own that runs."""
+    """Sets which of this rank's own virtual stages runs."""
     text = "set_virtual_pipeline_model_parallel_rank is deprecated; pass vp_stage to is_pipeline_first_stage and others"
     warnings.warn(text, DeprecationWarning, stacklevel=2)
     _put(ranks, VIRTUAL, "rank", rank)

@@ -1,4 +1,4 @@
-"""Options of groups as Megatron's programs give them: a YAML file, or what is in one."""
+"""Options of groups in the form of Megatron's programs: a YAML file, or its contents."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import accord
 def group_options(
     given: str | os.PathLike[str] | Mapping[str, Mapping[str, Any]] | None, high_priority: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Options by the key of the families, as MeshPlan takes them.
+    """Returns options by the keys of the families, as MeshPlan takes them.
 
-    given: a YAML file, {"dp_cp": {"max_ctas": 32, "net_name": "IB"}} in words, or that itself. high_priority: keys of which
-    is_high_priority_stream is on besides. Names are checked by MeshPlan.
+    given: a YAML file, {"dp_cp": {"max_ctas": 32, "net_name": "IB"}} as text, or that mapping itself. high_priority:
+    keys for which is_high_priority_stream is also set. MeshPlan checks the names.
     """
     if isinstance(given, str | os.PathLike):
         given = _read(given)

@@ -1,4 +1,5 @@
-"""The groups of a training job by the names of Megatron's programs: what megatron.core.parallel_state offers, over one mesh.
+"""The groups of a training job under the names of Megatron's programs: the interface of megatron.core.parallel_state,
+over one mesh.
 
 initialize_model_parallel(tensor_model_parallel_size=2, pipeline_model_parallel_size=4)
 torch.distributed.all_reduce(x, group=get_tensor_model_parallel_group())
@@ -35,11 +36,13 @@ _state: _State | None = None
 
 
 def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords: Any) -> None:
-    """Plans every group of the job and connects all of them, in one collective step of all ranks of torch.distributed's default group.
+    """Plans every group of the job and connects all of them, in one collective step of all ranks of
+    torch.distributed's default group.
 
-    The arguments are Megatron's, in its order (MegatronArguments has them and their defaults): tensor_model_parallel_size,
-    pipeline_model_parallel_size, ..., local_world_size. strict: options that change nothing here are Unsupported; report() tells what became of
-    each. Which sizes cannot be, and what differs between ranks, is an error on all ranks.
+    The arguments are Megatron's, in its order (MegatronArguments lists them and their defaults):
+    tensor_model_parallel_size, pipeline_model_parallel_size, ..., local_world_size. strict: options that have no
+    effect here raise Unsupported; report() tells what happened to each. Invalid sizes, and differences between ranks,
+    are an error on all ranks.
     """
     global _state
     if _state is not None:
@@ -62,7 +65,7 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
 
 
 def destroy_model_parallel() -> None:
-    """Ends all groups of this rank, and forgets what set_*() said. Idempotent."""
+    """Ends all groups of this rank and discards the values set by set_*(). Idempotent."""
     global _state
     overrides.forget()
     if _state is not None:
@@ -78,18 +81,18 @@ is_initialized = model_parallel_is_initialized
 
 
 def is_unitialized() -> bool:
-    """Deprecated, and misspelt as Megatron has it."""
+    """Deprecated; Megatron has the same misspelling."""
     warnings.warn("is_unitialized is deprecated, use is_initialized", DeprecationWarning, stacklevel=2)
     return not is_initialized()
 
 
 def mesh() -> TorchMesh:
-    """What all of it lies on. WrongState before initialize_model_parallel()."""
+    """Returns the mesh underneath the groups. Raises WrongState before initialize_model_parallel()."""
     return _used().mesh
 
 
 def report() -> list[dict[str, Any]]:
-    """What became of each option: dicts of key, option, value, fate and why."""
+    """Reports what happened to each option: dicts of key, option, value, fate and why."""
     return mesh().report() + _used().arguments.not_applicable()
 
 
@@ -100,7 +103,7 @@ def _used() -> _State:
 
 
 def _has(family: str) -> bool:
-    """Whether there are such groups: some are planned only where an argument asks for them."""
+    """Returns True if there are such groups: some are planned only if an argument asks for them."""
     return _state is not None and any(planned.name == family for planned in _state.mesh.plan.families)
 
 
@@ -193,13 +196,13 @@ get_expert_tensor_parallel_group = _group("ep_tp")
 
 
 def get_expert_tensor_parallel_world_size() -> int | None:
-    """Ranks of the group "ep_tp" that this rank is in. Before there are groups what was set for it, or else for "tp"."""
+    """Ranks of the group "ep_tp" that this rank is in. Before groups exist: the value set for it, or else for "tp"."""
     known = "ep_tp" in overrides.sizes or _state is not None
     return _size("ep_tp") if known else overrides.sizes.get("tp")
 
 
 def get_expert_tensor_parallel_rank() -> int | None:
-    """This rank's number in its group "ep_tp". Before there are groups what was set for it, or else for "tp"."""
+    """This rank's number in its group "ep_tp". Before groups exist: the value set for it, or else for "tp"."""
     known = "ep_tp" in overrides.ranks or _state is not None
     return _place("ep_tp") if known else overrides.ranks.get("tp")
 
@@ -214,7 +217,7 @@ get_inter_distributed_optimizer_instance_group = _group("inter_ep_dp")
 
 
 def get_context_parallel_global_ranks(check_initialized: bool = True) -> list[int] | None:
-    """Ranks of the job in this rank's group "cp". check_initialized=False: None if there is none."""
+    """Ranks of the job in this rank's group "cp". check_initialized=False: None if there is no group."""
     return _ranks("cp") if check_initialized or _has("cp") else None
 
 
@@ -224,12 +227,12 @@ def get_pipeline_model_parallel_last_rank() -> int:
 
 
 def get_pipeline_model_parallel_next_rank() -> int:
-    """The rank of the job that has the next stage; the first one's after the last."""
+    """The rank of the job that has the next stage; after the last stage comes the first."""
     return _stage_rank((_place("pp") + 1) % _size("pp"))
 
 
 def get_pipeline_model_parallel_prev_rank() -> int:
-    """The rank of the job that has the stage before; the last one's before the first."""
+    """The rank of the job that has the previous stage; before the first stage comes the last."""
     return _stage_rank((_place("pp") - 1) % _size("pp"))
 
 
@@ -249,12 +252,12 @@ def get_virtual_pipeline_model_parallel_rank() -> int | None:
 
 
 def is_pipeline_first_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
-    """vp_stage: this rank's virtual stage, where ignore_virtual is false and there are some."""
+    """vp_stage: this rank's virtual stage, used if ignore_virtual is false and there are virtual stages."""
     return _is_virtual_stage(ignore_virtual, vp_stage, last=False) and _place("pp") == 0
 
 
 def is_pipeline_last_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
-    """vp_stage: this rank's virtual stage, where ignore_virtual is false and there are some."""
+    """vp_stage: this rank's virtual stage, used if ignore_virtual is false and there are virtual stages."""
     return _is_virtual_stage(ignore_virtual, vp_stage, last=True) and _place("pp") == _size("pp") - 1
 
 
@@ -279,7 +282,7 @@ def is_rank_in_position_embedding_group() -> bool:
     return _has("pos_embd") and bool(mesh().ranks("pos_embd"))
 
 
-# Data parallel: which of several families is meant.
+# Data parallel: selects one of several families.
 
 
 def _data_parallel(with_context_parallel: bool, partial_data_parallel: bool, suffix: str = "") -> str:
@@ -293,7 +296,8 @@ def _data_parallel(with_context_parallel: bool, partial_data_parallel: bool, suf
 def get_data_parallel_group(
     with_context_parallel: bool = False, partial_data_parallel: bool = False, independent_all_gather: bool = False
 ) -> ProcessGroup:
-    """partial_data_parallel: of this rank's instance of the optimizer. independent_all_gather: the second group of dp and cp."""
+    """partial_data_parallel: the group within this rank's optimizer instance. independent_all_gather: the second
+    dp_cp group."""
     suffix = "_ag" if independent_all_gather and with_context_parallel and not partial_data_parallel else ""
     return _group_of(_data_parallel(with_context_parallel, partial_data_parallel, suffix))
 
@@ -301,7 +305,7 @@ def get_data_parallel_group(
 def get_data_parallel_group_gloo(
     with_context_parallel: bool = False, partial_data_parallel: bool = False
 ) -> ProcessGroup:
-    """The second group of the same ranks, for tensors of the host (create_gloo_process_groups); accord's as all others."""
+    """The second group of the same ranks, for host tensors (create_gloo_process_groups); accord's, like all others."""
     return _group_of(_data_parallel(with_context_parallel, partial_data_parallel, "_gloo"))
 
 
@@ -329,13 +333,13 @@ def get_tensor_and_data_parallel_group(
 
 
 def get_amax_reduction_group(with_context_parallel: bool = False, tp_only_amax_red: bool = False) -> ProcessGroup:
-    """Where the largest values of FP8 tensors are agreed on."""
+    """The group over which the largest values of FP8 tensors are agreed on."""
     data = "" if tp_only_amax_red else "_dp"
     return _group_of(f"tp{data}{'_cp' if with_context_parallel else ''}")
 
 
 def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> list[ProcessGroup] | None:
-    """One group for each level, the innermost first. check_initialized=False: None if there are none."""
+    """Returns one group for each level, innermost first. check_initialized=False: None if there are none."""
     if not check_initialized and not _has("hcp_0"):
         return None
     levels = _used().arguments.hierarchical_context_parallel_sizes or []
@@ -347,8 +351,8 @@ def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> 
 def get_hybrid_data_context_parallel_groups(
     check_initialized: bool = True, group_size: int | None = None
 ) -> ProcessGroup | None:
-    """The group of `group_size` neighbours of data and context parallel, which may be all of them. Sizes that were
-    not planned are InvalidArgument, whatever check_initialized is."""
+    """Returns the group of `group_size` neighbors in data and context parallelism, which may be all of them. Sizes
+    that were not planned raise InvalidArgument, regardless of check_initialized."""
     if group_size == get_data_parallel_world_size(with_context_parallel=True):
         return _group_of("dp_cp", check_initialized)
     prefix = "hybrid_dp_cp_"
@@ -373,12 +377,12 @@ def get_expert_data_parallel_group(
 
 
 def get_data_modulo_expert_parallel_group(partial_expert_data_parallel: bool = False) -> ProcessGroup:
-    """Megatron's old name of get_expert_data_parallel_group()."""
+    """Megatron's old name for get_expert_data_parallel_group()."""
     return get_expert_data_parallel_group(partial_expert_data_parallel=partial_expert_data_parallel)
 
 
 def get_expert_data_parallel_group_gloo(partial_expert_data_parallel: bool = False) -> ProcessGroup:
-    """The second group of the same ranks, for tensors of the host."""
+    """The second group of the same ranks, for host tensors."""
     return _group_of(f"{_expert_data(partial_expert_data_parallel)}_gloo")
 
 

@@ -1,4 +1,4 @@
-"""Meshes whose groups are process groups of torch.distributed, and torch's own meshes."""
+"""Meshes whose groups are process groups of torch.distributed, and conversions to and from torch's own meshes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from accord.torch.process_group import ProcessGroup
 
 @dataclass
 class _Default:
-    """What is kept of a default group as long as that is there: its ranks make meshes one after the other, so that they count alike."""
+    """State kept for a default group as long as it exists. Its ranks create meshes in the same order, so they count
+    alike.
+    """
 
-    shared: SharedCommunicator  # making one over another backend's group costs more than a mesh
+    shared: SharedCommunicator  # creating one over another backend's group costs more than a mesh
     timeout: timedelta
-    begun: int = 0  # meshes, also those that failed
+    begun: int = 0  # number of meshes begun, including failed ones
     open_names: set[str] = field(default_factory=set)
 
     def begin(self) -> str:
-        """A name for the next mesh, which no open one has."""
+        """Returns a name for the next mesh that no open mesh has."""
         self.begun += 1
         names = (f"mesh{number}" for number in itertools.count(self.begun - 1))
         return next(name for name in names if name not in self.open_names)
@@ -41,21 +43,23 @@ class _Default:
 
 _kept: weakref.WeakKeyDictionary[dist.ProcessGroup, _Default] = weakref.WeakKeyDictionary()
 
-# The families of the axes of experts that dense layers have too; all others are called as their axis.
+# Families of the expert axes that dense layers have, too. All other families are named after their axis.
 _FAMILIES_OF_EXPERTS = {"etp": "ep_tp", "egtp": "ep_gtp", "edp": "ep_dp"}
 
 
 class TorchMesh:
-    """The groups of a plan as process groups of torch.distributed, over accord whatever the default group's backend is.
+    """The groups of a plan as process groups of torch.distributed, over accord regardless of the default group's
+    backend.
 
-    Families with the same ranks and options share a group. A group is made when it is first asked for, which needs no other rank.
+    Families with the same ranks and options share a group. A group is created when it is first requested, without
+    involving other ranks.
     """
 
     def __init__(self, mesh: Mesh, default: _Default, name: str, timeout: timedelta) -> None:
-        """create() makes one."""
+        """Use create()."""
         self.mesh = mesh
         self._default = default
-        self._shared = default.shared  # that the communicator lives as long as this
+        self._shared = default.shared  # keeps the communicator alive
         self._name = name
         self._timeout = timeout
         self._groups: dict[str, ProcessGroup] = {}
@@ -71,12 +75,15 @@ class TorchMesh:
         strict: bool = False,
         name: str | None = None,
     ) -> TorchMesh:
-        """Collective over the default group, whose ranks the plan's numbers are; those beyond the mesh get one without groups.
+        """Creates a mesh. Collective over the default group, whose ranks are the plan's numbers; ranks outside the
+        mesh get a mesh without groups.
 
-        plan: or what makes it. timeout: of creation and of the groups' calls, where their options have no other; the default group's.
-        strict: options that change nothing here are Unsupported. name: of the groups in errors; no other open mesh has it. Where one
-        rank's arguments are wrong or its `plan` raises, all others fail at once with PeerLost, which has the reason; Mismatch shows
-        what is different in the plans of two ranks. Cost: one exchange among the ranks, whatever the number of groups.
+        plan: a plan, or a function that returns one. timeout: for creation, and for the groups' calls unless their
+        options specify another; by default the default group's. strict: options that have no effect here raise
+        Unsupported. name: prefix of the groups' names in errors; must be unique among open meshes. If one rank's
+        arguments are invalid or its `plan` raises, all others fail at once with PeerLost, which includes the reason.
+        Mismatch shows the difference between the plans of two ranks. Cost: one exchange among the ranks, regardless
+        of the number of groups.
         """
         if not dist.is_initialized():
             raise accord.WrongState("mesh: torch.distributed has no default group yet; call init_process_group first")
@@ -91,7 +98,7 @@ class TorchMesh:
                 ranks = f"{planned.rank_offset} to {planned.rank_offset + planned.world_size - 1}"
                 raise accord.InvalidArgument(f"mesh: ranks {ranks} are planned, but there are {dist.get_world_size()}")
         except BaseException as error:
-            with contextlib.suppress(accord.Error):  # the ranks that fail too
+            with contextlib.suppress(accord.Error):  # raised if other ranks fail, too
                 Mesh.decline(default.shared.communicator, f"{type(error).__name__}: {error}", **how)
             raise
         mesh = Mesh.create(planned, default.shared.communicator, strict=strict, **how)
@@ -103,11 +110,13 @@ class TorchMesh:
         return self.mesh.plan
 
     def ranks(self, family: str) -> list[int]:
-        """Of the family's group that this rank is in, ascending; [] if it is in none."""
+        """Returns the ranks, ascending, of the family's group that contains this rank; [] if it is in none."""
         return self.plan.ranks_of(family, self.mesh.rank) if self.mesh.has_groups else []
 
     def group(self, family: str, description: str | None = None) -> ProcessGroup | None:
-        """The family's group that this rank is in; None if it is in none. description: torch's group_desc of one that is not made yet."""
+        """Returns the family's group that contains this rank, or None if it is in none. description: torch's
+        group_desc, used if the group does not exist yet.
+        """
         ranks = self.ranks(family)
         if not ranks:
             return None
@@ -125,24 +134,26 @@ class TorchMesh:
         return self._groups[first]
 
     def groups(self) -> list[ProcessGroup]:
-        """Those that were asked for."""
+        """Returns the groups requested so far."""
         return list(self._groups.values())
 
     def report(self) -> list[dict[str, Any]]:
-        """What became of each option: dicts of key, option, value, fate and why."""
+        """Reports what happened to each option: dicts of key, option, value, fate and why."""
         return self.mesh.report()
 
     def device_mesh(self, *axes: str) -> DeviceMesh:
-        """torch's mesh along `axes`, the outermost first, of the ranks that have this rank's place along all others.
+        """Returns torch's mesh along `axes`, outermost first, of the ranks that share this rank's place along all
+        other axes.
 
-        Its groups are this mesh's. All axes are of the dense grid, or all of that of experts ("ep", "etp", "egtp", "edp", "pp").
+        Its groups are this mesh's. All axes must be of the dense grid, or all of the expert grid ("ep", "etp",
+        "egtp", "edp", "pp").
         """
         places = self._places(axes)
         own = [self.group(_FAMILIES_OF_EXPERTS.get(axis, axis)) for axis in axes]
         return DeviceMesh.from_group(own, "cpu", mesh=places, mesh_dim_names=tuple(axes))
 
     def _places(self, axes: Sequence[str]) -> torch.Tensor:
-        """The ranks along `axes`, of shape [size of each]."""
+        """Returns the ranks along `axes`, with one dimension for each axis."""
         if not axes or len(set(axes)) != len(axes):
             raise accord.InvalidArgument(f"mesh: axes {list(axes)}; give each of one or more axes once")
         of_experts = not {"ep", *_FAMILIES_OF_EXPERTS}.isdisjoint(axes)
@@ -178,7 +189,7 @@ class TorchMesh:
 
 
 def _of_default_group(timeout: timedelta | None) -> _Default:
-    """timeout: to make the default group's communicator, where it has none; the group's."""
+    """timeout: for creating the default group's communicator, if it has none yet; by default the group's."""
     group = dist.group.WORLD
     if isinstance(group, ProcessGroup):
         shared, usual = SharedCommunicator(group.communicator, group.communicator.name), group.timeout
@@ -195,7 +206,7 @@ def _is_time(given: Any) -> bool:
 
 
 def _checked(name: Any, timeout: Any, strict: Any, default: _Default) -> dict[str, Any]:
-    """Those arguments of create() that were given."""
+    """Returns those arguments of create() that were given, checked."""
     if timeout is not None and not _is_time(timeout):
         raise accord.InvalidArgument(f"mesh: timeout is {timeout!r}; give a datetime.timedelta above 0")
     if name is not None and (not isinstance(name, str) or not name.isprintable()):
@@ -208,10 +219,10 @@ def _checked(name: Any, timeout: Any, strict: Any, default: _Default) -> dict[st
 
 
 def plan_of_device_mesh(device_mesh: DeviceMesh, families: Iterable[Sequence[str]] | None = None) -> MeshPlan:
-    """The plan of groups along the dimensions of torch's mesh, whatever their backend is.
+    """Returns the plan of the groups along the dimensions of torch's mesh, regardless of its backend.
 
-    families: lists of names of dimensions; one of each dimension. The mesh's ranks are consecutive, with its dimensions in any order of strides;
-    else InvalidArgument.
+    families: lists of dimension names; by default one for each dimension. Raises InvalidArgument unless the mesh's
+    ranks are consecutive, with its dimensions in any order of strides.
     """
     names, ranks = device_mesh.mesh_dim_names, device_mesh.mesh
     if names is None:

@@ -1,4 +1,5 @@
-"""Expert parallelism: tokens go to the ranks that hold the experts they chose, and what the experts make of them comes back.
+"""Expert parallelism: tokens are sent to the ranks that hold the experts they chose, and the experts' results are
+sent back.
 
     group = accord.moe.ExpertGroup(comm, experts=32, top_k=8, hidden=2048, max_tokens_per_rank=4096)
     handle = group.handle()
@@ -6,8 +7,9 @@
     received, weights = accord.moe.dispatch(group, handle, tokens, topk_weights)
     result = accord.moe.combine(group, handle, experts(received, handle.counts) * weights[:, None])
 
-`ExpertGroup` and `balance_experts` take arrays of NumPy or torch; `dispatch` and `combine` are autograd functions, and `Buffer` has the
-calls of DeepEP: these need PyTorch, which is imported when they are first used. docs/expert-parallelism.md is the guide.
+`ExpertGroup` and `balance_experts` take NumPy arrays or torch tensors. `dispatch` and `combine` are autograd
+functions, and `Buffer` has DeepEP's calls: these need PyTorch, which is imported on first use. The guide is
+docs/expert-parallelism.md.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ __all__ = ["ExpertGroup", "ExpertHandle", "balance_experts", "combine", "dispatc
 for _public in (ExpertGroup, ExpertHandle):
     _public.__module__ = "accord.moe"
 
-# Where each name that needs PyTorch is.
+# The module of each name that needs PyTorch.
 _TORCH = {"combine": "accord.moe.autograd", "dispatch": "accord.moe.autograd"}
 
 

@@ -1,8 +1,9 @@
 """Dispatch and combine with their backwards, for torch's autograd.
 
-Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A
-backward needs the map of its forward. Activation recompute prepares the handle once more for the same ids, which
-gives that map again; another map is refused, and so it is on all ranks, as maps follow from the ids of all of them.
+Backwards are collective, too: every rank has to run them, in the same order, whatever its part in the loss. A
+backward needs the map of its forward. Activation recompute prepares the handle again for the same ids, which yields
+that map again. Another map is rejected, and it is rejected on all ranks, because maps follow from the ids of all
+ranks.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from accord._core import ExpertGroup, ExpertHandle, WrongState
 
-# DLPack knows no 8-bit floats in all versions of torch; their bytes are named instead.
+# Not all versions of torch support 8-bit floats in DLPack; their bytes are passed with the dtype's name instead.
 _BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
 
 
 class _Map:
-    """Which map a handle has. On a GPU the fingerprint stays there, because reading it waits. It is read only if the
-    handle was prepared again."""
+    """Identifies a handle's map. On a GPU the fingerprint stays there, because reading it would wait. It is read only
+    if the handle was prepared again."""
 
     def __init__(self, handle: ExpertHandle, device: torch.device) -> None:
         self.generation = handle.generation
@@ -41,9 +42,9 @@ class _Map:
 
 
 def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: torch.Tensor) -> None:
-    """Keeps what the backward needs. The saved tensor has no elements. torch.utils.checkpoint runs the forward again
-    when a saved tensor is asked for. Where microbatches share a handle, that must come before the backward looks at
-    the map."""
+    """Keeps what the backward needs. The saved tensor has no elements: torch.utils.checkpoint runs the forward again
+    when a saved tensor is requested. If microbatches share a handle, that must happen before the backward checks the
+    map."""
     ctx.group, ctx.handle, ctx.map = group, handle, _Map(handle, rows.device)
     ctx.save_for_backward(rows.new_empty(0))
 
@@ -59,17 +60,17 @@ def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
 
 @contextlib.contextmanager
 def _told(group: ExpertGroup, handle: ExpertHandle) -> Iterator[None]:
-    """An error inside, before this rank has come to the call, is told to the ranks that wait for it."""
+    """Context that reports an error, raised before this rank has reached the call, to the ranks that wait for it."""
     try:
         yield
     except Exception as error:
-        if group.config["device"] == "cpu":  # on GPUs nobody waits yet
+        if group.config["device"] == "cpu":  # on GPUs no rank waits yet
             group.decline(handle, f"{type(error).__name__}: {error}")
         raise
 
 
 def memory_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """What the group's calls take for a tensor: contiguous, and bytes for 8-bit floats."""
+    """Returns a tensor in the form that the group's calls take: contiguous, and bytes for 8-bit floats."""
     if tensor is None:
         return None
     tensor = tensor.detach().contiguous()
@@ -81,12 +82,14 @@ def dtype_of(tensor: torch.Tensor) -> str | None:
 
 
 def _stream_of(tensor: torch.Tensor) -> torch.cuda.Stream | None:
-    """Into which a call on it goes; None on the CPU."""
+    """Returns the stream for a call on the tensor, or None on the CPU."""
     return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
 
 
 def _rows_for(group: ExpertGroup, handle: ExpertHandle, tensor: torch.Tensor) -> int:
-    """Rows of this rank's slots. On a GPU the number that always fits, if there is one: that which come is known there alone."""
+    """Returns the rows of this rank's slots. On a GPU, where the actual number is known only there, the number that
+    always fits, if there is one.
+    """
     return (group.config["max_recv_rows"] if tensor.is_cuda else 0) or handle.recv_rows
 
 
@@ -97,7 +100,7 @@ class _Dispatch(torch.autograd.Function):
             _remember(ctx, group, handle, tokens)
             ctx.shapes = tokens.shape, None if weights is None else weights.shape
             rows = _rows_for(group, handle, tokens)
-            make = "new_zeros" if tokens.is_cuda else "new_empty"  # rows behind those that come are zero
+            make = "new_zeros" if tokens.is_cuda else "new_empty"  # rows after those that arrive are zero
             received = getattr(tokens, make)(rows, tokens.shape[-1])
             received_weights = None if weights is None else getattr(weights, make)(rows)
             call = {
@@ -146,7 +149,7 @@ class _Combine(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         group, handle = _remembered(ctx)
-        # Rows from recv_rows on did not count.
+        # Rows from recv_rows on did not contribute.
         if grad.is_cuda:
             grad_expert_out = grad.new_zeros(ctx.rows, grad.shape[-1])
         else:
@@ -161,21 +164,25 @@ class _Combine(torch.autograd.Function):
 def dispatch(
     group: ExpertGroup, handle: ExpertHandle, tokens: torch.Tensor, weights: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The rows of this rank's experts, [recv_rows, hidden], and their router weights, [recv_rows]; padding is zero.
+    """Returns the rows of this rank's experts, [recv_rows, hidden], and their router weights, [recv_rows]; padding is
+    zero.
 
-    tokens: [tokens, hidden]; weights: [tokens, top_k], float32 or float64. `handle.counts` says how many rows each local expert has. Collective, and
-    so is its backward: grad_tokens is the sum over each token's choices, grad_weights goes back to where each weight came from.
+    tokens: [tokens, hidden]; weights: [tokens, top_k], float32 or float64. `handle.counts` has the number of rows of
+    each local expert. Collective, and so is its backward: grad_tokens is the sum over each token's choices, and
+    grad_weights is returned to where each weight came from.
 
-    On a GPU calls go into torch's current stream, and nothing waits on the host if the group has max_recv_rows: there are that many rows then, zero
-    behind those that come (`handle.device_counts`).
+    On a GPU, calls are launched on torch's current stream, and nothing waits on the host if the group has
+    max_recv_rows: then there are that many rows, and those after the rows that arrive (`handle.device_counts`) are
+    zero.
     """
     return _Dispatch.apply(tokens, weights, group, handle)
 
 
 def combine(group: ExpertGroup, handle: ExpertHandle, expert_out: torch.Tensor) -> torch.Tensor:
-    """The sum of each token's rows, [tokens, hidden], in the canonical order; zero for tokens without a choice.
+    """Returns the sum of each token's rows, [tokens, hidden], in the canonical order; zero for tokens without a
+    choice.
 
-    expert_out: [at least recv_rows, hidden], in the slots of dispatch, multiplied by their weights if these are wanted. Collective, and so is
-    its backward, which sends each token's gradient to its rows.
+    expert_out: [at least recv_rows, hidden], in the slots of dispatch, already multiplied by the weights if these are
+    wanted. Collective, and so is its backward, which sends each token's gradient to its rows.
     """
     return _Combine.apply(expert_out, group, handle)

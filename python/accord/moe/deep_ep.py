@@ -1,18 +1,18 @@
-"""DeepEP's interface on CPU ranks: what imports `deep_ep` runs unchanged.
+"""DeepEP's interface on CPU ranks: programs that import `deep_ep` run unchanged.
 
     from accord.moe import deep_ep
 
     buffer = deep_ep.Buffer(group)
     layout = buffer.get_dispatch_layout(topk_idx, num_experts)
 
-`install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have
-that line. The process group may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs,
-queue pairs, configs) and events means nothing here: calls are done when they return. Arguments that would change what
-a call gives do what they say or are Unsupported; arguments that DeepEP does not have are a TypeError.
+After `install()`, `import deep_ep` returns this module, for programs and libraries with that line (Megatron's flex
+dispatcher). The process group may be of any backend. Arguments about DeepEP's GPU resources (buffer sizes, SMs, queue
+pairs, configs) and events have no meaning here: calls are complete when they return. Arguments that would change
+results have their effect or raise Unsupported; arguments that DeepEP does not have raise TypeError.
 
-Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there;
-the low-latency calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order,
-rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer works afterwards.
+Rows arrive by (source rank, token), once for each receiving rank, with the local ids of the experts there; the
+low-latency calls return them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order, rounded
+once. An error in one rank's arguments is raised on all ranks, and the buffer remains usable.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from accord.moe.float8_rows import in_float8, in_ue8m0
 
 
 class EventHandle:
-    """An event that has happened."""
+    """An event that has already happened."""
 
     def current_stream_wait(self) -> None:
         pass
 
 
 class EventOverlap:
-    """What calls return where DeepEP's go on after they return."""
+    """Returned by calls where DeepEP's may still be running when they return."""
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple | None = None) -> None:
         self.event = event
@@ -58,7 +58,7 @@ class EventOverlap:
 
 @dataclass
 class Config:
-    """The resources of a GPU kernel; kept as they are given."""
+    """The resources of a GPU kernel, which are stored but not used."""
 
     num_sms: int = 20
     num_max_nvl_chunked_send_tokens: int = 6
@@ -74,7 +74,7 @@ class Config:
 
 
 class Buffer:
-    """Ranks that exchange the rows of a mixture of experts. All of them make the same calls in the same order."""
+    """Ranks that exchange the rows of a mixture of experts. All ranks make the same calls in the same order."""
 
     num_sms = 20
 
@@ -94,9 +94,9 @@ class Buffer:
         *,
         use_fabric: bool = False,
     ) -> None:
-        """group: of torch.distributed, of any backend, or a communicator; its timeout is that of all calls.
-        Collective. enable_shrink and comm (of mpi4py) are Unsupported; the other arguments say what DeepEP does with
-        its GPUs' memory and queues, and are not used."""
+        """group: a torch.distributed group of any backend, or a communicator; its timeout applies to all calls.
+        Collective. enable_shrink and comm (of mpi4py) raise Unsupported. The other arguments configure DeepEP's GPU
+        resources and are not used."""
         refused = None
         if enable_shrink:
             refused = Unsupported("enable_shrink: ranks cannot be masked; make a buffer of the ranks that are left")
@@ -149,8 +149,9 @@ class Buffer:
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
-        """Of [tokens, top_k] ids, -1 for none: tokens to each rank [ranks], None, choices of each expert [experts], whether a token goes
-        to a rank [tokens, ranks], an event. Not collective. InvalidArgument: the ranks do not divide the experts."""
+        """For [tokens, top_k] ids, -1 for none, returns: tokens sent to each rank [ranks], None, choices of each
+        expert [experts], whether a token is sent to a rank [tokens, ranks], an event. Not collective. Raises
+        InvalidArgument unless the ranks divide the experts evenly."""
         num_experts = arguments.count_of("num_experts", num_experts, 1)
         local = self._local_experts(num_experts)
         arguments.check_choices(topk_idx, None, len(arguments.tensor_of("topk_idx", topk_idx)))
@@ -181,13 +182,14 @@ class Buffer:
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Rows, torch.Tensor | None, torch.Tensor | None, list[int] | None, tuple | None, EventOverlap]:
-        """Sends each token once to every rank that has an expert it chose. x: [tokens, hidden], or with float8 rows a pair of them and scales
-        [tokens, ceil(hidden / 128)].
+        """Sends each token once to every rank that has an expert it chose. x: [tokens, hidden], or a pair of float8
+        rows and scales [tokens, ceil(hidden / 128)].
 
-        With get_dispatch_layout's results and topk_idx, topk_weights ([tokens, top_k]): rows [N, hidden], local ids of this rank's experts
-        [N, top_k] (-1 elsewhere), their weights [N, top_k] (0 elsewhere), rows of each local expert (rounded up to expert_alignment), a
-        handle, an event. With the handle of an earlier one (in a backward, say): the rows alone, and an event. num_worst_tokens: results have so
-        many rows, also with the handle later; those beyond N have ids of -1. Collective.
+        With get_dispatch_layout's results and topk_idx, topk_weights ([tokens, top_k]), returns: rows [N, hidden],
+        local ids of this rank's experts [N, top_k] (-1 elsewhere), their weights [N, top_k] (0 elsewhere), rows of
+        each local expert (rounded up to expert_alignment), a handle, an event. With the handle of an earlier dispatch
+        (in a backward), returns only the rows and an event. num_worst_tokens: results have this many rows, also with
+        the handle later; rows beyond N have ids of -1. Collective.
         """
         with self.exchange.arguments("dispatch"):
             if handle is not None:
@@ -223,7 +225,7 @@ class Buffer:
             return self.exchange.send(route, x, worst), None, None, None, None, EventOverlap(EventHandle())
         counts = self.exchange.agree("dispatch", alike, tokens)
         ids = torch.where(is_token_in_rank, torch.arange(self.group_size, dtype=torch.int32), -1).to(torch.int32)
-        # Rounded up, so that groups are not made anew for each batch that is a little larger.
+        # Rounded up, so that groups are not recreated for each slightly larger batch.
         most = 1 << max(0, max(counts) - 1).bit_length()
         route = self.exchange.route(ids, most, self.group_size)
         received = self.exchange.send(route, x, num_worst_tokens)
@@ -234,7 +236,7 @@ class Buffer:
             own = arriving[self.rank * local : (self.rank + 1) * local]
             listed = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
             return received, None, None, listed, made, EventOverlap(EventHandle())
-        # Ids and weights travel as rows of bytes.
+        # Ids and weights are sent as rows of bytes.
         weights = torch.zeros(topk_idx.shape) if topk_weights is None else topk_weights
         both = torch.cat([topk_idx.to(torch.int64).view(torch.float64), weights.double()], 1)
         rows = self.exchange.send(route, both, num_worst_tokens, otherwise=-1)
@@ -262,8 +264,8 @@ class Buffer:
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None, EventOverlap]:
-        """The sum of each token's rows over the ranks it went to, without weights: [tokens, hidden], the same sum of topk_weights
-        [N, top_k] (what a backward wants), and an event. x: [N, hidden], in the order of dispatch. Collective."""
+        """Collective. Returns the sum of each token's rows over their ranks, without weights: [tokens, hidden], the
+        same sum of topk_weights [N, top_k] (for a backward), and an event. x: [N, hidden], in dispatch's order."""
         with self.exchange.arguments("combine"):
             route, _ = arguments.route_of(handle, self.exchange, int)
             alike = arguments.check_rows(x, arguments.SUMS) | {"handle": route.number}
@@ -297,11 +299,12 @@ class Buffer:
         async_finish: bool = False,
         return_recv_hook: bool = False,
     ) -> tuple[Rows, torch.Tensor, tuple, EventOverlap, Callable[[], None]]:
-        """The rows of each local expert: [local experts, ranks x num_max_dispatch_tokens_per_rank, hidden], of which
-        the first recv_count count; with use_fp8 a pair of float8_e4m3fn rows and their scales [..., ceil(hidden /
-        128)]. round_scale: these are powers of two; use_ue8m0: four of their exponents in an int32, [..., ceil(hidden
-        / 512)]. Also recv_count [local experts], a handle, an event, and a hook, which has nothing left to do.
-        num_max_dispatch_tokens_per_rank: alike on all ranks, none of which has more tokens. Collective."""
+        """Returns the rows of each local expert, [local experts, ranks x num_max_dispatch_tokens_per_rank, hidden],
+        of which the first recv_count are valid; with use_fp8, a pair of float8_e4m3fn rows and their scales [...,
+        ceil(hidden / 128)]. round_scale: the scales are powers of two; use_ue8m0: four of their exponents are packed
+        into an int32, [..., ceil(hidden / 512)]. Also returns recv_count [local experts], a handle, an event, and a
+        hook that does nothing. num_max_dispatch_tokens_per_rank: equal on all ranks; none has more tokens.
+        Collective."""
         with self.exchange.arguments("low_latency_dispatch"):
             alike = arguments.check_rows(x, arguments.SUMS)
             num_experts = arguments.count_of("num_experts", num_experts, 1)
@@ -359,8 +362,8 @@ class Buffer:
         out: torch.Tensor | None = None,
         combine_wait_recv_cost_stats: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, EventOverlap, Callable[[], None]]:
-        """The sum of each token's rows, each times its weight ([tokens, top_k]): [tokens, hidden], an event and a hook. x: as low_latency_dispatch
-        gave the rows. use_logfmt and zero_copy are Unsupported. Collective."""
+        """Returns the sum of each token's rows times their weights ([tokens, top_k]): [tokens, hidden], an event and
+        a hook. x: in low_latency_dispatch's form. use_logfmt and zero_copy raise Unsupported. Collective."""
         with self.exchange.arguments("low_latency_combine"):
             route, counts = arguments.route_of(handle, self.exchange, list)
             arguments.check_end(async_finish, return_recv_hook)
@@ -390,7 +393,7 @@ class Buffer:
 
 
 def install() -> None:
-    """Makes this module what `import deep_ep` and `import deep_ep.utils` give. To be called before whatever imports them."""
+    """Makes `import deep_ep` and `import deep_ep.utils` return this module. Call it before anything imports them."""
     this = sys.modules[__name__]
     utils = ModuleType("deep_ep.utils")
     utils.EventHandle, utils.EventOverlap = EventHandle, EventOverlap

@@ -1,5 +1,4 @@
-"""What the calls of DeepEP's interface take: which arguments there are, and what one rank by itself can find wrong
-with them."""
+"""Arguments of the calls of DeepEP's interface, and the checks that a single rank can make."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ ROWS = (*SUMS, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _wrong_call(name: str, signature: inspect.Signature, positional: tuple, keywords: dict) -> TypeError | None:
-    """What Python would refuse, with the nearest known name for an argument that there is not."""
+    """Returns the error that Python would raise, with the nearest known name for an unknown argument."""
     known = [parameter for parameter in signature.parameters if parameter != "self"]
     for given in keywords:
         if given not in known:
@@ -39,7 +38,7 @@ def _wrong_call(name: str, signature: inspect.Signature, positional: tuple, keyw
 
 
 def collective(method: Callable) -> Callable:
-    """A call of all ranks of a buffer: arguments that Python itself would refuse are told to the others, too."""
+    """Decorates a call of all ranks of a buffer: the other ranks are notified of arguments that Python rejects, too."""
     signature, name = inspect.signature(method), method.__name__
 
     @functools.wraps(method)
@@ -54,7 +53,7 @@ def collective(method: Callable) -> Callable:
 
 
 def begins_together(make: Callable) -> Callable:
-    """The same for a constructor, whose first argument is the group in whose store the ranks meet."""
+    """Does the same for a constructor, whose first argument is the group in whose store the ranks meet."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)
@@ -72,7 +71,7 @@ def begins_together(make: Callable) -> Callable:
 
 
 def count_of(name: str, value: Any, least: int = 0) -> int:
-    """A whole number of any kind as Python's."""
+    """Converts an integer of any kind to Python's."""
     count = integer(value, name, InvalidArgument)
     if count < least:
         raise InvalidArgument(f"{name} is {count}, it has to be {least} or more")
@@ -80,7 +79,7 @@ def count_of(name: str, value: Any, least: int = 0) -> int:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """The same tensor, if the calls can read its memory."""
+    """Returns the tensor itself if the calls can read its memory."""
     if not isinstance(value, torch.Tensor):
         raise InvalidArgument(f"{name} is {type(value).__name__}, it has to be a tensor")
     if value.device.type != "cpu" or value.layout != torch.strided:
@@ -90,8 +89,8 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 
 
 def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None) -> dict[str, Any]:
-    """What has to be alike on all ranks of rows [count, hidden] of one of `dtypes`, which float8 rows have in a pair
-    with their scales."""
+    """Returns the facts that must be equal on all ranks about rows [count, hidden] of one of `dtypes`; float8 rows
+    are a pair with their scales."""
     if isinstance(x, tuple) and len(x) != 2:
         raise InvalidArgument(f"x is a tuple of {len(x)}, it has to be rows, or a pair of them and their scales")
     x, scales = x if isinstance(x, tuple) else (x, None)
@@ -120,14 +119,14 @@ def check_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, tok
 
 
 def check_same_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor, route: Route) -> None:
-    """A combine takes the choices of its dispatch, which are in the route."""
+    """Checks that a combine gets the choices of its dispatch, which are in the route."""
     check_choices(topk_idx, tensor_of("topk_weights", topk_weights), len(route.ids))
     if not torch.equal(topk_idx.long(), route.ids.long()):
         raise InvalidArgument("topk_idx differs from that of the dispatch; a combine takes the same choices")
 
 
 def width_of(topk_weights: torch.Tensor | None, rows: int) -> int | None:
-    """The choices that each of the rows has a weight for; None without weights."""
+    """Returns the number of choices that each row has a weight for, or None without weights."""
     if topk_weights is None:
         return None
     if tensor_of("topk_weights", topk_weights).dim() != 2 or len(topk_weights) != rows:
@@ -136,7 +135,7 @@ def width_of(topk_weights: torch.Tensor | None, rows: int) -> int | None:
 
 
 def check_layout(is_token_in_rank: torch.Tensor, num_tokens_per_expert: torch.Tensor, ranks: int) -> None:
-    """Both have to be as get_dispatch_layout gives them."""
+    """Checks that both have the form that get_dispatch_layout returns."""
     if tensor_of("is_token_in_rank", is_token_in_rank).shape[1:] != (ranks,) or is_token_in_rank.dtype != torch.bool:
         found = f"{list(is_token_in_rank.shape)} {dtype_name(is_token_in_rank.dtype)}"
         raise InvalidArgument(f"is_token_in_rank is {found}, it has to be [tokens, {ranks}] bool")
@@ -166,8 +165,8 @@ def refuse_waits(name: str, stats: torch.Tensor | None) -> None:
 
 
 def route_of(handle: Any, exchange: Exchange, beside: type) -> tuple[Route, Any]:
-    """The route of a dispatch of this buffer, and what its handle has beside it: an int after dispatch, a list after
-    low_latency_dispatch."""
+    """Returns the route of a dispatch of this buffer, and the second element of its handle: an int after dispatch, a
+    list after low_latency_dispatch."""
     is_ours = isinstance(handle, tuple) and len(handle) == 2 and isinstance(handle[0], Route)
     if not is_ours or handle[0].exchange is not exchange:
         raise InvalidArgument("the handle is not one that a dispatch of this buffer gave")

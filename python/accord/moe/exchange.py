@@ -1,8 +1,8 @@
-"""How the ranks of a DeepEP buffer come to a call together, and the expert groups that move its rows.
+"""Coordinates the calls of a DeepEP buffer's ranks, and manages the expert groups that move its rows.
 
-A call begins with one all_gather: what has to be alike on all ranks, how many tokens each has, and what is wrong with
-a rank's arguments. So all ranks raise an error or none does, the buffer works afterwards, and all ranks make an expert
-group or none does.
+A call begins with one all_gather of the values that must be equal on all ranks, the number of tokens on each rank,
+and errors in a rank's arguments. Therefore either all ranks raise an error or none does, the buffer remains usable
+afterwards, and either all ranks create an expert group or none does.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from accord.moe.autograd import dtype_of, memory_of
 Rows = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 _RECORD_BYTES = 1024
-_MOST_TEXT = 400  # of an error
+_MOST_TEXT = 400  # characters of an error
 
 
 class Route:
     """The map of one dispatch: rows to ranks, or to experts."""
 
     def __init__(self, exchange: Exchange, number: int, ids: torch.Tensor, most_tokens: int, experts: int) -> None:
-        """number: among the dispatches of its buffer, alike on all ranks."""
+        """number: of this dispatch in its buffer, equal on all ranks."""
         self.exchange, self.number, self.ids = exchange, number, ids
         self.most_tokens, self.experts = most_tokens, experts
         self.prepared: dict[ExpertGroup, ExpertHandle] = {}
@@ -39,7 +39,7 @@ class Exchange:
     """The ranks of a buffer. They make the same calls in the same order."""
 
     def __init__(self, group: dist.ProcessGroup | Communicator, failure: Exception | None = None) -> None:
-        """Collective. failure: why this rank cannot take part, which then is an error on all."""
+        """Collective. failure: why this rank cannot take part, which then is an error on all ranks."""
         self.rank, self.size = process_groups.place_in(group)
         self._shared = process_groups.shared_communicator(group, failure)
         self._groups: dict[tuple, ExpertGroup] = {}
@@ -57,7 +57,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def arguments(self, call: str) -> Iterator[None]:
-        """An error that is raised inside is told to the other ranks of the call."""
+        """Context that reports errors raised inside it to the other ranks of the call."""
         try:
             yield
         except Exception as error:
@@ -66,8 +66,8 @@ class Exchange:
             raise
 
     def agree(self, call: str, alike: Mapping[str, Any], tokens: int = 0) -> list[int]:
-        """The tokens of all ranks. InvalidArgument: what is wrong with another rank's arguments. Mismatch: what
-        differs of `alike`."""
+        """Returns the number of tokens of each rank. Raises InvalidArgument with an error in another rank's
+        arguments, and Mismatch with a difference in `alike`."""
         records = self._gather({"call": call, "alike": dict(alike), "tokens": tokens})
         for rank, record in enumerate(records):
             if "error" in record:
@@ -94,8 +94,8 @@ class Exchange:
         return Route(self, self._routes, ids, most_tokens, experts)
 
     def handle(self, route: Route, rows: torch.Tensor) -> tuple[ExpertGroup, ExpertHandle]:
-        """The map of a route for rows of this width, and its expert group, which is made at the first use, and again
-        for more tokens."""
+        """Returns the map of a route for rows of this width, and its expert group, which is created on first use and
+        recreated for more tokens."""
         hidden, top_k = rows.shape[1], route.ids.shape[1]
         key = (hidden, route.experts, top_k)
         group = self._groups.get(key)
@@ -115,7 +115,7 @@ class Exchange:
         return group, route.prepared[group]
 
     def send(self, route: Route, x: Rows, rows: int = 0, otherwise: float = 0) -> Rows:
-        """The rows of x that arrive on this rank. rows: so many are given, the last ones full of `otherwise`."""
+        """Returns the rows of x that arrive on this rank. rows: pad to this many with rows of `otherwise`."""
         x, scales = x if isinstance(x, tuple) else (x, None)
         group, handle = self.handle(route, x)
         most = max(of_rank["recv_rows"] for of_rank in handle.ranks)
@@ -137,7 +137,7 @@ class Exchange:
         return received if scales is None else (received, received_scales)
 
     def add(self, route: Route, x: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
-        """The sum of each token's rows of x, [tokens, hidden]."""
+        """Returns the sum of each token's rows of x, [tokens, hidden]."""
         group, handle = self.handle(route, x)
         result = x.new_empty(len(route.ids), x.shape[1])
         group.combine(handle, memory_of(x), memory_of(result), weights=memory_of(weights), dtype=dtype_of(x))

@@ -6,13 +6,13 @@ import torch
 
 SCALE_BLOCK = 128
 _LARGEST = 448.0
-_LEAST = 1e-4  # the largest element of a block counts as this at least
+_LEAST = 1e-4  # lower bound of the largest element of a block
 _EXPONENTS_OF_WORD = 4
 
 
 def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows, and their scales [tokens, ceil(hidden / 128)] float32: each takes the largest element of its block to
-    the largest there is. round_scale: the scales are powers of two, the next ones above."""
+    """Returns the rows, and their scales [tokens, ceil(hidden / 128)] float32. A scale maps the largest element of
+    its block to the largest float8 value. round_scale: the scales are rounded up to powers of two."""
     hidden = x.shape[1]
     blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
     scales = blocks.abs().amax(-1).clamp(min=_LEAST) / _LARGEST
@@ -25,8 +25,8 @@ def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tens
 
 
 def in_ue8m0(scales: torch.Tensor) -> torch.Tensor:
-    """Powers of two by their exponents, a byte for each (float32's, 127 is 1), four of them in an int32, the first
-    one lowest: [..., ceil(blocks / 4)]. Zero stays zero."""
+    """Returns powers of two as their exponents, one byte each (float32's, 127 is 1), four of them in an int32, the
+    first one lowest: [..., ceil(blocks / 4)]. Zero stays zero."""
     exponents = (scales.contiguous().view(torch.int32) >> 23).to(torch.uint8)
     padded = torch.nn.functional.pad(exponents, (0, -scales.shape[-1] % _EXPONENTS_OF_WORD))
     return padded.contiguous().view(torch.int32)

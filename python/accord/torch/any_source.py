@@ -1,4 +1,4 @@
-"""Receives from whichever rank sends. accord has them as calls that wait, so those of a tag run in a thread, one after the other."""
+"""Receives from any source. accord's call for these blocks, so the receives of a tag run in a thread, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accord.torch.work import Work
 
 
 class Receive:
-    """Such a receive under way, as an accord.Work has it, and the rank that sent what it got."""
+    """A receive in progress, with the interface of accord.Work, and the rank of the sender."""
 
     def __init__(self, memory: torch.Tensor, tag: int) -> None:
         self.source = -1
@@ -60,15 +60,15 @@ class ReceiveWork(Work):
 
 
 class AnySource:
-    """The receives of one group."""
+    """The receives from any source of one group."""
 
     def __init__(self, comm: accord.Communicator) -> None:
         self._comm = comm
         self._lock = threading.Lock()
-        self._waiting: dict[int, deque[Receive]] = {}  # by tag; a tag that is here has a thread
+        self._waiting: dict[int, deque[Receive]] = {}  # by tag; a tag that is present has a thread
 
     def start(self, memory: torch.Tensor, tag: int) -> Receive:
-        """Cost: a thread, unless the tag has one."""
+        """Starts a receive. Cost: a thread, unless the tag has one."""
         receive = Receive(memory, tag)
         with self._lock:
             if tag in self._waiting:

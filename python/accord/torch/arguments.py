@@ -1,4 +1,4 @@
-"""The arguments of torch's calls, read and checked."""
+"""Reads and checks the arguments of torch's calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def options(kind: type, given: Any, timeout: timedelta | None = None, **fields: Any) -> Any:
-    """torch's options of a call. `given`: those, or what stands in their place where it is called by hand."""
+    """Returns torch's options for a call. `given`: these options, or the argument in their place in a direct call."""
     if isinstance(given, kind):
         return given
     made = kind()
@@ -28,7 +28,7 @@ def options(kind: type, given: Any, timeout: timedelta | None = None, **fields: 
 
 
 def root_of(given: Any, root: Any, call: str) -> int:
-    """The root of a call by hand: `given` if that is a number in the place of torch's options."""
+    """Returns the root of a direct call: `given` if that is a number in the place of torch's options."""
     is_number = given is not None and not hasattr(given, "rootRank")
     return integer(given if is_number else root, f"accord: the root of {call}")
 
@@ -42,7 +42,7 @@ def single(tensors: Tensors | torch.Tensor, call: str) -> torch.Tensor:
 
 
 def list_of(tensors: Any, call: str) -> Tensors:
-    """The one list of tensors in a list of lists; a plain list is that already."""
+    """Returns the only list of tensors in a list of lists. A plain list of tensors is returned unchanged."""
     if len(tensors) == 1 and not isinstance(tensors[0], torch.Tensor):
         return tensors[0]
     if any(not isinstance(tensor, torch.Tensor) for tensor in tensors):
@@ -56,7 +56,7 @@ def check_parts(parts: Sequence, size: int, call: str, what: str) -> None:
 
 
 def form_of(call: str, parts: Tensors) -> tuple[str, tuple]:
-    """The form of a call with parts of these counts, and its argument for them."""
+    """Returns the name of the call for parts with these counts, and its argument for them."""
     counts = counts_of(parts)
     if min(counts) == max(counts):
         return call, ()
@@ -64,13 +64,13 @@ def form_of(call: str, parts: Tensors) -> tuple[str, tuple]:
 
 
 def split_sizes(given: Any, what: str) -> list[int]:
-    """None and nothing in a list mean the same."""
+    """Returns the split sizes. None and an empty list mean the same."""
     return [] if given is None else integers(given, f"accord: all_to_all: the {what} split sizes")
 
 
 def split_counts(tensor: torch.Tensor, sizes: list[int], size: int, what: str, memory: torch.Tensor) -> list[int]:
-    """Elements of each of `size` parts of `memory`, which is that of `tensor`, whose first dimension is divided into `sizes`; equal parts
-    if there are none."""
+    """Returns the number of elements of each of `size` parts of `memory`, the memory of `tensor`, whose first
+    dimension is divided into `sizes`; without sizes, the parts are equal."""
     rows = tensor.size(0) if tensor.dim() > 0 else 1
     if not sizes:
         if rows % size != 0:

@@ -1,6 +1,7 @@
-"""What accord uses of torch.distributed that is not public, all of it, so that one look tells what a new torch may break.
+"""All non-public parts of torch.distributed that accord uses, in one place that shows what a new version of torch may
+break.
 
-tests/python/test_torch_versions.py goes through it on each version that is supported.
+tests/python/test_torch_versions.py checks them on each supported version.
 """
 
 from __future__ import annotations
@@ -65,16 +66,16 @@ __all__ = [
 ]
 
 
-OF_THE_DEFAULT_GROUP = "default_pg"  #: what torch calls it, as a description of the group
+OF_THE_DEFAULT_GROUP = "default_pg"  #: torch's name of the default group, in the group's description
 
 
 def profiler_enabled() -> bool:
-    """True while a torch.profiler runs. Cost: some 40 ns."""
+    """Returns True while a torch.profiler runs. Cost: about 40 ns."""
     return torch.autograd._profiler_enabled()
 
 
 def never_compiled(kind: type) -> type:
-    """A class whose methods torch.compile leaves alone: C++ calls them in the middle of compiled programs. Costs them nothing."""
+    """Excludes a class's methods from torch.compile: C++ calls them in the middle of compiled programs. No overhead."""
     dynamo = torch._C._dynamo.eval_frame
     alone = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     for method in vars(kind).values():
@@ -84,18 +85,20 @@ def never_compiled(kind: type) -> type:
 
 
 def record_until(name: str, reads: Sequence[torch.Tensor], last: torch.futures.Future) -> torch.futures.Future:
-    """Starts a range in torch's profiler, with the shapes of `reads`, that ends when `last` does. Its own future ends after that."""
+    """Starts a range in torch's profiler, with the shapes of `reads`, that ends when `last` does. Returns the range's
+    own future, which ends after that.
+    """
     range_ = torch._C._autograd._record_function_with_args_enter(name, *reads)
     return torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(range_, last)
 
 
 def factor_of(op: Any) -> float | torch.Tensor:
-    """What a PREMUL_SUM multiplies by."""
+    """Returns the factor of a PREMUL_SUM."""
     return op.__getstate__()[1]
 
 
 def nccl_pointer(group: dist.ProcessGroup, device: torch.device) -> int:
-    """The ncclComm_t by which `group` calls on `device`."""
+    """Returns the ncclComm_t that `group` uses on `device`."""
     backend = group._get_backend(device)
     pointer_of = getattr(backend, "_comm_ptr", None)
     if pointer_of is None:
@@ -111,20 +114,24 @@ def nccl_pointer(group: dist.ProcessGroup, device: torch.device) -> int:
 
 
 def backends_of(group: dist.ProcessGroup) -> dict[str, str]:
-    """The backends that the group's creator named for each kind of device: those in "cpu:accord,cuda:nccl"."""
+    """Returns the backends that the group's creator named for each kind of device: those in "cpu:accord,cuda:nccl"."""
     config = distributed_c10d._world.pg_backend_config.get(group, "")
     return dict(entry.split(":") for entry in config.split(",") if ":" in entry)
 
 
 def carried_by(backend: str) -> dict[str, str]:
-    """The backends that torch would take for each kind of device if a program names `backend`: for "gloo" {"cpu": "gloo", "cuda": "gloo", ...}."""
+    """Returns the backends that torch would use for each kind of device if a program names `backend`: for "gloo"
+    {"cpu": "gloo", "cuda": "gloo", ...}.
+    """
     return dict(distributed_c10d.BackendConfig(dist.Backend(backend)).get_device_backend_map())
 
 
 def register_group(
     create_options: Any, ranks: Sequence[int], name: str, timeout: Any, description: str
 ) -> dist.ProcessGroup:
-    """A group of the backend "accord" that only this rank is asked for: `ranks` are those of the default group, this one among them."""
+    """Creates a group of the backend "accord" without involving other ranks. `ranks`: of the default group, including
+    this one.
+    """
     with without_torchcomms():
         group, _ = distributed_c10d._new_process_group_helper(
             len(ranks),
@@ -141,12 +148,12 @@ def register_group(
     return group
 
 
-# Takes a function, and the arguments of a call of it by the function's own names.
+# Called with a function, and with the arguments of a call under the function's own parameter names.
 Replacement = Callable[[Callable[..., Any], dict[str, Any]], Any]
 
 
 def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..., Any]:
-    """A function that is called as `original` is, in every way, and does `instead`."""
+    """Returns a function that can be called in every way that `original` can, and runs `instead`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -154,36 +161,36 @@ def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..
         try:
             bound = signature.bind(*arguments, **keywords)
         except TypeError:
-            return original(*arguments, **keywords)  # says what is wrong with them
+            return original(*arguments, **keywords)  # reports what is wrong with them
         return instead(original, dict(bound.arguments))
 
     return replacement
 
 
 def replace_making_of_groups(make: Replacement) -> None:
-    """Every group of torch.distributed, the default one too, comes from `make`."""
+    """Makes `make` create every group of torch.distributed, including the default group."""
     distributed_c10d._new_process_group_helper = _replaced(distributed_c10d._new_process_group_helper, make)
 
 
 def replace_initializing(initialize: Replacement) -> None:
-    """init_process_group, also of those who know it by `from torch.distributed import` later on, is `initialize`."""
+    """Replaces init_process_group with `initialize`, also for modules that later import it from torch.distributed."""
     replacement = _replaced(distributed_c10d.init_process_group, initialize)
     distributed_c10d.init_process_group = dist.init_process_group = replacement
 
 
 def splits_own_backend_only() -> bool:
-    """Whether torch (2.15) asks a group to be split for one of the same backend alone; older ones hand it to NCCL, too."""
+    """Returns True if torch (2.15) splits a group only for the same backend; older versions also pass it to NCCL."""
     return "requested_backend" in inspect.signature(distributed_c10d._get_split_source).parameters
 
 
 @functools.cache
 def record_by_itself(backend: str) -> None:
-    """torch (2.15) attaches no recorder of calls to groups of `backend`, which has its own."""
+    """Prevents torch (2.15) from attaching its call recorder to groups of `backend`, which records by itself."""
     getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(backend)
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta:
-    """What its backends' calls take; 30 minutes for those that do not say, as torch does."""
+    """Returns the timeout of the calls of its backends; 30 minutes if they do not specify one, as in torch."""
     told = (getattr(group._get_backend(device), "options", None) for device in group._device_types)
     timeouts = [options._timeout for options in told if hasattr(options, "_timeout")]
     return min(timeouts, default=timedelta(minutes=30))
@@ -191,7 +198,9 @@ def timeout_of(group: dist.ProcessGroup) -> timedelta:
 
 @functools.cache
 def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
-    """_set_pg_timeout, by which Megatron and others change the timeout of a group, does so for those of `kind` too; torch knows gloo and nccl."""
+    """Makes _set_pg_timeout, with which Megatron and others change the timeout of a group, also work for groups of
+    `kind`; torch supports only gloo and nccl.
+    """
     original = distributed_c10d._set_pg_timeout
 
     @functools.wraps(original)
@@ -207,11 +216,11 @@ def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
 
 @functools.cache
 def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
-    """A coalescing block over a group of `kind` that an error leaves lists no calls after that. torch would go on to
-    list them, and drop them.
+    """Makes a coalescing block over a group of `kind` stop listing calls when an error ends the block. torch would
+    continue to list them, and drop them.
 
-    What is replaced is the generator behind torch's context manager, so that programs that imported that before have
-    it, too.
+    This replaces the generator behind torch's context manager, so it also applies to programs that imported the
+    context manager before.
     """
     manager = distributed_c10d._coalescing_manager
     cell = manager.__closure__[manager.__code__.co_freevars.index("func")]
@@ -238,11 +247,11 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
 
 @functools.cache
 def batch_messages(kind: type[dist.ProcessGroup]) -> None:
-    """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own
-    class of groups alone. One by one, two ranks that send to each other first would wait for each other in their
+    """Makes batch_isend_irecv over a group of `kind` run messages between GPUs as one call, which torch does only for
+    its own class of groups. One by one, two ranks that send to each other first would wait for each other in their
     streams.
 
-    Programs that imported it by its name before the first such group have torch's own.
+    Programs that imported the function by name before the first such group keep torch's own.
     """
     original = distributed_c10d.batch_isend_irecv
 
@@ -260,7 +269,7 @@ def batch_messages(kind: type[dist.ProcessGroup]) -> None:
         return block.works
 
     distributed_c10d.batch_isend_irecv = dist.batch_isend_irecv = replacement
-    # torch.compile (2.13) looks the function up here, once that is imported.
+    # torch.compile (2.13) looks the function up here, once that module is imported.
     collectives = sys.modules.get("torch.distributed._functional_collectives")
     remaps = getattr(collectives, "traceable_collective_remaps", {})
     if original in remaps:
@@ -268,31 +277,31 @@ def batch_messages(kind: type[dist.ProcessGroup]) -> None:
 
 
 def first_rank_of(group: dist.ProcessGroup) -> int:
-    """The lowest rank of the default group among the members; 0 if torch knows no such ranks of them."""
+    """Returns the lowest rank of the default group among the members, or 0 if torch does not know these ranks."""
     return min(distributed_c10d._world.pg_group_ranks.get(group) or (0,))
 
 
 def is_registered(group: dist.ProcessGroup) -> bool:
-    """False once it was destroyed."""
+    """Returns False for a group that was destroyed."""
     return group in distributed_c10d._world.pg_map
 
 
 def name_backends(group: dist.ProcessGroup, asked: str, carried: dict[str, str]) -> None:
-    """dist.get_backend(group) is what was `asked` for, and `carried` the backend of each kind of device."""
+    """Makes dist.get_backend(group) return `asked`, and records `carried`, the backend of each kind of device."""
     _, store = distributed_c10d._world.pg_map[group]
     distributed_c10d._world.pg_map[group] = (dist.Backend(asked), store)
     distributed_c10d._world.pg_backend_config[group] = ",".join(f"{kind}:{name}" for kind, name in carried.items())
 
 
 def torchcomms_enabled() -> bool:
-    """True where torch.distributed makes its groups of torchcomms' communicators."""
+    """Returns True if torch.distributed creates its groups from torchcomms communicators."""
     enabled = getattr(distributed_c10d, "_use_torchcomms_enabled", None)
     return enabled is not None and enabled()
 
 
 @contextlib.contextmanager
 def without_torchcomms() -> Iterator[None]:
-    """Groups that are made meanwhile are torch.distributed's own."""
+    """Context in which new groups are torch.distributed's own."""
     if not torchcomms_enabled():
         yield
         return
@@ -307,7 +316,7 @@ def without_torchcomms() -> Iterator[None]:
 def make_group(
     name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any, options: Any = None
 ) -> dist.ProcessGroup:
-    """A group of torch's own for tensors of `device`, as init_process_group would make it for that backend."""
+    """Creates a group of torch's own for tensors on `device`, as init_process_group would for that backend."""
     store = dist.PrefixStore(f"{device}/", store)
     group = dist.ProcessGroup(store, rank, size)
     kind = distributed_c10d.Backend.backend_type_map.get(name, dist.ProcessGroup.BackendType.CUSTOM)

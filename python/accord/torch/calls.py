@@ -1,4 +1,4 @@
-"""How a process group runs calls of its communicator: at once, as Work that goes on, or several as one; in the profiler's ranges."""
+"""How a process group runs calls of its communicator: at once, as Work, or several as one; in the profiler's ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSET = c10d.BarrierOptions().timeout
 
 
 class Calls:
-    """Part of a process group."""
+    """Mixin of a process group."""
 
     _others: Any
 
@@ -34,7 +34,7 @@ class Calls:
         self._global_ranks = global_ranks
         self._sequence_number = 0
         self._new_timeout: timedelta | None = None
-        self._batches: dict[int, Listed] = {}  # of threads that list calls, by thread
+        self._batches: dict[int, Listed] = {}  # of threads that list calls, by thread id
 
     def _run(
         self,
@@ -46,9 +46,9 @@ class Calls:
         reads: Tensors | None = None,
         **keywords: Any,
     ) -> dist.Work:
-        """Runs a call of the communicator, or starts it, or lists it where several are to run as one.
+        """Runs a call of the communicator, starts it if it is asynchronous, or lists it if several are to run as one.
 
-        reads: what the profiler is told of, where that is not the first of the call's arguments.
+        reads: tensors reported to the profiler, if they are not the call's first argument.
         """
         timeout = opts.timeout
         if timeout != _UNSET:
@@ -107,7 +107,7 @@ class Calls:
         calls: Sequence[tuple],
         **keywords: Any,
     ) -> dist.Work:
-        """The same call with several arguments, as one; in a coalescing block as part of it."""
+        """Runs the same call with several arguments, as one; in a coalescing block, as part of it."""
         listed = self._batches.get(threading.get_ident()) if self._batches else None
         batch = self._comm.batch() if listed is None else listed.batch
         for arguments in calls:
@@ -135,11 +135,11 @@ class Calls:
             raise as_torch_error(error, self._global_ranks) from None
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of later calls that have none of their own."""
+        """Sets the timeout of later calls that have none of their own."""
         self._timeout = self._new_timeout = timeout
 
     def runs_messages_as_one(self, device: torch.device) -> bool:
-        """Whether a batch of messages of tensors there has to be one call, and can be: between GPUs."""
+        """Returns True if a batch of messages of tensors there must and can be one call: between GPUs."""
         if device.type == "cpu":
             return False
         if self._others.are_own(device):
@@ -177,5 +177,5 @@ class Calls:
 
 
 def _reads(arguments: Sequence, given: Tensors | None) -> Tensors:
-    """What the profiler is told that a call of the communicator with these arguments reads."""
+    """Returns the tensors that the profiler is told a call of the communicator with these arguments reads."""
     return [argument for argument in arguments[:1] if isinstance(argument, torch.Tensor)] if given is None else given

@@ -1,5 +1,5 @@
-"""Tensors of other devices than the CPU: those of GPUs in "cpu:accord,cuda:accord", and others, for which torch has backends of its own: "cuda" in
-"cpu:accord,cuda:nccl"."""
+"""Tensors on devices other than the CPU: on accord's GPUs as in "cpu:accord,cuda:accord", and on devices for which
+torch has backends of its own, as in "cpu:accord,cuda:nccl"."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from accord.torch.work import as_one
 
 
 class OtherDevices:
-    """A group of torch's for each other device, made when the first tensor of it comes."""
+    """A torch group for each other device, created when the first tensor on that device is passed."""
 
     def __init__(self, group: dist.ProcessGroup, store: dist.Store, timeout: timedelta, options: Any = None) -> None:
         self._group = weakref.ref(group)
         self._store = store
         self._timeout = timeout
-        self._options = options  # of the backends of other devices
+        self._options = options  # for the backends of other devices
         self._groups: dict[str, dist.ProcessGroup | None] = {}
         self._making = threading.RLock()
         self._made_now: str | None = None
         self._inherited: dict[str, str] = {}
 
     def inherit(self, parent: OtherDevices, devices: list[torch.device] | None) -> None:
-        """Until torch knows this group it has the backends of `parent`, which was split, for all devices or these."""
+        """Until torch knows this group, it has the backends of its split `parent`, for all devices or for these."""
         kinds = None if devices is None else {device.type for device in devices}
         self._inherited = {kind: name for kind, name in parent._backends().items() if kinds is None or kind in kinds}
 
@@ -41,7 +41,7 @@ class OtherDevices:
         return c10d.backends_of(self._group()) or self._inherited
 
     def group_for(self, device: torch.device) -> dist.ProcessGroup | None:
-        """None if the program named no backend for `device`."""
+        """Returns the group for `device`, or None if the program named no backend for it."""
         with self._making:
             if device.type not in self._groups:
                 group = self._group()
@@ -56,17 +56,17 @@ class OtherDevices:
             return self._groups[device.type]
 
     def named(self) -> list[str]:
-        """The kinds of device that the program named backends for, the CPU among them; not one whose group is made now, as what makes it
-        may ask."""
+        """Returns the kinds of device that the program named backends for, including the CPU, but not one whose group
+        is being created, because its creator may ask."""
         return [kind for kind in self._backends() if kind != self._made_now]
 
     def are_own(self, device: torch.device) -> bool:
-        """Whether the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""
+        """Returns True if the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""
         return device.type == "cuda" and self._backends().get("cuda") == "accord"
 
     def other_for(self, device: torch.device) -> dist.ProcessGroup | None:
-        """The group that runs the calls on `device`; None if that is accord's own. TypeError if the program named no
-        backend for it."""
+        """Returns the group that runs the calls on `device`, or None if that is accord's own. Raises TypeError if the
+        program named no backend for it."""
         if device.type == "cpu" or self.are_own(device):
             return None
         if (other := self.group_for(device)) is None:
@@ -74,7 +74,7 @@ class OtherDevices:
         return other
 
     def wait_for_own(self) -> None:
-        """What this rank has in its current stream of a GPU of accord's is over."""
+        """Waits for this rank's work in the current stream of a GPU that accord serves."""
         if torch.cuda.is_initialized() and self._backends().get("cuda") == "accord":
             streams.current(torch.device("cuda", torch.cuda.current_device())).synchronize()
 
@@ -83,8 +83,9 @@ class OtherDevices:
 
 
 def on_its_device(method: Callable) -> Callable:
-    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other
-    group where they lie on its device. Tensors may hold others: the call is for those."""
+    """Wraps a call of the process group. If its tensors are on a GPU that accord serves, the call is for that GPU; if
+    another group serves their device, the call is passed to it. For tensors that hold others, the inner tensors
+    count."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **keywords: Any) -> dist.Work:

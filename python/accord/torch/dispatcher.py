@@ -1,11 +1,11 @@
 """Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold
 tensors.
 
-Torch's dispatcher finds the tensors that they hold: it asks their class
-(__torch_dispatch__), or unwraps them itself where functions are transformed. torch's own backends get their tensors
-from it. So a call of accord's that has such a tensor goes through an operator of the dispatcher, whose kernel calls
-again with what it is given: once, or once for each tensor of a class that holds several. A tensor that neither the
-dispatcher nor its class unwraps is refused.
+Torch's dispatcher finds the tensors that they hold: it asks their class (__torch_dispatch__), or unwraps them itself
+where functions are transformed. torch's own backends get their tensors from it. Therefore an accord call with such a
+tensor goes through an operator of the dispatcher, whose kernel repeats the call with the tensors that it gets: once,
+or once for each tensor of a class that holds several. A tensor that neither the dispatcher nor its class unwraps is
+rejected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch.utils import _pytree
 import accord
 from accord.torch.tensors import NoMemory
 
-# Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would
-# refuse to unwrap some.
+# As with torch's collectives, the schema does not say that tensors are written: otherwise the dispatcher would refuse
+# to unwrap some of them.
 _library = torch.library.Library("accord", "DEF")
 _library.define("call(Tensor[] tensors, int number) -> ()")
 
@@ -40,11 +40,11 @@ for _key in ("CPU", "CUDA"):
 
 
 def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """Calls `call` once if all tensors have memory, however deep they lie in lists, and returns what it returns.
+    """Calls `call` once if all tensors have memory, however deeply they are nested in lists, and returns its result.
 
-    Otherwise calls it once for each set of tensors that the dispatcher unwraps, with these in the place of the given
-    ones. REQUIRES: `call` raises NoMemory before it does anything. TypeError names a tensor that has no memory even
-    then.
+    Otherwise calls it once for each set of tensors that the dispatcher unwraps, with these in place of the given
+    ones. REQUIRES: `call` raises NoMemory before it does anything. Raises TypeError, which names a tensor that has no
+    memory even then.
     """
     try:
         return [call(*arguments, **keywords)]
@@ -71,7 +71,7 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
     try:
         torch.ops.accord.call([leaves[place] for place in places], number)
     except accord.Error:
-        raise  # the functional collective that gives the tensor has failed
+        raise  # the functional collective that computes the tensor has failed
     except Exception as error:
         if failures and not isinstance(failures[0], NoMemory):
             raise failures[0] from None

@@ -1,4 +1,4 @@
-"""accord's errors as torch's programs expect them: each is also a torch.distributed.DistBackendError, and so a RuntimeError."""
+"""accord's errors for PyTorch programs: each is also a torch.distributed.DistBackendError, and so a RuntimeError."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import accord
 
-#: By accord's own class. They are names of accord.torch, too.
+#: Keyed by accord's own class. They are also names of accord.torch.
 ALSO_OF_TORCH = {
     error: type(
         error.__name__, (error, dist.DistBackendError), {"__module__": "accord.torch", "__doc__": error.__doc__}
@@ -19,7 +19,8 @@ ALSO_OF_TORCH = {
 
 
 def as_torch_error(error: accord.Error, global_ranks: Sequence[int]) -> accord.Error:
-    """`error` as an exception of both; its `ranks` stay those of the group, and a note gives the global ones where they differ.
+    """Returns `error` as an exception of both classes. Its `ranks` remain ranks of the group; a note lists the global
+    ranks if they differ.
 
     global_ranks: of the group's ranks."""
     error.__class__ = ALSO_OF_TORCH.get(type(error), type(error))

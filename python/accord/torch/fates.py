@@ -1,4 +1,4 @@
-"""What becomes of options that a program gives for other backends than accord, as entries of reports."""
+"""Report entries: what happened to options that a program sets for backends other than accord."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ NOTHING_TO_CHANGE = "CPU ranks have nothing that it could change"
 
 
 def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
-    """fate: "applied", "translated" or "not applicable"."""
+    """Returns a report entry. fate: "applied", "translated" or "not applicable"."""
     return {"option": option, "value": str(value), "fate": fate, "why": why}
 
 
 def refuse_unused(unused: Sequence[dict[str, Any]]) -> None:
-    """What strict says of options that are not applicable: Unsupported, which names the first."""
+    """Implements strict: raises Unsupported, which names the first option, if any option is not applicable."""
     if unused:
         raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
 
 
 def set_in(options: Any) -> dict[str, Any]:
-    """What of a backend's options is not as it is by itself, by name. None has none."""
+    """Returns the options of a backend that differ from their defaults, by name; none for None."""
     if options is None:
         return {}
     try:

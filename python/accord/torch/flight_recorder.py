@@ -1,9 +1,10 @@
-"""accord's flight records as torch's: files that torch's own analyser reads.
+"""Converts accord's flight records to torch's: files that torch's own analyzer reads.
 
-    python -m accord.torch.flight_recorder dumps traces/rank_     # dumps: what ACCORD_DUMP_DIR or Communicator.dump() wrote
+    python -m accord.torch.flight_recorder dumps traces/rank_     # dumps: from ACCORD_DUMP_DIR or Communicator.dump()
     python -m torch.distributed.flight_recorder.fr_trace traces   # what torch makes of them
 
-Calls have torch's names, and "gloo" before them, since the analyser refuses other backends. There are no stack traces in them.
+Calls have torch's names, prefixed with "gloo", because the analyzer rejects other backends. They have no stack
+traces.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 VERSION = "2.10"
-# Neighbours of one number are calls made as one to the analyser, so messages have numbers that no collective has.
+# The analyzer takes neighbors with the same number for calls made as one, so messages get numbers that no collective
+# has.
 _FIRST_MESSAGE = 1_000_000_000
 _STATES = {"queued": "scheduled", "running": "started", "done": "completed", "failed": "started"}
-#: How many times its counted part a call's input and output have, where n stands for the ranks.
+#: Sizes of a call's input and output as multiples of its counted part, where n is the number of ranks.
 _SIZES = {
     "all_gather": ("1", "n"),
     "reduce_scatter": ("n", "1"),
@@ -41,11 +43,11 @@ _DTYPES = {
     "bool": "Bool",
 }
 
-Process = tuple[str, int]  # a host's name, and a process of it
+Process = tuple[str, int]  # a host name, and a process on it
 
 
 def convert(dumps: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """torch's record of each rank of which there is a dump, by its rank in the largest group.
+    """Returns torch's record of each rank that has a dump, keyed by its rank in the largest group.
 
     dumps: the objects of docs/diagnose.md#the-dump-format, of all ranks and groups of one job.
     """
@@ -85,9 +87,9 @@ def convert(dumps: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def write(dumps: Path, prefix: str) -> list[Path]:
-    """Converts the dumps in a folder to one file for each rank, `prefix` and its rank, and gives their paths.
+    """Converts the dumps in a folder to one file per rank, named `prefix` plus its rank, and returns the paths.
 
-    Raises ValueError for a file that is no dump, and FileNotFoundError where there is none.
+    Raises ValueError for a file that is not a dump, and FileNotFoundError if there is none.
     """
     found = sorted(dumps.glob("*.json"))
     if not found:
@@ -112,13 +114,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _members(dumps: list[Mapping[str, Any]]) -> list[Process]:
-    """Of each rank of a group, also of one that left no dump."""
+    """Returns the process of each rank of a group, including ranks without a dump."""
     hosts = {dump["ranks"][dump["rank"]]["host"]: dump["host"] for dump in dumps}
     return [(hosts.get(rank["host"], str(rank["host"])), rank["process"]) for rank in dumps[0]["ranks"]]
 
 
 def _names(groups: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, str]:
-    """Of each group; with its id where a name was used again."""
+    """Returns the name of each group, followed by its id if a name was used more than once."""
     names = {communicator: dumps[0]["name"] for communicator, dumps in groups.items()}
     used = list(names.values())
     return {

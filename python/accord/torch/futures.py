@@ -1,7 +1,8 @@
 """Futures that end with an operation.
 
-What is chained to a future may communicate and wait for that (DDP's hooks do), which accord's own thread cannot. So futures end one
-after the other in a thread for them; those of operations that were started there end in a second one, and so on.
+A function chained to a future may communicate and wait for that (DDP's hooks do), which accord's own thread must not.
+Futures therefore end one after the other in a thread of their own; futures of operations started there end in a
+second thread, and so on.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _here = threading.local()
 
 
 def future_of(work: accord.Work) -> torch.futures.Future:
-    """A future without a value that ends after `work`, well or not."""
+    """Returns a future without a value that ends after `work`, whether it succeeds or fails."""
     ended: torch.futures.Future = torch.futures.Future()
     caller, depth = threading.get_ident(), getattr(_here, "depth", 0)
-    has_ended_before = True  # if end() is called here, and not when this thread drives the operation later
+    has_ended_before = True  # if end() is called here, and not later by this thread while it drives the operation
 
     def end(_: accord.Error | None) -> None:
         if has_ended_before and threading.get_ident() == caller:

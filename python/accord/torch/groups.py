@@ -1,4 +1,4 @@
-"""How a process group is made: by torch, when a program names the backend "accord"."""
+"""Creation of a process group by torch, when a program names the backend "accord"."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from accord.torch.watched_store import WatchedStore
 
 @dataclass
 class Options:
-    """What `pg_options=` of init_process_group and new_group takes; the fields are those of accord.Communicator.create, and
-    window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2 allocate from. What is not used costs nothing.
-    of_other_devices: options of the backends that the program named for other devices, as ProcessGroupNCCL.Options."""
+    """The value of `pg_options=` for init_process_group and new_group. The fields are those of
+    accord.Communicator.create, and: window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2
+    allocate from. Unused memory costs nothing. of_other_devices: options of the backends that the program named for
+    other devices, such as ProcessGroupNCCL.Options."""
 
     transport: str | None = None
     select: str = ""
@@ -34,7 +35,7 @@ class Options:
 
 @dataclass
 class Ready:
-    """In the place of Options: a communicator that is there."""
+    """Takes the place of Options: an existing communicator."""
 
     communicator: accord.Communicator
 
@@ -47,11 +48,12 @@ def from_communicator(
     timeout: timedelta = timedelta(minutes=30),
     description: str = "undefined",
 ) -> ProcessGroup:
-    """A process group over a communicator that is there. No other rank is asked; the members call it with the same arguments.
+    """Creates a process group over an existing communicator. No other rank is involved; the members call it with the
+    same arguments.
 
-    ranks: of the default group, in the order of the communicator's, this rank among them. name: of the group in torch, one of its own in
-    this process; the communicator's. timeout: what torch is told; calls take the communicator's. The group closes the communicator when it is
-    destroyed.
+    ranks: ranks of the default group, in the order of the communicator's ranks, including this one. name: of the
+    group in torch, unique in this process; by default the communicator's. timeout: reported to torch; calls use the
+    communicator's. The group closes the communicator when it is destroyed.
     """
     ranks = integers(ranks, "accord: the ranks of a group")
     if len(ranks) != communicator.size or ranks[communicator.rank] != dist.get_rank():
@@ -61,18 +63,18 @@ def from_communicator(
 
 
 def create(options: Any, backend_options: Options | Ready | None) -> ProcessGroup:
-    """What torch calls to make a group (`options`: its DistributedBackendOptions)."""
+    """Called by torch to create a group (`options`: its DistributedBackendOptions)."""
     if backend_options is not None and not isinstance(backend_options, Options | Ready):
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
     c10d.let_timeouts_be_set(ProcessGroup)
     c10d.end_blocks_left_by_errors(ProcessGroup)
     c10d.batch_messages(ProcessGroup)
     c10d.record_by_itself("accord")
-    # Without any it is the default group, or one of ranks of other jobs, which programs make by what torch makes its
-    # groups by.
+    # Without any ranks it is the default group, or a group with ranks of other jobs that a program creates with
+    # torch's internal functions.
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    # Groups without a rank in common may have one name: torch counts the groups that a rank has made, and programs let
-    # only the members of a group make it. The name leads to one place in torch's store.
+    # Groups without a rank in common may have the same name: torch counts the groups that a rank has created, and
+    # programs may let only the members of a group create it. The name leads to one place in torch's store.
     group_store = dist.PrefixStore(f"first rank {min(global_ranks)}", options.store)
     if options.group_rank == 0:
         keep_open(options.store)
@@ -104,7 +106,7 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
 
 
 def group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
-    """`group`, or the default one; TypeError if it is none of this backend."""
+    """Returns `group`, or the default group. Raises TypeError if it is not of this backend."""
     found = dist.group.WORLD if group is None else group
     if not isinstance(found, ProcessGroup):
         raise TypeError(f'accord: {found!r} is no process group of the backend "accord"')
@@ -112,5 +114,7 @@ def group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
 
 
 def communicator(group: dist.ProcessGroup | None = None) -> accord.Communicator:
-    """The communicator behind `group` (the default one if None), for what torch.distributed has no call for."""
+    """Returns the communicator behind `group` (the default group if None), for calls that torch.distributed does not
+    have.
+    """
     return group_of(group).communicator

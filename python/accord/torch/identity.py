@@ -1,4 +1,4 @@
-"""What torch asks of a process group besides its calls: its names, its store, its devices, and the backend for each of them."""
+"""Properties that torch queries of a process group: names, store, devices, and the backend for each device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accord.torch import c10d
 
 
 class Identity:
-    """Part of a process group."""
+    """Mixin of a process group."""
 
     _others: Any
     _sequence_number: int
@@ -25,7 +25,8 @@ class Identity:
         self._store = store
         self._splits = 0
 
-    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
+    # torch asks a group for its backend for a device, and that backend for its capabilities. This group is its own
+    # backend.
 
     supports_coalescing = False
     supports_shrinking = False
@@ -34,22 +35,22 @@ class Identity:
 
     @property
     def options(self) -> types.SimpleNamespace:
-        """What torch reads of a backend's options."""
+        """The fields that torch reads of a backend's options."""
         return types.SimpleNamespace(backend="accord", _timeout=self._timeout)
 
     def comm_split_count(self) -> int:
-        """How often it was split: dist.split_group describes groups by it."""
+        """Returns how often it was split: dist.split_group uses the number to describe groups."""
         return self._splits
 
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """Ranks outside a new group have no part in making it."""
+        """Does nothing: ranks outside a new group take no part in creating it."""
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """Groups are connected when they are made."""
+        """Does nothing: groups are connected when they are created."""
 
     @property
     def _device_types(self) -> list[torch.device]:
-        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
+        """Empty while torch creates the group: otherwise torch would look for a backend in C++ to record its calls."""
         return [torch.device(kind) for kind in self._others.named()]
 
     def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
@@ -60,10 +61,10 @@ class Identity:
             raise RuntimeError(f"No backend type associated with device type {device.type}")
         return other._get_backend(device)
 
-    # What torch asks of a group besides; the names are those of C++, which calls some of them.
+    # Other properties that torch queries of a group, with C++'s names, because C++ calls some of them.
 
     def _set_sequence_number_for_group(self) -> None:
-        """Ranks count their calls alike by themselves."""
+        """Does nothing: ranks count their calls alike without it."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence_number

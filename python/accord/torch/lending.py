@@ -1,4 +1,4 @@
-"""NCCL communicators of torch's, lent to accord's."""
+"""Lends NCCL communicators of torch to accord communicators."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from accord.torch import c10d
 def lend_nccl(
     communicator: accord.Communicator, group: dist.ProcessGroup | None = None, device: torch.device | None = None
 ) -> None:
-    """Makes the NCCL communicator of `group` (the default one) for `device` (the current GPU) the one of `communicator`'s calls on GPUs, so that the process has
-    one of NCCL's where it would have two.
+    """Makes `communicator` use the NCCL communicator of `group` (the default group) for `device` (the current GPU)
+    for its calls on GPUs, so that the process has one NCCL communicator instead of two.
 
-    On all ranks, before the first such call of `communicator`, whose ranks are those of the group in the same order. The group has to have called something on the
-    device, or was made with `device_id`. It stays torch's: destroy_process_group() comes after communicator.close(), and where a peer is gone the calls end when torch
-    aborts it. The two must not have calls under way at the same time that ranks put there in different orders.
+    Call it on all ranks, before the first such call of `communicator`, whose ranks must be those of the group in the
+    same order. The group must already have run a call on the device, or have been created with `device_id`. The NCCL
+    communicator remains torch's: call destroy_process_group() after communicator.close(); if a peer is gone, calls
+    end when torch aborts it. The two must not have calls in progress at the same time that ranks enqueue in different
+    orders.
     """
     if device is None:
         device = torch.device("cuda", torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""Calls in a coalescing block of torch's: they are listed, and run as one when the block ends."""
+"""Calls in one of torch's coalescing blocks: they are listed, and run as one when the block ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Listed:
 
     batch: accord.Batch
     back: list[CopyBack] = field(default_factory=list)
-    device: torch.device | None = None  # of the calls; None: the CPU
+    device: torch.device | None = None  # device of the calls; None: the CPU
     is_open: bool = True  # until the block ends
-    work: dist.Work | None = None  # once they have begun
+    work: dist.Work | None = None  # set once the calls have started
 
     def add(self, tensors: Sequence[torch.Tensor], back: Sequence[CopyBack]) -> ListedWork:
-        """Notes a call that is in the batch now."""
+        """Registers a call that has been added to the batch."""
         self.back.extend(back)
         self.device = streams.device_of_call()
         return ListedWork(self, tensors)
@@ -35,8 +35,8 @@ class Listed:
 
 @never_compiled
 class ListedWork(dist.Work):
-    """One of those calls. Inside the block wait() does nothing, as torch waits there for every call that is not
-    asynchronous."""
+    """The Work of one listed call. Inside the block, wait() does nothing, because torch calls it there for every call
+    that is not asynchronous."""
 
     def __init__(self, listed: Listed, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
-"""Tensors in memory that the ranks of a group lend each other: collectives of them copy nothing on the way (docs/windows.md).
+"""Tensors in memory that the ranks of a group share, so that their collectives need no intermediate copies
+(docs/windows.md).
 
-A call does so where the tensors of all ranks lie there; where those of some do and those of others do not, it is a Mismatch.
+A call uses this if the tensors of all ranks are in such memory. If only some ranks' tensors are, it is a Mismatch.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ from accord.torch.process_group import ProcessGroup
 def empty(
     *shape: int | Sequence[int], dtype: torch.dtype = torch.float32, group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
-    """A tensor in the memory that `group` (the default one if None) was made with: `Options(window_bytes=...)`.
+    """Allocates a tensor in the memory that `group` (the default group if None) was created with:
+    `Options(window_bytes=...)`.
 
-    Its piece is free again once it and all its views are gone. No other rank is asked. Raises accord.ResourceExhausted, which tells how
-    much is free, where there is no room, and accord.WrongState if the group has no such memory.
+    The memory is free again once the tensor and all its views are gone. No other rank is involved. Raises
+    accord.ResourceExhausted, which says how much is free, if there is no room, and accord.WrongState if the group has
+    no such memory.
     """
     extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     return group_of(group).allocate_tensor(extents, dtype=dtype)
 
 
 class _Buckets:
-    """Averages each bucket, which is moved to a window when it is first seen, in the same order on all ranks."""
+    """Averages each bucket. A bucket is moved to a window when it first appears, in the same order on all ranks."""
 
     def __init__(self, group: ProcessGroup, overlap: bool) -> None:
         self._group = group
         self._overlap = overlap
-        self._windows: dict[int, torch.Tensor] = {}  # by the bucket's index; DDP makes new buckets after the first step
+        # By the bucket's index; DDP creates new buckets after the first step.
+        self._windows: dict[int, torch.Tensor] = {}
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future:
         buffer = bucket.buffer()
@@ -49,13 +53,14 @@ class _Buckets:
                 buffer.set_(memory.untyped_storage(), 0, buffer.size(), buffer.stride())
         work = dist.all_reduce(buffer, dist.ReduceOp.AVG, self._group, async_op=self._overlap)
         if work is not None:
-            return work.get_future().then(lambda ended: (ended.value(), buffer)[1])  # value() raises a failure
+            # Value() raises the error of a failure.
+            return work.get_future().then(lambda ended: (ended.value(), buffer)[1])
         done: torch.futures.Future = torch.futures.Future()
         done.set_result(buffer)
         return done
 
     def _memory_like(self, buffer: torch.Tensor) -> torch.Tensor:
-        """A copy of it in a window of its own."""
+        """Returns a copy of the buffer in a window of its own."""
         try:
             memory = torch.from_dlpack(self._group.communicator.window(buffer.nbytes).local).view(buffer.dtype)
         except accord.Error as error:
@@ -63,7 +68,7 @@ class _Buckets:
         return memory.copy_(buffer)
 
     def _places(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
-        """Each gradient and where in the bucket it begins. One that is elsewhere would be lost when the bucket moves."""
+        """Returns each gradient and its offset in the bucket. A gradient elsewhere would be lost in the move."""
         places = []
         for parameter in bucket.parameters():
             if parameter.numel() == 0:
@@ -78,16 +83,18 @@ class _Buckets:
         return places
 
 
-def _average(buckets, bucket):  # DDP reads annotations, and does not understand those that are text
+def _average(buckets, bucket):  # DDP reads annotations, and does not understand string annotations
     return buckets.average(bucket)
 
 
 def in_window(model: torch.nn.parallel.DistributedDataParallel, *, overlap: bool | None = None) -> None:
-    """Places the gradient buckets of `model` in windows of its group, so that its all_reduces copy nothing on the way.
+    """Places the gradient buckets of `model` in windows of its group, so that its all_reduces need no intermediate
+    copies.
 
-    `model` was made with gradient_as_bucket_view=True, and all ranks call this before the first step. The mean is taken after the sum.
-    overlap: whether all_reduces go on beside the backward pass; None: where this host has two cores for each of the group's ranks, as
-    two threads on one core take longer than one after the other.
+    `model` must have been created with gradient_as_bucket_view=True, and all ranks call this before the first step.
+    The mean is taken after the sum.
+    overlap: whether all_reduces run concurrently with the backward pass. None: only if this host has two cores for
+    each of the group's ranks, because two threads on one core take longer than one after the other.
     """
     group = group_of(model.process_group)
     if not model.gradient_as_bucket_view:

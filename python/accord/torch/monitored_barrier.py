@@ -1,4 +1,6 @@
-"""A barrier that tells which ranks did not come, over the store: the group is as it was afterwards. The communicator only tells who is gone."""
+"""A barrier over the store that reports which ranks did not arrive; the group remains usable afterwards. The
+communicator only reports which ranks are gone.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,34 @@ _LOOK_EVERY_SECONDS = 0.002
 
 
 def announce(store: dist.Store) -> None:
-    """Rank 0 calls it before a group is made: barriers of an earlier group in the same store are none of it."""
+    """Rank 0 calls this before a group is created, so that barriers of an earlier group in the store do not count."""
     store.set("monitored_barrier/group", secrets.token_hex(8))
 
 
 class MonitoredBarrier:
-    """The monitored barriers of one group. Cost of each: a few messages to the store for each rank.
+    """The monitored barriers of one group. Cost of each: a few messages to the store per rank.
 
-    Each rank counts its own arrivals, and rank 0 takes them one by one; a rank that gives up withdraws its own, so none is taken for a
-    later barrier.
+    Each rank counts its own arrivals, and rank 0 consumes them one by one. A rank that gives up withdraws its
+    arrival, so that it is not taken for a later barrier.
     """
 
     def __init__(self, store: dist.Store, comm: accord.Communicator, global_ranks: Sequence[int]) -> None:
-        """REQUIRES: announce() in that store, before."""
+        """REQUIRES: announce() was called with that store before."""
         self._root = store
         self._comm = comm
         self._rank = comm.rank
         self._size = comm.size
         self._global_ranks = global_ranks
-        self._arrivals = [0] * comm.size  # rank 0: that were taken or withdrawn, of each rank; others: their own
+        # Rank 0: number of arrivals consumed or withdrawn, by rank; others: own arrivals.
+        self._arrivals = [0] * comm.size
         self._store: dist.Store | None = None
 
     def __call__(self, timeout: timedelta, wait_all_ranks: bool) -> None:
         """Returns once all ranks have called it.
 
-        Rank 0 raises RuntimeError naming the first rank that did not come within `timeout`, or with `wait_all_ranks` all of them; the
-        others tell what it found. Where ranks have died or closed the group it is PeerLost, and nobody waits for them.
+        Rank 0 raises RuntimeError, which names the first rank that did not arrive within `timeout`, or all of them
+        with `wait_all_ranks`; the other ranks report rank 0's result. If ranks have died or closed the group, the
+        error is PeerLost, and no rank waits for them.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         if self._rank == 0:
@@ -52,7 +56,7 @@ class MonitoredBarrier:
             return
         try:
             verdict = self._arrive(timeout, deadline)
-        except RuntimeError as error:  # the store, which rank 0 may host
+        except RuntimeError as error:  # of the store, which rank 0 may host
             verdict = f"the store cannot be reached ({error})"
             _look_until(self._comm.gone, time.monotonic() + NEWS_TAKE_SECONDS)
         if verdict != _PASSED:
@@ -76,13 +80,14 @@ class MonitoredBarrier:
         return as_torch_error(error, self._global_ranks)
 
     def _arrive(self, timeout: timedelta, deadline: float) -> str:
-        """What rank 0 found."""
+        """Announces this rank's arrival and returns rank 0's result."""
         store = self._opened()
         self._arrivals[self._rank] += 1
         arrival = f"{self._rank}/{self._arrivals[self._rank]}"
         store.set(arrival, "here")
         answered = self._await_verdict(store, arrival, deadline)
-        # With a rank gone no barrier passes any more: nothing needs to be withdrawn, and rank 0 may be waiting for others still.
+        # Once a rank is gone, no barrier can pass: nothing needs to be withdrawn, and rank 0 may still be waiting for
+        # others.
         if not answered and not self._comm.gone() and store.compare_set(arrival, "here", "gone") == b"taken":
             # Rank 0 waits for others, and answers by the end of its own timeout.
             answered = self._await_verdict(store, arrival, deadline + timeout.total_seconds())
@@ -94,7 +99,7 @@ class MonitoredBarrier:
         return verdict
 
     def _await_verdict(self, store: dist.Store, arrival: str, deadline: float) -> bool:
-        """False if there is none by then, or soon after a rank has gone."""
+        """Returns False if there is no verdict by the deadline, or soon after a rank is gone."""
         gone_since = math.inf
 
         def over() -> bool:
@@ -114,7 +119,7 @@ class MonitoredBarrier:
         missing: list[int] = []
         lost: list[int] = []
         for rank in range(1, self._size):
-            # Who comes behind the first one that is missing is told so too, if it is here already.
+            # Ranks after the first missing one are also notified of the result if they have already arrived.
             counts = wait_all_ranks or not missing
             watched = [rank] if wait_all_ranks else range(rank, self._size)
             arrival = self._take(store, rank, watched, deadline if counts else 0)
@@ -125,7 +130,7 @@ class MonitoredBarrier:
                 missing += gone or [rank]
                 lost += gone
         in_time = "" if missing == lost else f" in {milliseconds} ms"
-        names = _names(missing, plural=wait_all_ranks)  # as gloo has it, which programs look for
+        names = _names(missing, plural=wait_all_ranks)  # same text as gloo's, which programs look for
         verdict = f"{names} failed to pass monitoredBarrier{in_time}" if missing else _PASSED
         for arrival in came.values():
             store.set(f"{arrival}/verdict", verdict)
@@ -134,7 +139,9 @@ class MonitoredBarrier:
             raise self._failure(f"[Rank 0]: {verdict}", lost)
 
     def _take(self, store: dist.Store, rank: int, watched: Sequence[int], deadline: float) -> str | None:
-        """The next arrival of a rank that has not been withdrawn; None if there is none by then, or one of `watched` is lost."""
+        """Consumes a rank's next arrival that has not been withdrawn. Returns None if there is none by the deadline,
+        or if one of `watched` is lost.
+        """
         while True:
             arrival = self._next_arrival(rank)
             if not _look_until(
@@ -151,11 +158,11 @@ class MonitoredBarrier:
         return f"{rank}/{self._arrivals[rank] + 1}"
 
     def _lost(self, store: dist.Store, ranks: Sequence[int]) -> list[int]:
-        """Those that went before they came."""
+        """Returns the ranks that went away before they arrived."""
         return [rank for rank in self._comm.gone() if rank in ranks and not store.check([self._next_arrival(rank)])]
 
     def _await_readers(self, store: dist.Store, came: dict[int, str]) -> None:
-        """A while: this rank may end now, and the store that it hosts with it."""
+        """Waits a while for the ranks to read their verdicts: afterwards this rank, and with it the store, may end."""
         deadline = time.monotonic() + NEWS_TAKE_SECONDS
         for rank, arrival in came.items():
             _look_until(
@@ -169,8 +176,8 @@ def _names(ranks: Sequence[int], plural: bool = False) -> str:
 
 
 def _look_until(found: Callable[[], object], over: Callable[[], bool] | float) -> bool:
-    """False if it is over, a moment (time.monotonic()) or a condition, before `found`. (Store.wait() of torch's stores logs each timeout
-    as an error.)"""
+    """Polls until `found`. Returns False if `over`, a point in time (time.monotonic()) or a condition, comes first.
+    (The wait() of torch's stores logs each timeout as an error.)"""
     while not found():
         if over() if callable(over) else time.monotonic() >= over:
             return False

@@ -1,8 +1,7 @@
-"""The process group "accord": torch.distributed's calls, each as one call of an accord.Communicator.
+"""The process group "accord": each of torch.distributed's calls becomes one call of an accord.Communicator.
 
-A call that torch waits for at once (`opts.asyncOp` is false) runs on the caller's thread; others are started and go on by themselves.
-Nothing is copied where tensors are dense, and lists of tensors where they lie side by side.
-"""
+A call that torch waits for at once (`opts.asyncOp` is false) runs on the caller's thread; other calls are started and
+progress in the background. Dense tensors are not copied, nor are lists of tensors that are adjacent in memory."""
 
 from __future__ import annotations
 
@@ -51,9 +50,8 @@ from accord.torch.tensors import (
 class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     """A torch.distributed process group over an accord.Communicator.
 
-    Errors are those of accord (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError at once; `ranks` are ranks of the
-    group. Any thread may call any method. The methods and their arguments are torch's.
-    """
+    Errors are both accord's (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError; `ranks` are
+    ranks of the group. Any thread may call any method. The methods and their arguments are torch's."""
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
         Identity.__init__(self, comm.name, store)
-        self.options_given: Any = None  # pg_options, for a group that takes the place of this one
+        self.options_given: Any = None  # pg_options, for a group that replaces this one
         self._timeout = timeout
         self._process = os.getpid()
         self._window = window
@@ -95,7 +93,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def allocate_tensor(
         self, size: int | Sequence[int], *, dtype: torch.dtype, device: torch.device | None = None
     ) -> torch.Tensor:
-        """A tensor in the group's window; accord.torch.empty() says more."""
+        """Allocates a tensor in the group's window; see accord.torch.empty()."""
         if self._window is None:
             text = (
                 "the group was made without memory for tensors; pass pg_options=accord.torch.Options(window_bytes=...)"
@@ -315,7 +313,8 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         self._monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
 
-    # Names that newer torch calls the same by: above are those that all versions have, so that other groups have them too.
+    # Newer versions of torch use these names for the same methods. The names above exist in all versions, so other
+    # groups have them, too.
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
     gather_into_tensor = gather_single
@@ -359,9 +358,10 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> ProcessGroup | None:
-        """A group of the listed ranks of this one, in that order; None on the others. It is known to torch.distributed's functions only if
-        dist.split_group made it, which torch lets groups without an accelerator do from 2.15. `device_types`: those
-        that it is for; None is all that this one is for. `opts` are for backends of other devices."""
+        """Creates a group of the listed ranks of this one, in that order; returns None on the other ranks.
+        torch.distributed's functions know the group only if dist.split_group created it, which torch supports for
+        groups without an accelerator from 2.15 on. `device_types`: the devices that it is for; None means all devices
+        of this group. `opts` are for backends of other devices."""
         new_ranks = integers(new_ranks, "accord: split_group: the ranks")
         self._splits += 1
         if self._comm.rank not in new_ranks:
@@ -380,9 +380,9 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         group._others.inherit(self._others, device_types)
         return group
 
-    splitGroup = split_group  # noqa: N815 - as C++ calls it
+    splitGroup = split_group  # noqa: N815 - C++'s name
 
-    # The end.
+    # Shutdown.
 
     def abort(self) -> None:
         self._comm.abort("torch.distributed aborted the process group")
@@ -391,7 +391,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
 
     def shutdown(self) -> None:
         if os.getpid() != self._process:
-            return  # a forked child lets go of what is its parent's
+            return  # a forked child only drops its references to its parent's objects
         self._comm.close()
         for other in self._others.groups():
             other.shutdown()

@@ -1,7 +1,8 @@
-"""The ranges of accord's calls in torch's profiler: "accord:all_reduce" with the shapes of what it reads, from its start to its end.
+"""The ranges of accord's calls in torch's profiler: "accord:all_reduce" with the shapes of the tensors it reads, from
+start to end.
 
-A range ends in a thread of its own, some 20 us after its call: so the profiler tells work that goes on beside a program from what the
-program itself does, as it does with torch's own backends.
+A range ends in a thread of its own, about 20 us after its call. This lets the profiler distinguish work that runs
+concurrently with a program from what the program itself does, as it does with torch's own backends.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from accord.torch.threads import run_in
 
 
 class Range:
-    """Starts when it is made; as a context it ends with that."""
+    """Starts when it is created. As a context manager, it ends with the context."""
 
     def __init__(self, call: str, reads: Sequence[torch.Tensor]) -> None:
         self._last: torch.futures.Future = torch.futures.Future()
         self._recorded = c10d.record_until(f"accord:{call}", reads, self._last)
 
     def end(self) -> None:
-        """Ends it soon; wait() waits for that."""
+        """Ends the range soon; wait() waits for that."""
         run_in("accord-ranges", self._last.set_result, None)
 
     def wait(self) -> None:
@@ -37,7 +38,7 @@ class Range:
 
 
 def recorded(call: str, reads: Sequence[torch.Tensor], start: Callable):
-    """The Work that start() gives, in a range that ends with it."""
+    """Returns the Work that start() returns, in a range that ends with it."""
     span = Range(call, reads)
     try:
         work = start()

@@ -1,4 +1,4 @@
-"""How a training goes on after ranks have failed."""
+"""Continues a training job after ranks have failed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import accord
 from accord.torch.errors import as_torch_error
 from accord.torch.groups import communicator
 
-_NAME_BYTES = 256  # more than a host's name may have
+_NAME_BYTES = 256  # more than a host name can have
 
 
 def shrink(timeout: float | timedelta | None = None) -> list[int]:
-    """Makes a new default group of the ranks that are left of it, and gives the ranks that they had.
+    """Creates a new default group of the remaining ranks, and returns the ranks that they had.
 
-    Each rank that is left calls it once: after a failure, or to go on without a rank that has closed. All groups are destroyed, as by
-    dist.destroy_process_group(); the new one has the same backend, options and timeout, and a store of its own at the new rank 0. So
-    neither the old store nor the environment is needed; RANK and WORLD_SIZE there stay what they were.
+    Each remaining rank calls it once: after a failure, or to continue without a rank that has closed. All groups are
+    destroyed, as by dist.destroy_process_group(). The new group has the same backend, options and timeout, and a
+    store of its own on the new rank 0. It needs neither the old store nor the environment; RANK and WORLD_SIZE keep
+    their old values.
 
-    timeout: how long to wait for ranks that live and do not call it (seconds; the group's by default); they are left out.
-    Fails with the errors of accord.Communicator.shrink.
+    timeout: how long to wait for ranks that are alive but do not call it (seconds; by default the group's timeout);
+    they are left out. Fails with the errors of accord.Communicator.shrink.
     """
     comm, old = communicator(), dist.group.WORLD
     known_as = list(range(comm.size))  # the old ranks, of the group whose call fails
@@ -43,7 +44,7 @@ def shrink(timeout: float | timedelta | None = None) -> list[int]:
 
 
 def _store_at_the_first(comm: accord.Communicator, timeout: timedelta) -> dist.TCPStore:
-    """A store that rank 0 serves at a free port, and where all ranks are."""
+    """Returns a store that rank 0 serves at a free port, and the hosts of all ranks."""
     name = torch.zeros(_NAME_BYTES, dtype=torch.uint8)
     encoded = socket.gethostname().encode()
     name[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)

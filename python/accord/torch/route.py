@@ -1,9 +1,11 @@
-"""The switch ACCORD_ROUTE: every process group of an unmodified program is accord's, whatever backend the program asks for.
+"""The switch ACCORD_ROUTE: every process group of an unmodified program becomes accord's, regardless of the backend
+that the program names.
 
-`import torch` reads the variable once (accord_autoload) and, where it is on, calls install(). Then what makes groups for torch.distributed makes
-accord's for tensors of the CPU, and keeps what the program named for those of other devices, where the machine has some. dist.get_backend() says what the
-program asked for; report() and dist.get_backend_config() say what carries the tensors. With torchcomms in use (TORCH_DISTRIBUTED_USE_TORCHCOMMS), torch
-makes its groups of torchcomms' communicators of the backend accord.
+`import torch` reads the variable once (accord_autoload) and, if it is on, calls install(). From then on,
+torch.distributed's groups are accord's for tensors on the CPU, and keep the backends that the program named for other
+devices, if the machine has such devices. dist.get_backend() returns the backend that the program asked for; report()
+and dist.get_backend_config() show which backend carries the tensors. With torchcomms in use
+(TORCH_DISTRIBUTED_USE_TORCHCOMMS), torch creates its groups from torchcomms communicators of the backend accord.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ from accord.torch.process_group import ProcessGroup
 VARIABLE = "ACCORD_ROUTE"
 _ON, _REPORT = ("1", "on"), "report"
 
-# Groups of other backends stay as they are: accord itself, backends of other packages, and backends without ranks of
+# Groups of other backends do not change: accord itself, backends of other packages, and backends without ranks of
 # their own.
 _ROUTED = ("gloo", "nccl", "ucc", "xccl", "undefined")
 
 
 @dataclass
 class RoutedGroup:
-    """One group of this rank, as it was asked for and as it is."""
+    """One group of this rank, as requested and as created."""
 
     name: str
     description: str
     ranks: int
-    asked: str  # the backend
-    cpu: str  # what carries tensors of the CPU
-    others: dict[str, str]  # of other devices
+    asked: str  # the requested backend
+    cpu: str  # the backend for tensors on the CPU
+    others: dict[str, str]  # backends for tensors on other devices
     by: str  # "torch.distributed" or "torchcomms"
     options: list[dict[str, Any]] = field(default_factory=list)  # option, value, fate, why
 
@@ -62,7 +64,9 @@ _default_group = _DefaultGroup()
 
 
 def install(how: str = "1") -> None:
-    """Every group from now on; what ACCORD_ROUTE=`how` does: "1" or "on", or "report", which tells about it at the end. ValueError if it is another."""
+    """Routes every group from now on, as ACCORD_ROUTE=`how` does: "1" or "on", or "report", which also prints a
+    report at exit. Raises ValueError for any other value.
+    """
     global _installed
     if how not in (*_ON, _REPORT):
         text = f'{VARIABLE} is "{how}": "1" routes torch.distributed over accord, "report" also tells what it did, "0" does not'
@@ -81,12 +85,14 @@ def installed() -> bool:
 
 
 def report() -> list[dict[str, Any]]:
-    """For each group of this rank so far: name, description, ranks, asked, cpu, others, by, options (option, value, fate, why)."""
+    """Returns for each group so far: name, description, ranks, asked, cpu, others, by, options (option, value, fate,
+    why).
+    """
     return [asdict(group) for group in _groups]
 
 
 def _initialize(original: Callable[..., None], asked: dict[str, Any]) -> None:
-    """init_process_group. A program that binds itself to a device that this machine lacks runs without."""
+    """Replaces init_process_group. A program that binds itself to a device that this machine lacks runs without it."""
     device = asked.get("device_id")
     if device is not None and torch.accelerator.device_count() == 0:
         asked["device_id"] = None
@@ -97,11 +103,11 @@ def _initialize(original: Callable[..., None], asked: dict[str, Any]) -> None:
 
 
 def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """_new_process_group_helper, whose names of arguments are torch's."""
+    """Replaces _new_process_group_helper, whose parameter names are torch's."""
     asked, options = str(arguments["backend"]), arguments.get("backend_options")
     if isinstance(options, Options | Ready) or not _is_routed(asked):
         made = original(**arguments)
-        if isinstance(options, Ready):  # of a mesh: to the program it is as its other groups are
+        if isinstance(options, Ready):  # a mesh's group: shows the requested backend, like the program's other groups
             c10d.name_backends(made[0], _default_group.asked, {"cpu": "accord"})
         return made
     others = {kind: carrier for kind, carrier in c10d.carried_by(asked).items() if kind != "cpu" and _is_here(kind)}
@@ -112,8 +118,8 @@ def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         _default_group.rank, _default_group.asked = rank, asked
     if by_torchcomms:
         with contextlib.suppress(ImportError):
-            importlib.import_module("accord.torchcomms")  # newer torch asks what torchcomms has
-        # torch splits later groups by the kinds of device in the name that was asked for: all of them have a backend.
+            importlib.import_module("accord.torchcomms")  # newer torch queries torchcomms for its backends
+        # torch splits later groups by the kinds of device in the requested name, so all of them need a backend.
         kinds = {"cpu": "accord"} | dict.fromkeys(c10d.carried_by(asked), "accord") | others
         carried = ",".join(f"{kind}:{carrier}" for kind, carrier in kinds.items())
         with _place_for_torchcomms(rank, size, is_default):
@@ -126,7 +132,7 @@ def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         return made
     c10d.name_backends(group, asked, {"cpu": "accord", **others})
     fates = _fates(options, arguments.get("timeout"), others, by_torchcomms)
-    # A torch that finds torchcomms without this backend makes the group itself.
+    # A torch that finds torchcomms without this backend creates the group itself.
     by = "torch.distributed" if isinstance(group, ProcessGroup) else "torchcomms"
     name = arguments["group_name"]
     _groups.append(RoutedGroup(name, description or "undefined", size, asked, "accord", others, by, fates))
@@ -135,9 +141,9 @@ def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _place_for_torchcomms(rank: int, size: int, is_default: bool) -> Iterator[None]:
-    """torchcomms finds this rank's place in a group by the environment. The place in the default group
-    stays there, as programs may make more communicators by it. In a group with ranks of another job, this rank has
-    another place, which is set while the group is made."""
+    """Sets this rank's place in a group in the environment, where torchcomms reads it. The place in the default group
+    stays there, because programs may create more communicators from it. In a group with ranks of another job, this
+    rank has another place, which is set while the group is created."""
     place = {"TORCHCOMM_RANK": str(rank), "TORCHCOMM_SIZE": str(size)}
     if is_default:
         for name, value in place.items():
@@ -162,7 +168,7 @@ def _is_routed(asked: str) -> bool:
 
 
 def _is_here(kind: str) -> bool:
-    """Whether this machine has devices of that kind."""
+    """Returns True if this machine has devices of that kind."""
     here = torch.accelerator.current_accelerator()
     return here is not None and here.type == kind and torch.accelerator.device_count() > 0
 

@@ -1,4 +1,4 @@
-"""The device that a call of a process group is for, and its stream."""
+"""The device that a process group's call is for, and its stream."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def current(device: torch.device) -> torch.cuda.Stream:
 
 
 def device_of_call() -> torch.device | None:
-    """The GPU that this thread's call is for; None: the CPU."""
+    """Returns the GPU that this thread's call is for, or None for the CPU."""
     return _call.device
 
 
 @contextlib.contextmanager
 def call_on(device: torch.device) -> Iterator[None]:
-    """This thread's call is for that GPU."""
+    """Context in which this thread's call is for that GPU."""
     _call.device = device
     try:
         yield

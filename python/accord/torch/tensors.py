@@ -1,4 +1,4 @@
-"""Tensors as accord takes them: dense memory in row-major order, of a dtype that it knows, of the CPU or of the GPU that the call is for."""
+"""Tensors in the form that accord takes: dense, row-major, of a supported dtype, on the CPU or on the call's GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from accord.torch import c10d, streams
 
-#: What the core reduces; others are moved as bytes, and refused where they would be reduced.
+#: dtypes that the core reduces. Others are moved as bytes, and rejected where they would be reduced.
 DTYPES = frozenset(
     {
         torch.int8,
@@ -44,12 +44,12 @@ _OPS = {
     dist.ReduceOp.PREMUL_SUM: "premul_sum",
 }
 
-#: A tensor, and the memory that stood in for it and is copied to it once the operation has ended.
+#: A tensor, and the memory that replaces it during the operation and is copied to it afterwards.
 CopyBack = tuple[torch.Tensor, torch.Tensor]
 
 
 def op_of(op: dist.ReduceOp) -> tuple[str, dict]:
-    """Its name, and keywords for its factor."""
+    """Returns the op's name, and keywords for its factor."""
     name = _OPS[op.op]
     if name != "premul_sum":
         return name, {}
@@ -60,7 +60,7 @@ def op_of(op: dist.ReduceOp) -> tuple[str, dict]:
 
 
 class WrongDevice(Exception):
-    """A tensor is not on the device of the call, which is the CPU at first. Of torch's calls another backend may serve it."""
+    """A tensor is not on the device of the call (at first the CPU). For torch's calls, another backend may serve it."""
 
     def __init__(self, device: torch.device, call: str) -> None:
         super().__init__(
@@ -81,17 +81,17 @@ class NoMemory(Exception):
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As accord calls it."""
+    """Returns accord's name of the dtype."""
     return str(dtype).removeprefix("torch.")
 
 
 def counts_of(parts: Sequence[torch.Tensor]) -> list[int]:
-    """The elements of each, as the core counts those of source() and target()."""
+    """Returns the number of elements of each part, as the core counts those of source() and target()."""
     return [part.numel() if part.dtype in DTYPES else part.nbytes for part in parts]
 
 
 def check(tensor: torch.Tensor, call: str) -> None:
-    """Refuses what has no memory that accord could use."""
+    """Rejects a tensor without memory that accord could use."""
     if not tensor.is_cpu and tensor.device != streams.device_of_call():
         raise WrongDevice(tensor.device, call)
     if tensor.layout is not torch.strided:
@@ -110,7 +110,7 @@ _LENDS_BY_TORCH = torch.Tensor.__dlpack__
 def _has_memory(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
     if kind is not torch.Tensor:
-        if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class lends its memory itself
+        if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class exports its memory itself
             return True
         if kind.__torch_dispatch__ is not _ASKS_NOBODY:
             return False
@@ -129,7 +129,7 @@ def _as_known(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def source(tensor: torch.Tensor, call: str, *, reduces: bool = False) -> torch.Tensor:
-    """What a call that reads `tensor` is given: its own memory, or a copy where that is not dense."""
+    """Returns the tensor for a call that reads `tensor`: its own memory, or a copy if it is not dense."""
     check(tensor, call)
     if tensor.requires_grad:
         tensor = tensor.detach()
@@ -142,9 +142,10 @@ def source(tensor: torch.Tensor, call: str, *, reduces: bool = False) -> torch.T
 def target(
     tensor: torch.Tensor, call: str, back: list[CopyBack], *, reads: bool = False, reduces: bool = False
 ) -> torch.Tensor:
-    """What a call that writes `tensor` is given: its own memory, or where that is not dense other memory, noted in `back`.
+    """Returns the tensor for a call that writes `tensor`: its own memory, or if that is not dense, other memory,
+    which is added to `back`.
 
-    reads: the call reads it too.
+    reads: the call also reads it.
     """
     check(tensor, call)
     if tensor.requires_grad:
@@ -171,21 +172,23 @@ def _check_dtype(tensor: torch.Tensor, call: str, reduces: bool) -> None:
 
 
 def joined_source(parts: Sequence[torch.Tensor], call: str, *, reduces: bool = False) -> torch.Tensor:
-    """The elements of all `parts` in one piece of memory: theirs, if they lie side by side, or a copy."""
+    """Returns the elements of all `parts` in one piece of memory: their own, if they are adjacent, or a copy."""
     memory = [source(part, call, reduces=reduces) for part in parts]
     _check_one_dtype(memory, call)
     return _side_by_side(memory) if _lie_side_by_side(memory) else torch.cat([part.reshape(-1) for part in memory])
 
 
 def joined_target(parts: Sequence[torch.Tensor], call: str, back: list[CopyBack]) -> torch.Tensor:
-    """Memory that gets the elements of all `parts`: theirs, if they lie side by side, or other memory, noted in `back`."""
+    """Returns memory for the elements of all `parts`: their own if they are adjacent, or else other memory, added to
+    `back`.
+    """
     memory = [target(part, call, back) for part in parts]
     _check_one_dtype(memory, call)
     if _lie_side_by_side(memory):
         return _side_by_side(memory)
     joined = torch.empty(sum(part.numel() for part in memory), dtype=memory[0].dtype, device=memory[0].device)
     pieces = joined.split([part.numel() for part in memory])
-    # Before what is there already: a part that has a stand-in is copied from it.
+    # Inserted at the front: a part that is itself replaced is copied from its replacement afterwards.
     back[:0] = [(part.reshape(-1), piece) for part, piece in zip(memory, pieces, strict=True)]
     return joined
 

@@ -1,4 +1,4 @@
-"""Threads in which futures end, one thing after the other."""
+"""Threads in which futures end, one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 
 def run_in(name: str, call: Callable, *arguments: Any) -> None:
-    """Runs it soon, in the thread of that name, which is made at first use; not at all once the interpreter ends."""
+    """Runs the call soon, in the thread of that name, created on first use. Does nothing while the interpreter shuts
+    down.
+    """
     with contextlib.suppress(RuntimeError):
         _thread(name).submit(call, *arguments)
 
@@ -21,5 +23,5 @@ def _thread(name: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, name)
 
 
-# A forked process has no threads of its parent.
+# A forked process does not have its parent's threads.
 os.register_at_fork(after_in_child=_thread.cache_clear)

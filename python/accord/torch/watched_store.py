@@ -1,4 +1,4 @@
-"""The store that ranks meet in to make a group: who waits there for a rank that is gone from the default group hears of it."""
+"""The store in which ranks meet to create a group. Waiting ranks are notified if a rank of the default group is gone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch.distributed as dist
 
 import accord
 
-NEWS_TAKE_SECONDS = 0.5  #: after a death, until it is known
+NEWS_TAKE_SECONDS = 0.5  #: until a death is known
 _LOOK_EVERY_SECONDS = 0.01
 
 
 class WatchedStore:
-    """`store` for accord.Communicator.create(), which looks for keys that are not there yet with check()."""
+    """`store` for accord.Communicator.create(), which polls for missing keys with check()."""
 
     def __init__(
         self, store: dist.Store, name: str, world: accord.Communicator | None, global_ranks: Sequence[int]
     ) -> None:
-        """name: of the group that is made. world: of the default group, or None if there is none. global_ranks: of the new group."""
+        """name, global_ranks: of the new group. world: the default group's communicator, or None if there is none."""
         self._store = store
         self._name = name
         self._world = world
@@ -30,8 +30,8 @@ class WatchedStore:
         return f"torch's {type(self._store).__name__}"
 
     def check(self, keys: list[str]) -> bool:
-        """Fails with PeerLost if one is not set and a rank of the new group is gone."""
-        gone = self._first_gone()  # before the look: what a rank set before it went is there
+        """Returns True if all keys are set. Raises PeerLost if one is not set and a rank of the new group is gone."""
+        gone = self._first_gone()  # before polling: keys that a rank set before it went away are present
         if self._store.check(keys):
             return True
         if gone is not None:
@@ -39,7 +39,9 @@ class WatchedStore:
         return False
 
     def cause_of(self, failure: accord.Error) -> accord.Error:
-        """What lies behind a failure of create(): of the store, which may have gone with a rank, or of ranks that left because of another."""
+        """Returns the cause of a failure of create(), which may be a failed store that was lost with a rank, or ranks
+        that left because of another.
+        """
         if isinstance(failure, accord.IoError):
             deadline = time.monotonic() + NEWS_TAKE_SECONDS
             while self._first_gone() is None and time.monotonic() < deadline:
@@ -48,7 +50,7 @@ class WatchedStore:
         return failure if gone is None else self._lost(gone)
 
     def _first_gone(self) -> int | None:
-        """The rank of the new group that went first; others may have left because of it."""
+        """Returns the rank of the new group that went away first; others may have left because of it."""
         gone = self._world.gone() if self._world is not None else []
         return next((self._global_ranks.index(rank) for rank in gone if rank in self._global_ranks), None)
 

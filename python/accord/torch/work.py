@@ -1,4 +1,4 @@
-"""Operations under way, as torch.distributed knows them."""
+"""Operations in progress, in the form that torch.distributed expects."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from accord.torch.futures import future_of
 from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
-_KEPT_BYTES = 4096  # of the tensors of a Work that is kept: the one of DDP.join is a number
-AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
+_KEPT_BYTES = 4096  # tensor bytes of a Work that is kept; DDP.join's is a single number
+AS_LONG_AS_IT_TAKES = timedelta(0)  # value that torch passes if no timeout is given
 
 
 class Results:
-    """What an operation received in the place of tensors; it reaches them once, whether anybody waits or not (`by_themselves`)."""
+    """Copies received data to the tensors that it is for, exactly once, even if no thread waits (`by_themselves`)."""
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], by_themselves: bool = True) -> None:
         self._back = back
@@ -33,7 +33,9 @@ class Results:
             work.on_end(lambda error: self.arrive() if error is None else None)
 
     def arrive(self) -> None:
-        """REQUIRES: the operation has ended well. Who waits calls it too, as it may go on before the callback."""
+        """REQUIRES: the operation has succeeded. Waiting threads also call it, as they may continue before the
+        callback.
+        """
         if not self._back:
             return
         with self._arriving:
@@ -43,12 +45,12 @@ class Results:
 
 @never_compiled
 class Work(dist.Work):
-    """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
+    """An operation that progresses in the background. Its future ends with it, so DDP's hooks can be chained to it."""
 
     _range: Range | None = None
     _awaited = True
-    # C++ may have been given a Work (by DDP.join) and wait for it when Python has let go of it; but it finds wait()
-    # in the Python object only, and without that would wait for ever. So those that nobody has waited for are kept,
+    # C++ may hold a Work (from DDP.join) and wait for it after Python has released it; but it finds wait() only in
+    # the Python object, and without that would wait forever. Works that no thread has waited for are therefore kept,
     # the latest of them.
     _kept: ClassVar[deque[Work]] = deque(maxlen=16)
 
@@ -72,7 +74,7 @@ class Work(dist.Work):
             self._kept.append(self)
 
     def is_recorded_by(self, span: Range) -> None:
-        """The profiler's range ends with the operation, and is ended when wait() returns."""
+        """Makes the profiler's range end with the operation, and at the latest when wait() returns."""
         self._range = span
         self._work.on_end(lambda _: span.end())
 
@@ -113,7 +115,7 @@ class Work(dist.Work):
         return self._tensors
 
     def get_future(self) -> torch.futures.Future:
-        # Only what is chained to a future can end it by an error that C++ (DDP) sees as one.
+        # Only a function chained to a future can end it with an error that C++ (DDP) recognizes as one.
         if self._future is None:
             self._future = future_of(self._work).then(lambda _: self.result())
         return self._future
@@ -121,8 +123,8 @@ class Work(dist.Work):
 
 @never_compiled
 class DeviceWork(Work):
-    """One on a GPU: wait() lets the current stream wait, and not its caller, unless a timeout is given. What was received in the place of tensors reaches
-    them in that stream, so somebody has to wait."""
+    """An operation on a GPU: wait() makes the current stream wait, not its caller, unless a timeout is given. Results
+    that were received in other memory are copied to their tensors in that stream, so wait() must be called."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class DeviceWork(Work):
         self.wait()
 
     def result(self) -> list[torch.Tensor]:
-        """Once they are there for all streams."""
+        """Returns the results once they are available to all streams."""
         Work.wait(self)
         streams.current(self._device).synchronize()
         return self._tensors
@@ -159,7 +161,7 @@ class DeviceWork(Work):
 
 @never_compiled
 class FinishedWork(dist.Work):
-    """One that ended well before it was given."""
+    """An operation that had already succeeded when it was returned."""
 
     def __init__(self, tensors: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
@@ -190,7 +192,7 @@ class FinishedWork(dist.Work):
 
 
 def begun(work: accord.Work) -> accord.Work:
-    """`work`, just started. Raises what is wrong with its arguments, as torch's backends do: a program may never wait
+    """Returns `work`, just started. Raises errors in its arguments, as torch's backends do: a program may never wait
     for a message that it sends."""
     error = work.error
     if isinstance(error, accord.InvalidArgument | accord.Unsupported):
@@ -200,7 +202,7 @@ def begun(work: accord.Work) -> accord.Work:
 
 @never_compiled
 class Works(dist.Work):
-    """Several as one: it ends with the last of them."""
+    """Several operations as one, which ends with the last of them."""
 
     def __init__(self, works: Sequence[dist.Work]) -> None:
         super().__init__()
@@ -234,7 +236,7 @@ def as_one(works: Sequence[dist.Work]) -> dist.Work:
 
 
 def copy_back(back: Sequence[CopyBack]) -> None:
-    """Gives tensors what was received in their place."""
+    """Copies received data to the tensors that it is for."""
     for tensor, memory in back:
         with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
             tensor.copy_(memory)

@@ -1,6 +1,8 @@
-"""The torchcomms backend "accord": torchcomms.new_comm("accord", torch.device("cpu"), "world"). docs/torchcomms.md is its guide.
+"""The torchcomms backend "accord": torchcomms.new_comm("accord", torch.device("cpu"), "world"). The guide is
+docs/torchcomms.md.
 
-torchcomms finds this module by the entry point group torchcomms.backends and imports it when the backend is first asked for.
+torchcomms finds this module through the entry point group torchcomms.backends, and imports it when the backend is
+first requested.
 """
 
 import importlib.metadata

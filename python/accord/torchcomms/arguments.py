@@ -1,4 +1,4 @@
-"""What torchcomms' arguments mean to accord: reduce ops, timeouts, split sizes."""
+"""Converts torchcomms' arguments to accord's: reduce ops, timeouts, split sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Timeout = timedelta | None
 
 
 def operation_of(op: Operation, array: torch.Tensor) -> tuple[str, dict[str, Any]]:
-    """Its name, and keywords for the factor of PREMUL_SUM, in the dtype of `array`."""
+    """Returns the op's name, and keywords for the factor of PREMUL_SUM, in the dtype of `array`."""
     if isinstance(op, tuple):
         name, factor = op
         return name, {"factor": factor.reshape(-1)[:1].to(array.dtype) if torch.is_tensor(factor) else factor}
@@ -43,7 +43,9 @@ def operation_of(op: Operation, array: torch.Tensor) -> tuple[str, dict[str, Any
 
 
 def parts_of(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) -> list[int]:
-    """Elements of each rank's part, from split sizes, which count rows; equal parts without any."""
+    """Returns the number of elements of each rank's part, from split sizes, which count rows; without any, equal
+    parts.
+    """
     if tensor.dim() == 0:
         raise RuntimeError(f"all_to_all_v_single: {what} has no dimension that could be split")
     rows = tensor.size(0)

@@ -1,8 +1,9 @@
 """The backend: each of torchcomms' calls becomes one call of an accord.Communicator.
 
-A call that is to be asynchronous is complete when it returns if it is a collective: DDP waits to be told of its end, which torchcomms can
-lose. The hint async=background starts it. send and recv are always started. A communicator of a GPU puts calls into torch's current stream. What torchcomms hands to C++ only (timeout, tag, batches, the
-factor of PREMUL_SUM) comes from bindings/torchcomms where that is built.
+An asynchronous collective is complete when it returns: DDP waits for a notification of its end, which torchcomms can
+lose. The hint async=background starts it instead. send and recv are always started. A communicator of a GPU launches
+calls on torch's current stream. Arguments that torchcomms passes only to C++ (timeout, tag, batches, the factor of
+PREMUL_SUM) come from bindings/torchcomms if that is built.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from accord.torchcomms.work import DeviceWork, Work, as_one
 
 
 def _raises_torch_errors(method: Callable) -> Callable:
-    """The same, for the communicator's device and for what tensors hold; what it raises is a RuntimeError, as with
-    torchcomms' other backends; one of accord's stays one of accord's too."""
+    """Wraps a method: it runs for the communicator's device and for the tensors that its tensors hold, and raises
+    RuntimeError, as torchcomms' other backends do. An error of accord remains an error of accord, too."""
 
     @functools.wraps(method)
     def call(self: Backend, *arguments: Any, **keywords: Any) -> Any:
@@ -48,7 +49,7 @@ def _raises_torch_errors(method: Callable) -> Callable:
 
 
 class Backend(TorchCommBackend):
-    """torchcomms' side of one accord.Communicator, which `communicator` gives."""
+    """torchcomms' side of one accord.Communicator, which is available as `communicator`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class Backend(TorchCommBackend):
         self._starts_collectives = False
         self._device: torch.device | None = None  # a GPU; None: the CPU
 
-    # How it comes and goes
+    # Creation and shutdown
 
     @_raises_torch_errors
     def init(self, device: torch.device, name: str, options: CommOptions) -> None:
@@ -89,10 +90,10 @@ class Backend(TorchCommBackend):
 
     @property
     def communicator(self) -> accord.Communicator:
-        """The communicator itself, for what torchcomms does not hand through: timeouts of one call, batches, windows, abort.
+        """The communicator itself, for features that torchcomms does not expose: timeouts of single calls, batches,
+        windows, abort.
 
-        Raises RuntimeError before init() and after finalize().
-        """
+        Raises RuntimeError before init() and after finalize()."""
         if self._communicator is None:
             raise RuntimeError(
                 f'communicator "{self._name}" is {"already finalized" if self._finalized else "not initialized"}'
@@ -117,7 +118,7 @@ class Backend(TorchCommBackend):
         return part
 
     def is_failed(self) -> bool:
-        """True once the communicator has failed or was aborted."""
+        """Returns True once the communicator has failed or was aborted."""
         return self._communicator is not None and self._communicator.state == "failed"
 
     def get_rank(self) -> int:
@@ -135,7 +136,7 @@ class Backend(TorchCommBackend):
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = rendezvous.timeout_of(timeout)
 
-    # What they have in common
+    # Shared helpers
 
     def _run(self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any) -> None:
         getattr(self.communicator, name)(*arguments, timeout=timeout or self._timeout, **self._stream(name), **factor)
@@ -149,7 +150,7 @@ class Backend(TorchCommBackend):
         return self._work(start(*arguments, timeout=timeout or self._timeout, **self._stream(name), **factor), back)
 
     def _stream(self, name: str) -> dict[str, Any]:
-        """Keywords for a call of that name; a barrier is of the ranks, not of streams."""
+        """Returns keywords for a call of that name. A barrier synchronizes ranks, not streams."""
         if self._device is None or name == "barrier":
             return {}
         return {"stream": streams.current(self._device)}
@@ -164,7 +165,7 @@ class Backend(TorchCommBackend):
         return (self._start if async_op and self._starts_collectives else self._run)(*arguments, **keywords)
 
     def _check_list(self, call: str, tensors: Sequence[torch.Tensor], like: torch.Tensor | None = None) -> None:
-        """Refuses a list that has not one tensor for each rank, each of as many elements as `like`."""
+        """Rejects a list that does not have one tensor for each rank, each with as many elements as `like`."""
         if len(tensors) != self._size:
             raise RuntimeError(f"{call}: the list has {len(tensors)} tensors; expected {self._size}, one for each rank")
         for tensor in tensors if like is not None else ():
@@ -194,7 +195,8 @@ class Backend(TorchCommBackend):
     def batch_op_issue(
         self, ops: list[tuple[bool, torch.Tensor, int]], async_op: bool, timeout: Timeout = None
     ) -> Work | None:
-        """Messages that are under way together, each (whether it is sent, its tensor, the peer). Called by _native only."""
+        """Runs messages concurrently, each given as (whether it is sent, its tensor, the peer). Called only by
+        _native."""
         if not ops:
             raise RuntimeError("Cannot issue empty batch operation")
         back: list[CopyBack] = []
@@ -326,7 +328,7 @@ class Backend(TorchCommBackend):
         back: list[CopyBack] = []
         parts = parts_of(input, input_split_sizes, self._size, "input")
         into_parts = parts_of(output, output_split_sizes, self._size, "output")
-        # Rows of the output that nobody sends stay as they are.
+        # Rows of the output that no rank sends keep their values.
         array = source(input, "all_to_all_v_single").reshape(-1)
         into = target(output, "all_to_all_v_single", back, reads=True).view(-1)
         counts, into_counts = (
@@ -354,7 +356,7 @@ class Backend(TorchCommBackend):
 
     @_raises_torch_errors
     def barrier(self, async_op: bool, timeout: Timeout = None) -> Work | None:
-        """Of a GPU: after what its current stream has."""
+        """On a GPU, the barrier comes after the work in its current stream."""
         if self._device is not None:
             streams.current(self._device).synchronize()
         return self._collective(async_op, timeout, "barrier")

@@ -1,6 +1,7 @@
-"""Where the ranks of a new communicator meet: the store of the caller's options, else the one that the job makes for itself.
+"""Where the ranks of a new communicator meet: in the store of the caller's options, or else in one that the job
+creates.
 
-Rank and size are what torchcomms' other backends take, from the same variables in the same order.
+Rank and size come from the same variables, in the same order, as in torchcomms' other backends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from accord import _core
 if TYPE_CHECKING:
     from torchcomms import CommOptions
 
-# (name of the method, variables of the rank, variables of the size); the first set that is complete counts.
+# (name of the method, variables of the rank, variables of the size); the first complete set counts.
 _SOURCES = (
     ("", ("TORCHCOMM_RANK",), ("TORCHCOMM_SIZE",)),
     ("mpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
@@ -36,7 +37,7 @@ def _number(names: tuple[str, ...]) -> int | None:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's rank and how many there are, by the environment. Raises RuntimeError if it does not say."""
+    """Returns this process's rank and the number of ranks, from the environment. Raises RuntimeError if not set."""
     method = os.environ.get("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "auto").strip().lower()
     for of, ranks, sizes in _SOURCES:
         if of and method not in ("auto", of):
@@ -51,7 +52,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def keywords_of(options: CommOptions) -> dict[str, Any]:
-    """The keywords of accord.Communicator.create that options' timeout and hints stand for."""
+    """Returns the keywords of accord.Communicator.create for the options' timeout and hints."""
     keywords: dict[str, Any] = {"timeout": timeout_of(options.timeout)}
     others = []
     for name, value in sorted(options.hints.items()):
@@ -65,7 +66,7 @@ def keywords_of(options: CommOptions) -> dict[str, Any]:
 
 
 def starts_collectives(options: CommOptions) -> bool:
-    """Whether the hint "async" asks for collectives that go on by themselves."""
+    """Returns True if the hint "async" requests collectives that run in the background."""
     value = options.hints.get("async", "at_once")
     if value not in ("at_once", "background"):
         raise RuntimeError(f'hint "async" is "{value}"; it may be "at_once" or "background"')
@@ -73,12 +74,12 @@ def starts_collectives(options: CommOptions) -> bool:
 
 
 def timeout_of(timeout: Any) -> float | None:
-    """Seconds, or None for torchcomms' 0, "the default"."""
+    """Returns seconds, or None for torchcomms' 0, "the default"."""
     return timeout.total_seconds() or None
 
 
 def communicator(name: str, options: CommOptions) -> accord.Communicator:
-    """Makes the communicator with all other ranks of the job."""
+    """Creates the communicator together with all other ranks of the job."""
     rank, size = rank_and_size()
     keywords = keywords_of(options)
     store = options.store

@@ -1,4 +1,4 @@
-"""What an asynchronous call gives to torchcomms: an object with wait()."""
+"""The result of an asynchronous call for torchcomms: an object with wait()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accord.torch.work import Results
 
 
 class Work:
-    """A call that goes on by itself. Its results reach the caller's tensors whether or not anybody waits."""
+    """A call that progresses in the background. Its results reach the caller's tensors even if no thread waits."""
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, by_themselves: bool = True) -> None:
         self._work = work
@@ -34,8 +34,8 @@ class Work:
 
 
 class DeviceWork(Work):
-    """One on a GPU: wait() lets torch's current stream wait, and not its caller. Results reach tensors that are not dense in that stream, so somebody has to
-    wait."""
+    """A call on a GPU: wait() makes torch's current stream wait, not its caller. Results for tensors that are not
+    dense are copied in that stream, so wait() must be called."""
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, device: torch.device) -> None:
         super().__init__(work, back, size, by_themselves=False)
@@ -46,7 +46,7 @@ class DeviceWork(Work):
 
 
 class Works:
-    """Several as one."""
+    """Several calls as one."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
@@ -57,7 +57,7 @@ class Works:
 
 
 def as_one(results: Sequence[Any]) -> Any:
-    """One result for a call that ran once, or once for each tensor that its tensors hold."""
+    """Returns one result for a call that ran once, or once for each tensor that its tensors hold."""
     if len(results) == 1:
         return results[0]
     works = [work for work in results if work is not None]

@@ -46,7 +46,6 @@ class DeviceGroup {
  private:
   DeviceGroup(comm::Group& group, const ExpertGroupConfig& config, device::Runtime& runtime, DeviceMemory own)
       : group_(group), config_(config), device_(config.device), runtime_(runtime), own_(std::move(own)) {}
-  Status prepare_own();
 
   /// Call properties that the ranks must agree on.
   struct Terms {
