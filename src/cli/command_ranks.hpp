@@ -33,7 +33,7 @@ class CommandRanks {
  private:
   CommandRanks() = default;
   Status fork_others();
-  Status meet(int pipe_in, int pipe_out);
+  Status meet(int pipe_out, int pipe_in);
 
   Rank rank_ = 0;
   int size_ = 1;
