@@ -78,12 +78,14 @@ def interpreters() -> dict[str, Path]:
     return found
 
 
-def backend_of_this_python(folder: Path) -> None:
-    """Rebuilds a wheel from the files that are installed."""
-    installed = importlib.metadata.distribution(BACKEND)
+def wheel_of_installed(package: str, folder: Path) -> None:
+    """Rebuilds a wheel of a package from the files that are installed, without its scripts."""
+    installed = importlib.metadata.distribution(package)
     (tag, *_) = re.findall(r"^Tag: (\S+)$", installed.read_text("WHEEL"), re.MULTILINE)
-    name = f"{BACKEND.replace('-', '_')}-{installed.version}"
-    kept = [file for file in installed.files if file.suffix != ".pyc" and file.name not in ("INSTALLER", "RECORD")]
+    name = f"{package.replace('-', '_')}-{installed.version}"
+    left_out = ("INSTALLER", "RECORD")
+    kept = [file for file in installed.files if file.suffix != ".pyc" and file.name not in left_out]
+    kept = [file for file in kept if ".." not in file.parts]
     with zipfile.ZipFile(folder / f"{name}-{tag}.whl", "w") as made:
         for file in kept:
             made.write(file.locate(), file)
@@ -93,9 +95,10 @@ def backend_of_this_python(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def links(tmp_path_factory) -> Path:
-    """A folder in which pip finds everything that the wheel needs, for this Python."""
+    """A folder in which pip finds everything that the wheel and the examples need, for this Python."""
     folder = tmp_path_factory.mktemp("links")
-    backend_of_this_python(folder)
+    for package in (BACKEND, "numpy"):
+        wheel_of_installed(package, folder)
     return folder
 
 
