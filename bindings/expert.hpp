@@ -10,6 +10,7 @@
 #include "accord/expert_parallel.hpp"
 #include "array.hpp"
 #include "gil.hpp"
+#include "interrupt.hpp"
 #include "process.hpp"
 #include "status.hpp"
 
@@ -97,6 +98,20 @@ auto make_or_report(Make make, Report report) {
     report(error.what());
     throw;
   }
+}
+
+/// Runs a call of the group without the GIL, interruptible by Ctrl-C, and raises its error.
+template <typename Run>
+void run_call(GroupHandle& self, Run run) {
+  ExpertGroup& group = self.use();
+  Communicator communicator = group.communicator();
+  Status status;
+  {
+    const InterruptScope interrupts(std::span(&communicator, 1));
+    const WithoutGil without_gil;
+    status = run(group);
+  }
+  raise_if_error(status);
 }
 
 void bind_expert_handle(nb::module_& module);

@@ -40,19 +40,6 @@ auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Mak
   return make_or_report(make, [&](std::string_view why) { decline(group, handle.handle, prepares, why); });
 }
 
-template <typename Run>
-void run_call(GroupHandle& self, Run run) {
-  ExpertGroup& group = self.use();
-  Communicator communicator = group.communicator();
-  Status status;
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    status = run(group);
-  }
-  raise_if_error(status);
-}
-
 }  // namespace
 
 void bind_expert_calls(nb::class_<GroupHandle>& group) {
