@@ -41,7 +41,7 @@ using CarryFunction = Result<CarryAnswer> (*)(const CarryQuestion& question);
 /// Returns the rule for an op, or nullptr if the op cannot carry a shard. Called only if an input is sharded.
 CarryFunction carry_rule(std::string_view op);
 
-// The rules by kind. Each file has its part of the table.
+// The rules, one file for each kind (carry_*.cpp). The table that assigns them to families of ops is in carry.cpp.
 Result<CarryAnswer> carry_elementwise(const CarryQuestion& question);
 Result<CarryAnswer> carry_linear(const CarryQuestion& question);
 Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question);
