@@ -100,18 +100,19 @@ auto make_or_report(Make make, Report report) {
   }
 }
 
-/// Runs a call of the group without the GIL, interruptible by Ctrl-C, and raises its error.
+/// Returns `run(group)`, which runs without the GIL and is interruptible by Ctrl-C.
+template <typename Run>
+Status status_of_call(ExpertGroup& group, Run run) {
+  Communicator communicator = group.communicator();
+  const InterruptScope interrupts(std::span(&communicator, 1));
+  const WithoutGil without_gil;
+  return run(group);
+}
+
+/// Does the same and raises its error.
 template <typename Run>
 void run_call(GroupHandle& self, Run run) {
-  ExpertGroup& group = self.use();
-  Communicator communicator = group.communicator();
-  Status status;
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    status = run(group);
-  }
-  raise_if_error(status);
+  raise_if_error(status_of_call(self.use(), run));
 }
 
 void bind_expert_handle(nb::module_& module);

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "expert.hpp"
-#include "interrupt.hpp"
 #include "status.hpp"
 #include "stream.hpp"
 
@@ -25,10 +24,9 @@ struct Widths {
 
 /// Notifies the ranks that arrive at the call that this one cannot make it.
 void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std::string_view why) {
-  Communicator communicator = group.communicator();
-  const InterruptScope interrupts(std::span(&communicator, 1));
-  const WithoutGil without_gil;
-  (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
+  (void)status_of_call(group, [&](ExpertGroup& it) {
+    return it.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
+  });
 }
 
 /// Returns `make()` for a call of a group. If it throws, declines the call with the reason first. On GPUs no other rank
