@@ -27,7 +27,7 @@ TIMES_FASTER_STEP = {"ddp_step": 1.3, "ddp_view_step": 1.3, "fsdp_step": 1.5}
 OVER_CPP_MICROSECONDS = 10
 
 IMPORT_MICROSECONDS = 5000  # limit on the time added to `import torch`
-# What torch does with accord's entry point when it is imported; it looks for entry points even if there are none.
+# The same work that torch does for accord's entry point on import; it looks for entry points even if there are none.
 IMPORT = """
 import time, torch
 from importlib.metadata import entry_points

@@ -47,7 +47,7 @@ class InterruptScope {
   void leave();
 
   bool active_ = false;
-  // Of the enclosing scope, if a call called back into Python.
+  // The enclosing scope, if a call called back into Python.
   std::span<Communicator> outer_communicators_;
   std::uint64_t outer_scope_ = 0;
 };

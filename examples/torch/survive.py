@@ -50,7 +50,7 @@ def start_ranks() -> int:
 
 
 def die_in_the_middle(rank: int, step: int) -> None:
-    """A hook of the model's first layer, whose gradient arrives last: kills this rank while the others add gradients."""
+    """A hook of the first layer, whose gradient arrives last: kills this rank while the others add gradients."""
     if rank == options.kill and step == options.kill_at:
         (options.checkpoints / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -339,7 +339,7 @@ class Communicator {
   /// ranks (docs/diagnose.md). Disturbs nothing: any thread may call it at any time, even after a failure or close().
   /// Fails with kNotFound, kIo or kResourceExhausted if the file cannot be written.
   [[nodiscard]] Result<std::string> dump(const std::string& directory) const;
-  /// What this rank has done on this communicator so far. Cost: microseconds.
+  /// Returns this rank's counts on this communicator so far. Cost: microseconds.
   Counters counters() const;
 
   explicit Communicator(std::shared_ptr<comm::Group> group);

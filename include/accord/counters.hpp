@@ -1,5 +1,5 @@
 #pragma once
-// What a communicator has done so far, in numbers.
+// Counters of a communicator's work so far.
 
 #include <array>
 #include <cstdint>

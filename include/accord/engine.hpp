@@ -51,7 +51,7 @@ struct TensorInfo {
   std::vector<std::string> shape;  ///< "384", "batch"
 };
 
-/// What loading cost. Bytes are counted by the reader, not estimated.
+/// The cost of loading. Bytes are counted by the reader, not estimated.
 struct LoadReport {
   std::uint64_t manifest_bytes = 0;     ///< read from the manifest, the graph and the headers of weight files
   std::uint64_t weight_bytes_read = 0;  ///< read from weight files
@@ -140,8 +140,8 @@ enum class EngineState : std::uint8_t { kUnbound, kBound, kRunning, kClosed };
 
 std::string_view to_string(EngineState state);
 
-/// What a context measures: nothing, the time in each kind of op, or when each step ran (the first million steps).
-/// Measuring costs about 50 ns for each.
+/// The measurements of a context: nothing, the time in each kind of op, or when each step ran (the first million
+/// steps). Measuring costs about 50 ns for each.
 enum class Profiling : std::uint8_t { kOff, kOn, kTrace };
 
 /// Total time of all calls of one op.

@@ -38,7 +38,7 @@ Result<ExpertPlacement> uniform_expert_placement(int experts, int ranks);
 /// give equal placements. Cost: O(places * experts).
 Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks, int per_rank);
 
-/// What happens to a rank's rows when it is sent more than its capacity, `max_recv_rows`.
+/// The treatment of a rank's rows when it is sent more than its capacity, `max_recv_rows`.
 enum class OverflowPolicy : std::uint8_t {
   kFail,          ///< prepare fails on all ranks before any data is moved
   kDropByWeight,  ///< drops the rows with the lowest router weight; of equal weights, the last by (rank, token, k)

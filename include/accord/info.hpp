@@ -1,5 +1,5 @@
 #pragma once
-// What this build and this machine have: versions, instruction sets, transports, and why each missing part is
+// Properties of this build and machine: versions, instruction sets, transports, and why each missing part is
 // unavailable.
 
 #include <string>

@@ -133,7 +133,7 @@ class MeshPlan {
   std::shared_ptr<const mesh::Plan> plan_;
 };
 
-/// What happened to a requested option.
+/// The outcome of a requested option.
 enum class MeshOptionFate : std::uint8_t {
   kApplied,
   kTranslated,     ///< to the backend's equivalent
@@ -180,7 +180,7 @@ class Mesh {
   /// Returns this rank's group of the family, in which ranks are numbered in ascending order; nullopt if it is in
   /// none. Families with the same ranks and options share one group. Fails with kNotFound for an unknown family.
   [[nodiscard]] Result<std::optional<Communicator>> group(std::string_view family) const;
-  /// What happened to each option.
+  /// The outcome of each option.
   const std::vector<MeshOptionReport>& report() const;
   /// Bytes of the window that contains this rank's groups: address space, whose pages use memory only once they are
   /// touched.

@@ -49,7 +49,7 @@ class TracedGraph:
 
 
 def check_model(model: object, example_inputs: object) -> None:
-    """Raises ExportError for models that torch.export mistakes for something else, or rejects with an internal error."""
+    """Raises ExportError for models that torch.export misreads, or rejects with an internal error."""
     if isinstance(model, torch.export.ExportedProgram):
         raise ExportError("the model is a program of torch.export; accord.compile(program).save(path) saves it")
     if not isinstance(model, torch.nn.Module):

@@ -53,7 +53,7 @@ class Fp8:
 
 Format = Int8 | Int4 | Fp8
 
-# What `weights` of accord.export can be for a layer: a format, or the name of one.
+# Values of `weights` of accord.export for a layer: a format, or the name of one.
 NAMED: dict[str, Format | None] = {"int8": Int8(), "int4": Int4(), "fp8": Fp8(), "same": None}
 LARGEST_FLOAT8 = 448.0
 

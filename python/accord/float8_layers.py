@@ -22,7 +22,7 @@ PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # Mixtral's nam
 
 
 def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, int] | None) -> Float8Codes:
-    """Returns a weight and its scales, checked. `block`: outputs and inputs of a block, if the checkpoint has blocks."""
+    """Returns a weight and its checked scales. `block`: outputs and inputs of a block, if the checkpoint has any."""
     weight = tensors[name]
     layer, _, kind = name.rpartition(".")
     found = [f"{layer}.{one}" for one in SCALES if f"{layer}.{one}" in tensors]

@@ -19,7 +19,7 @@ struct DrawnStep {
   std::string title;  ///< the step in words
 };
 
-/// What a step gets from another rank's step: data that it reads, or a signal.
+/// An input from another rank's step: data that it reads, or a signal.
 struct Arrow {
   std::size_t from = 0;  ///< index into Drawing::steps
   std::size_t to = 0;

@@ -21,7 +21,7 @@ struct PlanListOptions {
   bool as_json = false;
 };
 
-// What a plan requires of callers and communicators.
+// A plan's requirements on callers and communicators.
 std::vector<std::string> needs_of(const plan::Plan& plan) {
   std::vector<std::string> needs;
   if (plan::needs_mapped_peers(plan)) needs.push_back("mapped peers");

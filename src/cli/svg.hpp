@@ -1,5 +1,5 @@
 #pragma once
-// What the SVG documents of the command share: plain SVG 1.1, no scripts, only the viewer's fonts.
+// Common parts of the command's SVG documents: plain SVG 1.1, no scripts, only the viewer's fonts.
 
 #include <string>
 #include <string_view>

@@ -106,7 +106,7 @@ class Survivors {
   Rank me() const { return group_.rank(); }
   std::size_t note(int attempt) const { return kNotes + static_cast<std::size_t>(attempt) * kNoteBytes; }
 
-  /// What `from` has written at `offset` of its board in this rank's window.
+  /// Returns the record that `from` has written at `offset` of its board in this rank's window.
   std::byte* written(Rank from, std::size_t offset) const {
     const Membership& membership = group_.membership();
     return membership.endpoint->window().data() + membership.layout.board(from) + offset;

@@ -71,7 +71,7 @@ struct LoweredPlan {
   int max_sources = 0;
 };
 
-/// What lowering needs to know about the members' shared memory: the offsets of flags and packets among the lines of
+/// The layout of the members' shared memory, for lowering: the offsets of flags and packets among the lines of
 /// a round, and the sizes.
 struct SharedPlaces {
   int members = 0;

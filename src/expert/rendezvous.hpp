@@ -28,7 +28,7 @@ std::string_view to_string(Operation operation);
 /// elements of it in either case.
 enum class Given : std::uint8_t { kNo, kYes, kFloat64, kAny };
 
-/// What a rank announces when it arrives at a call.
+/// The record that a rank announces when it arrives at a call.
 struct CallRecord {
   // Equal on all ranks, except `error`.
   Operation operation = Operation::kCreate;

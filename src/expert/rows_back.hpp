@@ -6,7 +6,7 @@
 
 namespace accord::expert {
 
-/// What a call adds up.
+/// The terms that a call adds up.
 struct BackCall {
   ConstRowsAt slots;
   DType dtype = DType::kFloat32;

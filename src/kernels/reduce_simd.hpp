@@ -70,7 +70,7 @@ struct InOrder {
 template <class D>
 inline constexpr bool kIsFloat = std::is_floating_point_v<hn::TFromD<D>>;
 
-// What an Op does besides combining; the default is nothing.
+// Hooks of an Op besides combining; they do nothing by default.
 struct Plain {
   static constexpr bool kScales = false;   // sources are multiplied by their factors first
   static constexpr bool kDivides = false;  // the result is divided by the number of sources

@@ -113,7 +113,7 @@ enum class Order : std::uint8_t {
 
 std::string_view to_string(Order order);
 
-/// What prevents a rank from starting round k before every rank has completed round k - kRoundDepth.
+/// The guard that prevents a rank from starting round k before every rank has completed round k - kRoundDepth.
 enum class Pacing : std::uint8_t {
   kByExecutor,  ///< the executor, which has to ask the peers
   kByPlan,      ///< the plan: by its waits, a rank that has completed a round knows that every rank has started it

@@ -57,7 +57,7 @@ class Walk {
  private:
   const Program& program(Rank rank) const { return plan_.programs[static_cast<std::size_t>(rank)]; }
 
-  // What the step must wait for, if it has not happened yet.
+  // The event that the step must wait for, if it has not happened yet.
   std::optional<Event> missing(const LaneState& lane, const Step& step) const {
     const auto absent = [&](const Event& event) { return !happened_.contains(event); };
     if (step.kind == StepKind::kWait) {

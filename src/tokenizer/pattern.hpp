@@ -30,7 +30,7 @@ class Pattern {
   std::variant<std::string, Regex> what_;
 };
 
-/// What a split does with the matches ("delimiters").
+/// The treatment of the matches ("delimiters") by a split.
 enum class SplitBehavior : std::uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 Result<SplitBehavior> read_split_behavior(const JsonNode& node);
 

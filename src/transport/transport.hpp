@@ -115,7 +115,7 @@ class Endpoint {
 
   /// This rank's window, zeroed and page-aligned. Pages use memory only once touched.
   virtual std::span<std::byte> window() const = 0;
-  /// What peers need in order to connect; text of at most 1 KiB.
+  /// The address that peers connect to; text of at most 1 KiB.
   virtual std::string descriptor() const = 0;
   /// Connects to `peers`, which connect to this rank at the same time. Several calls may connect to some peers each.
   /// Links are in the order of `peers`. kTimeout and kPeerLost name the ranks; kMismatch if window sizes differ.

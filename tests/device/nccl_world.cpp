@@ -1,4 +1,4 @@
-// What all calls begin with, and how a call waits for the calls of other ranks.
+// The beginning of all calls, and how a call waits for the calls of other ranks.
 #include "device/nccl_world.hpp"
 
 #include <fmt/format.h>

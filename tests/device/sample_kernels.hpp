@@ -19,7 +19,7 @@ struct Scale {
   }
 };
 
-/// What each block's threads compute together from their numbers, [blocks][8]: sum and maximum over the block, sum
+/// Results that each block's threads compute together, [blocks][8]: sum and maximum over the block, sum
 /// and maximum over thread 0's warp, the number of that warp's last lane, the sum through shared memory, and the
 /// numbers of threads and lanes that took part.
 struct Meet {

@@ -160,7 +160,7 @@ def test_devices_multiply_with_weights_as_they_are(
     rounding = activation_dtype is not None and takes_float8 != NONE
     for (x, _), count in zip(inputs, products, strict=True):
         by_kernels = len(x) in FEW or (len(x) in SOME and dtype != "float32")
-        # Of a run's five products, the one with 40 outputs is never a float8 product.
+        # A run has five products; the one with 40 outputs is never a float8 product.
         assert count == (0 if by_kernels and (len(x) in FEW or not rounding) else 4 if by_kernels else 5), len(x)
     for ranks, outputs_of_runs in enumerate(found, 1):
         for (x, ids), outputs in zip(inputs, outputs_of_runs, strict=True):

@@ -214,7 +214,7 @@ while True:
     try:
         ready_ranks(process, 1)
         process.send_signal(signal.SIGHUP)
-        # Of two pending signals, the launcher handles the one with the lower number first, which is SIGHUP.
+        # The launcher handles the pending signal with the lower number first, which is SIGHUP.
         process.send_signal(signal.SIGUSR1)
         _, error = process.communicate(timeout=30)
     finally:

@@ -1,4 +1,4 @@
-"""The store in which ranks meet to create a group. Waiting ranks are notified if a rank of the default group is gone."""
+"""The store in which ranks meet to create a group. It notifies waiting ranks if a rank of the default group is gone."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 
 namespace accord::cli {
 
-/// What is wrong, and with which ranks.
+/// The fault, and the ranks that it concerns.
 enum class FindingKind : std::uint8_t {
   kMismatch,  ///< ranks made different calls under one number
   kStopped,   ///< the rank's process is stopped, and others wait for it

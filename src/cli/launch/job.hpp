@@ -1,5 +1,5 @@
 #pragma once
-// What `accord run` is asked to do.
+// The job that `accord run` starts.
 
 #include <chrono>
 #include <optional>

@@ -10,7 +10,7 @@ namespace accord::comm {
 
 class Group;
 
-/// Of equal size on all ranks, not zeroed. May be destroyed only when no kernel of any rank uses it.
+/// Memory of equal size on all ranks, not zeroed. May be destroyed only when no kernel of any rank uses it.
 class MulticastMemory {
  public:
   /// A collective of the group, whose ranks share a host: it succeeds on all ranks or fails on all. kUnsupported says

@@ -1,5 +1,5 @@
 #pragma once
-// What the steps of a program on a device need to run, and how they launch kernels into its stream.
+// The environment of a program's steps on a device, and how they launch kernels into its stream.
 
 #include <algorithm>
 

@@ -105,7 +105,7 @@ struct TextFileEntry {
 };
 inline constexpr std::string_view kTextFiles[] = {"tokenizer.json", "chat_format.json"};
 
-/// What describes a causal language model besides its graph.
+/// Description of a causal language model, besides its graph.
 struct LanguageModelEntry {
   std::int64_t max_context = 0;           ///< tokens of one sequence
   std::vector<std::int32_t> stop_tokens;  ///< tokens that end a text

@@ -28,7 +28,7 @@ struct ProgramPart {
   std::vector<std::string> reasons;  ///< why the part does not run in an engine
 };
 
-/// What one rank runs.
+/// The program of one rank.
 struct ProgramRank {
   std::map<std::string, std::vector<std::int64_t>> groups;  ///< members, by their ranks in the world
   std::vector<ProgramPart> parts;

@@ -12,7 +12,7 @@
 
 namespace accord::engine {
 
-/// What this rank needs of one weight.
+/// The part of one weight that this rank needs.
 struct TensorPart {
   std::string tensor;               ///< its name in the manifest
   std::vector<std::int64_t> shape;  ///< of the part

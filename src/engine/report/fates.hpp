@@ -1,5 +1,5 @@
 #pragma once
-// What the passes make of each op of a model.
+// The outcome of the passes for each op of a model.
 
 #include <string_view>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace accord::engine {
 
-/// What became of one node.
+/// The outcome for one node.
 struct Fate {
   enum class Kind : std::uint8_t {
     kKept,     ///< runs unchanged

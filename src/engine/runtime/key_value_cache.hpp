@@ -20,7 +20,7 @@ struct BatchRows {
   kernels::SequenceRows rows;
 };
 
-/// What one attention layer keeps of a token: this rank's heads.
+/// The cached part of a token in one attention layer: this rank's heads.
 struct CachedLayer {
   std::int64_t layer = 0;
   std::int64_t kv_heads = 0;

@@ -11,7 +11,7 @@
 
 namespace accord::engine {
 
-/// What a process may still use: the least of what the machine and its control groups have left.
+/// Memory that a process may still use: the least that the machine and its control groups have left.
 struct AvailableMemory {
   std::uint64_t bytes = 0;
   std::string whose;  ///< "the machine", "the control group"

@@ -76,7 +76,7 @@ class Preparation {
   /// Returns the size of a group, given its index, if its sums are sent in codes; else 0.
   int ranks_with_codes(int group) const;
 
-  // What the graph declares about an output.
+  // The graph's declarations about an output.
   std::size_t outputs() const { return node_.outputs.size(); }
   bool output_used(std::size_t output) const;
   DType declared_dtype(std::size_t output = 0) const;

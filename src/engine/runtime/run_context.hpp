@@ -23,7 +23,7 @@
 
 namespace accord::engine {
 
-// What contexts take of an engine's limit.
+// The parts of an engine's limit that contexts use.
 inline constexpr const char* kArena = "arenas";
 inline constexpr const char* kCache = "caches of keys and values";
 inline constexpr const char* kSampling = "choices of tokens";

@@ -44,7 +44,7 @@ struct StartedSum {
   Work work;
 };
 
-/// What a step runs with: the addresses of this run's storages, threads, and the communicators of the engine's
+/// The environment of a step: the addresses of this run's storages, threads, and the communicators of the engine's
 /// groups.
 struct Execution {
   std::span<std::byte* const> bases;  ///< indexed by StorageId

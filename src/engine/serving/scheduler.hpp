@@ -32,7 +32,7 @@ struct Draw {
   std::int32_t logits = 0;  ///< index in StepPlan::logit_rows
 };
 
-/// What the sampler needs to know for a draw. Valid until the next call of the scheduler.
+/// The sampler's input for a draw. Valid until the next call of the scheduler.
 struct DrawInput {
   const GenerationRequest* request = nullptr;
   std::span<const TokenId> generated;

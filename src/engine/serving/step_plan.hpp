@@ -1,5 +1,5 @@
 #pragma once
-// What a model computes in one step, as data: a flat batch of rows of several sequences.
+// One step of a model, as data: a flat batch of rows of several sequences.
 
 #include <cstddef>
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace accord::engine {
 /// No token was chosen: the caller must look at the row, which may have a NaN or no allowed token.
 inline constexpr TokenId kNoToken = -1;
 
-/// What Sampler needs for a token, except the logits, if the request does not change the logits.
+/// Sampler's input for a token, except the logits, if the request does not change the logits.
 struct TokenChoice {
   std::int64_t row = 0;    ///< of the logits
   float temperature = 0;   ///< 0: the best token

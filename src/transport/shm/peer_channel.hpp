@@ -1,5 +1,5 @@
 #pragma once
-// What two connected ranks know of each other: whether the peer lives, and how it is notified that this rank leaves.
+// The state that two connected ranks share: whether the peer lives, and how it is notified that this rank leaves.
 
 #include <sys/types.h>
 

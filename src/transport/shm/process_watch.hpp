@@ -44,7 +44,7 @@ enum class ProcessLife : std::uint8_t {
   kEnded,
 };
 
-/// What is known of a process. Copies share the watch, and so do all watches of one process.
+/// The known state of a process. Copies share the watch, and so do all watches of one process.
 struct ProcessWatch {
   ProcessLife life = ProcessLife::kUnknown;      ///< when the watch began
   std::shared_ptr<WatchedProcess> process = {};  ///< null unless kRuns

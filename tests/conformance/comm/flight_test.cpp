@@ -114,7 +114,7 @@ TEST(Flight, a_failed_call_is_recorded_with_whom_it_waited_for) {
     EXPECT_EQ(last["number"], 2);
     EXPECT_EQ(last["state"], "failed");
     EXPECT_EQ(last["waits_for"], 1);
-    // Of the calls on a failed group, the recorder keeps the first: what the rank would have called may explain the
+    // The recorder keeps the first of the calls on a failed group: what the rank would have called may explain the
     // failure.
     for (int i = 0; i < 100; ++i) ASSERT_FALSE(comm.broadcast({}, 0).ok());
     const Json calls = operations_of(dump_of(comm, directory), "collectives");

@@ -55,7 +55,7 @@ std::vector<std::byte> bytes_of(double value, DType dtype) {
   return bytes;
 }
 
-/// What an expert makes of a token, rounded to `dtype`; and its scale and its weight.
+/// An expert's output for a token, rounded to `dtype`, with its scale and its weight.
 double made(std::int64_t token, std::int64_t expert, std::size_t h, DType dtype) {
   return number_at(bytes_of(random_value(token, expert, static_cast<std::int64_t>(h)), dtype).data(), dtype).real();
 }

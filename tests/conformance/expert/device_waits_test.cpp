@@ -1,4 +1,4 @@
-// Of the kernels of expert calls, only those of one block wait for other ranks, so that a peer's kernels and other
+// Only the kernels of expert calls that have one block wait for other ranks, so that a peer's kernels and other
 // streams have room beside them.
 #include <gtest/gtest.h>
 

@@ -161,7 +161,7 @@ TEST_P(Leaving, many_groups_are_open_at_once) {
         ASSERT_TRUE(status.ok()) << status.to_string();
       }
     });
-    // What is written to one group's windows does not appear in another's.
+    // Data written to one group's windows does not appear in another's.
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (Rank peer = 1; peer < kRanks; ++peer) ASSERT_TRUE(groups[g][0].to(peer).signal(0, g + 1).ok());
     }

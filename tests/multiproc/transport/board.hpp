@@ -1,5 +1,5 @@
 #pragma once
-// What forked ranks need to meet: shared memory with a descriptor and a step counter for each rank.
+// The meeting place of forked ranks: shared memory with a descriptor and a step counter for each rank.
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -81,7 +81,7 @@ TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right)
     }
     HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device says no"));
     const Status status = context->run(views_of(inputs)).status();
-    // What cannot be captured runs directly.
+    // Steps that cannot be captured run directly.
     EXPECT_EQ(status.ok(), of_graphs) << status.to_string();
     if (!of_graphs) {
       EXPECT_THAT(status.message(), HasSubstr("the device says no"));

@@ -1,4 +1,4 @@
-// What keeps the loading of a package short, however much work its graph asks for.
+// Limits that keep the loading of a package short, however much work its graph asks for.
 #include <gmock/gmock.h>
 
 #include <algorithm>

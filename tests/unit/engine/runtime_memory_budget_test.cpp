@@ -1,4 +1,4 @@
-// What is left of the memory of the machine and of its control groups, and how a limit is enforced.
+// The memory that the machine and its control groups have left, and how a limit is enforced.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -304,7 +304,7 @@ TEST(Scheduler, when_blocks_run_out_the_youngest_of_the_lowest_priority_waits) {
   ASSERT_TRUE(driver.submit(2, request_of(2, 10, 1)).ok());
   ASSERT_TRUE(driver.submit(3, request_of(2, 10, 0)).ok());
   while (driver.scheduler.stats().preemptions == 0) ASSERT_TRUE(driver.step());
-  // Of three sequences with two blocks each, one needs a third block.
+  // Three sequences have two blocks each, and one needs a third.
   EXPECT_EQ(driver.scheduler.stats().running, 2);
   EXPECT_EQ(std::ranges::count(driver.drawn, RequestId{3}), 7);
   while (driver.step()) {

@@ -227,7 +227,7 @@ TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
   EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
 }
 
-// What one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
+// Values that one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
 TEST(DevicePlan, executions_follow_each_other_without_a_pause) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 700;

@@ -1,4 +1,4 @@
-// What the selector promises of an algorithm without its plan, compared with what lowering finds in the plan.
+// The selector's promises about an algorithm without its plan, compared with lowering's results for the plan.
 #include "exec/lowered.hpp"
 
 #include <gtest/gtest.h>

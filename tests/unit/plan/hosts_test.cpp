@@ -141,7 +141,7 @@ TEST(Hosts, hierarchical_plans_send_to_each_host_once) {
     return std::pair(puts, plan.input_chunks);
   };
   using ::testing::Pair;
-  // Of root 0's 2 columns of 2 blocks: its host sends all, and each other host passes on the half that it was given.
+  // Root 0 has 2 columns of 2 blocks: its host sends all, each other host passes on the half that it was given.
   EXPECT_THAT(far_puts(Collective::kBroadcast, 0), Pair(4, 4));
   EXPECT_THAT(far_puts(Collective::kBroadcast, 1), Pair(2, 4));
   EXPECT_THAT(far_puts(Collective::kReduce, 0), Pair(0, 2));

@@ -1,5 +1,5 @@
 #pragma once
-// What is expected of every plan that is imported from MSCCL++, whatever it does.
+// Checks that hold for every plan that is imported from MSCCL++.
 
 #include <gtest/gtest.h>
 

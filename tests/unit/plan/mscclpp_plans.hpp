@@ -14,7 +14,7 @@ namespace accord::plan::testing {
 
 using Json = nlohmann::ordered_json;
 
-/// What all plans here have in common: each rank has one memory channel to each peer, in the order of the peers, and
+/// Common to all plans here: each rank has one memory channel to each peer, in the order of the peers, and
 /// reaches the input, output and scratch of each, in one thread block unless a test adds more.
 class ExecutionPlanText {
  public:

@@ -1,4 +1,4 @@
-// What only the file store has: files.
+// Properties of the file store alone: files.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What only the TCP store has: ports, names, connections, and strangers that connect.
+// Properties of the TCP store alone: ports, names, connections, and strangers that connect.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/resource.h>
