@@ -25,6 +25,9 @@ constexpr std::chrono::seconds kGrace(1);
 /// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not
 /// count.
 constexpr std::chrono::milliseconds kGraceOfCollectives(200);
+/// For the kernels of a failed group's works to end, since the caller may release their memory after that. They are
+/// told to end when the group fails, but may be queued behind the caller's own kernels.
+constexpr std::chrono::milliseconds kGraceOfKernels(500);
 /// Calls in streams that are examined each time; later ones wait for these.
 constexpr std::size_t kExamined = 64;
 
@@ -190,8 +193,11 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
     ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
     ACCORD_ASSIGN_OR_RETURN(const Stream stream, stream_for(calls));
     ACCORD_RETURN_IF_ERROR(before->block(stream));
-    ACCORD_RETURN_IF_ERROR(put(calls, stream, timeout, work));
-    return captured;
+    Status status = put(calls, stream, timeout, work);
+    if (status.ok()) return captured;
+    // Some of it may be in `stream`, and the caller may release its memory in the order of its own stream.
+    if (const auto end = events_->record(stream); end.ok()) (void)(*end)->block(options.stream);
+    return status;
   };
   const Operation operation{.record = record_of(calls.front(), group_.rank(), group_.size()), .timeout = timeout};
   auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
@@ -286,6 +292,7 @@ void DeviceChannel::give_up(const Status& failure) {
 void DeviceChannel::end_kernels(const Status& failure) {
   const std::lock_guard lock(under_way_mutex_);
   if (failure_.ok()) failure_ = failure;
+  if (!failed_at_) failed_at_ = Clock::now();
   if (stop_ != nullptr) stop_->set();
 }
 
@@ -302,6 +309,9 @@ Status DeviceChannel::end_works(Ending which) {
       if (!over.ok() && wrong.ok() && which == Ending::kOver) wrong = over.status().with_context(where(one));
       const bool is_over = over.ok() && *over;
       if (!is_over && which == Ending::kOver) return false;
+      if (!is_over && over.ok() && which == Ending::kFailed && one.work != nullptr &&
+          Clock::now() - *failed_at_ < kGraceOfKernels)
+        return false;
       if (!is_over) ending_.push_back(one.end);
       if (one.work != nullptr && open == nullptr) open = group_.handle();
       if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
@@ -332,7 +342,7 @@ bool DeviceChannel::look() {
     if (!failure.ok()) give_up(failure);
     has_graphs = has_graphs_;
   }
-  if (!failure.ok()) (void)end_works(Ending::kAll);
+  if (!failure.ok()) (void)end_works(Ending::kFailed);
   return has_graphs || is_any_under_way() || is_any_ending();
 }
 

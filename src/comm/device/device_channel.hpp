@@ -125,8 +125,9 @@ class DeviceChannel final : public WorkDriver {
     decltype(KernelCall::alike) alike = nullptr;
   };
 
-  enum class Ending { kOver, kAll };
-  /// Ends the works whose calls are over, or all works. The status is ok, or failure_ once there is one. Returns the
+  enum class Ending { kOver, kFailed, kAll };
+  /// Ends the works whose calls are over; for kFailed also the others once their kernels have had time to end, and
+  /// for kAll all of them. The status is ok, or failure_ once there is one. Returns the
   /// device's error for a call that is not over. REQUIRES: neither mutex is held.
   Status end_works(Ending which);
   /// Notes the end of a call that is not watched.
@@ -187,7 +188,8 @@ class DeviceChannel final : public WorkDriver {
   std::optional<Clock::time_point> lost_since_;  ///< of once_named()
   std::mutex under_way_mutex_;                   ///< taken after mutex_, held only briefly; guards what follows
   std::list<UnderWay> under_way_;
-  Status failure_;  ///< of the group, set before calls are made to end without a result
+  Status failure_;                              ///< of the group, set before calls are made to end without a result
+  std::optional<Clock::time_point> failed_at_;  ///< when failure_ was set
   /// Ends of calls that ended without a result, whose kernels may still run.
   std::vector<std::shared_ptr<DeviceEvent>> ending_ = {};
   std::uint64_t last_ended_ = 0;  ///< in the ledger: the last call that was in a stream and is over

@@ -113,7 +113,16 @@ NcclBackend::~NcclBackend() {
     (void)runtime_.destroy_stream(device_, pair.stream);
     (void)runtime_.destroy_event(pair.event);
   }
-  if (copies_.memory != nullptr) (void)runtime_.release(device_, copies_.memory);
+  if (copies_.memory != nullptr) {
+    // A failed call leaves its copy in a stream.
+    const auto is_in_use = [this] {
+      const Result<bool> read = runtime_.has_happened(copies_.read);
+      return read.ok() && !*read;
+    };
+    Waiter waiter(WaitPolicy::kYield);
+    while (is_in_use() && !deadline.passed()) (void)waiter.pause();
+    (void)runtime_.release(device_, copies_.memory);
+  }
   for (void* const copy : captured_copies_) (void)runtime_.release(device_, copy);
   if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
 }
@@ -285,10 +294,14 @@ Status NcclBackend::enqueue(std::span<const Call> calls, Stream stream, Deadline
     }
     ACCORD_RETURN_IF_ERROR(connect_whole(deadline));
     ACCORD_ASSIGN_OR_RETURN(const void* const from, input_of(call, stream));
-    ACCORD_RETURN_IF_ERROR(nccl::put_collective(whole(), call, from, stream));
-    ACCORD_RETURN_IF_ERROR(settle(whole_, "GroupEnd", deadline));
-    if (copies_.memory != nullptr && from == copies_.memory)
-      ACCORD_RETURN_IF_ERROR(runtime_.record(copies_.read, device_, stream));
+    Status put = nccl::put_collective(whole(), call, from, stream);
+    if (put.ok()) put = settle(whole_, "GroupEnd", deadline);
+    // Also after a failure: the copy, and a part of the collective, may be in the stream.
+    if (copies_.memory != nullptr && from == copies_.memory) {
+      Status recorded = runtime_.record(copies_.read, device_, stream);
+      if (put.ok()) put = std::move(recorded);
+    }
+    ACCORD_RETURN_IF_ERROR(put);
   }
   return messages.empty() ? Status() : enqueue_messages(messages, stream, deadline);
 }

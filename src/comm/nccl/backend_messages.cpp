@@ -88,13 +88,15 @@ Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream,
     if (put.ok()) put = nccl::put_message(by, call, peer, streams[own]);
   }
   const int code = library().call.GroupEnd();
-  ACCORD_RETURN_IF_ERROR(put);
-  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("GroupEnd", code);
+  if (put.ok() && code != nccl::kSuccess && code != nccl::kInProgress) put = library().failure("GroupEnd", code);
   for (const auto& [communicator, pair] : used) {
-    ACCORD_RETURN_IF_ERROR(settle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline));
-    if (apart && communicator != nullptr) ACCORD_RETURN_IF_ERROR(join(*pair, stream));
+    if (put.ok()) put = settle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline);
+    if (!apart || communicator == nullptr) continue;
+    // Also after a failure: messages that are in the pair's stream use the caller's memory.
+    Status joined = join(*pair, stream);
+    if (put.ok()) put = std::move(joined);
   }
-  return {};
+  return put;
 }
 
 }  // namespace accord::comm

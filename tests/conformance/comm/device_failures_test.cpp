@@ -1,6 +1,10 @@
 // Failures of calls on devices are reported on all ranks, name the rank at fault, and leave no stream hanging.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <latch>
+
 #include "conformance/comm/host_devices.hpp"
 
 namespace accord {
@@ -250,6 +254,63 @@ TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails
     });
     testing::reset_nccl();
   }
+}
+
+TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_the_memory) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const Stream other = on.runtime.create_stream(on.device, false).value();
+    const DeviceArray values = ones(on), more(on, std::vector<float>(128), DType::kFloat32);
+    // What is started waits for this, also the copy that a call in place makes of its input.
+    testing::BusyStream busy = runtime().make_stream_busy(other, on.device);
+    Work first = comm.start(sum(values), {.stream = other});
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) testing::fail_next("ncclSend", testing::nccl::ncclInternalError, 0);
+    ASSERT_TRUE(comm.barrier().ok());
+    Work second = comm.start(Call::all_to_all(more.buffer(), more.buffer()), {.stream = on.stream});
+    if (comm.rank() == 0) {
+      EXPECT_EQ(second.wait().code(), StatusCode::kInternal);
+    }
+    std::atomic<bool> released = false, is_after = false;
+    ASSERT_TRUE(runtime().enqueue(on.device, on.stream, [&] { is_after = released.load(); }).ok());
+    // Both calls failed, but their memory is in use for as long as `other` is busy: the works end all the same.
+    EXPECT_FALSE(first.wait().ok());
+    EXPECT_FALSE(second.wait().ok());
+    released = true;
+    busy.release();
+    on.synchronize();
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(is_after);
+    }
+    EXPECT_TRUE(on.runtime.synchronize(on.device, other).ok());
+    EXPECT_TRUE(first.block(on.stream).ok());
+    on.synchronize();
+    EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
+  });
+}
+
+TEST_F(DeviceFailures, a_work_that_fails_ends_after_its_kernels) {
+  constexpr std::chrono::milliseconds kLess(300);  // than works of a failed group are given
+  std::latch first_has_ended(1);
+  on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    Work work = comm.start(sum(values), {.stream = on.stream});
+    ASSERT_TRUE(comm.barrier().ok());
+    const auto before = std::chrono::steady_clock::now();
+    comm.abort("as a test");
+    const bool has_ended = work.wait_for(kLess / 3).has_value();
+    // Kernels that are queued behind the caller's own may still begin.
+    if (std::chrono::steady_clock::now() - before < kLess) {
+      EXPECT_FALSE(has_ended);
+    }
+    if (comm.rank() == 1) first_has_ended.wait();  // or both ranks' kernels might meet and succeed
+    busy.release();
+    EXPECT_EQ(work.wait().code(), StatusCode::kAborted);
+    if (comm.rank() == 0) first_has_ended.count_down();
+    on.synchronize();
+  });
 }
 
 TEST_F(DeviceFailures, each_call_of_the_device_may_fail_and_nothing_is_left) {
