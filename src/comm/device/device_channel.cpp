@@ -25,9 +25,6 @@ constexpr std::chrono::seconds kGrace(1);
 /// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not
 /// count.
 constexpr std::chrono::milliseconds kGraceOfCollectives(200);
-/// For the kernels of a failed group's works to end, since the caller may release their memory after that. They are
-/// told to end when the group fails, but may be queued behind the caller's own kernels.
-constexpr std::chrono::milliseconds kGraceOfKernels(500);
 /// Calls in streams that are examined each time; later ones wait for these.
 constexpr std::size_t kExamined = 64;
 
@@ -281,47 +278,6 @@ Status DeviceChannel::once_named(const Status& said) {
   if (said.code() != StatusCode::kPeerLost || !said.ranks().empty()) return said;
   if (!lost_since_) lost_since_ = Clock::now();
   return Clock::now() - *lost_since_ > kGrace ? said : Status();
-}
-
-void DeviceChannel::give_up(const Status& failure) {
-  end_kernels(failure);
-  has_graphs_ = false;
-  backend_->abort();
-}
-
-void DeviceChannel::end_kernels(const Status& failure) {
-  const std::lock_guard lock(under_way_mutex_);
-  if (failure_.ok()) failure_ = failure;
-  if (!failed_at_) failed_at_ = Clock::now();
-  if (stop_ != nullptr) stop_->set();
-}
-
-Status DeviceChannel::end_works(Ending which) {
-  // Keeps the group open: the end of its last work may close it, and closing calls this function. Without works the
-  // owner of the last handle closes it.
-  std::shared_ptr<Group> open;
-  std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
-  Status wrong;
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    std::erase_if(under_way_, [&](UnderWay& one) {
-      const Result<bool> over = runtime_->has_happened(one.end->get());
-      if (!over.ok() && wrong.ok() && which == Ending::kOver) wrong = over.status().with_context(where(one));
-      const bool is_over = over.ok() && *over;
-      if (!is_over && which == Ending::kOver) return false;
-      if (!is_over && over.ok() && which == Ending::kFailed && one.work != nullptr &&
-          Clock::now() - *failed_at_ < kGraceOfKernels)
-        return false;
-      if (!is_over) ending_.push_back(one.end);
-      if (one.work != nullptr && open == nullptr) open = group_.handle();
-      if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
-      last_ended_ = std::max(last_ended_, one.number);
-      return true;
-    });
-    tell_what_is_over();
-  }
-  for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
-  return wrong;
 }
 
 bool DeviceChannel::look() {
