@@ -67,12 +67,12 @@ from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
-    from accord.export_graph import UnsupportedOpError
     from accord.export_sharding import Column, Expert, ExportError, Row
     from accord.export_weights import Fp8, Int4, Int8
     from accord.exporter import export
     from accord.float8_checkpoint import export_checkpoint
     from accord.gguf import export_gguf
+    from accord.graph.errors import UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
     from accord.jit.compiled_graph import compilation_report
     from accord.jit.modules import compile
@@ -162,13 +162,13 @@ _EXPORTER = {
     "compare": "accord.comparison",
     "CompilationReport": "accord.jit.report",
     "Expert": "accord.export_sharding",
-    "ExportError": "accord.export_sharding",
+    "ExportError": "accord.graph.errors",
     "Fp8": "accord.export_weights",
     "Int4": "accord.export_weights",
     "Int8": "accord.export_weights",
     "Program": "accord.program",
     "Row": "accord.export_sharding",
-    "UnsupportedOpError": "accord.export_graph",
+    "UnsupportedOpError": "accord.graph.errors",
     "compilation_report": "accord.jit.compiled_graph",
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",

@@ -21,7 +21,7 @@ from torch.utils import _pytree
 
 from accord._core import Corrupt, Unsupported
 from accord.export_sharding import ExportError
-from accord.symbolic_sizes import evaluate, read_symbol
+from accord.graph.symbolic_sizes import evaluate, read_symbol
 
 NAMED_TUPLE = "collections.namedtuple"  # its type in torch's text
 # Libraries whose modules register their output classes when they are imported.

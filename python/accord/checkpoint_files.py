@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from accord.export_graph import DTYPES
 from accord.export_sharding import ExportError
 from accord.export_weights import Packing
+from accord.graph.builder import DTYPES
 
 SAFETENSORS_DTYPES = {
     "float32": "F32",

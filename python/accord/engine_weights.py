@@ -77,7 +77,7 @@ def _tensors_of(package: Path, manifest: dict, given: Mapping[str, torch.Tensor]
     """Returns the new value of each of the package's tensors, checked. A tensor that no product reads (a buffer, for
     example) may be missing and keeps its value.
     """
-    from accord.export_graph import DTYPES, memory_key
+    from accord.graph.builder import DTYPES, memory_key
 
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
     given = by_package_names(given, {entry["name"]: entry["shape"] for entry in manifest["tensors"]})

@@ -22,13 +22,13 @@ from typing import NoReturn
 
 import torch
 
-from accord.export_graph import place_of
 from accord.export_language_model import OP, PREFIX
 from accord.export_masks import check_masks
-from accord.export_modules import config_of
 from accord.export_positions import first_position, takes_positions
 from accord.export_sharding import ExportError
-from accord.export_traced import TracedGraph
+from accord.graph.builder import place_of
+from accord.graph.modules import config_of
+from accord.graph.traced import TracedGraph
 
 LENGTH = 8  # tokens of each sequence
 # Rows of the sequences that are computed together: (sequence, from, to).

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_modules import Experts, config_of, heads_of
 from accord.export_replication import Choice
 from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher, shardable_layers
+from accord.graph.modules import Experts, config_of, heads_of
 
 # Query, key, value and output projection of attention.
 ATTENTIONS = (

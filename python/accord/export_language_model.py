@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from accord import chat_format
-from accord.export_modules import config_of, size_of
 from accord.export_positions import GivenPositions, first_position, given_positions
 from accord.export_sharding import ExportError
+from accord.graph.modules import config_of, size_of
 from accord.package import LanguageModelFacts
 
 OP = "accord.attention.default"

@@ -10,8 +10,8 @@ import torch
 
 import accord
 from accord import _core
-from accord.export_errors import PYTORCH_PARTITIONS
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding
+from accord.graph.explanations import PYTORCH_PARTITIONS
 
 BATCH_GROUP = "dp"  # its ranks divide the batch; how many are possible depends on the inputs, too
 

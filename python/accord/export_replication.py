@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from accord import _core
-from accord.export_graph import ExportedGraph
 from accord.export_sharding import Column, ExportError, ShardingPlan, pattern_matcher, shardable_layers
+from accord.graph.builder import ExportedGraph
 
 RANKS = 2
 GROUP = Column().group

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from accord.graph.errors import ExportError
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,10 +30,6 @@ DIVIDED = {
     EMBEDDING: ("weight",),
     EXPERTS: ("up", "gate", "down"),
 }  # arguments that can be divided
-
-
-class ExportError(RuntimeError):
-    """The model cannot be exported, or not in the requested way; the message says where and what to do."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Returns the layers of the model that rules can divide, by path."""
     import torch  # imported late: programs without torch use Column and Row, too
 
-    from accord.export_modules import Experts
+    from accord.graph.modules import Experts
 
     kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
     return {name: module for name, module in model.named_modules() if isinstance(module, kinds)}

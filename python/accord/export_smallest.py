@@ -9,7 +9,7 @@ from torch.export.graph_signature import InputKind
 
 from accord.export_check import close
 from accord.export_sharding import ExportError
-from accord.jit.symbols import smallest_of
+from accord.graph.symbols import smallest_of
 
 RAISE_MINIMUM = "raise the minimum of the dynamic dimensions, or export without them"
 

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 
 from accord.call_structure import CallStructure, constant_entry, spec_to_text
-from accord.symbolic_sizes import sources_of, symbols_in
+from accord.graph.symbolic_sizes import sources_of, symbols_in
 
 
 def structure_of(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from accord.export_graph import ExportedGraph
+    from accord.graph.builder import ExportedGraph
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 CONVOLUTION = "aten.convolution.default"

@@ -16,11 +16,7 @@ import torch
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
 from accord.export_check import check_language_model
-from accord.export_decomposition import decompose
-from accord.export_errors import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
 from accord.export_families import with_default_sharding
-from accord.export_graph import ExportedGraph, GraphBuilder, memory_key
-from accord.export_modules import taken_apart
 from accord.export_replication import Choice, settled_plans
 from accord.export_sharding import (
     DIVIDED,
@@ -34,7 +30,13 @@ from accord.export_sharding import (
 )
 from accord.export_smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.export_structure import structure_of
-from accord.export_traced import (
+from accord.export_weights import Format, plan_packings
+from accord.graph.builder import ExportedGraph, GraphBuilder, memory_key
+from accord.graph.decomposition import decompose
+from accord.graph.explanations import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
+from accord.graph.modules import taken_apart
+from accord.graph.symbols import derived_from
+from accord.graph.traced import (
     TracedGraph,
     check_arguments,
     check_dimensions,
@@ -42,11 +44,9 @@ from accord.export_traced import (
     check_patterns,
     traced_program,
 )
-from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
-from accord.jit.symbols import derived_from
 from accord.package import Progress, write_package
 
 

@@ -24,15 +24,15 @@ import transformers
 from safetensors import safe_open
 
 from accord.engine_weight_names import by_package_names
-from accord.export_errors import told_of
-from accord.export_modules import taken_apart
 from accord.export_sharding import Column, Expert, ExportError, Row
-from accord.export_traced import check_arguments
 from accord.export_weights import Format
 from accord.exporter import export
 from accord.float8_codes import Float8Codes, Float8Experts
 from accord.float8_config import block_of
 from accord.float8_layers import SCALES, codes_of, take_experts
+from accord.graph.explanations import told_of
+from accord.graph.modules import taken_apart
+from accord.graph.traced import check_arguments
 from accord.package import Progress
 
 LEFT_OUT = re.compile(r".*\.(input_scale|activation_scale|input_scale_ub|[qkv]_scale)")

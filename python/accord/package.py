@@ -26,10 +26,10 @@ import xxhash
 
 from accord.call_structure import CallStructure
 from accord.checkpoint_files import SAFETENSORS_DTYPES, Reference
-from accord.export_graph import DTYPES
 from accord.export_loading import check_loads
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
 from accord.export_weights import PackedTensor, Packing
+from accord.graph.builder import DTYPES
 
 FORMAT = "accord-package"
 PROGRAM_FORMAT = "accord-program"  # several packages and PyTorch partitions: program_package.py

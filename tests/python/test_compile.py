@@ -320,7 +320,7 @@ def test_inputs_other_than_those_it_was_compiled_for_are_refused():
 
 @torch.no_grad()
 def test_sizes_beyond_what_an_engine_is_made_for_stay_in_pytorch(fresh, monkeypatch):
-    monkeypatch.setattr("accord.jit.symbols.LARGEST_SIZE", 64)
+    monkeypatch.setattr("accord.graph.symbols.LARGEST_SIZE", 64)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
     now = accord.compile(

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import torch
 
-from accord.export_decomposition import decompose
-from accord.export_errors import explained
 from accord.export_sharding import ExportError
-from accord.export_traced import check_arguments, check_dimensions, check_model
+from accord.graph.decomposition import decompose
+from accord.graph.explanations import explained
+from accord.graph.symbols import symbols_within
+from accord.graph.traced import check_arguments, check_dimensions, check_model
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.model_call import Expected, check_leaves, leaves_of
 from accord.jit.options import Options
 from accord.jit.report import CompilationReport
-from accord.jit.symbols import symbols_within
 
 
 class CompiledModule(torch.nn.Module):

@@ -12,9 +12,10 @@ import torch.distributed as dist
 
 from accord.call_structure import CallStructure, constant_entry, spec_to_text
 from accord.checkpoint_files import find_references
-from accord.export_graph import ExportedGraph
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import Format, plan_packings
+from accord.graph.builder import ExportedGraph
+from accord.graph.symbolic_sizes import symbols_in
 from accord.jit.compiled_graph import CompiledGraph, EnginePlan
 from accord.jit.modules import CompiledModule
 from accord.jit.partitioning import Block, counts, is_collective, is_number, is_wait
@@ -29,7 +30,6 @@ from accord.program_package import (
     write_program,
     write_torch_program,
 )
-from accord.symbolic_sizes import symbols_in
 
 
 @dataclass

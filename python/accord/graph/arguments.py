@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accord.export_ops import ARGUMENTS
+from accord.graph.ops import ARGUMENTS
 
 
 def argument_names(op: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 from torch.nn.parameter import is_lazy
 
-from accord.export_errors import JUST_IN_TIME
 from accord.export_sharding import ExportError
+from accord.graph.explanations import JUST_IN_TIME
 
 
 @dataclass

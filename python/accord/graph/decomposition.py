@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_iter
 
-from accord.export_ops import CHECKED, KEPT_WHOLE
+from accord.graph.ops import CHECKED, KEPT_WHOLE
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
+import accord
+
 GENERATED = "<eval_with_key>"  # torch's name for the code of graphs
 
 
@@ -20,7 +22,7 @@ def place_of(node: torch.fx.Node) -> str:
 
 def place_in(frames: Sequence[tuple[str, int | str]], of_torch: bool = False) -> str | None:
     """Returns file:line of the innermost of these frames that is neither torch's nor accord's own, or None."""
-    own = () if of_torch else (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+    own = () if of_torch else tuple(os.path.dirname(one.__file__) + os.sep for one in (torch, accord))
     others = [frame for frame in frames if not frame[0].startswith((*own, GENERATED))]
     if not others:
         return None

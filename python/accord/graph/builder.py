@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 
-from accord.export_arguments import argument_names, equal, is_integer_zero, renamed, values_in
-from accord.export_joined import SLICE, SPLIT, Joined
-from accord.export_ops import ARGUMENTS, IGNORED
-from accord.export_sharding import ExportError
-from accord.export_traced import TracedGraph
-from accord.source_places import place_of
+from accord.graph.arguments import argument_names, equal, is_integer_zero, renamed, values_in
+from accord.graph.errors import ExportError, UnsupportedOpError
+from accord.graph.joined import SLICE, SPLIT, Joined
+from accord.graph.ops import ARGUMENTS, IGNORED
+from accord.graph.source_places import place_of
+from accord.graph.traced import TracedGraph
 
 DTYPES = {
     torch.float32: "float32",
@@ -34,10 +34,6 @@ DTYPES = {
 }
 ENLARGE = "aten.upsample_nearest2d.vec"
 MAX_DIMS = 8  # dimensions of a tensor; the same limit as in C++
-
-
-class UnsupportedOpError(ExportError):
-    """An op, a dtype or a size that engines do not support; the message names it and its place in the source model."""
 
 
 @dataclass

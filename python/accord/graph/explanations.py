@@ -19,8 +19,8 @@ import torch
 
 from accord._core import Error
 from accord.export_sharding import ExportError
-from accord.export_size_guards import SizeGuards, watched
-from accord.source_places import place_in
+from accord.graph.size_guards import SizeGuards, watched
+from accord.graph.source_places import place_in
 
 MOST_OF_REASON = 400  # characters
 JUST_IN_TIME = 'run the model by torch.compile(model, backend="accord"), which leaves such code to PyTorch'

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import sympy
 import torch
 
-from accord.export_traced import TracedSymbol
-from accord.symbolic_sizes import evaluate, sources_of, symbol_value, symbols_in
+from accord.graph.symbolic_sizes import evaluate, sources_of, symbol_value, symbols_in
+from accord.graph.traced import TracedSymbol
 
 LARGEST_SIZE = 1 << 24  # of a symbol without a limit
 MOST_TENSOR_BYTES = 1 << 46  # same limit as in src/engine/graph/graph_reader.cpp
