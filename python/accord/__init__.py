@@ -67,16 +67,16 @@ from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
-    from accord.export_sharding import Column, Expert, ExportError, Row
-    from accord.export_weights import Fp8, Int4, Int8
     from accord.exporter import export
     from accord.float8_checkpoint import export_checkpoint
     from accord.gguf import export_gguf
-    from accord.graph.errors import UnsupportedOpError
+    from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
     from accord.jit.compiled_graph import compilation_report
     from accord.jit.modules import compile
     from accord.jit.report import CompilationReport
+    from accord.package.sharding import Column, Expert, Row
+    from accord.package.weights import Fp8, Int4, Int8
     from accord.program import Program
 
 __all__ = [
@@ -157,17 +157,17 @@ for _public in [value for name, value in globals().items() if name in __all__ an
 # The module of each name of the exporter and the compiler. A module is imported when one of its names is first used,
 # and imports PyTorch if it needs it.
 _EXPORTER = {
-    "Column": "accord.export_sharding",
+    "Column": "accord.package.sharding",
     "Comparison": "accord.comparison",
     "compare": "accord.comparison",
     "CompilationReport": "accord.jit.report",
-    "Expert": "accord.export_sharding",
+    "Expert": "accord.package.sharding",
     "ExportError": "accord.graph.errors",
-    "Fp8": "accord.export_weights",
-    "Int4": "accord.export_weights",
-    "Int8": "accord.export_weights",
+    "Fp8": "accord.package.weights",
+    "Int4": "accord.package.weights",
+    "Int8": "accord.package.weights",
     "Program": "accord.program",
-    "Row": "accord.export_sharding",
+    "Row": "accord.package.sharding",
     "UnsupportedOpError": "accord.graph.errors",
     "compilation_report": "accord.jit.compiled_graph",
     "compile": "accord.jit.modules",

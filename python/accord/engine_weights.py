@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accord._core import Engine, Error, Mismatch, NotFound
-from accord.engine_weight_names import by_package_names
+from accord.package.weight_names import by_package_names
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ def load_weights(engine: Engine, weights: str | os.PathLike | Mapping[str, torch
 
 def _write_package(engine: Engine, weights, stack: contextlib.ExitStack) -> Path:
     """Writes a package like the engine's with these weights. It exists until the stack ends."""
-    from accord.package import write_package
+    from accord.package.writer import write_package
 
     given = weights if isinstance(weights, Mapping) else _read_checkpoint(Path(weights))
     package = Path(engine.path)
@@ -123,8 +123,8 @@ def _kept(package: Path, manifest: dict, entry: dict, dtype: torch.dtype) -> tor
 
 
 def _plan_of(manifest: dict):
-    from accord.export_sharding import Rule, ShardingPlan, TensorSharding
-    from accord.export_weights import Packing
+    from accord.package.sharding import Rule, ShardingPlan, TensorSharding
+    from accord.package.weights import Packing
 
     rules = [Rule(**rule) for rule in manifest["rules"]]
     shardings = {}

@@ -25,8 +25,8 @@ import torch
 from accord.export_language_model import OP, PREFIX
 from accord.export_masks import check_masks
 from accord.export_positions import first_position, takes_positions
-from accord.export_sharding import ExportError
 from accord.graph.builder import place_of
+from accord.graph.errors import ExportError
 from accord.graph.modules import config_of
 from accord.graph.traced import TracedGraph
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from accord.export_replication import Choice
-from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher, shardable_layers
+from accord.graph.errors import ExportError
 from accord.graph.modules import Experts, config_of, heads_of
+from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
 
 # Query, key, value and output projection of attention.
 ATTENTIONS = (
@@ -72,7 +73,7 @@ class _Names:
 
 
 def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
-    """Returns the rules for a model whose modules have been split (export_modules), grouped by what they divide
+    """Returns the rules for a model whose modules have been split (graph/modules.py), grouped by what they divide
     together. Raises ExportError if its layers have other names."""
     names = _Names(model)
     families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]

@@ -16,9 +16,9 @@ import torch
 
 from accord import chat_format
 from accord.export_positions import GivenPositions, first_position, given_positions
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.modules import config_of, size_of
-from accord.package import LanguageModelFacts
+from accord.package.writer import LanguageModelFacts
 
 OP = "accord.attention.default"
 NAME = "accord"  # of this attention in transformers' registries

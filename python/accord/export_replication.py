@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from accord import _core
-from accord.export_sharding import Column, ExportError, ShardingPlan, pattern_matcher, shardable_layers
 from accord.graph.builder import ExportedGraph
+from accord.graph.errors import ExportError
+from accord.package.sharding import Column, ShardingPlan, pattern_matcher, shardable_layers
 
 RANKS = 2
 GROUP = Column().group

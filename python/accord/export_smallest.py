@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from accord.export_check import close
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.symbols import smallest_of
 
 RAISE_MINIMUM = "raise the minimum of the dynamic dimensions, or export without them"

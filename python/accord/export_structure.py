@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 
-from accord.call_structure import CallStructure, constant_entry, spec_to_text
 from accord.graph.symbolic_sizes import sources_of, symbols_in
+from accord.package.call_structure import CallStructure, constant_entry, spec_to_text
 
 
 def structure_of(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import inspect
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,25 +12,14 @@ from pathlib import Path
 import torch
 
 from accord import export_language_model as language_model
-from accord.checkpoint_files import find_references
 from accord.export_check import check_language_model
 from accord.export_families import with_default_sharding
 from accord.export_replication import Choice, settled_plans
-from accord.export_sharding import (
-    DIVIDED,
-    ExportError,
-    Rule,
-    ShardingPlan,
-    Style,
-    TensorSharding,
-    apply_rules,
-    plan_sharding,
-)
 from accord.export_smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.export_structure import structure_of
-from accord.export_weights import Format, plan_packings
 from accord.graph.builder import ExportedGraph, GraphBuilder, memory_key
 from accord.graph.decomposition import decompose
+from accord.graph.errors import ExportError
 from accord.graph.explanations import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
 from accord.graph.modules import taken_apart
 from accord.graph.symbols import derived_from
@@ -47,7 +34,20 @@ from accord.graph.traced import (
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
-from accord.package import Progress, write_package
+from accord.package.checkpoint_files import find_references
+from accord.package.producer import producer
+from accord.package.progress import Progress, terminal_progress
+from accord.package.sharding import (
+    DIVIDED,
+    Rule,
+    ShardingPlan,
+    Style,
+    TensorSharding,
+    apply_rules,
+    plan_sharding,
+)
+from accord.package.weights import Format, plan_packings
+from accord.package.writer import write_package
 
 
 def export(
@@ -147,11 +147,11 @@ def export(
                 return save_compiled(
                     compiled,
                     path,
-                    _producer(),
+                    producer(),
                     plan_of=lambda graphs: _plans(model, choice, graphs),
                     weights=weights,
                     checkpoint=checkpoint,
-                    progress=progress or _terminal_progress(),
+                    progress=progress or terminal_progress(),
                 )
         names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
         outputs = list(output_names) if output_names is not None else None
@@ -171,7 +171,7 @@ def export(
         if check:
             remedy = RAISE_MINIMUM if facts is None else language_model.ANY_LENGTH
             check_smallest(traced, decomposed, example_inputs, remedy)
-        progress = progress or _terminal_progress()
+        progress = progress or terminal_progress()
         structure = structure_of(decomposed, graph.document, lambda node: builder._size(node.meta["val"], node))
         if builder.groups:
             return save_whole(
@@ -179,7 +179,7 @@ def export(
                 graph,
                 builder.groups,
                 path,
-                _producer(),
+                producer(),
                 weights=weights,
                 checkpoint=checkpoint,
                 progress=progress,
@@ -195,7 +195,7 @@ def export(
         graph.document,
         graph.tensors,
         plan,
-        _producer(),
+        producer(),
         progress,
         facts,
         packings,
@@ -283,14 +283,6 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
     return derived_names | names
 
 
-def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:
-    """Implements CompiledModule.save()."""
-    check_arguments(path=path, checkpoint=checkpoint)
-    check_patterns("weights", weights)
-    progress = _terminal_progress()
-    return save_compiled(compiled, path, _producer(), weights=weights, checkpoint=checkpoint, progress=progress)
-
-
 def _compiled_in_parts(
     program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object], is_language_model: bool
 ) -> CompiledModule | None:
@@ -347,28 +339,3 @@ def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Modu
     return ShardingPlan(
         rules, tensors, [name for name in plan.groups if name in {rule.group for rule in rules}]
     ), unused
-
-
-def _producer() -> str:
-    try:
-        version = importlib.metadata.version("accord")
-    except importlib.metadata.PackageNotFoundError:
-        version = "(source tree)"
-    return f"accord {version}, torch {torch.__version__.split('+')[0]}"
-
-
-def _terminal_progress() -> Progress | None:
-    """Returns a progress line for exports that take a while, or None if standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    shown = -1
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        percent = 100 * done // total
-        if percent != shown and total > 1 << 28:
-            shown = percent
-            end = "\n" if done == total else "\r"
-            print(f"writing weights: {percent:3} % of {total / 1e9:.1f} GB", end=end, file=sys.stderr, flush=True)
-
-    return show

@@ -23,17 +23,18 @@ import torch
 import transformers
 from safetensors import safe_open
 
-from accord.engine_weight_names import by_package_names
-from accord.export_sharding import Column, Expert, ExportError, Row
-from accord.export_weights import Format
 from accord.exporter import export
-from accord.float8_codes import Float8Codes, Float8Experts
 from accord.float8_config import block_of
 from accord.float8_layers import SCALES, codes_of, take_experts
+from accord.graph.errors import ExportError
 from accord.graph.explanations import told_of
 from accord.graph.modules import taken_apart
 from accord.graph.traced import check_arguments
-from accord.package import Progress
+from accord.package.float8_codes import Float8Codes, Float8Experts
+from accord.package.progress import Progress
+from accord.package.sharding import Column, Expert, Row
+from accord.package.weight_names import by_package_names
+from accord.package.weights import Format
 
 LEFT_OUT = re.compile(r".*\.(input_scale|activation_scale|input_scale_ub|[qkv]_scale)")
 DTYPES = ("float32", "bfloat16", "float16")

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from accord.export_sharding import ExportError
-from accord.float8_codes import FLOAT8_GROUPS
+from accord.graph.errors import ExportError
+from accord.package.float8_codes import FLOAT8_GROUPS
 
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt")  # `quant_method` of config.json
 SCHEMES = ("dynamic", "static")  # `activation_scheme` of fp8

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from accord.export_sharding import ExportError
-from accord.float8_codes import FLOAT8_GROUPS, Float8Codes, Float8Experts
+from accord.graph.errors import ExportError
+from accord.package.float8_codes import FLOAT8_GROUPS, Float8Codes, Float8Experts
 
 SCALES = ("weight_scale", "weight_scale_inv")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight")

@@ -24,14 +24,15 @@ import numpy as np
 import torch
 import transformers
 
-from accord.export_sharding import Column, ExportError, Row
-from accord.export_weights import Int4, Int8, Quantized
 from accord.exporter import export
 from accord.gguf_file import read_file
 from accord.gguf_keys import read_keys
 from accord.gguf_tokenizer import tokenizer_config, tokenizer_json
+from accord.graph.errors import ExportError
 from accord.graph.traced import check_arguments
-from accord.package import Progress
+from accord.package.progress import Progress
+from accord.package.sharding import Column, Row
+from accord.package.weights import Int4, Int8, Quantized
 
 # transformers' name: GGUF's name; "{}" is the number of a layer.
 NAMES = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gguf
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 JOIN = "put all parts into one folder, by their names, or join them: llama-gguf-split --merge FIRST_PART WHOLE"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import transformers
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 
 ARCHITECTURE = "llama"
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"

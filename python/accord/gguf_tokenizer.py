@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 
 CONTROL, USER_DEFINED = 3, 4  # types of tokens
 SPACE = "\u2581"  # SentencePiece's space

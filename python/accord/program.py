@@ -13,7 +13,7 @@ from accord.jit.bound_engine import BoundEngine
 from accord.jit.model_call import ModelCall, inputs_of
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.torch_partition import runner_of
-from accord.program_package import ProgramPart, RankProgram, check_torch_file, parts_for_places, read_program
+from accord.package.program import ProgramPart, RankProgram, check_torch_file, parts_for_places, read_program
 
 Runner = Callable[..., list[torch.Tensor] | tuple[torch.Tensor, ...]]
 

@@ -18,7 +18,7 @@ from types import FrameType
 import torch
 
 from accord._core import Error
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.size_guards import SizeGuards, watched
 from accord.graph.source_places import place_in
 

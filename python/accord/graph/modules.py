@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 
 ACTIVATIONS = {
     "SiLUActivation": "silu",

@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 from torch.nn.parameter import is_lazy
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.explanations import JUST_IN_TIME
 
 

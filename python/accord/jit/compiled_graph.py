@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import accord
-from accord.export_sharding import ExportError
 from accord.graph.builder import GraphBuilder
+from accord.graph.errors import ExportError
 from accord.graph.source_places import place_of
 from accord.graph.symbols import limit_symbols, symbol_sources
 from accord.graph.traced import TracedGraph, TracedSymbol, TracedWeight

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.ops import ARGUMENTS
 from accord.graph.traced import check_arguments
 

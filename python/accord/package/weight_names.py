@@ -1,4 +1,4 @@
-"""Maps weights with transformers' names to the tensors of a package: export splits fused layers (export_modules)."""
+"""Maps weights with transformers' names to the tensors of a package: export splits fused layers (graph/modules.py)."""
 
 from __future__ import annotations
 

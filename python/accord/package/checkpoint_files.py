@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from accord.export_sharding import ExportError
-from accord.export_weights import Packing
 from accord.graph.builder import DTYPES
+from accord.graph.errors import ExportError
+from accord.package.weights import Packing
 
 SAFETENSORS_DTYPES = {
     "float32": "F32",

@@ -17,27 +17,27 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import xxhash
 
-from accord.call_structure import CallStructure
-from accord.checkpoint_files import SAFETENSORS_DTYPES, Reference
-from accord.export_loading import check_loads
-from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
-from accord.export_weights import PackedTensor, Packing
 from accord.graph.builder import DTYPES
+from accord.graph.errors import ExportError
+from accord.package.call_structure import CallStructure
+from accord.package.checkpoint_files import SAFETENSORS_DTYPES, Reference
+from accord.package.loading import check_loads
+from accord.package.progress import Progress
+from accord.package.sharding import ShardingPlan, TensorSharding, rule_entry
+from accord.package.weights import PackedTensor, Packing
 
 FORMAT = "accord-package"
-PROGRAM_FORMAT = "accord-program"  # several packages and PyTorch partitions: program_package.py
+PROGRAM_FORMAT = "accord-program"  # several packages and PyTorch partitions: program.py
 FORMAT_VERSION = 2
 GRANULE_BYTES = 1 << 20  # for tensors that are not sharded
 FILE_BYTES = 4 << 30  # a weights file that reaches this size is followed by another
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

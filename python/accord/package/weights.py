@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accord.export_sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, ExportError, TensorSharding, pattern_matcher
-from accord.float8_codes import FLOAT8, Float8Codes, Float8Experts
+from accord.graph.errors import ExportError
+from accord.package.float8_codes import FLOAT8, Float8Codes, Float8Experts
+from accord.package.sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, TensorSharding, pattern_matcher
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from accord.export_sharding import TensorSharding
+    from accord.package.sharding import TensorSharding
 
 FLOAT8 = "float8_e4m3fn"
 FLOAT8_GROUPS = (128, 64, 32, 16)  # numbers of an output's inputs that may share a scale

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from torch.utils import _pytree
 
 from accord._core import Corrupt, Unsupported
-from accord.export_sharding import ExportError
+from accord.graph.errors import ExportError
 from accord.graph.symbolic_sizes import evaluate, read_symbol
 
 NAMED_TUPLE = "collections.namedtuple"  # its type in torch's text

@@ -10,8 +10,9 @@ import torch
 
 import accord
 from accord import _core
-from accord.export_sharding import ExportError, ShardingPlan, TensorSharding
+from accord.graph.errors import ExportError
 from accord.graph.explanations import PYTORCH_PARTITIONS
+from accord.package.sharding import ShardingPlan, TensorSharding
 
 BATCH_GROUP = "dp"  # its ranks divide the batch; how many are possible depends on the inputs, too
 

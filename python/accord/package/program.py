@@ -21,11 +21,13 @@ import torch
 import torch.distributed as dist
 
 from accord._core import Corrupt, InvalidArgument, Unsupported
-from accord.call_structure import CallStructure
-from accord.checkpoint_files import Reference
-from accord.export_sharding import ExportError, ShardingPlan
-from accord.export_weights import Packing
-from accord.package import PROGRAM_FORMAT, Progress, file_facts, placed_at, write_manifest, write_package
+from accord.graph.errors import ExportError
+from accord.package.call_structure import CallStructure
+from accord.package.checkpoint_files import Reference
+from accord.package.progress import Progress
+from accord.package.sharding import ShardingPlan
+from accord.package.weights import Packing
+from accord.package.writer import PROGRAM_FORMAT, file_facts, placed_at, write_manifest, write_package
 
 PROGRAM_VERSION = 1
 
