@@ -67,7 +67,7 @@ from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
-    from accord.exporter import export
+    from accord.exporter.export import export
     from accord.float8_checkpoint import export_checkpoint
     from accord.gguf import export_gguf
     from accord.graph.errors import ExportError, UnsupportedOpError
@@ -172,7 +172,7 @@ _EXPORTER = {
     "compilation_report": "accord.jit.compiled_graph",
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
-    "export": "accord.exporter",
+    "export": "accord.exporter.export",
     "export_checkpoint": "accord.float8_checkpoint",
     "export_gguf": "accord.gguf",
     "set_groups": "accord.jit.bound_engine",

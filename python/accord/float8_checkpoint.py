@@ -23,7 +23,7 @@ import torch
 import transformers
 from safetensors import safe_open
 
-from accord.exporter import export
+from accord.exporter.export import export
 from accord.float8_config import block_of
 from accord.float8_layers import SCALES, codes_of, take_experts
 from accord.graph.errors import ExportError

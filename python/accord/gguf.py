@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import transformers
 
-from accord.exporter import export
+from accord.exporter.export import export
 from accord.gguf_file import read_file
 from accord.gguf_keys import read_keys
 from accord.gguf_tokenizer import tokenizer_config, tokenizer_json

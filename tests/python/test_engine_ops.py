@@ -10,7 +10,7 @@ import accord
 from accord.graph.ops import ARGUMENTS
 
 torch = pytest.importorskip("torch")
-import accord.export_language_model  # noqa: E402 - registers its ops with torch
+import accord.exporter.language_model  # noqa: E402 - registers its ops with torch
 
 functional = torch.nn.functional
 aten = torch.ops.aten

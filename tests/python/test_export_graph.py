@@ -7,7 +7,7 @@ import pytest
 import torch
 from export_reference import read_json, run_graph
 
-from accord.exporter import export
+from accord.exporter.export import export
 from accord.graph import ops as export_ops
 from accord.graph.errors import ExportError, UnsupportedOpError
 

@@ -13,7 +13,7 @@ import xxhash
 from export_reference import read_json
 from safetensors import safe_open
 
-from accord.exporter import export
+from accord.exporter.export import export
 from accord.graph.errors import ExportError
 from accord.package import writer
 from accord.package.sharding import Column, Row, ShardingPlan

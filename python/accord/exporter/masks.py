@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_language_model import attention_by
+from accord.exporter.language_model import attention_by
 from accord.graph.errors import ExportError
 
 _REMEDY = "Give the layer that window, or export the model with example_inputs (whole sequences)"

@@ -7,7 +7,7 @@ import contextlib
 import torch
 from torch.export.graph_signature import InputKind
 
-from accord.export_check import close
+from accord.exporter.check import close
 from accord.graph.errors import ExportError
 from accord.graph.symbols import smallest_of
 

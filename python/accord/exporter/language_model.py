@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from accord import chat_format
-from accord.export_positions import GivenPositions, first_position, given_positions
+from accord.exporter.positions import GivenPositions, first_position, given_positions
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of, size_of
 from accord.package.writer import LanguageModelFacts

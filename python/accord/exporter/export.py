@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from accord import export_language_model as language_model
-from accord.export_check import check_language_model
-from accord.export_families import with_default_sharding
-from accord.export_replication import Choice, settled_plans
-from accord.export_smallest import RAISE_MINIMUM, check_smallest, user_inputs
-from accord.export_structure import structure_of
+from accord.exporter import language_model
+from accord.exporter.check import check_language_model
+from accord.exporter.families import with_default_sharding
+from accord.exporter.replication import Choice, settled_plans
+from accord.exporter.smallest import RAISE_MINIMUM, check_smallest, user_inputs
+from accord.exporter.structure import structure_of
 from accord.graph.builder import ExportedGraph, GraphBuilder, memory_key
 from accord.graph.decomposition import decompose
 from accord.graph.errors import ExportError

@@ -22,9 +22,9 @@ from typing import NoReturn
 
 import torch
 
-from accord.export_language_model import OP, PREFIX
-from accord.export_masks import check_masks
-from accord.export_positions import first_position, takes_positions
+from accord.exporter.language_model import OP, PREFIX
+from accord.exporter.masks import check_masks
+from accord.exporter.positions import first_position, takes_positions
 from accord.graph.builder import place_of
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of

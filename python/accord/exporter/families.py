@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_replication import Choice
+from accord.exporter.replication import Choice
 from accord.graph.errors import ExportError
 from accord.graph.modules import Experts, config_of, heads_of
 from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
