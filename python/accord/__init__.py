@@ -68,7 +68,7 @@ from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
     from accord.exporter.export import export
-    from accord.float8_checkpoint import export_checkpoint
+    from accord.float8.checkpoint import export_checkpoint
     from accord.gguf import export_gguf
     from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
@@ -173,7 +173,7 @@ _EXPORTER = {
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter.export",
-    "export_checkpoint": "accord.float8_checkpoint",
+    "export_checkpoint": "accord.float8.checkpoint",
     "export_gguf": "accord.gguf",
     "set_groups": "accord.jit.bound_engine",
 }

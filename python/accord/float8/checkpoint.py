@@ -24,8 +24,8 @@ import transformers
 from safetensors import safe_open
 
 from accord.exporter.export import export
-from accord.float8_config import block_of
-from accord.float8_layers import SCALES, codes_of, take_experts
+from accord.float8.config import block_of
+from accord.float8.layers import SCALES, codes_of, take_experts
 from accord.graph.errors import ExportError
 from accord.graph.explanations import told_of
 from accord.graph.modules import taken_apart
