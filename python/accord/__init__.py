@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
     from accord.exporter.export import export
     from accord.float8.checkpoint import export_checkpoint
-    from accord.gguf import export_gguf
+    from accord.gguf.export import export_gguf
     from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
     from accord.jit.compiled_graph import compilation_report
@@ -174,7 +174,7 @@ _EXPORTER = {
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter.export",
     "export_checkpoint": "accord.float8.checkpoint",
-    "export_gguf": "accord.gguf",
+    "export_gguf": "accord.gguf.export",
     "set_groups": "accord.jit.bound_engine",
 }
 

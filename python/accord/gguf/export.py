@@ -10,7 +10,6 @@ Needs the PyPI package gguf, which reads the file, in addition to what export() 
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import os
@@ -25,9 +24,9 @@ import torch
 import transformers
 
 from accord.exporter.export import export
-from accord.gguf_file import read_file
-from accord.gguf_keys import read_keys
-from accord.gguf_tokenizer import tokenizer_config, tokenizer_json
+from accord.gguf.file import read_file
+from accord.gguf.keys import read_keys
+from accord.gguf.tokenizer import tokenizer_config, tokenizer_json
 from accord.graph.errors import ExportError
 from accord.graph.traced import check_arguments
 from accord.package.progress import Progress
@@ -183,19 +182,3 @@ def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
         minima = blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
     halves = blocks[..., -16:]  # each byte contains elements i and i + 16
     return Quantized("int4", 32, np.concatenate((halves & 15, halves >> 4), -1).reshape(rows, -1), scales, minima)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m accord.gguf", description="Makes an engine package of a GGUF file.")
-    parser.add_argument("file", help="the GGUF file")
-    parser.add_argument("path", help="the package, NAME.accord")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="[float32]")
-    arguments = parser.parse_args()
-    try:
-        export_gguf(arguments.file, path=arguments.path, dtype=arguments.dtype)
-    except (ExportError, OSError) as error:
-        raise SystemExit(f"accord.gguf: {error}") from error
-
-
-if __name__ == "__main__":
-    main()
