@@ -340,7 +340,7 @@ sizes: of the package's symbols ({"batch": 8}); an absent symbol has its smalles
       .def(
           "load_weights",
           [](nb::object self, nb::handle weights) {
-            nb::module_::import_("accord.engine_weights").attr("load_weights")(self, weights);
+            nb::module_::import_("accord.engines.weights").attr("load_weights")(self, weights);
           },
           nb::arg("weights"),
           nb::sig(

@@ -1,5 +1,5 @@
-// `accord engine compare`: only Python knows PyTorch, so the command becomes Python's accord.comparison with the same
-// options.
+// `accord engine compare`: only Python knows PyTorch, so the command becomes Python's accord.engines.comparison with
+// the same options.
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,7 +46,7 @@ int compare(const CompareOptions& options) {
     words.push_back(value);
   }
   if (options.as_json) words.emplace_back("--json");
-  return engine_failure("compare", become_python("accord.comparison", words));
+  return engine_failure("compare", become_python("accord.engines.comparison", words));
 }
 
 }  // namespace

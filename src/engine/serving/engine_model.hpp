@@ -12,7 +12,7 @@
 namespace accord::engine {
 
 /// The engine takes input_ids, positions and rows and returns logits, as exported by
-/// python/accord/export_language_model.py.
+/// python/accord/exporter/language_model.py.
 class EngineModel final : public StepModel {
  public:
   /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted

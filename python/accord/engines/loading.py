@@ -1,4 +1,4 @@
-"""Compiled models: load a package and run it; inspect or verify a package."""
+"""Loads engine packages and saved programs: accord.load."""
 
 from __future__ import annotations
 
@@ -9,44 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accord._core import (
-    Communicator,
-    Damage,
-    Engine,
-    EngineContext,
-    GenerationEvent,
-    GenerationStream,
-    LanguageModel,
-    LoadReport,
-    OutputArray,
-    TensorInfo,
-    TextEvent,
-    TextStream,
-    inspect,
-    verify,
-)
+from accord._core import Communicator, Engine
 
 if TYPE_CHECKING:
-    from accord.program import Program
+    from accord.engines.program import Program
 
 PROGRAM_FORMAT = b'"accord-program"'
-
-__all__ = [
-    "Damage",
-    "Engine",
-    "EngineContext",
-    "GenerationEvent",
-    "GenerationStream",
-    "LanguageModel",
-    "LoadReport",
-    "OutputArray",
-    "TensorInfo",
-    "TextEvent",
-    "TextStream",
-    "inspect",
-    "load",
-    "verify",
-]
 
 
 def load(
@@ -114,7 +82,7 @@ def load(
         near = difflib.get_close_matches(name, ["groups", *of_engines, "memory_limit", "strict"], n=1)
         raise TypeError(f'load() has no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
     if _has_several_parts(Path(path)):
-        from accord.program import load_program
+        from accord.engines.program import load_program
 
         return load_program(Path(path), groups, strict=strict, memory_limit=memory_limit, **of_engines)
     return Engine.load_and_bind(path, groups, **of_engines, memory_limit=memory_limit)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord._core import Communicator, Engine, InvalidArgument, LanguageModel, TextStream, Unsupported, inspect
-from accord.engine import load
+from accord.engines.loading import load
 
 __all__ = ["GeneratedText", "generate"]
 

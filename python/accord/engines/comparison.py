@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from accord._core import Communicator, Engine, Error, InvalidArgument
-from accord.engine import load
+from accord.engines.loading import load
 from accord.exporter import language_model
 
 RELATIVE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
