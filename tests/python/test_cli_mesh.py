@@ -98,12 +98,12 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
         (("tp=2", "--world", 8, "--check", "tp=x"), "tp"),
         (("tp=2", "--world", 0), "--world: 0 is not more than 0"),
         (("tp=2",), "dp has no size"),
-        (("tp=0",), "tp is 0; it is 1 to 1048576"),
-        (("cp=-2",), "cp is -2; it is 1 to 1048576"),
+        (("tp=0",), "tp is 0, expected 1 to 1048576"),
+        (("cp=-2",), "cp is -2, expected 1 to 1048576"),
         (("tp=2, ,dp=2",), '"" has no value'),
-        (("tp=2,dp=2", "--world", 8), "dp is 2, but of 8 ranks"),
-        (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks are given"),
-        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, but of 4 ranks"),
+        (("tp=2,dp=2", "--world", 8), "dp is 2, expected 4: the 8 ranks"),
+        (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks were given"),
+        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 2: the 4 ranks"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):

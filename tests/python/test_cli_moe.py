@@ -97,10 +97,10 @@ def test_mistakes_are_refused(reports, tmp_path):
     assert "other.json: expert report:" in refused("report", other)
     report = json.loads(reports[0].read_text())
     for change, text in [
-        ({"format": "x"}, "format: this is no report of an expert group"),
-        ({"version": 2}, "version 2 is not known, only 1"),
+        ({"format": "x"}, "format: this is not a report of an expert group"),
+        ({"version": 2}, "version 2 is not supported, expected 1"),
         ({"loads": [1]}, "loads: has 1 items, expected 6"),
-        ({"traffic": [-1] * 9}, "traffic[0]: expected a whole number, not negative"),
+        ({"traffic": [-1] * 9}, "traffic[0]: expected a non-negative integer"),
         ({"placement": [[0], [99], []]}, "placement[1][0]: 99 is out of bounds: 0 to 5"),
         ({"placement": [[0, 1], [2, 3], [5]]}, "placement: no rank has expert 4"),
         ({"size": 10**9}, "size: 1000000000 is out of bounds"),
@@ -112,5 +112,5 @@ def test_mistakes_are_refused(reports, tmp_path):
         "report", *reports, other, code=2
     )
     assert "is of rank 0, as another file is" in refused("report", reports[0], reports[0], code=2)
-    assert "2 places for 6 experts" in refused("balance", reports[0], "--ranks", 1, "--per-rank", 2, code=2)
+    assert "2 places, expected 6 to" in refused("balance", reports[0], "--ranks", 1, "--per-rank", 2, code=2)
     assert "REPORTS is required" in refused("report", code=2)

@@ -248,7 +248,7 @@ def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_r
     ("arguments", "message"),
     [
         ({"tp": 3, "world_size": 8}, "tp = 3, which does not divide the 8 ranks"),
-        ({"sizes": "tp=2,tp=2", "world_size": 8}, '"tp" is said twice'),
+        ({"sizes": "tp=2,tp=2", "world_size": 8}, '"tp" appears twice'),
         ({"xp": 3, "world_size": 8}, 'unknown axis or setting "xp"'),
         ({"world_size": 8, "options": {"dpp": {}}}, 'did you mean "dp"'),
         ({"world_size": 8, "options": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),

@@ -128,7 +128,7 @@ def test_a_grid_makes_its_groups_one_by_one(torch_ranks):
 def test_invalid_grids_are_rejected():
     for arguments, message in (
         (([2, 2], ["tp"]), "2 sizes for 1 names"),
-        (([2, 2], ["tp", "tp"]), "said twice"),
+        (([2, 2], ["tp", "tp"]), "appears twice"),
         (([2, 0], ["tp", "dp"]), "0"),
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
@@ -166,4 +166,4 @@ def test_a_grid_accepts_megatron_cores_keywords_and_reports_their_effect(torch_r
             ("tp", "is_high_priority_stream", "True", "not applicable"),
         ]
         assert left == []
-        assert "is_high_priority_stream changes nothing" in refused
+        assert "is_high_priority_stream has no effect" in refused

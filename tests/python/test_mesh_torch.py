@@ -135,7 +135,7 @@ def refused_arguments(group, arguments, only_first):
         ({"nccl_communicator_config_path": "/nowhere.yaml"}, "/nowhere.yaml: No such file or directory"),
         ({"high_priority_stream_groups": ["dpcp"]}, "dp_cp"),
         ({"sharp_enabled_group": "dp"}, "takes use_sharp=True"),
-        ({"use_sharp": True, "strict": True}, "use_sharp changes nothing"),
+        ({"use_sharp": True, "strict": True}, "use_sharp has no effect"),
         ({"nccl_communicator_config_path": {"tp": {"max_ctas": 4}}, "strict": True}, "max_ctas=4"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         "hidden of combine": "combine: hidden is 128 on rank 0 and 64 on rank 1",
         "float8 sums": "x is float8_e4m3fn, it has to be one of float64, float32, float16, bfloat16",
         "logfmt": "use_logfmt: rows are sent as they are",
-        "another call": "rank 1 called low_latency_dispatch, rank 0 combine",
+        "another call": "rank 1 called low_latency_dispatch, rank 0 called combine",
         "most is a fraction": "num_max_dispatch_tokens_per_rank is 8.0, no whole number",
         "no ids": "topk_idx is NoneType, it has to be a tensor",
         "no memory": "x is strided on meta, it has to be a dense tensor on cpu",

@@ -75,7 +75,7 @@ class Exchange:
         first = records[0]
         for rank, record in enumerate(records):
             if record["call"] != first["call"]:
-                raise Mismatch(f"rank {rank} called {record['call']}, rank 0 {first['call']}")
+                raise Mismatch(f"rank {rank} called {record['call']}, rank 0 called {first['call']}")
             for name, value in record["alike"].items():
                 if value != first["alike"][name]:
                     raise Mismatch(f"{call}: {name} is {first['alike'][name]} on rank 0 and {value} on rank {rank}")

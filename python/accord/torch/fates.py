@@ -18,7 +18,7 @@ def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
 def refuse_unused(unused: Sequence[dict[str, Any]]) -> None:
     """Implements strict: raises Unsupported, which names the first option, if any option is not applicable."""
     if unused:
-        raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
+        raise accord.Unsupported(f"mesh: {unused[0]['option']} has no effect: {unused[0]['why']}")
 
 
 def set_in(options: Any) -> dict[str, Any]:

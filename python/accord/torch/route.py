@@ -176,7 +176,7 @@ def _is_here(kind: str) -> bool:
 def _fates(
     options: Any, timeout: timedelta | None, others: dict[str, str], by_torchcomms: bool
 ) -> list[dict[str, Any]]:
-    fates = [] if timeout is None else [fate_of("timeout", timeout, "applied", "of the group's calls")]
+    fates = [] if timeout is None else [fate_of("timeout", timeout, "applied", "to the group's calls")]
     for option, value in set_in(options).items():
         if others and not by_torchcomms:
             fates.append(fate_of(option, value, "applied", f"to tensors of {', '.join(others)}"))

@@ -55,8 +55,8 @@ struct SumRows {
   using Sums = Sum[kWide<Sum>];
   /// Shared by all dtypes: the compiler would give each its own.
   union Waiting {
-    Sums<float> narrow[kMostWaiting];
-    Sums<double> wide[kMostWaiting];
+    Sums<float> narrow[kMaxWaiting];
+    Sums<double> wide[kMaxWaiting];
   };
 
   template <DType kFrom, typename Block>
