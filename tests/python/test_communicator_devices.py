@@ -91,7 +91,7 @@ def run_mistakes(_, path):
         for wrong in ("s", 1.5, True, -1, object()):
             with pytest.raises(TypeError, match="stream: expected a cudaStream_t as an integer"):
                 comm.all_reduce(values, stream=wrong)
-        with pytest.raises(accord.Unsupported, match="array: lies on cuda:0; this takes memory of the cpu"):
+        with pytest.raises(accord.Unsupported, match="array: is on cuda:0; this call takes memory on the CPU"):
             comm.window(64).put(values, 0)
         far = OnDevice(loaded, 0, np.ones(4, np.float32))
         far._device = 77
@@ -151,7 +151,7 @@ def run_windows(_, path):
         assert values.tolist() == [3] * 8192
         own = OnDevice(loaded, rank, np.zeros(100, np.float32))
         assert comm.device_window(own).use in ("symmetric", "registered")
-        with pytest.raises(accord.InvalidArgument, match="memory: -1 is no number of bytes"):
+        with pytest.raises(accord.InvalidArgument, match="memory: -1 is not a number of bytes"):
             comm.device_window(-1)
         with pytest.raises(accord.InvalidArgument, match="there is no GPU -2"):
             comm.device_window(64, device=-2)

@@ -163,7 +163,7 @@ def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
 
 
 def test_a_path_is_a_text_without_null_bytes(tmp_path):
-    with pytest.raises(TypeError, match="expected as str, got bytes"):
+    with pytest.raises(TypeError, match="expected a path as str, got bytes"):
         accord.FileStore(b"store")
     with pytest.raises(accord.InvalidArgument, match="null byte.*store.x00"):
         accord.FileStore(f"{tmp_path}/store\0s")

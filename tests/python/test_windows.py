@@ -111,11 +111,11 @@ def test_mistakes_name_the_bounds(window):
     with pytest.raises(accord.InvalidArgument, match="window put .*: 3 x int64 at offset 65520 do not fit the 64 KiB"):
         window.put(np.arange(3), 0, 65520)
     for offset in (-1, 1 << 64, 0.5):
-        with pytest.raises(accord.InvalidArgument, match=f"offset: {offset} is no number of bytes"):
+        with pytest.raises(accord.InvalidArgument, match=f"offset: {offset} is not a number of bytes"):
             window.put(np.arange(3), 0, offset)
-    with pytest.raises(accord.InvalidArgument, match="alignment: -1 is no number of bytes"):
+    with pytest.raises(accord.InvalidArgument, match="alignment: -1 is not a number of bytes"):
         window.empty(3, alignment=-1)
-    with pytest.raises(accord.InvalidArgument, match="nbytes: -1 is no number of bytes"):
+    with pytest.raises(accord.InvalidArgument, match="nbytes: -1 is not a number of bytes"):
         accord.Communicator.create(accord.MemoryStore(), 0, 1).window(-1)
     with pytest.raises(accord.InvalidArgument, match="array: is read-only"):
         window.get(b"12345678", 0)
