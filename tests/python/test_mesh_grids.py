@@ -65,8 +65,8 @@ def test_plans_follow_the_strides_of_a_device_mesh():
         expected = sorted(sorted(group) for group in groups.reshape(-1, groups.shape[-1]).tolist())
         assert sorted(plan.all_groups(family)) == expected
     for ranks, names, message in (
-        (torch.tensor([0, 2, 3]), ("a",), "no grid of consecutive ranks"),
-        (torch.tensor([[0, 1], [3, 2]]), ("a", "b"), "no grid of consecutive ranks"),
+        (torch.tensor([0, 2, 3]), ("a",), "do not form a grid of consecutive ranks"),
+        (torch.tensor([[0, 1], [3, 2]]), ("a", "b"), "do not form a grid of consecutive ranks"),
         (torch.arange(2), None, "has no mesh_dim_names"),
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
@@ -134,7 +134,7 @@ def test_invalid_grids_are_rejected():
         with pytest.raises(accord.InvalidArgument, match=message):
             HyperCommGrid(*arguments)
     grid = HyperCommGrid([2, 2], ["tp", "dp"])
-    for name, shape, message in (("e", [3], "has 3 ranks, the grid 4"), ("f", [2, 2], "2 sizes for 1 names")):
+    for name, shape, message in (("e", [3], "has 3 ranks, but the grid has 4"), ("f", [2, 2], "2 sizes for 1 names")):
         with pytest.raises(accord.InvalidArgument, match=message):
             grid.register_view(name, shape, ["ep"])
     with pytest.raises(accord.NotFound, match='no view "g"'):

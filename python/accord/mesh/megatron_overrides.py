@@ -33,7 +33,7 @@ sizes: dict[str, int] = {}  # by name of the family
 ranks: dict[str, int] = {}
 
 
-def forget() -> None:
+def clear() -> None:
     sizes.clear()
     ranks.clear()
 

@@ -175,12 +175,11 @@ TEST(ExpertCalls, ranks_that_came_for_different_calls_are_a_mismatch_that_says_w
     const std::vector<std::int32_t> chosen = {0, 3};
     ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen)}).ok());
     std::vector<float> x(3), y(6);
-    expect_error(
-        comm.rank() == 0 ? group.dispatch(handle, {.tokens = f32(x), .recv_tokens = f32(y)})
-                         : group.combine(handle, {.expert_out = f32(y), .result = f32(x)}),
-        StatusCode::kMismatch,
-        "rank 1 called combine of handle 0, prepared 1 times, float32 to float32, rank 0 called dispatch of handle 0",
-        {1});
+    expect_error(comm.rank() == 0 ? group.dispatch(handle, {.tokens = f32(x), .recv_tokens = f32(y)})
+                                  : group.combine(handle, {.expert_out = f32(y), .result = f32(x)}),
+                 StatusCode::kMismatch,
+                 "rank 1 called combine of handle 0, prepared 1 times, float32 to float32, rank 0 called dispatch",
+                 {1});
     const Result<ExpertHandle> other = group.make_handle();
     expect_error(
         group.prepare(comm.rank() == 0 ? handle : *other, {.ids = ids(chosen)}), StatusCode::kMismatch,
