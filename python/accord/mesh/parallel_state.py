@@ -154,13 +154,13 @@ def _ranks(family: str) -> list[int]:
 
 
 def _size(family: str) -> int:
-    said = overrides.sizes.get(family)
-    return len(mesh().ranks(family)) if said is None else said
+    override = overrides.sizes.get(family)
+    return len(mesh().ranks(family)) if override is None else override
 
 
 def _place(family: str) -> int:
-    said = overrides.ranks.get(family)
-    return _ranks(family).index(dist.get_rank()) if said is None else said
+    override = overrides.ranks.get(family)
+    return _ranks(family).index(dist.get_rank()) if override is None else override
 
 
 get_model_parallel_group = _group("mp")
@@ -318,8 +318,8 @@ def get_data_parallel_world_size(with_context_parallel: bool = False, partial_da
 
 
 def get_data_parallel_rank(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
-    said = overrides.ranks.get("dp")
-    return _place(_data_parallel(with_context_parallel, partial_data_parallel)) if said is None else said
+    override = overrides.ranks.get("dp")
+    return _place(_data_parallel(with_context_parallel, partial_data_parallel)) if override is None else override
 
 
 def get_data_parallel_src_rank(with_context_parallel: bool = False) -> int:
