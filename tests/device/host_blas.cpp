@@ -13,7 +13,7 @@ namespace {
 using device::Epilogue;
 using device::Matrices;
 using device::Product;
-using device::SecondIs;
+using device::SecondLayout;
 
 constexpr std::size_t kWorkspaceBytes = 4096;
 
@@ -30,7 +30,7 @@ void multiply_now(const Product& p) {
         float sum = 0.0F;
         for (std::int64_t k = 0; k < p.k; ++k)
           sum += element(p.a, i, row, k) *
-                 (p.second_is == SecondIs::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
+                 (p.second_layout == SecondLayout::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
         if (p.a_scales != nullptr) sum *= p.a_scales[row] * p.b_scales[column];
         sum *= p.alpha;
         if (p.beta != 0.0F) sum += p.beta * element(p.c, i, row, column);
@@ -50,7 +50,7 @@ Status check_sizes(const Product& p, bool takes_scales) {
     return Status(StatusCode::kUnsupported, fmt::format("[{}, {}] x [{}, {}]: {}", p.m, p.k, p.k, p.n, why));
   };
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) return refuse("a size below 1");
-  const bool rows = p.second_is == SecondIs::kRows;
+  const bool rows = p.second_layout == SecondLayout::kRows;
   if (p.a.row_stride < p.k || p.b.row_stride < (rows ? p.k : p.n) || p.c.row_stride < p.n)
     return refuse("rows overlap");
   const bool tiny = p.a.dtype == DType::kFloat8E4M3FN;

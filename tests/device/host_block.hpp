@@ -73,11 +73,11 @@ class HostBlock {
   device::Tiles load_transposed(const void* row) const {
     return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(column, row_of_tile); });
   }
-  void copy_later(device::Words* to, const device::Words* from, bool is_there) {
-    copies_.push_back({to, is_there ? from : nullptr});
+  void copy_async(device::Words* to, const device::Words* from, bool is_present) {
+    copies_.push_back({to, is_present ? from : nullptr});
     if ((++copies_begun_ + static_cast<unsigned>(thread())) % 2 == 0) await_last_copy();  // some complete immediately
   }
-  void await_copies() {
+  void wait_copies() {
     while (!copies_.empty()) await_last_copy();
   }
   template <typename T>
