@@ -144,7 +144,7 @@ TEST_F(HostRuntimeTest, wrong_devices_and_handles_are_errors_that_name_the_call)
   EXPECT_FALSE(runtime.allocate({}, 1).ok());
   EXPECT_THAT(runtime.synchronize(kSecond, first).message(),
               HasSubstr("synchronize: the stream belongs to cuda:0, not to cuda:1"));
-  EXPECT_THAT(runtime.record(event(kSecond), kFirst, first).message(), HasSubstr("an event of cuda:1"));
+  EXPECT_THAT(runtime.record(event(kSecond), kFirst, first).message(), HasSubstr("the event belongs to cuda:1"));
   EXPECT_FALSE(runtime.has_happened({}).ok());
   EXPECT_FALSE(runtime.destroy_stream(kFirst, {}).ok());
   runtime.set_count(0);
