@@ -179,7 +179,7 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
     overridden = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
     assert overridden["algorithm"] == "packet"
-    assert overridden["rules"][1]["reason"] == "matches, but a later rule decides"
+    assert overridden["rules"][1]["reason"] == "matches, but a later rule takes precedence"
     canonical = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
     assert canonical["algorithm"] == "one_shot"
     assert "canonical order" in canonical["rules"][0]["reason"]
@@ -309,6 +309,6 @@ def test_why_knows_a_plan_of_the_users_own(tmp_path):
     assert told["algorithm"] == "mine"
     assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
     passed_over = plan_answer(*asked, "-n", 3)
-    assert passed_over["rules"][0]["reason"] == "no plan of that name is for 3 ranks"
+    assert passed_over["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
     assert passed_over["algorithm"] == "two_shot"
     assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}

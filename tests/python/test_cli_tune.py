@@ -154,7 +154,7 @@ def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(tmp_
     for path, code in ((tmp_path / "absent/table", 1), (tmp_path, 1), ("-", 2)):
         refused = accord("tune", "--seconds", 3600, "-o", path, timeout=30)
         assert refused.returncode == code
-        assert ("--output is a file" if path == "-" else str(path)) in refused.stderr
+        assert ("--output must be a file" if path == "-" else str(path)) in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +167,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
         wait_until(partial.exists, "the first size")
         os.killpg(job.pid, signal.SIGINT)
         assert job.wait(timeout=60) == 130
-        assert "goes on from there" in job.stderr.read()
+        assert "continues from there" in job.stderr.read()
     finally:
         end(job)
     assert not path.exists()
