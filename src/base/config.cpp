@@ -133,11 +133,11 @@ Status read_cublaslt(std::string_view text, Config& config) {
 }
 
 /// Returns nullopt for "auto".
-Result<std::optional<int>> number_or_auto(std::string_view text, int least, int most) {
+Result<std::optional<int>> number_or_auto(std::string_view text, int min, int max) {
   if (text == "auto") return std::optional<int>();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, "a number"));
-  if (number >= least && number <= most) return std::optional(static_cast<int>(number));
-  return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, least, most));
+  if (number >= min && number <= max) return std::optional(static_cast<int>(number));
+  return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, min, max));
 }
 
 Status read_high_priority(std::string_view text, Config& config) {
@@ -151,11 +151,11 @@ Status read_cga_cluster_size(std::string_view text, Config& config) {
   return Status();
 }
 Status read_min_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, number_or_auto(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, number_or_auto(text, 1, kMaxCtas));
   return Status();
 }
 Status read_max_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, number_or_auto(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, number_or_auto(text, 1, kMaxCtas));
   return Status();
 }
 Status read_net_name(std::string_view text, Config& config) {

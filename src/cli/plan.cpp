@@ -16,7 +16,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMaxRanks = 1024;
 
 Status no_algorithm(std::string_view name) {
   std::vector<std::string_view> names;
@@ -66,7 +66,7 @@ void add_plan_source(CLI::App& command, PlanSource& source) {
       ->required()
       ->type_name("ALGORITHM|FILE");
   command.add_option("-n,--ranks", source.ranks, "Ranks, for an algorithm; a file has its own number")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   command.add_option("--root", source.root, "The root, for an algorithm that has one")->capture_default_str();
 }

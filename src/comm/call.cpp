@@ -33,8 +33,8 @@ Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
     ACCORD_RETURN_IF_ERROR(check_number("device type", buffer.device.type, kDeviceTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
-  constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // valid for every dtype; saves a division
-  if (buffer.count > kSurelyPossible && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
+  constexpr std::size_t kSafeCount = SIZE_MAX >> 8;  // valid for every dtype; saves a division
+  if (buffer.count > kSafeCount && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
     return invalid(fmt::format("{} has an impossible count, {}", name, buffer.count));
   return {};
 }
@@ -109,7 +109,7 @@ std::size_t offset_of_part(Rank rank, std::size_t part, std::span<const std::siz
 Status check_overlap(const Call& call, Rank rank) {
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
-  if (in.count == 0 || out.count == 0 || lies_apart(call)) return {};
+  if (in.count == 0 || out.count == 0 || has_disjoint_buffers(call)) return {};
   const auto* in_begin = static_cast<const std::byte*>(in.data);
   const auto* out_begin = static_cast<const std::byte*>(out.data);
   const std::size_t element = size_of(in.dtype);

@@ -27,7 +27,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
   const Clock::time_point now = Clock::now();
-  if (!waits_for_message() && !cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
+  if (!waits_for_message() && !cursor_.at_gate()) domain_.publish_waiting(cursor_.waiting_for(), now);
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
     return unreadable(where(record), waited_for, cursor_.read_error());
@@ -35,7 +35,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
   // A peer that waits at a gate for this rank sees there which call this rank made instead.
   const bool between_rounds = waits_for_message() || cursor_.at_gate() || domain_.round() == 0;
-  domain_.tell_completed(domain_.round() - (between_rounds ? 0 : 1));
+  domain_.publish_completed(domain_.round() - (between_rounds ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);

@@ -43,7 +43,7 @@ class Lowering {
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
     if (shared_chunks() + multicast_chunks() > 0) out_.depth = plan::kRoundDepth;
-    out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
+    out_.reaches_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);
       if (out_.partials.reduce != nullptr && (out_.partials.widen == nullptr || out_.partials.narrow == nullptr))
@@ -151,7 +151,7 @@ class Lowering {
     if (plan_.packet_chunks > 0)
       bytes =
           std::min(bytes, places_.packet_capacity / places_.packet_data * out_.elements_per_line * out_.element_bytes);
-    bytes = std::min(bytes, places_.most_slice);
+    bytes = std::min(bytes, places_.max_slice);
     out_.slice = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes / out_.element_bytes, bounds_.longest));
     out_.rounds = std::max<std::uint64_t>(1, (bounds_.longest + out_.slice - 1) / out_.slice);
   }

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "expert report";
 constexpr int kVersion = 1;
-constexpr int kMostRanks = 1 << 16;
+constexpr int kMaxRanks = 1 << 16;
 
 struct ListField {
   std::string_view name;
@@ -136,7 +136,7 @@ Result<Report> report_from_json(std::string_view text) {
   Report report;
   ACCORD_ASSIGN_OR_RETURN(const JsonNode group, root.required("group"));
   ACCORD_ASSIGN_OR_RETURN(report.group, group.name());
-  ACCORD_ASSIGN_OR_RETURN(report.size, number_at(root, "size", 1, kMostRanks));
+  ACCORD_ASSIGN_OR_RETURN(report.size, number_at(root, "size", 1, kMaxRanks));
   ACCORD_ASSIGN_OR_RETURN(report.rank, number_at(root, "rank", 0, report.size - 1));
   ACCORD_ASSIGN_OR_RETURN(report.experts, number_at(root, "experts", 1, kMostExperts));
   ACCORD_ASSIGN_OR_RETURN(report.top_k, number_at(root, "top_k", 1, report.experts));

@@ -56,12 +56,12 @@ constexpr List kLists[] = {{"hierarchical_cp", &MeshConfig::hierarchical_cp},
 Status check_numbers(const MeshConfig& config) {
   for (const Number& number : kNumbers) {
     const int value = config.*number.value;
-    if (value >= number.least && value <= kMostRanks) continue;
-    return invalid(fmt::format("{} is {}; it is {} to {}", number.name, value, number.least, kMostRanks));
+    if (value >= number.least && value <= kMaxRanks) continue;
+    return invalid(fmt::format("{} is {}; it is {} to {}", number.name, value, number.least, kMaxRanks));
   }
-  if (config.rank_offset > kMostRanks - config.world_size) {
+  if (config.rank_offset > kMaxRanks - config.world_size) {
     return invalid(
-        fmt::format("rank_offset {} and {} ranks are more than {}", config.rank_offset, config.world_size, kMostRanks));
+        fmt::format("rank_offset {} and {} ranks are more than {}", config.rank_offset, config.world_size, kMaxRanks));
   }
   return {};
 }
@@ -89,7 +89,7 @@ Result<int> ranks_of_sizes(const MeshConfig& config) {
         "dp has no size, so the sizes do not say how many ranks there are: give world_size (--world), or dp");
   }
   std::int64_t ranks = std::max(config.dp, 1);
-  for (const int size : sizes) ranks = std::min<std::int64_t>(ranks * size, kMostRanks + 1);
+  for (const int size : sizes) ranks = std::min<std::int64_t>(ranks * size, kMaxRanks + 1);
   return static_cast<int>(ranks);
 }
 
@@ -202,7 +202,7 @@ Status check_options(const MeshConfig& config) {
     };
     for (const auto& [name, ctas] :
          {std::pair{"max_ctas", options.max_ctas}, std::pair{"min_ctas", options.min_ctas}}) {
-      if (ctas && (*ctas < 1 || *ctas > kMostCtas)) return wrong(name, *ctas, "1 to 64");
+      if (ctas && (*ctas < 1 || *ctas > kMaxCtas)) return wrong(name, *ctas, "1 to 64");
     }
     if (options.min_ctas && options.max_ctas && *options.min_ctas > *options.max_ctas) {
       return wrong("min_ctas", *options.min_ctas, "at most max_ctas");
@@ -239,8 +239,8 @@ Result<bool> parse_flag(std::string_view text, std::string_view name) {
 
 Result<int> parse_number(std::string_view text, std::string_view name) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t value, parse_integer(text, fmt::format("mesh: {}", name)));
-  if (value < -kMostRanks || value > kMostRanks)
-    return invalid(fmt::format("{} is {}, at most {}", name, value, kMostRanks));
+  if (value < -kMaxRanks || value > kMaxRanks)
+    return invalid(fmt::format("{} is {}, at most {}", name, value, kMaxRanks));
   return static_cast<int>(value);
 }
 

@@ -40,14 +40,14 @@ Status check_axes(std::span<const MeshAxis> axes, int rank_offset) {
       return invalid(fmt::format("{} cannot be the name of an axis", quoted_text(axis.name)));
     }
     if (!names.insert(axis.name).second) return invalid(fmt::format("axis \"{}\" is there twice", axis.name));
-    if (axis.size < 1 || axis.size > kMostRanks) {
-      return invalid(fmt::format("axis \"{}\" has {} positions; it has 1 to {}", axis.name, axis.size, kMostRanks));
+    if (axis.size < 1 || axis.size > kMaxRanks) {
+      return invalid(fmt::format("axis \"{}\" has {} positions; it has 1 to {}", axis.name, axis.size, kMaxRanks));
     }
     ranks *= axis.size;
-    if (ranks > kMostRanks) return invalid(fmt::format("its axes have more than {} ranks", kMostRanks));
+    if (ranks > kMaxRanks) return invalid(fmt::format("its axes have more than {} ranks", kMaxRanks));
   }
-  if (rank_offset >= 0 && rank_offset <= kMostRanks - ranks) return {};
-  return invalid(fmt::format("rank_offset is {}; it is 0 to {}", rank_offset, kMostRanks - ranks));
+  if (rank_offset >= 0 && rank_offset <= kMaxRanks - ranks) return {};
+  return invalid(fmt::format("rank_offset is {}; it is 0 to {}", rank_offset, kMaxRanks - ranks));
 }
 
 }  // namespace

@@ -131,19 +131,19 @@ Status check_id(int id, int limit, std::string_view what) {
   return invalid("{} {} is out of bounds: ids are 0-{}", what, id, limit - 1);
 }
 
-bool lies_in(const std::vector<Chunk>& chunks, Space space) {
+bool is_in(const std::vector<Chunk>& chunks, Space space) {
   return std::ranges::any_of(chunks, [&](const Chunk& chunk) { return chunk.space == space; });
 }
 
 Status check_partials(const Step& step) {
-  if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
+  if (!is_in(step.sources, Space::kPartials) && !is_in(step.destinations, Space::kPartials)) return {};
   const auto is_partial = [](const Chunk& chunk) { return chunk.space == Space::kPartials; };
   const bool moves = step.kind == StepKind::kCopy && std::ranges::all_of(step.sources, is_partial) &&
                      std::ranges::all_of(step.destinations, is_partial);
   if (step.kind != StepKind::kReduce && !moves)
     return invalid("partials are read and written by reductions, and copied to partials, only");
-  if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
-  if (lies_in(step.sources, Space::kMulticast) || lies_in(step.destinations, Space::kMulticast))
+  if (is_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
+  if (is_in(step.sources, Space::kMulticast) || is_in(step.destinations, Space::kMulticast))
     return invalid("a reduction with partials cannot touch multicast, which holds elements");
   return {};
 }
@@ -155,7 +155,7 @@ bool meet(const Chunk& a, const Chunk& b) {
 }
 
 Status check_no_packets(const Step& step) {
-  if (!lies_in(step.sources, Space::kPackets)) return {};
+  if (!is_in(step.sources, Space::kPackets)) return {};
   return invalid("what comes in packets is not written to every rank: copy it from there first");
 }
 

@@ -17,7 +17,7 @@ namespace accord::store {
 bool TcpServer::on_ready(Client& client, std::uint32_t events) {
   if (client.answering() && (events & EPOLLOUT) != 0 && !send_answer(client)) return false;
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
-  return receive(client) && understand(client);
+  return receive(client) && parse_requests(client);
 }
 
 bool TcpServer::receive(Client& client) {
@@ -31,7 +31,7 @@ bool TcpServer::receive(Client& client) {
   return false;
 }
 
-bool TcpServer::understand(Client& client) {
+bool TcpServer::parse_requests(Client& client) {
   if (client.received.empty()) return true;
   if (client.answering() || !client.waiting_for.empty()) return false;
   if (!client.greeted) return greet(client);
@@ -49,7 +49,7 @@ bool TcpServer::understand(Client& client) {
   std::string key(received.substr(kRequestHeaderBytes, header->key_bytes));
   std::string value(received.substr(kRequestHeaderBytes + header->key_bytes));
   client.received = std::string();  // frees the memory of a large value
-  return carry_out(client, *header, std::move(key), std::move(value));
+  return execute(client, *header, std::move(key), std::move(value));
 }
 
 bool TcpServer::greet(Client& client) {
@@ -65,10 +65,10 @@ bool TcpServer::greet(Client& client) {
   set_deadline(client, Clock::time_point::max());
   const auto reply = encode_hello(Side::kHost);
   client.head.assign(reply.data(), reply.size());
-  return send_answer(client) && hello.ok() && understand(client);
+  return send_answer(client) && hello.ok() && parse_requests(client);
 }
 
-bool TcpServer::carry_out(Client& client, const RequestHeader& header, std::string key, std::string value) {
+bool TcpServer::execute(Client& client, const RequestHeader& header, std::string key, std::string value) {
   const auto entry = values_.find(key);
   switch (header.operation) {
     case Operation::kSet:

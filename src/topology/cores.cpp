@@ -19,7 +19,7 @@ namespace {
 
 using Machine = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-Result<Machine> look_at_machine() {
+Result<Machine> inspect_machine() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return Status(StatusCode::kResourceExhausted, "hwloc_topology_init failed");
   Machine machine(topology, hwloc_topology_destroy);
@@ -34,7 +34,7 @@ Result<Machine> look_at_machine() {
 }  // namespace
 
 Result<Cores> cores_of(const std::vector<int>& cpus) {
-  ACCORD_ASSIGN_OR_RETURN(const Machine machine, look_at_machine());
+  ACCORD_ASSIGN_OR_RETURN(const Machine machine, inspect_machine());
   std::set<int> cores;
   std::set<int> nodes;
   for (const int cpu : cpus) {

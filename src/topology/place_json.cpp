@@ -24,7 +24,7 @@ Status corrupt(std::string message) {
   return Status(StatusCode::kCorrupt, "the place of a rank: " + std::move(message));
 }
 
-Status take_number(const Json& value, std::string_view name, int lowest, int& number) {
+Status read_number(const Json& value, std::string_view name, int lowest, int& number) {
   const bool in_range = value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<int>::max();
   if (!in_range || value.get<int>() < lowest) {
     return corrupt(
@@ -34,11 +34,11 @@ Status take_number(const Json& value, std::string_view name, int lowest, int& nu
   return Status();
 }
 
-Status take_numbers(const Json& value, std::string_view name, std::vector<int>& numbers) {
+Status read_numbers(const Json& value, std::string_view name, std::vector<int>& numbers) {
   if (!value.is_array()) return corrupt(fmt::format("\"{}\" is no list", name));
   for (const Json& element : value) {
     int number = 0;
-    ACCORD_RETURN_IF_ERROR(take_number(element, name, 0, number));
+    ACCORD_RETURN_IF_ERROR(read_number(element, name, 0, number));
     if (!numbers.empty() && numbers.back() >= number) return corrupt(fmt::format("\"{}\" is not ascending", name));
     numbers.push_back(number);
   }
@@ -89,11 +89,11 @@ Result<Place> place_from_json(std::string_view text) {
   place.host = object["host"].get<std::string>();
   place.process_space = object["process_space"].get<std::string>();
   place.reader = object["reader"].get<std::string>();
-  ACCORD_RETURN_IF_ERROR(take_number(object["process"], "process", 0, place.process));
-  ACCORD_RETURN_IF_ERROR(take_number(object["cores"], "cores", 1, place.cores));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["cpus"], "cpus", place.cpus));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["numa_nodes"], "numa_nodes", place.numa_nodes));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["core_ids"], "core_ids", place.core_ids));
+  ACCORD_RETURN_IF_ERROR(read_number(object["process"], "process", 0, place.process));
+  ACCORD_RETURN_IF_ERROR(read_number(object["cores"], "cores", 1, place.cores));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["cpus"], "cpus", place.cpus));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["numa_nodes"], "numa_nodes", place.numa_nodes));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["core_ids"], "core_ids", place.core_ids));
   ACCORD_RETURN_IF_ERROR(check_consistent(place));
   return place;
 }

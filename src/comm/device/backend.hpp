@@ -33,11 +33,11 @@ class CollectiveBackend {
   /// Whether calls that were checked and agreed on need nothing that is impossible while a stream is captured, such
   /// as NCCL's connecting.
   virtual bool can_capture(std::span<const Call> calls) const = 0;
-  /// Whether it is connected with all ranks, so that part() can be called.
-  virtual bool can_part() const = 0;
+  /// Whether it is connected with all ranks, so that split() can be called.
+  virtual bool can_split() const = 0;
   /// A collective of the group, the last step of a split: prepares `child`, which is new and has the ranks of one
   /// color. Null for a rank without a group, whose color is negative.
-  virtual Status part(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
+  virtual Status split(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
   /// Whether it is connected with ranks from which shrink() can make a smaller group, also after abort().
   virtual bool can_shrink() const { return false; }
   /// A collective of the remaining ranks, on all of which can_shrink() is true: prepares `child`, which is new and
@@ -51,7 +51,7 @@ class CollectiveBackend {
     return Status(StatusCode::kUnsupported, "it registers no memory");
   }
   /// Whether closing it removes memory from under the kernels of all other ranks, including those of this process.
-  virtual bool takes_memory_from_all() const { return false; }
+  virtual bool closing_unmaps_all() const { return false; }
   /// Returns an error of calls that were put into streams, if one has occurred since.
   virtual Status asynchronous_error() = 0;
   /// Ends everything in streams without a result, and accepts nothing more. Any thread may call it, also while

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kGraceOfKernels(500);
 
 }  // namespace
 
-void DeviceChannel::give_up(const Status& failure) {
+void DeviceChannel::abort_calls(const Status& failure) {
   end_kernels(failure);
   has_graphs_ = false;
   backend_->abort();
@@ -48,7 +48,7 @@ Status DeviceChannel::end_works(Ending which) {
       last_ended_ = std::max(last_ended_, one.number);
       return true;
     });
-    tell_what_is_over();
+    publish_completed();
   }
   for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
   return wrong;

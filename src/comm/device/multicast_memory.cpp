@@ -52,21 +52,21 @@ Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Devic
   if (rounded.ok() && identity.ok())
     mine = {{"bytes", *rounded}, {"device", *identity}};
   else
-    mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMostText / 2)}};
+    mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMaxText / 2)}};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
-  std::size_t most = 0;
+  std::size_t max_bytes = 0;
   std::set<std::string> devices;
   for (Rank rank = 0; rank < group.size(); ++rank) {
-    const json said = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
-    if (!said.is_object() || said.contains("error"))
+    const json reply = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
+    if (!reply.is_object() || reply.contains("error"))
       return Status(StatusCode::kUnsupported,
-                    fmt::format("rank {}: {}", rank, said.is_object() ? said.value("error", "") : "it said nothing"),
+                    fmt::format("rank {}: {}", rank, reply.is_object() ? reply.value("error", "") : "it reply nothing"),
                     {rank});
-    most = std::max(most, said.value("bytes", std::size_t{0}));
-    if (!devices.insert(said.value("device", "")).second)
+    max_bytes = std::max(max_bytes, reply.value("bytes", std::size_t{0}));
+    if (!devices.insert(reply.value("device", "")).second)
       return Status(StatusCode::kUnsupported, fmt::format("rank {} shares its GPU with another one", rank), {rank});
   }
-  return most;
+  return max_bytes;
 }
 
 }  // namespace

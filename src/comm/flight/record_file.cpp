@@ -57,7 +57,7 @@ Result<RecordFile::Place> RecordFile::place_for(std::size_t bytes) {
   return Place{.offset = end, .bytes = bytes};
 }
 
-Result<std::span<std::byte>> RecordFile::take(std::size_t bytes) {
+Result<std::span<std::byte>> RecordFile::acquire(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const Result<Place> place = place_for(bytes);
   Result<std::byte*> address = place.ok() ? map(fd_.get(), place->offset, bytes) : place.status();
@@ -77,7 +77,7 @@ Result<std::span<std::byte>> RecordFile::take(std::size_t bytes) {
   return std::span(*address, bytes);
 }
 
-void RecordFile::give_back(std::span<std::byte> record) {
+void RecordFile::release(std::span<std::byte> record) {
   const std::lock_guard lock(mutex_);
   auto* header = reinterpret_cast<RecordHeader*>(record.data());
   const auto place = taken_.find(record.data());

@@ -90,10 +90,10 @@ class Operation {
     const int type = element_of(dtype, member.library.version)->type;
     const int code = member.library.call.RedOpCreatePreMulSum(&number_, at, type, residence, member.communicator);
     if (code != kSuccess) status_ = member.library.failure("RedOpCreatePreMulSum", code);
-    made_ = code == kSuccess;
+    created_ = code == kSuccess;
   }
   ~Operation() {
-    if (made_) (void)member_.library.call.RedOpDestroy(number_, member_.communicator);
+    if (created_) (void)member_.library.call.RedOpDestroy(number_, member_.communicator);
   }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -104,7 +104,7 @@ class Operation {
  private:
   const Member& member_;
   int number_ = 0;
-  bool made_ = false;
+  bool created_ = false;
   Status status_;
 };
 

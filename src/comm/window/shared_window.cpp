@@ -67,7 +67,7 @@ class Opening {
 
   Result<Links> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
     std::vector<transport::PeerDescriptor> peers;
-    ACCORD_RETURN_IF_ERROR(tell_descriptors(endpoint, peers));
+    ACCORD_RETURN_IF_ERROR(exchange_descriptors(endpoint, peers));
     Result<std::vector<std::unique_ptr<Link>>> connected = (*endpoint)->connect(peers, deadline_);
     const auto is_mapped = [](const std::unique_ptr<Link>& link) { return link->mapped() != nullptr; };
     mapped = connected.ok() && std::all_of(connected->begin(), connected->end(), is_mapped);
@@ -95,8 +95,8 @@ class Opening {
   static constexpr char kDescriptor = 'd';
   static constexpr char kError = 'e';
 
-  Status tell_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
-                          std::vector<transport::PeerDescriptor>& peers) {
+  Status exchange_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
+                              std::vector<transport::PeerDescriptor>& peers) {
     const std::string mine =
         endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(group_, mine, deadline_.remaining()));
@@ -113,8 +113,8 @@ class Opening {
   // A rank that waited in vain for a connection arrives only when its time is over, so this step has a timeout of its
   // own.
   Status agree_on(const Status& mine) {
-    const std::uint8_t said[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(said, timeout_));
+    const std::uint8_t status[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(status, timeout_));
     if (!mine.ok()) return mine.with_context(where());
     for (Rank r = 0; r < group_.size(); ++r) {
       const std::uint8_t code = all[2 * sz(r)];
@@ -157,7 +157,7 @@ SharedWindow::SharedWindow(std::shared_ptr<Group> group, int number, std::vector
       links_(std::make_shared<Links>(std::move(links))),
       allocator_(bytes_[sz(group_->rank())]),
       sent_(bytes_.size()),
-      taken_(bytes_.size()) {}
+      consumed_(bytes_.size()) {}
 
 SharedWindow::~SharedWindow() { group_->remove_window(number_); }
 
@@ -294,13 +294,13 @@ Status SharedWindow::signal(Rank to) {
   return {};
 }
 
-bool SharedWindow::take_signal(Rank from) {
-  std::atomic<std::uint64_t>& taken = taken_[sz(from)];
-  std::uint64_t next = taken.load(std::memory_order_relaxed);
+bool SharedWindow::consume_signal(Rank from) {
+  std::atomic<std::uint64_t>& consumed = consumed_[sz(from)];
+  std::uint64_t next = consumed.load(std::memory_order_relaxed);
   const std::uint64_t arrived =
       Domain::word(endpoint_->window().data() + counter(from)).load(std::memory_order_acquire);
   while (next < arrived)
-    if (taken.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) return true;
+    if (consumed.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) return true;
   return false;
 }
 
@@ -309,7 +309,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
   ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
   Waiter waiter(group_->wait_policy());
   std::optional<Deadline> deadline;  // set once the wait is slow
-  while (!take_signal(from)) {
+  while (!consume_signal(from)) {
     if (!waiter.pause()) continue;
     if (!deadline) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
@@ -318,7 +318,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
     ACCORD_RETURN_IF_ERROR(check_interruption("wait for", from));
     Status failure = why_stop("wait for", from, "no signal came", *deadline);
     // A peer that leaves or fails may have signalled before.
-    if (!failure.ok()) return take_signal(from) ? Status() : failure;
+    if (!failure.ok()) return consume_signal(from) ? Status() : failure;
   }
   return {};
 }
@@ -335,9 +335,9 @@ Status SharedWindow::check_interruption(std::string_view operation, Rank peer) c
   return {StatusCode::kAborted, fmt::format("{}: interrupted", where(fmt::format("{} rank {}", operation, peer)))};
 }
 
-Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline) {
+Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view what, Deadline deadline) {
   const auto here = [&] { return where(fmt::format("{} rank {}", operation, peer)); };
-  ACCORD_RETURN_IF_ERROR(group_->look_for_failure(here()));
+  ACCORD_RETURN_IF_ERROR(group_->check_for_failure(here()));
   if (peer != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
     const bool closed = group_->peer_state(peer) == PeerState::kLeft;
@@ -348,7 +348,7 @@ Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string
                     {peer});
   }
   if (!deadline.passed()) return {};
-  return Status(StatusCode::kTimeout, fmt::format("{}: {} in time", here(), news), {peer});
+  return Status(StatusCode::kTimeout, fmt::format("{}: {} in time", here(), what), {peer});
 }
 
 }  // namespace accord::comm

@@ -9,7 +9,7 @@
 namespace accord::plan::mscclpp {
 namespace {
 
-constexpr int kMostChunks = 1 << 16;  // in one memory of a rank
+constexpr int kMaxChunksPerGpu = 1 << 16;  // in one memory of a rank
 
 Result<Rank> read_peer(const JsonNode& node, Rank rank, int size) {
   ACCORD_ASSIGN_OR_RETURN(const Rank peer, node.integer(0, size - 1));
@@ -120,7 +120,7 @@ Result<GpuParts> read_gpu_parts(const JsonNode& node, Rank rank, int size) {
   constexpr std::array<std::string_view, 3> kCounts = {"input_chunks", "output_chunks", "scratch_chunks"};
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode count, node.required(kCounts[i]));
-    ACCORD_ASSIGN_OR_RETURN(parts.chunks[i], count.integer(i < 2 ? 1 : 0, kMostChunks));
+    ACCORD_ASSIGN_OR_RETURN(parts.chunks[i], count.integer(i < 2 ? 1 : 0, kMaxChunksPerGpu));
   }
   ACCORD_RETURN_IF_ERROR(read_channels(node, rank, size, parts));
   ACCORD_RETURN_IF_ERROR(read_remote_buffers(node, rank, size, parts));

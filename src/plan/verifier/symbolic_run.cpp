@@ -55,7 +55,7 @@ Status SymbolicRun::check() {
   if (!stuck.empty()) return deadlock_error(plan_, stuck);
   ACCORD_RETURN_IF_ERROR(check_outputs());
   ACCORD_RETURN_IF_ERROR(check_visits());
-  return check_meeting();
+  return check_all_arrived();
 }
 
 void SymbolicRun::begin_round(int lane, int round) {
@@ -198,7 +198,7 @@ Status SymbolicRun::check_outputs() {
 }
 
 // After a barrier, each rank knows that all have arrived; a plan that paces itself promises the same for each round.
-Status SymbolicRun::check_meeting() const {
+Status SymbolicRun::check_all_arrived() const {
   const bool is_barrier = plan_.collective == Collective::kBarrier;
   if (!is_barrier && gate_ == RoundGate::kUntilCompleted) return {};
   for (Rank rank = 0; rank < plan_.size; ++rank) {

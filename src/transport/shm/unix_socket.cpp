@@ -162,7 +162,7 @@ Result<ReceivedDescriptor> receive_descriptor(const UniqueFd& socket, std::span<
     return received;
   }
   std::vector<UniqueFd> descriptors = received_descriptors(message);
-  received.exchange = Exchange::kNonsense;
+  received.exchange = Exchange::kMalformed;
   const bool whole = bytes == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
   if (!whole) return received;
   if (descriptors.empty() && (message.msg_flags & MSG_CTRUNC) != 0)

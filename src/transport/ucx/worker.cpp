@@ -24,7 +24,7 @@ namespace accord::transport::ucx {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-constexpr std::size_t kMostFree = 64;
+constexpr std::size_t kMaxFree = 64;
 constexpr int kTickMilliseconds = 1;
 constexpr int kProgressAtOnce = 64;
 
@@ -156,11 +156,11 @@ bool Worker::progress() {
 }
 
 void Worker::loop() {
-  std::uint64_t seen = 0;
+  std::uint64_t last_polls = 0;
   while (true) {
     const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
-    const bool others_poll = polls != seen;
-    seen = polls;
+    const bool others_poll = polls != last_polls;
+    last_polls = polls;
     if (others_poll) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kTickMilliseconds));
     } else if (fall_asleep()) {
@@ -215,7 +215,7 @@ void Worker::free_message(std::unique_ptr<Message> message) {
   message->route.reset();
   message->in_flight.reset();
   message->used = 0;
-  if (free_.size() < kMostFree) free_.push_back(std::move(message));
+  if (free_.size() < kMaxFree) free_.push_back(std::move(message));
 }
 
 void Worker::send(std::unique_ptr<Message> message) {

@@ -25,7 +25,7 @@ Status nothing_wrong(Rank, const std::string&) { return {}; }
 
 /// Runs one exchange as `rank`, which sends its number.
 Status attempt(const std::shared_ptr<Store>& store, Rank rank, int size, Duration timeout,
-               const Take& take = nothing_wrong) {
+               const OnText& on_text = nothing_wrong) {
   return store_exchange(store, request(rank, size, timeout))("hello", std::to_string(rank), take);
 }
 
@@ -148,7 +148,7 @@ class NotingStore final : public Store {
 
 TEST(StoreExchange, the_second_attempt_may_begin_before_rank_0_does) {
   const auto store = std::make_shared<NotingStore>();
-  const Take refuse = [](Rank, const std::string&) { return Status(StatusCode::kMismatch, "no"); };
+  const OnText refuse = [](Rank, const std::string&) { return Status(StatusCode::kMismatch, "no"); };
   EXPECT_EQ(attempt(store, 0, 2, kLong, refuse).code(), StatusCode::kMismatch);
   EXPECT_EQ(attempt(store, 1, 2, kLong, refuse).code(), StatusCode::kMismatch);
   Status early;
