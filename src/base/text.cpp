@@ -163,7 +163,7 @@ Result<std::size_t> parse_bytes(std::string_view text) {
                                                                   : -1;
   if (error == std::errc::invalid_argument || shift < 0) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("\"{}\" is no size; write bytes as 4096, 4k, 2M, 1g, 1GiB or inf", text));
+                  fmt::format("\"{}\" is not a size; write bytes as 4096, 4k, 2M, 1g, 1GiB or inf", text));
   }
   if (error == std::errc::result_out_of_range || value > std::numeric_limits<std::size_t>::max() >> shift) {
     return Status(StatusCode::kInvalidArgument, fmt::format("size \"{}\" does not fit in 64 bits", text));

@@ -1,5 +1,5 @@
 #pragma once
-// The one way to wait for another rank: spin, then yield, then sleep, with checks for failures in between.
+// The one wait policy for another rank: spin, then yield, then sleep, with checks for failures in between.
 
 #include <atomic>
 #include <cstdint>

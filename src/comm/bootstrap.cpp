@@ -121,8 +121,8 @@ std::string terms(const JoinRequest& request) {
 
 Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: rank {} of {} cannot be", in_group(request.options), request.rank, request.size));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: rank {} does not exist in a group of {} ranks",
+                                                            in_group(request.options), request.rank, request.size));
   if (request.size > kMaxRanks)
     return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} ranks are more than the {} that a group may have",
                                                             in_group(request.options), request.size, kMaxRanks));

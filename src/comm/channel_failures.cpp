@@ -40,10 +40,10 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
   if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
-    return Status(
-        StatusCode::kPeerLost,
-        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
-        {waited_for});
+    return Status(StatusCode::kPeerLost,
+                  fmt::format("{}: rank {} has closed its communicator and takes part in no further calls",
+                              where(record), waited_for),
+                  {waited_for});
   if (deadline.at() <= now) return timed_out(where(record));
   const std::lock_guard lock(mutex_);
   for (const auto& [work, number] : queue_)
@@ -56,9 +56,9 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
 
 Status Channel::timed_out(std::string_view what) const {
   const std::vector<Rank> missing = waits_for_message() ? std::vector<Rank>{members_[0]} : ranks_late();
-  const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages of tags {})", kept_.tags_text());
+  const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages with tags {})", kept_.tags_text());
   return Status(StatusCode::kTimeout,
-                fmt::format("{}: {} did not come in time{}; raise the timeout if it is only slow", what,
+                fmt::format("{}: {} did not arrive in time{}; raise the timeout if it is only slow", what,
                             ranks_text(missing), kept),
                 missing);
 }

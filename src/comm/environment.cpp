@@ -76,12 +76,10 @@ Status derive_port(const Launcher& launcher, const Environment& environment, Job
   const std::optional<std::string> local = find(environment, launcher.local_size);
   const std::string job = job_name(launcher, environment);
   if (job.empty() || local != std::to_string(place.size))
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format(
-            "{} started {} ranks but gives no place to meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT "
-            "to a free port there",
-            launcher.name, place.size));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} started {} ranks but gives no address at which they can connect: set MASTER_ADDR to "
+                              "the host of rank 0 and MASTER_PORT to a free port there",
+                              launcher.name, place.size));
   place.port = kFirstJobPort + static_cast<int>(xxh3(std::as_bytes(std::span(job))) % kJobPorts);
   return {};
 }
@@ -162,8 +160,8 @@ Status claim_place(const JobPlace& job, Store& store, Deadline deadline) {
   if (is_gone(theirs, mine)) return store.set(place, topology::to_json(mine));  // it was restarted
   return Status(
       StatusCode::kWrongState,
-      fmt::format("rank {} of {} is there already, in the store of the job at {}: process {} of {}; if two jobs have "
-                  "one MASTER_ADDR and MASTER_PORT ({}), give one of them another MASTER_PORT",
+      fmt::format("rank {} of {} has already joined the store of the job at {}: process {} of {}; if two jobs share "
+                  "MASTER_ADDR and MASTER_PORT ({}), give one of them another MASTER_PORT",
                   job.rank, job.size, store.describe(), theirs.process,
                   theirs.host == mine.host ? "this host" : "another host", job.port - 1),
       {job.rank});
@@ -183,10 +181,9 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
     if (store_at(job, port, deadline).job == job.job)
       return Status(
           StatusCode::kWrongState,
-          fmt::format(
-              "rank 0 cannot host the store of the job: another job with MASTER_PORT {} and {} ranks, whose rank 0 is "
-              "there already, has its own at {}; give one of them another MASTER_PORT",
-              job.port - 1, job.size, store::tcp_url(job.address, port)));
+          fmt::format("rank 0 cannot host the store of the job: another job with MASTER_PORT {} and {} ranks already "
+                      "hosts its store at {}; give one of the jobs another MASTER_PORT",
+                      job.port - 1, job.size, store::tcp_url(job.address, port)));
     last = store.status();
     if (last.code() != StatusCode::kIo) break;  // another port would not help
   }
@@ -200,7 +197,7 @@ namespace {
 std::string other_job_text(const std::string& url, const std::string& job) {
   std::vector<std::string_view> parts = split_text(job, '/');
   const std::string_view size = parts.size() >= 3 ? parts[2] : "?";
-  return fmt::format("; at {} is the store of another job, of {} ranks", url, size);
+  return fmt::format("; {} is the store of another job, which has {} ranks", url, size);
 }
 
 Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline) {
@@ -225,7 +222,7 @@ Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline
       StatusCode::kTimeout,
       fmt::format("rank {} of {} found no store of its job at {}, ports {} to {}: {}{}", job.rank, job.size,
                   job.address, job.port, job.port + kPortsTried - 1,
-                  resolved.ok() ? "rank 0 did not come in time, or the ports are blocked" : resolved.message(),
+                  resolved.ok() ? "rank 0 did not arrive in time, or the ports are blocked" : resolved.message(),
                   other_jobs),
       {0});
 }

@@ -78,19 +78,19 @@ class StoreExchange {
 
   Status timed_out(std::vector<Rank> missing) const {
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
+                  fmt::format("{}: {} of {} did not arrive in time", where(), ranks_text(missing), size_), missing);
   }
 
   /// Rank 0 is late also if it hosts a store that does not let it go until all ranks have connected. `before`: the
   /// last generation that a process of this rank entered.
   Status was_not_opened(std::int64_t before) const {
     const Result<std::int64_t> generations = store_->add(key("generations"), 0);
-    const std::string who = before > 0 ? fmt::format("a process came as rank {} before", rank_)
-                            : generations.ok() && *generations > 0 ? "rank 0 opened the group before, for others"
+    const std::string who = before > 0 ? fmt::format("a process joined as rank {} before", rank_)
+                            : generations.ok() && *generations > 0 ? "rank 0 opened the group earlier, for other ranks"
                                                                    : "";
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: rank 0 of {} did not come in time to open the group; it may be waiting itself for "
-                              "another rank that has not come{}",
+                  fmt::format("{}: rank 0 of {} did not arrive in time to open the group; it may be waiting itself for "
+                              "another rank that has not arrived{}",
                               where(), size_,
                               who.empty() ? ""
                                           : "; " + who +
@@ -102,8 +102,8 @@ class StoreExchange {
   Status already_joined() const {
     return Status(
         StatusCode::kWrongState,
-        fmt::format("{}: rank {} of {} is there already, as another process; if two jobs have one MASTER_PORT, or "
-                    "one store, give each its own",
+        fmt::format("{}: rank {} of {} has already joined as another process; if two jobs share a MASTER_PORT or "
+                    "a store, give each its own",
                     where(), rank_, size_),
         {rank_});
   }

@@ -148,7 +148,7 @@ Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   ACCORD_RETURN_IF_ERROR(check(call));
   if (DeviceChannel::serves(call))
-    return Status(StatusCode::kUnsupported, where(name_of(call)) + ": it takes memory of the cpu");
+    return Status(StatusCode::kUnsupported, where(name_of(call)) + ": this call needs CPU memory");
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }
@@ -214,7 +214,7 @@ Status Group::status() const {
 
 Status Group::inherited() const {
   return Status(StatusCode::kWrongState,
-                fmt::format("group \"{}\" belongs to the process that this one was forked from; make a "
+                fmt::format("group \"{}\" belongs to the process that this one was forked from; create a "
                             "communicator of its own in the child",
                             options_.name));
 }
@@ -261,7 +261,7 @@ void Group::adopt_notice() {
   if (state() != CommunicatorState::kReady || alarm_word_.load(std::memory_order_acquire) == 0) return;
   set_failure(read_notices().value_or(
       Status(StatusCode::kInternal,
-             fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name))));
+             fmt::format("a peer reported a failure of group \"{}\" without a reason", options_.name))));
   notify_peers(first_failure_, Notice::kPassedOn);
 }
 
@@ -357,7 +357,7 @@ Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view op
 Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
   ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open("shrink"));
   if (shrunk_.exchange(true))
-    return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
+    return Status(StatusCode::kWrongState, fmt::format("{}: the group has already been shrunk", where("shrink")));
   return open;
 }
 

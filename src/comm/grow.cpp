@@ -121,7 +121,8 @@ Status check_growth(const std::shared_ptr<Store>& store, int added, const std::s
                     const Result<GroupOptions>& options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, fmt::format("{}: the store is null", where));
   if (added < 1 || added > kMaxRanks)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} more ranks cannot be", where, added));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: {} ranks cannot be added; expected 1 to {}", where, added, kMaxRanks));
   ACCORD_RETURN_IF_ERROR(options.status());
   return check({.options = *options});
 }
@@ -216,8 +217,9 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
     }
     if (!refused.ok()) return refused;
     if (deadline.passed())
-      return Status(StatusCode::kTimeout,
-                    fmt::format("{}: {} ranks joined before this one, as many as were wanted", where, growth.added));
+      return Status(
+          StatusCode::kTimeout,
+          fmt::format("{}: {} ranks joined before this one, which is all that the group accepts", where, growth.added));
     std::this_thread::sleep_for(kGrowPause);
   }
 }

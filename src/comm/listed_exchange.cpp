@@ -60,8 +60,8 @@ std::string ListedExchange::requirements() const {
 Status ListedExchange::begin() const {
   if (alone_) return {};
   return Status(StatusCode::kWrongState,
-                fmt::format("{}: another thread of this rank is making one of that name and list; groups that are made "
-                            "at the same time need names of their own",
+                fmt::format("{}: another thread of this rank is already creating a group with "
+                            "this name and list; groups that are created at the same time need different names",
                             where()));
 }
 
@@ -122,9 +122,10 @@ Status ListedExchange::exchange_announcements() {
     if (missing.empty()) return {};
     // Checked again, since a rank that aborts the group reports that before it leaves.
     if (!gone.empty() && parent_.healthy())
-      return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: {} closed group \"{}\" before", where(), ranks_text(gone), parent_.options().name),
-                    gone);
+      return Status(
+          StatusCode::kPeerLost,
+          fmt::format("{}: {} closed group \"{}\" before this call", where(), ranks_text(gone), parent_.options().name),
+          gone);
     if (creation_.deadline.passed())
       return Status(StatusCode::kTimeout,
                     fmt::format("{}: {} did not call {} with this list and name in time", where(), ranks_text(missing),
@@ -147,8 +148,8 @@ Status ListedExchange::interpret(Rank rank, const Announcement& theirs) {
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} wants {}; this rank wants {}{}", where(), rank, wanted, requirements(),
                               same_list ? ""
-                                        : "; groups that are made at the same time and have ranks in common need "
-                                          "names of their own"),
+                                        : "; groups that are created at the same time and have ranks in common need "
+                                          "different names"),
                   {rank});
   }
   const std::string report = fmt::format("rank {} gave up: {}", rank, theirs.reason.message());

@@ -28,11 +28,10 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   if (theirs == mine)
     return Status(
         StatusCode::kMismatch,
-        fmt::format(
-            "{}: rank {} chose another algorithm than rank {}, or made another call before; "
-            "ACCORD_SELECT, the select option and registered plans must be equal on all ranks, and so must be, where "
-            "an algorithm asks for it, whether a call is in place",
-            where, other, me),
+        fmt::format("{}: rank {} chose another algorithm than rank {}, or made another call before; "
+                    "ACCORD_SELECT, the select option and registered plans must be equal on all ranks; if an algorithm "
+                    "depends on whether a call is in place, that must be equal as well",
+                    where, other, me),
         {other});
   exec::RequestRecord with_my_phase = theirs;
   with_my_phase.phase = mine.phase;
@@ -40,8 +39,8 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
     const bool mine_are = mine.phase == exec::Phase::kRegistered;
     return Status(
         StatusCode::kMismatch,
-        fmt::format("{}: the buffers of rank {} lie in windows of the group, those of rank {} do not; either all "
-                    "ranks' do, or none's",
+        fmt::format("{}: the buffers of rank {} are in windows of the group, those of rank {} are not; the buffers of "
+                    "all ranks must be in windows, or those of none",
                     where, mine_are ? me : other, mine_are ? other : me),
         {other});
   }
@@ -49,7 +48,7 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   with_my_parts.parts = mine.parts;
   if (with_my_parts == mine)
     return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} gave other counts of the parts than rank {}", where, other, me), {other});
+                  fmt::format("{}: rank {} passed other counts of the parts than rank {}", where, other, me), {other});
   // For a message the receiver finds the difference.
   const bool message = mine.collective == Collective::kSendRecv;
   return Status(StatusCode::kMismatch,
@@ -61,24 +60,25 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
 
 Status unreadable(std::string_view where, Rank other, int error) {
   return Status(StatusCode::kIo,
-                fmt::format("{}: the memory of rank {} cannot be read: {}; ACCORD_SINGLE_COPY=off does without", where,
-                            other, std::strerror(error)),
+                fmt::format("{}: the memory of rank {} cannot be read: {}; set ACCORD_SINGLE_COPY=off to avoid this",
+                            where, other, std::strerror(error)),
                 {other});
 }
 
 Status lost_window(std::string_view where, Rank me, Rank other, int window) {
   return Status(
       StatusCode::kMismatch,
-      fmt::format("{}: the buffer of rank {} lies in window {}, which rank {} has let go of", where, other, window, me),
+      fmt::format("{}: the buffer of rank {} is in window {}, which rank {} has released", where, other, window, me),
       {me});
 }
 
 Status mismatch_long_ago(std::string_view where, Rank me, Rank other) {
   return Status(
       StatusCode::kMismatch,
-      fmt::format("{}: rank {} has made other calls before than rank {}; all ranks must make the same calls in "
-                  "the same order",
-                  where, other, me),
+      fmt::format(
+          "{}: the earlier calls of rank {} differ from those of rank {}; all ranks must make the same calls in "
+          "the same order",
+          where, other, me),
       {other});
 }
 

@@ -29,9 +29,9 @@ class AnySource {
       const bool all_left = long_wait && have_all_left();  // read before the last look at their messages
       if (const std::optional<Result<Rank>> received = poll_all()) return *received;
       if (all_left && nothing_more_)
-        return fail(StatusCode::kPeerLost, "closed the communicator, and nobody is left to send one");
+        return fail(StatusCode::kPeerLost, "closed the communicator, and no rank is left that could send a message");
       if (long_wait && deadline.passed())
-        return fail(StatusCode::kTimeout, "sent none in time; raise the timeout if they are only slow");
+        return fail(StatusCode::kTimeout, "sent no message in time; raise the timeout if they are only slow");
       if ((long_wait = waiter.pause())) operation_.timeout = deadline.remaining();
     }
   }

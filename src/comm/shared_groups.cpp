@@ -160,7 +160,8 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   transport::View view;
   if (size > 1) {
     if (place.offset + bytes(size, options.hints.slot_bytes) > endpoint_->window().size())
-      return Status(StatusCode::kInternal, fmt::format("{}: it lies beyond the window", in_group(options)));
+      return Status(StatusCode::kInternal,
+                    fmt::format("{}: its place is beyond the end of the window", in_group(options)));
     view = transport::make_view(endpoint_, request);
   } else {
     ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(topology, options));

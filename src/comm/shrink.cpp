@@ -190,7 +190,7 @@ class Survivors {
   Status check() const {
     if (group_.state() == CommunicatorState::kClosed) return group_.status();
     if (view_.has(me())) return {};
-    return Status(StatusCode::kAborted, fmt::format("{}: the other ranks went on without this one", where()), {me()});
+    return Status(StatusCode::kAborted, fmt::format("{}: the other ranks continued without this one", where()), {me()});
   }
 
   Result<std::shared_ptr<Group>> connect_members() {
@@ -209,7 +209,7 @@ class Survivors {
   Status exchange(const std::string& mine, const OnText& on_text) {
     if (attempts_ == kMaxAttempts)
       return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{}: lost ranks {} times on the way", where(), attempts_));
+                    fmt::format("{}: ranks were lost {} times while the group was created", where(), attempts_));
     const std::size_t here = note(attempts_++);
     tag_ = view_.tag();
     const std::uint64_t length = mine.size();
@@ -242,7 +242,7 @@ class Survivors {
       narrow();
       ACCORD_RETURN_IF_ERROR(check());
       if (view_.tag() != tag_)
-        return Status(StatusCode::kPeerLost, fmt::format("{}: a rank was lost on the way", where()));
+        return Status(StatusCode::kPeerLost, fmt::format("{}: a rank was lost while the group was created", where()));
       if (deadline_.passed()) return timed_out({rank});
       waiter.pause();
     }
@@ -299,8 +299,7 @@ class Survivors {
   std::string where() const { return group_.where("shrink"); }
   Status timed_out(const std::vector<Rank>& missing) const {
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: {} began and did not come to an end in time", where(), ranks_text(missing)),
-                  missing);
+                  fmt::format("{}: {} began but did not finish in time", where(), ranks_text(missing)), missing);
   }
 
   Group& group_;

@@ -82,11 +82,13 @@ Status check_list(const Group& parent, std::span<const Rank> ranks, const std::s
   std::set<Rank> listed;
   for (const Rank rank : ranks) {
     if (rank < 0 || rank >= parent.size())
-      return refuse(fmt::format("the list names rank {}, there are {}", rank, ranks_text(parent.topology().ranks())));
+      return refuse(
+          fmt::format("the list names rank {}, but the group has {}", rank, ranks_text(parent.topology().ranks())));
     if (!listed.insert(rank).second) return refuse(fmt::format("the list names rank {} twice", rank));
   }
   if (!listed.contains(parent.rank()))
-    return refuse(fmt::format("the list does not name rank {}, which calls; others need not call", parent.rank()));
+    return refuse(fmt::format("the list does not name rank {}, which makes the call; only listed ranks need to call",
+                              parent.rank()));
   return {};
 }
 

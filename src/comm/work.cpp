@@ -23,10 +23,9 @@ thread_local bool calls_callbacks = false;
 Status check_may_wait() {
   if (!calls_callbacks) [[likely]]
     return {};
-  return Status(
-      StatusCode::kWrongState,
-      "a callback of a Work may not wait for other operations, which stand still until it returns; start one and give "
-      "it a callback of its own");
+  return Status(StatusCode::kWrongState,
+                "a callback of a Work must not wait for other operations, which make no progress until it returns; "
+                "start one and give it a callback of its own");
 }
 
 OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operation) {

@@ -77,7 +77,7 @@ class Lowering {
     };
     if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered && !only_reads())
       return {StatusCode::kInvalidArgument,
-              fmt::format("plan \"{}\" needs the buffers of all ranks to lie in windows", plan_.name)};
+              fmt::format("plan \"{}\" needs the buffers of all ranks to be in windows", plan_.name)};
     if (plan_.size != places_.members) return refuse("ranks", plan_.size, places_.members);
     if (plan_.signals > places_.signals) return refuse("signals between two ranks", plan_.signals, places_.signals);
     if (plan_.packet_chunks > places_.packet_chunks)
@@ -126,8 +126,8 @@ class Lowering {
     const bool adds_all = step.sources.size() == static_cast<std::size_t>(plan_.size);
     if (adds_all && plan_.order == plan::Order::kCanonical && plan_.partial_chunks == 0) return {};
     return Status(StatusCode::kUnsupported,
-                  fmt::format("plan \"{}\" adds some ranks at a time; {} needs one that adds all at once", plan_.name,
-                              accord::to_string(request_.op)));
+                  fmt::format("plan \"{}\" adds only some ranks at a time; {} needs a plan that adds all at once",
+                              plan_.name, accord::to_string(request_.op)));
   }
 
   // Each packet chunk fits in one word, and nothing needs lines.

@@ -93,10 +93,11 @@ Result<std::unique_ptr<TcpClient>> TcpClient::connect(const std::string& host, i
     // An attempt that the deadline cut short says less than the one before it.
     if (failure.ok() || found.status().code() != StatusCode::kTimeout) failure = found.status();
     if (deadline.passed()) {
-      return Status(StatusCode::kTimeout,
-                    fmt::format("store {}: no connection within {}, at last: {}; check that rank 0 runs and that all "
-                                "ranks were given its address and port",
-                                url, duration_text(timeout), failure.message()));
+      return Status(
+          StatusCode::kTimeout,
+          fmt::format("store {}: no connection within {}; the last error: {}; check that rank 0 runs and that all "
+                      "ranks were given its address and port",
+                      url, duration_text(timeout), failure.message()));
     }
     if (!warned && warning.passed()) {
       log().warn("still waiting for rank 0: {}", failure.message());

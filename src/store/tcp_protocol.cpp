@@ -42,7 +42,7 @@ std::array<char, kHelloBytes> encode_hello(Side side) {
 
 Status check_hello(std::string_view bytes, Side side) {
   if (bytes.size() != kHelloBytes || !bytes.starts_with(magic_of(side))) {
-    return corrupt(fmt::format("no accord store: it begins with {}", quoted_text(bytes)));
+    return corrupt(fmt::format("it does not use accord's store protocol: it begins with {}", quoted_text(bytes)));
   }
   const auto version = read<std::uint32_t>(bytes, 8);
   if (version == kProtocolVersion) return Status();

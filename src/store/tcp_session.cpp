@@ -40,7 +40,7 @@ bool TcpServer::parse_requests(Client& client) {
   if (received.size() < kRequestHeaderBytes) return true;
   const Result<RequestHeader> header = decode_request(received.substr(0, kRequestHeaderBytes));
   if (!header.ok()) {
-    log().info("the store drops a client: {}", header.status().message());
+    log().info("the store dropped a client: {}", header.status().message());
     return false;
   }
   const std::size_t whole = kRequestHeaderBytes + header->key_bytes + header->value_bytes;
@@ -56,7 +56,7 @@ bool TcpServer::greet(Client& client) {
   if (client.received.size() < kHelloBytes) return true;
   const Status hello = check_hello(std::string_view(client.received).substr(0, kHelloBytes), Side::kClient);
   if (hello.code() == StatusCode::kCorrupt) {
-    log().info("the store drops a connection that is {}", hello.message());
+    log().info("the store dropped a connection: {}", hello.message());
     return false;
   }
   // A client with another version receives our hello before the connection ends, so that it can report the mismatch.

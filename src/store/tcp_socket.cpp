@@ -95,8 +95,8 @@ Status check_leads_here(const std::string& host, int port, int listening) {
   const auto found = [&](const Address& address) { return is_here(address) || leads_here(address, listening, url); };
   if (std::any_of(addresses.begin(), addresses.end(), found)) return Status();
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: \"{}\" is no address of this machine, which is to host the store of rank 0; give an "
-                            "address by which the other ranks reach this machine",
+                fmt::format("{}: \"{}\" is not an address of this machine, which hosts the store of rank 0; give an "
+                            "address at which the other ranks reach this machine",
                             url, host));
 }
 

@@ -27,7 +27,7 @@ Result<Machine> inspect_machine() {
   // Caches, devices and the rest are not needed; leaving them out makes discovery several times faster.
   hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  if (hwloc_topology_load(topology) != 0) return Status(StatusCode::kIo, "hwloc could not look at this machine");
+  if (hwloc_topology_load(topology) != 0) return Status(StatusCode::kIo, "hwloc could not inspect this machine");
   return machine;
 }
 

@@ -28,7 +28,7 @@ class CollectiveBackend {
   virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
   /// The same for one call, then `norm` of its output, which the peers need not know about.
   virtual Status enqueue(const Call&, const device::NormRows&, Stream, Deadline) {
-    return Status(StatusCode::kInternal, "it has no norms");
+    return Status(StatusCode::kInternal, "this backend has no norms");
   }
   /// Whether calls that were checked and agreed on need nothing that is impossible while a stream is captured, such
   /// as NCCL's connecting.
@@ -43,12 +43,12 @@ class CollectiveBackend {
   /// A collective of the remaining ranks, on all of which can_shrink() is true: prepares `child`, which is new and
   /// has those ranks in their order. After an error `child` is as it was. `lost`: the other ranks, at least one.
   virtual Status shrink(std::span<const Rank>, CollectiveBackend*, Deadline) {
-    return Status(StatusCode::kInternal, "it cannot shrink");
+    return Status(StatusCode::kInternal, "this backend cannot shrink");
   }
   /// Collective, after agree(): later calls on buffers in `memory` copy less; if it is null, memory of `bytes` is
   /// allocated. An error of one rank is returned on all, and does no harm unless the group has failed.
   virtual Result<std::shared_ptr<RegisteredMemory>> register_memory(void*, std::size_t, Deadline) {
-    return Status(StatusCode::kUnsupported, "it registers no memory");
+    return Status(StatusCode::kUnsupported, "this backend registers no memory");
   }
   /// Whether closing it removes memory from under the kernels of all other ranks, including those of this process.
   virtual bool closing_unmaps_all() const { return false; }

@@ -123,7 +123,7 @@ Status DeviceBackends::no_backend_error(const Call& call, const Status& nccl_lac
   if (!nccl_lacks.ok()) return Status(nccl_lacks.code(), nccl_lacks.message() + and_plans, nccl_lacks.ranks());
   if (!group_.selector().canonical_only() || !plan::traits_of(call.collective).reduces) return no_row;
   return Status(StatusCode::kUnsupported,
-                "nccl adds up in an order of its own, which deterministic=canonical refuses" + and_plans);
+                "nccl adds in an order of its own, which deterministic=canonical does not allow" + and_plans);
 }
 
 Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {

@@ -45,15 +45,16 @@ Status DeviceChannel::open(Device device) {
   if (backend_ != nullptr) {
     if (device == device_) return {};
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}", to_string(device),
+                  fmt::format("a buffer is on {}, but this rank's calls on the group are on {}", to_string(device),
                               to_string(device_)));
   }
   const Result<device::Runtime*> runtime = device::runtime_of(device.type);
-  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer lies on {}", to_string(device)));
+  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer is on {}", to_string(device)));
   runtime_ = *runtime;
   if (device.index < 0 || device.index >= runtime_->count())
-    return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
-                                                            to_string(device), runtime_->count()));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a buffer is on {}, but this rank sees {} devices of that type", to_string(device),
+                              runtime_->count()));
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<StopWord> stop, StopWord::create(*runtime_, device));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
@@ -92,9 +93,9 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   if (!group_.healthy()) return group_.examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (captured && !backend_->can_capture(calls))
-    return Status(
-        StatusCode::kWrongState,
-        fmt::format("{}: the first call of a group connects, which cannot be captured; make one before", where(one)));
+    return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
+                                                       "be captured; make a call before the capture",
+                                                       where(one)));
   const auto enqueue = [&](UnderWay& it) {
     for (const Call& call : calls) {
       if (call.direction != Direction::kNone)
@@ -217,9 +218,10 @@ Status DeviceChannel::examine(UnderWay& one) const {
                                            (one.number > 0 && theirs != nullptr && theirs->has_left()));
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && Clock::now() - *one.left_at > (one.number > 0 ? kGraceOfCollectives : kGrace))
-      return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
-                    {rank});
+      return Status(
+          StatusCode::kPeerLost,
+          fmt::format("{}: rank {} has closed its communicator and takes part in no further calls", where(one), rank),
+          {rank});
     if (one.number == 0 || theirs == nullptr) {
       all_visible = false;
       continue;
@@ -237,8 +239,8 @@ Status DeviceChannel::examine(UnderWay& one) const {
   }
   if (!one.deadline.passed()) return {};
   if (missing.empty() && one.number == 0) missing = one.peers;
-  const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
-                          : all_visible    ? std::string("all ranks have come, but it did not end in time")
+  const std::string who = !missing.empty() ? fmt::format("{} did not arrive in time", ranks_text(missing))
+                          : all_visible    ? std::string("all ranks have arrived, but it did not end in time")
                                            : std::string("it did not end in time");
   return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who),
                 missing);

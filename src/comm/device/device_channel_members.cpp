@@ -26,10 +26,11 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
     return (*library)->failure("CommCuDevice", code);
   if (size != group_.size() || rank != group_.rank())
     return wrong(StatusCode::kInvalidArgument,
-                 fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
+                 fmt::format("the communicator is rank {} of {}, this rank is rank {} of {}", rank, size, group_.rank(),
+                             group_.size()));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
-  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has made calls on a GPU already");
+  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has already made calls on a GPU");
   lent_ = communicator;
   return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
 }

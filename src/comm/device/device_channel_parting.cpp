@@ -34,7 +34,7 @@ Status DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
     const DeviceLedger* const theirs = ledger_of(rank);
     if (theirs == nullptr || !theirs->has_left() || (theirs->count() >= one.number && group_.healthy())) continue;
     return Status(StatusCode::kPeerLost,
-                  fmt::format("rank {} has closed its communicator and takes no more part", rank), {rank});
+                  fmt::format("rank {} has closed its communicator and takes part in no further calls", rank), {rank});
   }
   return {};
 }

@@ -88,18 +88,18 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
   };
   const json reply = json::parse(text, nullptr, false);
   if (!reply.is_object())
-    return Status(StatusCode::kInternal, fmt::format("rank {} said nothing that can be read", rank));
+    return Status(StatusCode::kInternal, fmt::format("the reply of rank {} cannot be read", rank));
   if (reply.contains("error"))
     return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, reply.value("error", "")), {rank});
   if (reply.value("bytes", std::size_t{0}) != bytes_)
     return Status(StatusCode::kMismatch,
-                  fmt::format("rank {} has {} bytes of it, rank {} has {}", rank, reply.value("bytes", std::size_t{0}),
-                              group.rank(), bytes_),
+                  fmt::format("rank {} has {} bytes of peer memory, rank {} has {}", rank,
+                              reply.value("bytes", std::size_t{0}), group.rank(), bytes_),
                   {rank});
   if (reply.value("process", "") == process_name()) {
     part.allocation = Allocations::instance().find(reply.value("number", std::uint64_t{0}));
     if (part.allocation == nullptr)
-      return Status(StatusCode::kPeerLost, fmt::format("rank {} has let go of it", rank), {rank});
+      return Status(StatusCode::kPeerLost, fmt::format("rank {} has released its peer memory", rank), {rank});
     part.memory = part.allocation->memory;
     const Status reached = runtime_.reach(device_, part.allocation->device);
     return reached.ok() ? reached : failed(reached);
@@ -110,7 +110,7 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
   const std::vector<unsigned char> bytes = reply.value("handle", std::vector<unsigned char>());
   if (bytes.size() != handle.bytes.size())
     return Status(StatusCode::kUnsupported,
-                  fmt::format("rank {} gave no handle: {}", rank, reply.value("no_handle", "")), {rank});
+                  fmt::format("rank {} sent no handle: {}", rank, reply.value("no_handle", "")), {rank});
   std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
   const Result<void*> opened = runtime_.open_shared(device_, handle);
   if (!opened.ok()) return failed(opened.status());

@@ -80,7 +80,7 @@ Result<int> PlanBackend::agree_on_blocks(Deadline deadline) {
     int its = 0;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), its);
     if (read.ec != std::errc() || its < 1)
-      return Status(StatusCode::kInternal, fmt::format("a rank has {} multiprocessors", quoted_text(text)));
+      return Status(StatusCode::kInternal, fmt::format("a rank reports {} multiprocessors", quoted_text(text)));
     min_blocks = std::min(min_blocks, its);
   }
   return min_blocks;

@@ -105,7 +105,7 @@ std::optional<T> read_or_null(const ordered_json& object, const char* name) {
 
 const ordered_json& list(const ordered_json& object, const char* name) {
   const ordered_json& value = field(object, name);
-  if (!value.is_array()) throw ParseError{fmt::format("\"{}\" is no list", name)};
+  if (!value.is_array()) throw ParseError{fmt::format("\"{}\" is not a list", name)};
   return value;
 }
 
@@ -181,7 +181,7 @@ Counters counters_from_json(const ordered_json& json) {
   counters.waits = read<std::uint64_t>(json, "waits");
   counters.queued = read<std::uint64_t>(json, "queued");
   const ordered_json& collectives = field(json, "by_collective");
-  if (!collectives.is_object()) throw ParseError{"\"by_collective\" is no object"};
+  if (!collectives.is_object()) throw ParseError{"\"by_collective\" is not an object"};
   for (const auto& [name, value] : collectives.items()) {
     const Collective collective = or_parse_error(collective_from_string(name));
     counters.by_collective[static_cast<std::size_t>(collective)] = {.calls = read<std::uint64_t>(value, "calls"),
@@ -198,7 +198,7 @@ std::optional<Failure> read_failure(const ordered_json& json) {
     if (to_string(static_cast<StatusCode>(c)) == code) failure.code = static_cast<StatusCode>(c);
   failure.message = read<std::string>(json, "message");
   for (const ordered_json& rank : list(json, "ranks")) {
-    if (!rank.is_number_integer()) throw ParseError{"\"ranks\" has what is no number"};
+    if (!rank.is_number_integer()) throw ParseError{"\"ranks\" contains a value that is not a number"};
     failure.ranks.push_back(rank.get<Rank>());
   }
   failure.at_ns = read<std::int64_t>(json, "at_ns");
@@ -258,10 +258,10 @@ std::string to_json(const FlightLog& log) {
 
 Result<FlightLog> flight_log_from_json(std::string_view text) {
   const ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) return Status(StatusCode::kCorrupt, "it is no JSON, or not all of it");
+  if (json.is_discarded()) return Status(StatusCode::kCorrupt, "it is not JSON, or is incomplete");
   try {
     if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
-      return Status(StatusCode::kCorrupt, fmt::format("it is no \"{}\"", kFormat));
+      return Status(StatusCode::kCorrupt, fmt::format("it is not an \"{}\"", kFormat));
     const auto version = read<std::int64_t>(json, "version");
     if (version != kDumpVersion)
       return Status(StatusCode::kUnsupported,

@@ -29,7 +29,7 @@ std::string text_of(const std::array<char, n>& text) {
 class Record {
  public:
   static Result<Record> open(std::span<const std::byte> bytes) {
-    const Status none(StatusCode::kCorrupt, "it is no flight record");
+    const Status none(StatusCode::kCorrupt, "it is not a flight record");
     if (bytes.size() < sizeof(RecordHeader)) return none;
     const auto& header = *reinterpret_cast<const RecordHeader*>(bytes.data());
     if (get(header.magic) != kRecordMagic) return none;

@@ -58,7 +58,7 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
   std::vector<json> replies;
   for (const std::string& each : texts) {
     replies.push_back(json::parse(each, nullptr, false));
-    if (!replies.back().is_object()) replies.back() = json{{"error", "it replies nothing that can be read"}};
+    if (!replies.back().is_object()) replies.back() = json{{"error", "its reply cannot be read"}};
   }
   for (const bool lacks : {false, true})
     for (Rank rank = 0; rank < group.size(); ++rank) {
@@ -76,7 +76,7 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
           {rank});
   nccl::UniqueId id = {};
   if (!read_hex(replies[0].value("id", ""), id))
-    return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
+    return Status(StatusCode::kInternal, "the id that rank 0 sent cannot be read");
   return id;
 }
 
@@ -249,8 +249,7 @@ Status NcclBackend::wait_until_idle(nccl::Communicator* communicator, std::strin
         (group_.state() == CommunicatorState::kReady && !group_.healthy()))
       return group_.examine_alarm(fmt::format("nccl{}", function));
     if (deadline.passed())
-      return Status(StatusCode::kTimeout,
-                    fmt::format("nccl{} did not end in time: not all ranks came to it", function));
+      return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks called it", function));
   }
 }
 

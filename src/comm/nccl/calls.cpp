@@ -310,7 +310,7 @@ Status put_collective(const Member& member, const Call& call, const void* from, 
     case Collective::kBarrier:
     case Collective::kSendRecv: break;
   }
-  return Status(StatusCode::kInternal, fmt::format("{} is no collective on buffers", to_string(call.collective)));
+  return Status(StatusCode::kInternal, fmt::format("{} is not a collective on buffers", to_string(call.collective)));
 }
 
 Status put_message(const Member& member, const Call& call, Rank peer, Stream stream) {

@@ -87,7 +87,7 @@ Result<std::unique_ptr<const Library>> library_of(void* handle, const std::strin
   library->path = path;
   if (!find(handle, "ncclGetVersion", library->call.GetVersion) ||
       library->call.GetVersion(&library->version) != kSuccess)
-    return Status(StatusCode::kUnsupported, fmt::format("{} does not tell its version by ncclGetVersion", path));
+    return Status(StatusCode::kUnsupported, fmt::format("{} does not report its version by ncclGetVersion", path));
   if (const std::string file = library_file_of(reinterpret_cast<const void*>(library->call.GetVersion)); !file.empty())
     library->path = file;
   if (library->version < kOldest)

@@ -59,7 +59,8 @@ class Opening {
       number = std::max(number, static_cast<int>(all[2 * sz(r) + 1]));
       if (sizes.back() > kMostBytes)
         return Status(StatusCode::kInvalidArgument,
-                      fmt::format("{}: rank {} asks for {}", where(), r, bytes_text(sizes.back())), {r});
+                      fmt::format("{}: rank {} requests {}, which is too much", where(), r, bytes_text(sizes.back())),
+                      {r});
     }
     group_.windows().made(number);
     return sizes;
@@ -87,7 +88,7 @@ class Opening {
     const ConstBuffer input(mine.data(), mine.size_bytes(), DType::kUInt8);
     const Buffer output{all.data(), all.size() * sizeof(T), DType::kUInt8, {}};
     ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = timeout, .stream = {}})
-                               .with_context("making a window"));
+                               .with_context("creating a window"));
     return all;
   }
 
@@ -104,7 +105,7 @@ class Opening {
       const std::string body = all[sz(r)].substr(1);
       if (all[sz(r)].front() != kDescriptor)
         return Status(endpoint.ok() ? StatusCode::kPeerLost : endpoint.status().code(),
-                      fmt::format("{}: rank {} cannot: {}", where(), r, body), {r});
+                      fmt::format("{}: rank {} cannot open its endpoint: {}", where(), r, body), {r});
       if (r != group_.rank()) peers.push_back({r, body});
     }
     return {};
@@ -125,7 +126,7 @@ class Opening {
     return {};
   }
 
-  std::string where() const { return group_.where("making a window"); }
+  std::string where() const { return group_.where("creating a window"); }
 
   Group& group_;
   Duration timeout_;
@@ -198,8 +199,8 @@ Status SharedWindow::check_transfer(std::string_view operation, Rank peer, std::
   const std::size_t there = bytes(peer);
   if (offset <= there && buffer.count <= (there - offset) / size_of(buffer.dtype)) return check_usable(operation);
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: {} x {} at offset {} do not fit the {} that rank {} contributed", where(operation),
-                            buffer.count, to_string(buffer.dtype), offset, bytes_text(there), peer));
+                fmt::format("{}: {} x {} at offset {} do not fit into the {} that rank {} contributed",
+                            where(operation), buffer.count, to_string(buffer.dtype), offset, bytes_text(there), peer));
 }
 
 Status SharedWindow::put(ConstBuffer source, Rank to, std::size_t offset) {
@@ -239,7 +240,7 @@ Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended
       deadline = Deadline::in(group_->options().timeout);
     }
     ACCORD_RETURN_IF_ERROR(check_interruption(operation, peer));
-    ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing came through", *deadline));
+    ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing arrived", *deadline));
   }
 }
 
@@ -316,7 +317,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
       deadline = Deadline::in(timeout);
     }
     ACCORD_RETURN_IF_ERROR(check_interruption("wait for", from));
-    Status failure = why_stop("wait for", from, "no signal came", *deadline);
+    Status failure = why_stop("wait for", from, "no signal arrived", *deadline);
     // A peer that leaves or fails may have signalled before.
     if (!failure.ok()) return consume_signal(from) ? Status() : failure;
   }
@@ -343,8 +344,8 @@ Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string
     const bool closed = group_->peer_state(peer) == PeerState::kLeft;
     if (closed || peer_state(peer) == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has {}; nothing of it will come", here(), peer,
-                                closed ? "closed its communicator" : "let go of the window"),
+                    fmt::format("{}: rank {} has {}; nothing more will arrive from it", here(), peer,
+                                closed ? "closed its communicator" : "released the window"),
                     {peer});
   }
   if (!deadline.passed()) return {};

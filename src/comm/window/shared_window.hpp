@@ -67,7 +67,7 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   /// Fails with kAborted if this thread has to leave its `operation` with `peer`; both ranks stay in step.
   Status check_interruption(std::string_view operation, Rank peer) const;
   /// Returns why `operation`, which waits for `peer`, cannot continue, or ok. `what`: the timeout's text, for example
-  /// "no signal came".
+  /// "no signal arrived".
   Status why_stop(std::string_view operation, Rank peer, std::string_view what, Deadline deadline);
 
   std::shared_ptr<Group> group_;

@@ -48,7 +48,7 @@ class Writer {
     const std::size_t first = DeviceProgram::steps_at(program_.lanes);
     const std::size_t operands = first + steps * sizeof(DeviceStep);
     if (operands + plan.operands.size() * sizeof(DeviceOperand) > DeviceProgram::kMaxBytes)
-      return Status(StatusCode::kUnsupported, fmt::format("{} steps are more than a kernel takes", steps));
+      return Status(StatusCode::kUnsupported, fmt::format("{} steps are more than a kernel accepts", steps));
     program_.steps = static_cast<std::uint16_t>(steps);
     std::uint16_t number = 0;
     for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
@@ -173,11 +173,14 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   const auto unsupported = [&](std::string_view why) {
     return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" on a device: {}", plan.name, why));
   };
-  if (plan.buffers != plan::Buffers::kAnywhere) return unsupported("its buffers would have to lie in windows");
-  if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum) return unsupported("it has no factors");
+  if (plan.buffers != plan::Buffers::kAnywhere)
+    return unsupported("it needs buffers in windows, which devices do not support");
+  if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum)
+    return unsupported("devices do not support factors");
   if (plan.order == plan::Order::kSwitch &&
       (request.op != ReduceOp::kSum || switch_sum_of(payload.dtype) == device::SwitchSum::kNone))
-    return unsupported(fmt::format("a switch has no {} of {}", to_string(request.op), to_string(payload.dtype)));
+    return unsupported(
+        fmt::format("a switch does not support {} of {}", to_string(request.op), to_string(payload.dtype)));
   const std::size_t element_bytes = size_of(payload.dtype);
   const std::size_t bytes = payload.bounds.longest * element_bytes;
   const std::size_t each =

@@ -167,7 +167,7 @@ Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::stri
 
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request) {
   if (entry.is_library)
-    return Status(StatusCode::kUnsupported, fmt::format("{} is a library's and has no plans", entry.name));
+    return Status(StatusCode::kUnsupported, fmt::format("{} is implemented by a library and has no plans", entry.name));
   if (entry.registered == nullptr) return entry.make(topology, request);
   const Plan* whole = entry.registered->find(topology.size(), request.root);
   if (whole == nullptr)

@@ -320,7 +320,7 @@ class Run {
   Status stuck(const Op& op) const {
     if (op.kind->action == Action::kMove || op.kind->action == Action::kReduce)
       return corrupt(op, "waits for ever: nobody puts the packets that it reads");
-    return corrupt(op, "waits for ever (deadlock): what it waits for comes later or not at all");
+    return corrupt(op, "waits for ever (deadlock): what it waits for happens later or not at all");
   }
 
   struct Gathering {

@@ -70,7 +70,7 @@ Status Placement::check() const {
       return unsupported_value(at(value),
                                "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
     if (arrival(value) == Arrival::kPackets && at(value).cell.memory != Memory::kScratch)
-      return unsupported_value(at(value), "packets go to a peer's scratch only");
+      return unsupported_value(at(value), "packets only go to a peer's scratch");
     if (!is_in_multicast(value)) continue;
     if (is_by_switch(value) && is_read_by_peers(value))
       return unsupported_value(at(value), "a peer reads by itself what a switch has written");

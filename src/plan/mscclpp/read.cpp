@@ -130,7 +130,8 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode protocol_node, root.required("protocol"));
     ACCORD_ASSIGN_OR_RETURN(const std::string protocol, protocol_node.text());
     if (protocol != "Simple" && protocol != "LL")
-      return unsupported(protocol_node, fmt::format("protocol \"{}\"; Simple and LL are known", protocol));
+      return unsupported(protocol_node,
+                         fmt::format("protocol \"{}\" is not known; available: Simple and LL", protocol));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode in_place, root.required("inplace"));
     ACCORD_ASSIGN_OR_RETURN(plan_.in_place, in_place.boolean());
     return {};

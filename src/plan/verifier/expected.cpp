@@ -32,7 +32,7 @@ std::string leaf_text(const Leaf& leaf) { return to_string(Chunk{leaf.rank, Spac
 
 std::string foreign_text(const Leaf& wanted, const Leaf& got) {
   if (wanted.round != got.round) return fmt::format("holds data of another round, {}", leaf_text(got));
-  return fmt::format("holds {} where {} belongs", leaf_text(got), leaf_text(wanted));
+  return fmt::format("holds {} instead of {}", leaf_text(got), leaf_text(wanted));
 }
 
 }  // namespace
@@ -81,7 +81,8 @@ std::string difference_text(const Plan& plan, Term wanted, Term got, const Expre
     if (count > 1) return fmt::format("holds the contribution of rank {} {} times", leaf.rank, count);
   }
   if (plan.order == Order::kSwitch)
-    return "is another sum of the switch than that of rank 0: their bits may differ, so one rank has to give it to all";
+    return "is not the sum of the switch that rank 0 holds: their bits may differ, so one rank has to send its sum to "
+           "all";
   return fmt::format("adds up in the wrong order: {} where {} is {}", expressions.ranks_text(got, kMaxShownLeaves),
                      plan.order == Order::kFixed ? "that of rank 0" : "the canonical one",
                      expressions.ranks_text(wanted, kMaxShownLeaves));

@@ -60,11 +60,11 @@ class Pairing {
       case StepKind::kLaneBarrier: return note_barrier(place, step);
       case StepKind::kReduce:
         if (plan_.order == Order::kNone)
-          return error(place, step, "the plan declares no order of sums, but this adds up");
+          return error(place, step, "the plan declares no order of sums, but this step adds");
         if (step.sources[0].rank == kEveryRank && plan_.order != Order::kSwitch)
-          return error(place, step,
-                       fmt::format("a switch adds up in an order of its own, not in the plan's, \"{}\"",
-                                   to_string(plan_.order)));
+          return error(
+              place, step,
+              fmt::format("a switch adds in an order of its own, not in the plan's, \"{}\"", to_string(plan_.order)));
         [[fallthrough]];
       case StepKind::kCopy: ACCORD_RETURN_IF_ERROR(check_awaited(place, step)); return note_packet_reads(place, step);
     }
@@ -79,7 +79,7 @@ class Pairing {
         if (!is_buffer || chunk.rank == place.rank || awaited_ranks_.contains(chunk.rank)) continue;
         return error(
             place, step,
-            fmt::format("touches {} before its lane has waited for a signal of rank {}, which tells where that is",
+            fmt::format("accesses {} before its lane has waited for a signal of rank {}, which carries its location",
                         to_string(chunk), chunk.rank));
       }
     }
@@ -133,7 +133,7 @@ class Pairing {
   Status note_barrier(const StepPlace& place, const Step& step) {
     std::map<int, StepPlace>& lanes = barriers_[step.id];
     if (!lanes.emplace(place.lane, place).second)
-      return error(place, step, "the lane comes to this barrier twice a round");
+      return error(place, step, "the lane reaches this barrier twice a round");
     return {};
   }
 
@@ -143,7 +143,7 @@ class Pairing {
       for (int lane = 0; lane < lanes; ++lane) {
         if (places.contains(lane)) continue;
         const StepPlace& place = places.begin()->second;
-        return error(place, step_at(place), fmt::format("waits for ever: lane {} never comes to this barrier", lane));
+        return error(place, step_at(place), fmt::format("waits for ever: lane {} never reaches this barrier", lane));
       }
     }
     barriers_.clear();

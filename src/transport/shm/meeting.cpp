@@ -138,7 +138,7 @@ Status Meeting::receive_reply(Peer& peer) {
       peer.stage = Stage::kMet;
       return {};
   }
-  return failure(StatusCode::kCorrupt, "what answers at its socket is not that rank", {peer.place.rank});
+  return failure(StatusCode::kCorrupt, "another process answers at its socket", {peer.place.rank});
 }
 
 Status Meeting::hold_connection(Peer& peer) {
@@ -185,7 +185,7 @@ Status Meeting::accept_guests() {
   const auto is_silent = [](const Guest& guest) { return !guest.window.valid() && !guest.ready; };
   if (static_cast<std::size_t>(std::count_if(guests_.begin(), guests_.end(), is_silent)) >
       kSilentGuests + static_cast<std::size_t>(size_)) {
-    drop(*std::find_if(guests_.begin(), guests_.end(), is_silent), "a process that said nothing");
+    drop(*std::find_if(guests_.begin(), guests_.end(), is_silent), "a process that sent nothing");
   }
   return {};
 }
@@ -196,7 +196,7 @@ Status Meeting::receive(Guest& guest) {
   switch (received.exchange) {
     case Exchange::kLater: break;
     case Exchange::kGone: guest.socket.reset(); break;
-    case Exchange::kMalformed: drop(guest, "a process that said no hello"); break;
+    case Exchange::kMalformed: drop(guest, "a process that sent no valid hello"); break;
     case Exchange::kDone:
       guest.hello = received.hello;
       guest.window = std::move(received.window);
@@ -209,13 +209,13 @@ Status Meeting::receive(Guest& guest) {
 void Meeting::admit(Guest& guest) {
   const Rank rank = guest.hello.rank;
   if (guest.hello.to != self_.cookie || rank <= self_.rank || rank >= size_) {
-    return drop(guest, "a process that knew no cookie of this group");
+    return drop(guest, "a process that did not know the cookie of this group");
   }
   const auto peer = std::find_if(peers_.begin(), peers_.end(), [rank](const Peer& p) { return p.place.rank == rank; });
   if (peer == peers_.end()) return;  // the peer arrived before connect() asked for it, and waits
   const bool expected = peer->stage == Stage::kAwait || peer->stage == Stage::kAnswer;
   if (!expected || !is_from(guest.hello, peer->place)) {
-    return drop(guest, fmt::format("a process that called itself rank {}", rank));
+    return drop(guest, fmt::format("a process that claimed to be rank {}", rank));
   }
   peer->met.socket = std::move(guest.socket);
   peer->met.window = std::move(guest.window);
@@ -298,8 +298,9 @@ bool Meeting::is_from(const Hello& hello, const MeetingPlace& place) const {
 
 Status Meeting::failure(StatusCode code, std::string_view what, std::vector<Rank> ranks) const {
   std::string message = fmt::format("rank {} cannot connect to {} over shm: {}", self_.rank, ranks_text(ranks), what);
-  if (strangers_ == 1) message += fmt::format(" (a stranger was dropped: {})", last_stranger_);
-  if (strangers_ > 1) message += fmt::format(" ({} strangers were dropped, the last: {})", strangers_, last_stranger_);
+  if (strangers_ == 1) message += fmt::format(" (an unexpected connection was dropped: {})", last_stranger_);
+  if (strangers_ > 1)
+    message += fmt::format(" ({} unexpected connections were dropped, the last: {})", strangers_, last_stranger_);
   return Status(code, std::move(message), std::move(ranks));
 }
 

@@ -84,7 +84,7 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
   }
   for (const Peer& peer : peers) {
     if (callers_.at(peer.place.rank).hello().from == peer.place.cookie) continue;
-    return fail(peers, StatusCode::kCorrupt, "who called in its name is another", {peer.place.rank});
+    return fail(peers, StatusCode::kCorrupt, "another process connected in its name", {peer.place.rank});
   }
   std::vector<Met> all;
   for (Peer& peer : peers) {

@@ -70,7 +70,7 @@ Result<SocketAddress> socket_address(const std::string& ip, std::uint16_t port) 
     v6->sin6_port = htons(port);
     address.length = sizeof *v6;
   } else {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} is no IP address", quoted_text(ip)));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} is not an IP address", quoted_text(ip)));
   }
   return address;
 }

@@ -70,7 +70,7 @@ Status Stream::state() const {
 
 Status Stream::state_locked() const {
   if (!open_ || route_->failed || damaged_)
-    return Status(StatusCode::kPeerLost, damaged_ ? "what it sent made no sense" : "the connection to it has failed");
+    return Status(StatusCode::kPeerLost, damaged_ ? "it sent malformed data" : "the connection to it has failed");
   return {};
 }
 

@@ -106,7 +106,7 @@ Result<std::unique_ptr<Worker>> Worker::make() {
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   if (const ucs_status_t status = ucx->worker_create(context, &params, &worker); status != UCS_OK)
-    return failed(*ucx, "no worker", status);
+    return failed(*ucx, "a worker cannot be created", status);
   ucp_address_t* bytes = nullptr;
   std::size_t length = 0;
   if (const ucs_status_t status = ucx->worker_get_address(worker, &bytes, &length); status != UCS_OK)
@@ -136,7 +136,7 @@ Status Worker::listen() {
   handler.cb = &Worker::on_message;
   handler.arg = this;
   if (const ucs_status_t status = ucx_.worker_set_am_recv_handler(worker_, &handler); status != UCS_OK)
-    return failed(ucx_, "no handler of messages", status);
+    return failed(ucx_, "its message handler cannot be set", status);
   try {
     const BlockedSignals blocked;
     std::thread([this] {
@@ -193,7 +193,7 @@ Result<std::shared_ptr<Route>> Worker::route_to(const std::string& address) {
   };
   params.err_handler.arg = route.get();
   if (const ucs_status_t status = ucx_.ep_create(worker_, &params, &route->ep); status != UCS_OK)
-    return failed(ucx_, "no way to a peer", status);
+    return failed(ucx_, "a peer cannot be connected to", status);
   routes_.emplace(address, route);
   return route;
 }

@@ -138,10 +138,10 @@ TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
       {"wait", "hint wait has no value; write wait=VALUE"},
       {"wait=spin,wait=auto", "hint wait is given twice"},
       {"=spin", "unknown hint \"\""},
-      {"wait=spn", "hint wait: unknown way to wait \"spn\""},
+      {"wait=spn", "hint wait: unknown wait policy \"spn\""},
       {"slot_bytes=5000", "hint slot_bytes: "},
       {"wait=yield,recorder_size=17", "hint recorder_size: "},
-      {"max_ctas=65", "hint max_ctas: \"65\" is no number from 1 to 64"},
+      {"max_ctas=65", "hint max_ctas: \"65\" is not a number from 1 to 64"},
       {"cga_cluster_size=many", "hint cga_cluster_size: "},
       {"is_high_priority_stream=1", "hint is_high_priority_stream: "}};
   for (const auto& [text, why] : refused) {

@@ -41,7 +41,7 @@ TEST(Turns, number_calls_and_nothing_else) {
   EXPECT_EQ(turns.queue().number, 2u);
   EXPECT_EQ(turns.queue().number, 3u);
   Turns others;
-  ASSERT_TRUE(others.take(Turns::kNoCall));
+  ASSERT_TRUE(others.try_acquire(Turns::kNoCall));
   EXPECT_EQ(others.queue().number, 1u);
   EXPECT_EQ(others.count_call(), 2u);
   EXPECT_EQ(others.queue().number, 3u);

@@ -168,7 +168,7 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   domains[2].publish_waiting(3, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 3);
   EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "who asks is not who is late";
-  EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not looked since";
+  EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not checked since";
   domains[2].publish_waiting(-1, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
   domains[2].publish_waiting(1, now);
@@ -221,7 +221,7 @@ TEST(Lower, avg_and_premul_sum_need_a_plan_that_adds_all_ranks_at_once) {
   EXPECT_TRUE(lowered(ReduceOp::kSum).ok());
   for (const ReduceOp op : {ReduceOp::kAvg, ReduceOp::kPremulSum}) {
     EXPECT_EQ(lowered(op).code(), StatusCode::kUnsupported);
-    EXPECT_NE(lowered(op).message().find("adds some ranks at a time"), std::string::npos);
+    EXPECT_NE(lowered(op).message().find("adds only some ranks at a time"), std::string::npos);
   }
 }
 
