@@ -259,7 +259,7 @@ Status unknown_variable(std::string_view name) {
   if (const auto nearest = nearest_name(name.substr(kPrefix.size()), suffixes)) {
     message += fmt::format("; did you mean \"{}{}\"?", kPrefix, *nearest);
   } else {
-    message += fmt::format("; known are {}{}", kPrefix, fmt::join(suffixes, fmt::format(", {}", kPrefix)));
+    message += fmt::format("; available: {}{}", kPrefix, fmt::join(suffixes, fmt::format(", {}", kPrefix)));
   }
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }

@@ -67,9 +67,9 @@ Status unknown_name(std::string_view what, std::string_view word, std::span<cons
   if (const auto nearest = nearest_name(word, names)) {
     message += fmt::format("; did you mean \"{}\"?", *nearest);
   } else if (names.empty()) {
-    message += "; none is known";
+    message += "; none is available";
   } else {
-    message += fmt::format("; known are {}", join_with_and(std::vector<std::string>(names.begin(), names.end())));
+    message += fmt::format("; available: {}", join_with_and(std::vector<std::string>(names.begin(), names.end())));
   }
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }

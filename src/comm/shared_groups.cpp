@@ -87,13 +87,13 @@ SharedGroups::SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology:
 Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const Request& request) {
   const Deadline deadline = Deadline::in(request.options.timeout);
   const auto is_member = [&](Rank rank) { return rank >= request.first && rank - request.first < request.size; };
-  const bool takes_part = is_member(parent.rank());
+  const bool participates = is_member(parent.rank());
   const Rank me = parent.rank() - request.first;
   std::optional<topology::Topology> topology;
   Fabric fabric;
   std::unique_ptr<transport::Endpoint> endpoint;
   Status failure = request.refused;
-  if (failure.ok() && takes_part) {
+  if (failure.ok() && participates) {
     std::vector<topology::Place> places;
     places.reserve(static_cast<std::size_t>(request.size));
     for (Rank rank = 0; rank < request.size; ++rank) places.push_back(parent.topology().place(request.first + rank));
@@ -110,7 +110,7 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
   json mine = {{"hash", hex64(hash_of(request.terms))}, {"terms", terms}};
   if (!failure.ok()) {
     mine = refusal_reply(failure.message());
-  } else if (takes_part) {
+  } else if (participates) {
     mine["descriptor"] = endpoint->descriptor();
   }
   const Result<std::vector<std::string>> texts = gather_replies(parent, mine, deadline.remaining());
@@ -125,7 +125,7 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
     identity += reply.descriptor + '\n';
     if (rank != parent.rank()) peers.push_back({rank - request.first, std::move(reply.descriptor)});
   }
-  if (!takes_part) return std::shared_ptr<SharedGroups>();
+  if (!participates) return std::shared_ptr<SharedGroups>();
   Result<std::vector<std::unique_ptr<transport::Link>>> links = endpoint->connect(peers, deadline);
   if (!links.ok()) return links.status().with_context(in_group(request.options));
   for (const Rank rank : topology->ranks())

@@ -75,11 +75,11 @@ Status DeviceChannel::open(Device device) {
 Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   if (closed_) return group_.status();
   for (const Call& call : calls) {
-    const auto wrong = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
+    const auto failed = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
     if (!serves(call))
-      return wrong(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
-    if (Status opened = open(device_of(call)); !opened.ok()) return wrong(opened);
-    if (Status known = backend_->check(call); !known.ok()) return wrong(known);
+      return failed(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
+    if (Status opened = open(device_of(call)); !opened.ok()) return failed(opened);
+    if (Status known = backend_->check(call); !known.ok()) return failed(known);
   }
   Status agreed = backend_->agree(calls, deadline);
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
@@ -210,8 +210,8 @@ Status DeviceChannel::examine(UnderWay& one) const {
   bool all_visible = true;
   for (const Rank rank : group_.topology().ranks()) {
     if (rank == group_.rank()) continue;
-    const bool takes_part = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
-    if (!takes_part) continue;
+    const bool participates = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
+    if (!participates) continue;
     const DeviceLedger* const theirs = ledger_of(rank);
     const bool has_arrived = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
     const bool has_left = !has_arrived && (group_.peer_state(rank) == transport::PeerState::kLeft ||
@@ -248,17 +248,17 @@ Status DeviceChannel::examine(UnderWay& one) const {
 
 Status DeviceChannel::find_late() {
   std::string first;
-  Status wrong;
+  Status failure;
   {
     const std::lock_guard lock(under_way_mutex_);
     if (under_way_.empty()) return {};
     first = where(under_way_.front());
     std::size_t left = kExamined;
-    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
-      wrong = examine(*one);
+    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
+      failure = examine(*one);
   }
   if (!group_.healthy()) return group_.examine_alarm(first);
-  return wrong.ok() ? wrong : group_.fail(wrong);
+  return failure.ok() ? failure : group_.fail(failure);
 }
 
 Status DeviceChannel::find_failure() {

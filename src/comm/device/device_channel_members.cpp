@@ -10,10 +10,10 @@
 namespace accord::comm {
 
 Status DeviceChannel::lend(nccl::Communicator* communicator) {
-  const auto wrong = [&](StatusCode code, std::string_view what) {
+  const auto failed = [&](StatusCode code, std::string_view what) {
     return Status(code, fmt::format("lend_nccl to group \"{}\": {}", group_.options().name, what));
   };
-  if (communicator == nullptr) return wrong(StatusCode::kInvalidArgument, "the communicator is null");
+  if (communicator == nullptr) return failed(StatusCode::kInvalidArgument, "the communicator is null");
   const Result<const nccl::Library*> library = nccl::library();
   if (!library.ok()) return library.status();
   const nccl::Functions& call = (*library)->call;
@@ -25,12 +25,12 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
   if (const int code = call.CommCuDevice(communicator, &device); code != nccl::kSuccess)
     return (*library)->failure("CommCuDevice", code);
   if (size != group_.size() || rank != group_.rank())
-    return wrong(StatusCode::kInvalidArgument,
-                 fmt::format("the communicator is rank {} of {}, this rank is rank {} of {}", rank, size, group_.rank(),
-                             group_.size()));
+    return failed(StatusCode::kInvalidArgument,
+                  fmt::format("the communicator is rank {} of {}, this rank is rank {} of {}", rank, size,
+                              group_.rank(), group_.size()));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
-  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has already made calls on a GPU");
+  if (backend_ != nullptr) return failed(StatusCode::kWrongState, "the group has already made calls on a GPU");
   lent_ = communicator;
   return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
 }
@@ -79,18 +79,18 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* m
                                                                          Duration timeout) {
   const Deadline deadline = Deadline::in(timeout);
   const std::string here = group_.where(fmt::format("device_window of {} bytes", bytes));
-  const auto wrong = [&](const Status& status) { return status.with_context(here); };
-  if (bytes == 0) return wrong(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
+  const auto failed = [&](const Status& status) { return status.with_context(here); };
+  if (bytes == 0) return failed(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
   if (!group_.healthy()) return group_.examine_alarm(here);
-  if (Status opened = open(device); !opened.ok()) return wrong(opened);
+  if (Status opened = open(device); !opened.ok()) return failed(opened);
   const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
-  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return wrong(agreed);
+  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return failed(agreed);
   Result<std::shared_ptr<RegisteredMemory>> made = backend_->register_memory(memory, bytes, deadline);
   if (made.ok()) return made;
   if (group_.has_failed()) abort_calls(group_.status());
-  return wrong(made.status());
+  return failed(made.status());
 }
 
 }  // namespace accord::comm

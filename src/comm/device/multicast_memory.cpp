@@ -115,14 +115,14 @@ Status MulticastMemory::join_there(Group& group, std::size_t bytes, Deadline dea
     ACCORD_ASSIGN_OR_RETURN(line, transport::connect_to(texts[0]));
     return line.valid();
   };
-  const auto take = [&]() -> Result<bool> {
+  const auto receive = [&]() -> Result<bool> {
     std::byte nothing{};
     ACCORD_ASSIGN_OR_RETURN(received, transport::receive_descriptor(line, {&nothing, 1}));
     return received.exchange != transport::Exchange::kLater;
   };
   ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "requesting multicast memory from rank 0", call));
   ACCORD_RETURN_IF_ERROR(check_user(line));
-  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "multicast memory of rank 0", take));
+  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "multicast memory of rank 0", receive));
   if (received.exchange != transport::Exchange::kDone)
     return Status(StatusCode::kUnsupported, "rank 0 sent no multicast memory", {0});
   ACCORD_ASSIGN_OR_RETURN(part_, runtime_.join_multicast(device_, received.descriptor.get(), bytes));

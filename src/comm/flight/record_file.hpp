@@ -44,7 +44,7 @@ class RecordFile {
   std::mutex mutex_;
   UniqueFd fd_;
   FileHeader* header_ = nullptr;
-  std::map<std::byte*, Place> taken_;
+  std::map<std::byte*, Place> in_use_;
   std::vector<Place> free_;
 };
 

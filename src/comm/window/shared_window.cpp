@@ -35,7 +35,7 @@ using transport::PeerState;
 constexpr std::size_t kPutPiece = std::size_t{1} << 20;
 constexpr std::size_t kGetPiece = std::size_t{4} << 20;
 /// More than any machine maps, and small enough to add to.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
 
 std::size_t sz(Rank rank) { return static_cast<std::size_t>(rank); }
 
@@ -57,12 +57,12 @@ class Opening {
     for (Rank r = 0; r < group_.size(); ++r) {
       sizes.push_back(all[2 * sz(r)]);
       number = std::max(number, static_cast<int>(all[2 * sz(r) + 1]));
-      if (sizes.back() > kMostBytes)
+      if (sizes.back() > kMaxBytes)
         return Status(StatusCode::kInvalidArgument,
                       fmt::format("{}: rank {} requests {}, which is too much", where(), r, bytes_text(sizes.back())),
                       {r});
     }
-    group_.windows().made(number);
+    group_.windows().mark_used(number);
     return sizes;
   }
 

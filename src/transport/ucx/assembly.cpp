@@ -91,7 +91,7 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
     const auto caller = callers_.find(peer.place.rank);
     Met connected;
     connected.hello = caller->second.hello();
-    connected.socket = peer.place.rank < place_.rank ? peer.call.take() : caller->second.take();
+    connected.socket = peer.place.rank < place_.rank ? peer.call.release_socket() : caller->second.release_socket();
     all.push_back(std::move(connected));
     callers_.erase(caller);
   }

@@ -49,7 +49,7 @@ class OutgoingCall {
   /// The descriptor to poll; -1 if none.
   int fd() const { return socket_.get(); }
   short events() const;
-  UniqueFd take() { return std::move(socket_); }
+  UniqueFd release_socket() { return std::move(socket_); }
 
  private:
   enum class Stage : std::uint8_t { kDial, kConnecting, kSpeaking, kListening, kAcknowledged, kRefused };
@@ -78,7 +78,7 @@ class IncomingCall {
   /// Tells the caller that its hello arrived.
   void acknowledge();
   int fd() const { return socket_.get(); }
-  UniqueFd take() { return std::move(socket_); }
+  UniqueFd release_socket() { return std::move(socket_); }
 
  private:
   UniqueFd socket_;

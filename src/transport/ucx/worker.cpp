@@ -28,9 +28,9 @@ constexpr std::size_t kMaxFree = 64;
 constexpr int kTickMilliseconds = 1;
 constexpr int kProgressAtOnce = 64;
 
-std::mutex making;
+std::mutex creation_mutex;
 std::atomic<Worker*> the_worker = nullptr;
-std::atomic<pid_t> its_process = 0;
+std::atomic<pid_t> worker_process = 0;
 
 Status failed(const UcxLibrary& ucx, std::string_view what, ucs_status_t status) {
   return Status(StatusCode::kUnsupported, fmt::format("UCX: {}: {}", what, ucx.status_string(status)));
@@ -53,7 +53,7 @@ Result<ucp_context_h> make_context(const UcxLibrary& ucx) {
 }
 
 Status not_after_fork() {
-  const pid_t process = its_process.load();
+  const pid_t process = worker_process.load();
   if (process == 0 || process == ::getpid()) return {};
   return Status(StatusCode::kUnsupported,
                 fmt::format("UCX was in use in process {}, from which this one was forked, and cannot be used in both; "
@@ -84,14 +84,14 @@ Status Worker::viable() {
 
 Result<Worker*> Worker::instance() {
   ACCORD_RETURN_IF_ERROR(not_after_fork());
-  const std::lock_guard lock(making);
+  const std::lock_guard lock(creation_mutex);
   if (the_worker.load() != nullptr) return the_worker.load();
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Worker> made, make());
-  its_process = ::getpid();
+  worker_process = ::getpid();
   the_worker = made.release();
   // Runs before UCX's own clean-up, which was registered when UCX was loaded.
   std::atexit([] {
-    if (its_process != ::getpid()) return;
+    if (worker_process != ::getpid()) return;
     const std::lock_guard last(the_worker.load()->mutex_);
     the_worker.load()->ended_ = true;
   });

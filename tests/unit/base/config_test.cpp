@@ -70,7 +70,7 @@ TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "unknown environment variable \"ACCORD_TIMEOUTS\"; did you mean \"ACCORD_TIMEOUT\"?");
   EXPECT_THAT(status_of("ACCORD_COLOUR", "red").message(),
-              HasSubstr("known are ACCORD_LOG, ACCORD_DEBUG, ACCORD_TIMEOUT"));
+              HasSubstr("available: ACCORD_LOG, ACCORD_DEBUG, ACCORD_TIMEOUT"));
   EXPECT_FALSE(status_of("ACCORD_", "").ok());
 }
 
@@ -133,7 +133,7 @@ TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
 TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
   const std::pair<const char*, const char*> refused[] = {
       {"slot_byte=64k", "did you mean \"slot_bytes\"?"},
-      {"log=info", "known are wait, slot_bytes, recorder_size, is_high"},
+      {"log=info", "available: wait, slot_bytes, recorder_size, is_high"},
       {"wait=spin,", "unknown hint \"\""},
       {"wait", "hint wait has no value; write wait=VALUE"},
       {"wait=spin,wait=auto", "hint wait is given twice"},

@@ -138,7 +138,7 @@ TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
       {"channel type", [](Text& t) { t.json["gpus"][0]["channels"][0]["channel_type"] = "wire"; },
        "\"wire\" is not a type of channel"},
       {"buffer type", [](Text& t) { t.json["gpus"][0]["remote_buffers"][0]["type"] = "x"; },
-       "gpus[0].remote_buffers[0].type: unknown buffer \"x\"; known are i, o and s"},
+       "gpus[0].remote_buffers[0].type: unknown buffer \"x\"; available: i, o and s"},
       {"channel id", [](Text& t) { t.json["gpus"][0]["threadblocks"][0]["channels"][0]["channel_ids"][0] = 1; },
        "gpus[0].threadblocks[0].channels[0].channel_ids[0]: 1 is out of bounds: 0 to 0"},
       {"buffer ref",
