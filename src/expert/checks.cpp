@@ -78,7 +78,7 @@ Status check_dtype(std::string_view name, DType dtype, const ExpertGroupConfig& 
 
 Status check_disjoint(const ConstBuffer& input, std::string_view name, const Buffer& output,
                       std::string_view output_name) {
-  if (comm::lie_apart(input.data, input.bytes(), output.data, output.bytes())) return {};
+  if (comm::are_disjoint(input.data, input.bytes(), output.data, output.bytes())) return {};
   return invalid(fmt::format("{} and {} overlap", name, output_name));
 }
 

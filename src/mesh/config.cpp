@@ -201,7 +201,7 @@ Status check_options(const MeshConfig& config) {
     };
     for (const auto& [name, ctas] :
          {std::pair{"max_ctas", options.max_ctas}, std::pair{"min_ctas", options.min_ctas}}) {
-      if (ctas && (*ctas < 1 || *ctas > kMostCtas)) return invalid_option(name, *ctas, "1 to 64");
+      if (ctas && (*ctas < 1 || *ctas > kMaxCtas)) return invalid_option(name, *ctas, "1 to 64");
     }
     if (options.min_ctas && options.max_ctas && *options.min_ctas > *options.max_ctas) {
       return invalid_option("min_ctas", *options.min_ctas, "at most max_ctas");

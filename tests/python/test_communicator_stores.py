@@ -156,7 +156,7 @@ class NamedStore(DictStore):
 
 def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
     with pytest.raises(
-        accord.Timeout, match="in the shelf: rank 0 of 3 did not come in time .* waiting itself"
+        accord.Timeout, match="in the shelf: rank 0 of 3 did not arrive in time .* waiting itself"
     ) as caught:
         accord.Communicator.create(NamedStore(), 1, 3, timeout=0.1)
     assert caught.value.ranks == (0,)

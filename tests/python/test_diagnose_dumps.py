@@ -177,7 +177,7 @@ def test_a_rank_that_came_too_late_is_named(tmp_path):
     (finding,) = group["findings"]
     assert (finding["kind"], finding["ranks"]) == ("behind", [1])
     assert "has not arrived at call 2, all_reduce of 8 x float32 (sum), where ranks 0 and 2 wait" in finding["text"]
-    assert any("rank 1 did not come in time" in failure for failure in group["failures"])
+    assert any("rank 1 did not arrive in time" in failure for failure in group["failures"])
 
 
 def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
@@ -226,8 +226,8 @@ def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
     text = whole.read_text()
     assert accord("diagnose", whole).stdout == "1 communicator in which no rank waits\n"
     for contents, says in [
-        (text[: len(text) // 2], "it is no JSON, or not all of it"),
-        ("", "it is no JSON, or not all of it"),
+        (text[: len(text) // 2], "it is not JSON, or is incomplete"),
+        ("", "it is not JSON, or is incomplete"),
         ('{"a": 1}', 'it is no "accord flight log"'),
         (text.replace('"version":1', '"version":9'), "it is of version 9; this accord reads version 1"),
         (text.replace('"size":1', '"size":1,"rank":5'), '"rank" is 5, with 1 ranks'),

@@ -158,7 +158,7 @@ DeviceGroup::~DeviceGroup() {
     (void)shared_.release();
     (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (shared_ != nullptr && !group_.device_channel().part_from_peers()) (void)shared_.release();
+  if (shared_ != nullptr && !group_.device_channel().quiesce_peers()) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 

@@ -96,7 +96,7 @@ TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_f
     const Status failure = step.failure();
     EXPECT_EQ(failure.code(), StatusCode::kTimeout) << failure.to_string();
     EXPECT_THAT(failure.message(),
-                AllOf(HasSubstr("prepare of handle 0, prepared 1 times"), HasSubstr("rank 1 did not come in time")));
+                AllOf(HasSubstr("prepare of handle 0, prepared 1 times"), HasSubstr("rank 1 did not arrive in time")));
     EXPECT_THAT(failure.ranks(), ElementsAre(1));
     EXPECT_EQ(step.handle.fetch(on.stream).code(), StatusCode::kAborted);
     EXPECT_FALSE(step.handle.prepared());
