@@ -33,7 +33,7 @@ struct Lookup {
   // If the ranks share a table by rows: this rank's rows. Ids in other ranks' rows give zeros, and an all_reduce
   // follows.
   std::int64_t first_row = 0;
-  std::int64_t rows_in_all = 0;
+  std::int64_t total_rows = 0;
 };
 
 Result<Lookup> lookup_of(Preparation& op, std::int64_t table_rows, std::int64_t width) {
@@ -45,7 +45,7 @@ Result<Lookup> lookup_of(Preparation& op, std::int64_t table_rows, std::int64_t 
   sizes.push_back(width);
   ACCORD_ASSIGN_OR_RETURN(lookup.y, op.make(0, sizes));
   ACCORD_ASSIGN_OR_RETURN(lookup.first_row, op.integer("first_row", 0));
-  ACCORD_ASSIGN_OR_RETURN(lookup.rows_in_all, op.integer("rows_in_all", table_rows));
+  ACCORD_ASSIGN_OR_RETURN(lookup.total_rows, op.integer("rows_in_all", table_rows));
   return lookup;
 }
 
@@ -63,7 +63,7 @@ void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather, con
           execution.address(lookup.ids) + range.first * static_cast<std::int64_t>(size_of(lookup.ids.dtype));
       std::byte* output = execution.address(lookup.y) + range.first * row_bytes;
       const auto bad = gather(execution, ids, range.last - range.first, output, thread);
-      return bad ? bad_index(*node, bad->id, range.first + bad->position, {0, lookup.rows_in_all}) : Status();
+      return bad ? bad_index(*node, bad->id, range.first + bad->position, {0, lookup.total_rows}) : Status();
     });
   };
   op.step(step, on_device);
@@ -81,7 +81,7 @@ Status prepare_packed_embedding(Preparation& op, const kernels::PackedMatrix& ta
                call.count = count;
                call.table = &table;
                call.first_row = lookup.first_row;
-               call.rows_in_all = lookup.rows_in_all;
+               call.total_rows = lookup.total_rows;
                call.output = output;
                call.output_dtype = lookup.y.dtype;
                call.row = execution.data<float>(rows) + thread * table.in();
@@ -106,7 +106,7 @@ Status prepare_embedding(Preparation& op) {
     call.table = execution.address(table);
     call.table_rows = table.size(0);
     call.first_row = lookup.first_row;
-    call.rows_in_all = lookup.rows_in_all;
+    call.total_rows = lookup.total_rows;
     call.row_bytes = table.size(1) * element;
     call.table_row_stride = rows->stride * element;
     call.output = output;
@@ -115,7 +115,7 @@ Status prepare_embedding(Preparation& op) {
   };
   add_lookup(op, lookup, gather, [&] {
     return gather_rows_on_device(&op.node(),
-                                 {lookup.ids, table, lookup.y, rows->stride, lookup.first_row, lookup.rows_in_all});
+                                 {lookup.ids, table, lookup.y, rows->stride, lookup.first_row, lookup.total_rows});
   });
   return Status();
 }
