@@ -112,8 +112,8 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  synchronized_shapes_
-      .clear();  // this program's memory is freed after the run, so every shape must meet the peers again
+  // This program's memory is freed after the run, so every shape must synchronize with the peers again.
+  synchronized_shapes_.clear();
   AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.

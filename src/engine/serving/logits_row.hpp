@@ -22,7 +22,7 @@ class LogitsRow {
   TokenId best_token() const;
   /// Returns the k-th largest value, 1 <= k <= size.
   float kth_largest(std::size_t k);
-  /// Sets `tokens` to the tokens with at min_value this value, ascending.
+  /// Sets `tokens` to the tokens whose value is at least `min_value`, ascending.
   void collect(float min_value, std::vector<TokenId>& tokens) const;
 
  private:

@@ -22,7 +22,7 @@ Result<PlanMessage> read_message(std::span<const std::byte> bytes, const PlanLim
       if (!rest.empty()) break;
       return kind;
   }
-  return Status(StatusCode::kCorrupt, fmt::format("a message of {} bytes from rank 0 has the unknown kind {}",
+  return Status(StatusCode::kCorrupt, fmt::format("a message of {} bytes from rank 0 has kind {}, which is not valid",
                                                   bytes.size(), static_cast<int>(bytes.back())));
 }
 

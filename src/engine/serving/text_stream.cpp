@@ -36,8 +36,8 @@ Result<TextEvent> TextStream::State::text_of(const GenerationEvent& event) {
 }
 
 Result<std::optional<TextEvent>> TextStream::State::next(std::chrono::milliseconds timeout) {
-  static constexpr std::chrono::milliseconds kMaxTimeout =
-      std::chrono::hours(24 * 365);  // the most that a clock can add
+  // The most that a clock can add.
+  static constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
   const Deadline deadline = Deadline::in(std::min(timeout, kMaxTimeout));
   while (running_ > 0) {
     ACCORD_ASSIGN_OR_RETURN(const std::optional<GenerationEvent> event,
