@@ -77,7 +77,7 @@ Communicators communicators_argument(nb::handle groups) {
   }
   for (const auto& [key, value] : nb::cast<nb::dict>(groups)) {
     if (!nb::isinstance<nb::str>(key))
-      throw nb::type_error((std::string("groups: the name ") + nb::repr(key).c_str() + " is no text").c_str());
+      throw nb::type_error((std::string("groups: the name ") + nb::repr(key).c_str() + " is not a str").c_str());
     const std::string name = nb::cast<std::string>(key);
     if (!nb::isinstance<CommunicatorHandle>(value))
       throw nb::type_error(

@@ -60,7 +60,7 @@ class AttendTiles {
     load_queries(block, at, tile);
     block.sync();
     load_piece(block, at, tile, 0);
-    block.await_copies();
+    block.wait_copies();
     block.sync();
 
     Queries queries;
@@ -79,7 +79,7 @@ class AttendTiles {
     int turn = 0;
     ACCORD_UNROLLED_BY(1)
     for (int token = first; token < last; token += kPieceTokens, turn ^= 1) {
-      block.await_copies();
+      block.wait_copies();
       block.sync();  // the piece has arrived, and the previous one is no longer read
       if (token + kPieceTokens < last) load_piece(block, at, tile, turn ^ 1);
       find_rows(block, at, tile, token + 2 * kPieceTokens, turn);
@@ -175,8 +175,8 @@ class AttendTiles {
     const int word = block.thread() % kWidth;
     if (word >= at.key_pitch - 1) return;
     for (int i = block.thread() / kWidth; i < queries_of(block.threads()); i += block.threads() / kWidth) {
-      const bool is_there = i < tile.queries();
-      block.copy_later(at.q + i * at.key_pitch + word, tile.query_words(is_there ? i : 0) + word, is_there);
+      const bool is_present = i < tile.queries();
+      block.copy_async(at.q + i * at.key_pitch + word, tile.query_words(is_present ? i : 0) + word, is_present);
     }
   }
 
@@ -189,9 +189,9 @@ class AttendTiles {
       const int to = turn * kPieceTokens + i;
       const std::int64_t row = at.rows[to], clamped_row = row < 0 ? 0 : row;
       if (word < at.key_pitch - 1)
-        block.copy_later(at.k + to * at.key_pitch + word, tile.key_words(clamped_row) + word, row >= 0);
+        block.copy_async(at.k + to * at.key_pitch + word, tile.key_words(clamped_row) + word, row >= 0);
       if (word < at.value_pitch - 1)
-        block.copy_later(at.v + to * at.value_pitch + word, tile.value_words(clamped_row) + word, row >= 0);
+        block.copy_async(at.v + to * at.value_pitch + word, tile.value_words(clamped_row) + word, row >= 0);
     }
   }
 

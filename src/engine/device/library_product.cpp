@@ -48,7 +48,7 @@ LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, con
   LibraryProduct product;
   device::Product& call = product.call;
   const bool in_columns = !has_contiguous_rows(b) && has_contiguous_columns(b);
-  call.second_is = in_columns ? device::SecondIs::kRows : device::SecondIs::kColumns;
+  call.second_layout = in_columns ? device::SecondLayout::kRows : device::SecondLayout::kColumns;
   const int dims = a.dims();
   call.m = a.size(dims - 2);
   call.k = a.size(dims - 1);

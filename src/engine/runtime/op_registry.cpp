@@ -20,7 +20,7 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
     for (const auto table :
          {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), collective_ops(), stage_ops(),
           matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()}) {
-      join(table, NarrowFloats::kAsTheyAre);
+      join(table, NarrowFloats::kUnchanged);
     }
     for (const auto table : {reduction_ops(), softmax_ops(), attention_ops(), cached_attention_ops()}) {
       join(table, NarrowFloats::kAsFloat32);
@@ -37,7 +37,7 @@ const std::unordered_map<std::string_view, FoundOp>& device_registry() {
     auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
     for (const OpEntry& entry : exchange_ops()) changed->erase(entry.name);
     for (const auto table : {device_matrix_ops(), device_attention_ops(), device_expert_ops()}) {
-      for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kAsTheyAre};
+      for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kUnchanged};
     }
     return changed;
   }();

@@ -78,7 +78,7 @@ Status multiply(const Experts& experts, const Execution& execution, std::int64_t
   call.x = prepared(x, execution, choices.first);
   call.activation = is_up ? experts.activation : kernels::Activation::kNone;
   call.y = rows_from(y, execution, choices.first);
-  kernels::ProductShare share = kernels::whole(call);
+  kernels::ProductShare share = kernels::full_share(call);
   const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
   share.first_panel = panels.first;
   share.last_panel = panels.last;

@@ -61,7 +61,7 @@ Status run_block(const Convolution& convolution, const Execution& execution, int
     const std::size_t offset =
         static_cast<std::size_t>(first * out_channels + group * out) * size_of(convolution.y.dtype);
     call.y = {execution.address(convolution.y) + offset, convolution.y.dtype, out_channels};
-    ACCORD_RETURN_IF_ERROR(kernels::product(call, kernels::whole(call), {scratch, kernels::kProductScratch}));
+    ACCORD_RETURN_IF_ERROR(kernels::product(call, kernels::full_share(call), {scratch, kernels::kProductScratch}));
   }
   return Status();
 }
@@ -169,7 +169,7 @@ Status prepare_group_norm(Preparation& op) {
   }
   kernels::GroupNormCall call;
   call.batch = image.size(0);
-  call.places = image.size(2) * image.size(3);
+  call.positions = image.size(2) * image.size(3);
   call.channels = image.size(1);
   call.groups = groups;
   call.eps = static_cast<float>(eps);
@@ -205,7 +205,7 @@ Status prepare_upsample(Preparation& op) {
   call.batch = self.size(0);
   call.input = {self.size(2), self.size(3)};
   call.output = {size[0], size[1]};
-  call.place_bytes = static_cast<std::size_t>(self.size(1)) * size_of(self.dtype);
+  call.position_bytes = static_cast<std::size_t>(self.size(1)) * size_of(self.dtype);
   op.step(
       [=](const Execution& execution) {
         kernels::UpsampleCall mine = call;

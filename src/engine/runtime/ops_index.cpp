@@ -81,7 +81,7 @@ Status prepare_packed_embedding(Preparation& op, const kernels::PackedMatrix& ta
                call.count = count;
                call.table = &table;
                call.first_row = lookup.first_row;
-               call.rows_in_all = lookup.total_rows;
+               call.total_rows = lookup.total_rows;
                call.output = output;
                call.output_dtype = lookup.y.dtype;
                call.row = execution.data<float>(rows) + thread * table.in();
@@ -106,7 +106,7 @@ Status prepare_embedding(Preparation& op) {
     call.table = execution.address(table);
     call.table_rows = table.size(0);
     call.first_row = lookup.first_row;
-    call.rows_in_all = lookup.total_rows;
+    call.total_rows = lookup.total_rows;
     call.row_bytes = table.size(1) * element;
     call.table_row_stride = rows->stride * element;
     call.output = output;

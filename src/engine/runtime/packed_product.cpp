@@ -74,7 +74,7 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
       call.gate_bias = product.gate_bias ? execution.data<const float>(*product.gate_bias) : nullptr;
       call.activation = product.activation;
       call.y = {row_of(product.y, product.weights.out()), product.y.dtype, product.weights.out()};
-      kernels::ProductShare share = kernels::whole(call);
+      kernels::ProductShare share = kernels::full_share(call);
       const std::int64_t product_panels = share.last_panel;
       if (by_rows) {
         share.first_row = range.first;

@@ -263,11 +263,12 @@ TEST_F(HostFloat8, products_that_the_library_has_not_are_refused) {
   EXPECT_EQ(multiply([](device::Product& p) { p.k = 24; }), StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.b_scales = nullptr; }), StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.epilogue = device::Epilogue::kRelu; }), StatusCode::kUnsupported);
-  EXPECT_EQ(multiply([](device::Product& p) { p.second_is = device::SecondIs::kColumns; }), StatusCode::kUnsupported);
+  EXPECT_EQ(multiply([](device::Product& p) { p.second_layout = device::SecondLayout::kColumns; }),
+            StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.c.dtype = kFloat8; }), StatusCode::kUnsupported);
-  HostBlas::instance().take_scales(false);
+  HostBlas::instance().set_takes_scales(false);
   EXPECT_EQ(multiply([](device::Product&) {}), StatusCode::kUnsupported);
-  HostBlas::instance().take_scales(true);
+  HostBlas::instance().set_takes_scales(true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceFloat8, accord::testing::kHostMemory);
