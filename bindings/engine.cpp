@@ -236,7 +236,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "take",
           [](MemoryBudget& self, const std::string& what, std::uint64_t bytes) {
-            raise_if_error(self.take({what, bytes}));
+            raise_if_error(self.reserve({what, bytes}));
           },
           nb::arg("what"), nb::arg("bytes"),
           "Counts memory that belongs to no engine. Raises ResourceExhausted, which lists everything counted, if it "

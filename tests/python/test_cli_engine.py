@@ -129,7 +129,7 @@ def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_pack
     (damaged / "weights-00001.safetensors").write_bytes(weights)
     for seen_by_rank_1, says in (
         (damaged, 'rank 1 of group "all ranks" could not get ready: weights-00001.safetensors'),
-        (package, "rank 1 loaded another package"),
+        (package, "rank 1 loaded a different package"),
     ):
         command = f'exec "{ACCORD}" engine run "$([ $RANK = 1 ] && echo "{seen_by_rank_1}" || echo "{whole_package}")"'
         command += f' --inputs "{inputs}"'

@@ -110,7 +110,7 @@ def test_a_system_message_comes_first(text_model):
         (["--prompt", "x", "--ranks", 3, "--pp", 2], 1, "3 ranks cannot form 2 stages of 1 replicas"),
         (["--prompt", "x", "--memory-limit", "100KiB"], 1, "the limit is 100 KiB"),
         (["--prompt", "x", "--memory-limit", "two"], 1, "--memory-limit"),
-        (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, no power of two"),
+        (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, which is not a power of two"),
     ],
 )
 def test_what_cannot_be_is_an_error(text_model, arguments, code, message):

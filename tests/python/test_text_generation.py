@@ -107,8 +107,8 @@ def test_a_cancelled_stream_ends(model):
     ("prompt", "options", "message"),
     [
         ("One", {"temprature": 1.0}, 'did you mean "temperature"'),
-        ("One", {"stop": [""]}, "an empty text that stops"),
-        ("One", {"logprobs": 1}, "logprobs: submit"),
+        ("One", {"stop": [""]}, "an empty stop text"),
+        ("One", {"logprobs": 1}, "logprobs: only submit"),
         ("One", {"samples": 2}, "samples: LanguageModel.generate"),
         ("One " * CONTEXT, {}, "context"),
         ([{"role": "wizard", "content": "x"}], {}, "wizard"),

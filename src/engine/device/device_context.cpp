@@ -26,9 +26,9 @@ Status status_of(const Fault& fault) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: a whole number is divided by zero at position {}", place, fault.position));
   }
-  const std::int64_t least = fault.kind == Fault::kIndex ? -fault.size : 0;
+  const std::int64_t lowest = fault.kind == Fault::kIndex ? -fault.size : 0;
   return Status(StatusCode::kInvalidArgument, fmt::format("{}: id {} at position {} is outside [{}, {})", place,
-                                                          fault.id, fault.position, least, fault.size));
+                                                          fault.id, fault.position, lowest, fault.size));
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Result<EngineDevice> find_engine_device(Device device) {
   const int count = on.runtime->count();
   if (device.index < 0 || device.index >= count) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no {}: {} devices were found", to_string(device), count));
+                  fmt::format("{} does not exist: {} devices were found", to_string(device), count));
   }
   ACCORD_ASSIGN_OR_RETURN(on.blas, device::blas_of(device.type));
   return on;
@@ -53,7 +53,7 @@ ProgramGraph& ProgramGraph::operator=(ProgramGraph&& other) noexcept {
   graph_ = std::exchange(other.graph_, std::nullopt);
   layout_ = other.layout_;
   runs_ = other.runs_;
-  is_refused_ = other.is_refused_;
+  capture_failed_ = other.capture_failed_;
   return *this;
 }
 
@@ -66,14 +66,14 @@ Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice&
   std::unique_ptr<DeviceContext> context(new DeviceContext(on));
   device::Runtime& runtime = *on.runtime;
   ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
-  ACCORD_ASSIGN_OR_RETURN(context->callers_, runtime.create_event(on.device));
+  ACCORD_ASSIGN_OR_RETURN(context->caller_event_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->end_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, on.blas->workspace_bytes(),
                                                                       "the workspace of products"));
   ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
-  context->found_ = new (found) Fault();
+  context->host_fault_ = new (found) Fault();
   return context;
 }
 
@@ -82,9 +82,9 @@ DeviceContext::~DeviceContext() {
     (void)on_.runtime->synchronize(on_.device, stream_);
     (void)on_.runtime->destroy_stream(on_.device, stream_);
   }
-  for (const device::Event event : {callers_, end_})
+  for (const device::Event event : {caller_event_, end_})
     if (event.handle != nullptr) (void)on_.runtime->destroy_event(event);
-  if (found_ != nullptr) (void)on_.runtime->release_host(on_.device, found_);
+  if (host_fault_ != nullptr) (void)on_.runtime->release_host(on_.device, host_fault_);
 }
 
 Status DeviceContext::place_arena(Program& program) {
@@ -101,8 +101,8 @@ Status DeviceContext::place_arena(Program& program) {
 }
 
 Status DeviceContext::begin_after(Stream stream) {
-  ACCORD_RETURN_IF_ERROR(on_.runtime->record(callers_, on_.device, stream));
-  return on_.runtime->wait(callers_, on_.device, stream_);
+  ACCORD_RETURN_IF_ERROR(on_.runtime->record(caller_event_, on_.device, stream));
+  return on_.runtime->wait(caller_event_, on_.device, stream_);
 }
 
 Status DeviceContext::copy_inputs(const Program& program, std::span<const TensorView> inputs) {
@@ -129,7 +129,7 @@ DeviceRun DeviceContext::run_of() const {
           workspace_.data(), cache_,           batch_.tables()};
 }
 
-Status DeviceContext::put_steps(const Program& program, const Execution& execution) {
+Status DeviceContext::add_steps(const Program& program, const Execution& execution) {
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
@@ -139,10 +139,10 @@ Status DeviceContext::capture(const Program& program, const Execution& execution
   graph.drop();
   graph.runtime_ = on_.runtime;
   const Result<device::Graph> made =
-      on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
+      on_.runtime->capture(on_.device, stream_, [&] { return add_steps(program, execution); });
   if (!made.ok()) {
     execution.started->clear();  // sums that were started by the failed capture
-    graph.is_refused_ = true;
+    graph.capture_failed_ = true;
     return made.status();
   }
   graph.graph_ = *made;
@@ -152,10 +152,10 @@ Status DeviceContext::capture(const Program& program, const Execution& execution
 
 Status DeviceContext::run(const Program& program, const Execution& execution, ProgramGraph& graph) {
   return run_steps(execution, [&](const Execution& placed) {
-    const bool again = graph.runs_++ > 0 && !graph.is_refused_;
-    const bool stands = again && graph.graph_ && graph.layout_ == layout_;
-    const bool as_graph = stands || (again && capture(program, placed, graph).ok());
-    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : put_steps(program, placed);
+    const bool again = graph.runs_++ > 0 && !graph.capture_failed_;
+    const bool is_current = again && graph.graph_ && graph.layout_ == layout_;
+    const bool as_graph = is_current || (again && capture(program, placed, graph).ok());
+    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : add_steps(program, placed);
   });
 }
 
@@ -170,49 +170,49 @@ Status DeviceContext::run_steps(const Program& program, const Execution& executi
   });
 }
 
-Status DeviceContext::run_steps(Execution execution, const PutSteps& put) {
+Status DeviceContext::run_steps(Execution execution, const AddSteps& add) {
   const DeviceRun run = run_of();
   execution.on_device = &run;
   ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
-  const Status done = put(execution);
+  const Status done = add(execution);
   const Status ended = wait(execution);  // also waits for what a failed step left in the stream
   return done.ok() ? ended : done;
 }
 
 // A collective that fails frees the stream and notifies its group.
 Status DeviceContext::wait(const Execution& execution) {
-  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(host_fault_, fault_.data(), sizeof(Fault), on_.device, stream_));
   ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
   ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
   for (const std::optional<Communicator>& communicator : execution.communicators) {
     if (communicator) ACCORD_RETURN_IF_ERROR(communicator->status());
   }
-  return status_of(*found_);
+  return status_of(*host_fault_);
 }
 
 // Nothing watches the collectives of a graph. A rank that has gone may have finished its part before. If the stream
 // does not finish soon, the rank has not, and the group is aborted, which frees the stream.
 Status DeviceContext::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
-  constexpr auto kBetweenLooks = std::chrono::milliseconds(10), kForTheRest = std::chrono::milliseconds(1000);
+  constexpr auto kPollInterval = std::chrono::milliseconds(10), kGracePeriod = std::chrono::milliseconds(1000);
   const bool has_peers = std::any_of(communicators.begin(), communicators.end(),
                                      [](const std::optional<Communicator>& each) { return each.has_value(); });
   if (!has_peers) return Status();
   ACCORD_RETURN_IF_ERROR(on_.runtime->record(end_, on_.device, stream_));
-  Clock::time_point next_look = Clock::now() + kBetweenLooks;
-  std::optional<Clock::time_point> first_seen;
+  Clock::time_point next_poll = Clock::now() + kPollInterval;
+  std::optional<Clock::time_point> first_gone_at;
   while (true) {
     ACCORD_ASSIGN_OR_RETURN(const bool ended, on_.runtime->has_happened(end_));
     if (ended) return Status();
     std::this_thread::yield();
     const Clock::time_point now = Clock::now();
-    if (now < next_look) continue;
-    next_look = now + kBetweenLooks;
+    if (now < next_poll) continue;
+    next_poll = now + kPollInterval;
     for (std::optional<Communicator> communicator : communicators) {
       const std::vector<Rank> gone = communicator ? communicator->gone() : std::vector<Rank>();
       if (gone.empty()) continue;
-      if (!first_seen) first_seen = now;
-      if (now - *first_seen < kForTheRest) continue;
-      const std::string message = fmt::format("a run of the engine: rank {} has gone", fmt::join(gone, ", "));
+      if (!first_gone_at) first_gone_at = now;
+      if (now - *first_gone_at < kGracePeriod) continue;
+      const std::string message = fmt::format("a run of the engine failed: rank {} is gone", fmt::join(gone, ", "));
       communicator->abort(message);
       ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
       return Status(StatusCode::kPeerLost, message, gone);
@@ -226,8 +226,8 @@ Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes
   return on_.runtime->synchronize(on_.device, stream_);
 }
 
-std::size_t DeviceContext::expect_choices(std::size_t most, std::int64_t width) {
-  chooser_.set_most(most);
+std::size_t DeviceContext::set_max_choices(std::size_t max_choices, std::int64_t width) {
+  chooser_.set_max_choices(max_choices);
   return chooser_.bytes_for(width, multiprocessors_);
 }
 

@@ -42,7 +42,7 @@ class ProgramGraph {
   std::optional<device::Graph> graph_;
   std::uint64_t layout_ = 0;  // the DeviceContext::layout_ that it was captured for
   int runs_ = 0;
-  bool is_refused_ = false;  // the program cannot be captured
+  bool capture_failed_ = false;  // the program cannot be captured
 };
 
 /// Runs programs on a device, one run at a time.
@@ -69,26 +69,26 @@ class DeviceContext {
   /// Same step by step, never as a graph. Calls after(step) once each step has completed.
   using AfterStep = std::function<Status(const ProgramStep& step, const Execution& execution)>;
   Status run_steps(const Program& program, const Execution& execution, const AfterStep& after);
-  /// Same for any steps that `put` adds.
-  using PutSteps = std::function<Status(const Execution& execution)>;
-  Status run_steps(Execution execution, const PutSteps& put);
+  /// Same for any steps that `add` adds.
+  using AddSteps = std::function<Status(const Execution& execution)>;
+  Status run_steps(Execution execution, const AddSteps& add);
 
   /// Copies device memory to the CPU.
   Status copy_to_host(void* to, const void* from, std::size_t bytes);
-  /// TokenChooser::set_most(). Returns the bytes of device memory that choosing tokens from rows of `width` logits
-  /// uses.
-  std::size_t expect_choices(std::size_t most, std::int64_t width);
+  /// TokenChooser::set_max_choices(). Returns the bytes of device memory that choosing tokens from rows of `width`
+  /// logits uses.
+  std::size_t set_max_choices(std::size_t max_choices, std::int64_t width);
   /// TokenChooser::choose() from an output [rows, width] of the last run.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   Status copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to);
   /// Makes programs capture their graphs again, since the communicators or the cache of the old graphs are gone.
-  void forget_graphs() { ++layout_; }
+  void invalidate_graphs() { ++layout_; }
   std::size_t arena_bytes() const { return arena_.size(); }
   const EngineDevice& on() const { return on_; }
 
  private:
   explicit DeviceContext(const EngineDevice& on) : on_(on) {}
-  Status put_steps(const Program& program, const Execution& execution);
+  Status add_steps(const Program& program, const Execution& execution);
   Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);
@@ -96,13 +96,13 @@ class DeviceContext {
 
   const EngineDevice on_;
   Stream stream_;
-  device::Event callers_;  // the work in the caller's stream
-  device::Event end_;      // the end of a run
+  device::Event caller_event_;  // the work in the caller's stream
+  device::Event end_;           // the end of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   DeviceMemory fault_;
   DeviceMemory workspace_;
-  Fault* found_ = nullptr;  // the host's copy of the fault
+  Fault* host_fault_ = nullptr;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;
   const DeviceCache* cache_ = nullptr;

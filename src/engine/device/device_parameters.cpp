@@ -15,7 +15,7 @@ namespace accord::engine {
 namespace {
 
 // Returns whether every reader of the tensor can read float8.
-bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
+bool can_stay_float8(const TensorEntry& entry, const ParameterUse& use) {
   const bool others = use.plain || use.product || use.convolution > 0;
   const bool one_kind = !use.experts || !(use.linear || use.table);
   return entry.packing->format.type == kernels::WeightType::kFloat8 && entry.packing->format.group == 0 &&
@@ -24,7 +24,7 @@ bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
 
 class DeviceLoader {
  public:
-  explicit DeviceLoader(const EngineDevice& on, Float8Weights float8 = Float8Weights::kStay)
+  explicit DeviceLoader(const EngineDevice& on, Float8Weights float8 = Float8Weights::kKeep)
       : on_(on), float8_(float8) {}
 
   Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
@@ -32,15 +32,16 @@ class DeviceLoader {
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
-      return use.convolution > 0 ? put_inputs_last(staged, value, entry.name, memory) : put(staged, entry.name, memory);
+      return use.convolution > 0 ? store_inputs_last(staged, value, entry.name, memory)
+                                 : store(staged, entry.name, memory);
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
-    return float8_ == Float8Weights::kStay && stays_float8(entry, use) ? put_float8(stack, entry, memory)
-                                                                       : put_unpacked(stack, entry, value, memory);
+    return float8_ == Float8Weights::kKeep && can_stay_float8(entry, use) ? store_float8(stack, entry, memory)
+                                                                          : store_unpacked(stack, entry, value, memory);
   }
 
-  Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
+  Status store(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
     ACCORD_RETURN_IF_ERROR(copy(rows, name, memory));
     if (rows.empty() || rows.size() > kKnownBytes) return Status();
     ACCORD_ASSIGN_OR_RETURN(Region known, Region::allocate(rows.size(), "a small weight"));
@@ -51,14 +52,14 @@ class DeviceLoader {
   }
 
   // `rows`: the weight of a convolution, row-major.
-  Status put_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
-                         ParameterMemory& memory) {
+  Status store_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
+                           ParameterMemory& memory) {
     std::vector<std::int64_t> sizes;
     for (const SymbolicInt& size : value.shape) sizes.push_back(size.constant());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> ordered, unpacked_.of(rows.size()));
     ACCORD_RETURN_IF_ERROR(kernels::copy_strided({rows.data(), value.dtype, kernels::contiguous_layout(sizes)},
                                                  {ordered.data(), value.dtype, inputs_last_layout(sizes)}));
-    return put(ordered, name, memory);
+    return store(ordered, name, memory);
   }
 
   Parameters parameters;
@@ -76,7 +77,7 @@ class DeviceLoader {
     return Status();
   }
 
-  Status put_float8(const PackedStack& stack, const TensorEntry& entry, ParameterMemory& memory) {
+  Status store_float8(const PackedStack& stack, const TensorEntry& entry, ParameterMemory& memory) {
     const Float8Bytes bytes = float8_bytes(stack.count() * stack.out(), stack.in());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(bytes.all));
     for (std::int64_t i = 0; i < stack.count(); ++i) {
@@ -93,7 +94,8 @@ class DeviceLoader {
 
   // Unpacks one matrix after another; the matrices of experts follow each other in memory. The weights of
   // convolutions are already packed with their inputs last.
-  Status put_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
+  Status store_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value,
+                        ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
     const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
@@ -110,7 +112,7 @@ class DeviceLoader {
       std::byte* const to = rows.data() + static_cast<std::size_t>(i) * bytes;
       ACCORD_RETURN_IF_ERROR(kernels::convert(from, {to, value.dtype, kernels::contiguous_layout(sizes)}));
     }
-    return put(rows, entry.name, memory);
+    return store(rows, entry.name, memory);
   }
 
   const EngineDevice& on_;
@@ -138,7 +140,7 @@ std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph
     const Result<const TensorEntry*> found = package.tensor(parts[i].tensor);
     if (!uses[i].any() || !found.ok()) continue;
     const TensorEntry& entry = **found;
-    const bool stays = !entry.packing || (float8 == Float8Weights::kStay && stays_float8(entry, uses[i]));
+    const bool stays = !entry.packing || (float8 == Float8Weights::kKeep && can_stay_float8(entry, uses[i]));
     std::uint64_t elements = 1;
     for (const std::int64_t size : parts[i].shape) elements *= static_cast<std::uint64_t>(size);
     bytes += stays ? part_bytes(entry, parts[i]) : elements * size_of(entry.dtype);
@@ -162,7 +164,7 @@ Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, 
   return std::move(loader.parameters);
 }
 
-Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph,
+Result<Parameters> copy_parameters_on(const EngineDevice& on, const Graph& graph,
                                       const std::map<std::string, TensorView>& weights) {
   DeviceLoader loader(on);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph, weights));
@@ -175,8 +177,8 @@ Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph
     const std::string& name = graph.parameters[i].tensor;
     ParameterMemory& memory = loader.parameters.memory[i];
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
-    ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.put_inputs_last(rows, value, name, memory)
-                                                   : loader.put(rows, name, memory));
+    ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.store_inputs_last(rows, value, name, memory)
+                                                   : loader.store(rows, name, memory));
     loader.parameters.bytes.replicated += rows.size();
   }
   return std::move(loader.parameters);

@@ -7,7 +7,7 @@
 namespace accord::engine {
 
 /// Whether float8 weights may stay float8.
-enum class Float8Weights : std::uint8_t { kStay, kUnpacked };
+enum class Float8Weights : std::uint8_t { kKeep, kUnpacked };
 
 /// Returns the bytes that load_parameters_on() uses on the device. Packed weights that do not stay float8 count with
 /// their unpacked size.
@@ -27,8 +27,8 @@ std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph
 Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
                                       const std::vector<TensorPart>& parts, Float8Weights float8);
 
-/// Same for weights in CPU memory, which are copied. Errors as for take_parameters().
-Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph,
+/// Same for weights in CPU memory, which are copied. Errors as for reference_parameters().
+Result<Parameters> copy_parameters_on(const EngineDevice& on, const Graph& graph,
                                       const std::map<std::string, TensorView>& weights);
 
 /// Returns the layout of a weight [out, in, ..] that convolutions read: in memory it is [out, .., in].

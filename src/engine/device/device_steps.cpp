@@ -170,10 +170,10 @@ Step convert_on_device(const Tensor& x, const Tensor& y) {
 }
 
 Step reduce_on_device(kernels::Reduction kind, const Tensor& x, const std::vector<int>& dims, const Tensor& y) {
-  std::vector<int> kept, gone;
+  std::vector<int> kept, removed;
   for (int dim = 0; dim < x.dims(); ++dim) {
     const bool reduces = dims.empty() || std::find(dims.begin(), dims.end(), dim) != dims.end();
-    (reduces ? gone : kept).push_back(dim);
+    (reduces ? removed : kept).push_back(dim);
   }
   Reduce kernel;
   kernel.kind = kind;
@@ -188,10 +188,10 @@ Step reduce_on_device(kernels::Reduction kind, const Tensor& x, const std::vecto
     stride *= kernel.shape.sizes[i];
   }
   kernel.outputs = y.count();
-  kernel.reduced = shape_along(x, gone);
-  kernel.inner[0] = operand_along(x, gone);
+  kernel.reduced = shape_along(x, removed);
+  kernel.inner[0] = operand_along(x, removed);
   kernel.length = 1;
-  for (const int dim : gone) kernel.length *= x.size(dim);
+  for (const int dim : removed) kernel.length *= x.size(dim);
   join_dimensions(kernel.shape, kernel.kept);
   join_dimensions(kernel.reduced, kernel.inner);
   return [=](const Execution& execution) {
@@ -236,7 +236,7 @@ Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const 
   };
 }
 
-Step top_k_on_device(const BestElements& best) {
+Step top_k_on_device(const TopKTensors& best) {
   TopK kernel;
   kernel.largest = best.extreme == kernels::Extreme::kLargest;
   kernel.dtype = best.x.dtype;

@@ -52,13 +52,13 @@ Step cumulative_sum_on_device(const Tensor& x, int dim, const Tensor& y);
 Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const Tensor& y);
 
 /// kernels::TopKCall with tensors: rows in, values and indices without gaps out.
-struct BestElements {
+struct TopKTensors {
   kernels::Extreme extreme = kernels::Extreme::kLargest;
   Tensor x;
   Rows rows;
   std::int64_t k = 0;
   Tensor values, indices;
 };
-Step top_k_on_device(const BestElements& best);
+Step top_k_on_device(const TopKTensors& best);
 
 }  // namespace accord::engine

@@ -8,7 +8,7 @@
 
 namespace accord::engine {
 
-static_assert(kMostPickedIds == Pick::kMostIds);
+static_assert(kMaxPickedIds == Pick::kMaxIds);
 
 namespace {
 
@@ -19,7 +19,7 @@ Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
   kernel.width = lookup.table.size(1);
   kernel.table_rows = lookup.table.size(0);
   kernel.first_row = lookup.first_row;
-  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.total_rows = lookup.total_rows;
   kernel.y_dtype = lookup.y.dtype;
   return [=](const Execution& execution) {
     WidenRows placed = kernel;
@@ -28,7 +28,7 @@ Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
     placed.ids = execution.address(lookup.ids);
     placed.y = execution.address(lookup.y);
     placed.report = report_of(*execution.on_device, node);
-    return launch_over(*execution.on_device, placed, quotient_of_blocks(placed.count * placed.width, kSixteen));
+    return launch_over(*execution.on_device, placed, ceil_divide(placed.count * placed.width, kSixteen));
   };
 }
 
@@ -42,7 +42,7 @@ Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
   kernel.count = lookup.ids.count();
   kernel.table_rows = lookup.table.size(0);
   kernel.first_row = lookup.first_row;
-  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.total_rows = lookup.total_rows;
   kernel.row_bytes = lookup.table.size(1) * element;
   kernel.table_row_stride = lookup.table_row_stride * element;
   return [=](const Execution& execution) {

@@ -14,7 +14,7 @@ struct Node;
 struct RowLookup {
   Tensor ids, table, y;
   std::int64_t table_row_stride = 0;  ///< elements
-  std::int64_t first_row = 0, rows_in_all = 0;
+  std::int64_t first_row = 0, total_rows = 0;
 };
 Step gather_rows_on_device(const Node* node, const RowLookup& lookup);
 
@@ -31,8 +31,8 @@ struct Picking {
   Sizes picked;
   Tensor y;
 };
-/// REQUIRES: at most kMostPickedIds tensors of ids.
-inline constexpr std::size_t kMostPickedIds = 4;
+/// REQUIRES: at most kMaxPickedIds tensors of ids.
+inline constexpr std::size_t kMaxPickedIds = 4;
 Step pick_on_device(const Node* node, const Picking& picking);
 
 /// Same as kernels::gather_elements.

@@ -38,7 +38,7 @@ Status run_norm_on_device(const Norm& norm, const Execution& execution) {
 }
 
 Status run_sum_and_norm_on_device(const AllReduce& sum, const Norm& norm, const Execution& execution) {
-  if (sum.by_itself) {
+  if (sum.unfused) {
     ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
     return run_norm_on_device(norm, execution);
   }

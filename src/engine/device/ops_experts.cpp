@@ -17,7 +17,7 @@ using kernels::UnaryOp;
 /// Choices [tokens, top_k] of experts, some of which are on this rank, and the result of sorting the choices.
 struct Sorting {
   Tensor ids;
-  std::int64_t first_expert = 0, experts = 0, in_all = 0;
+  std::int64_t first_expert = 0, experts = 0, total_experts = 0;
   std::int64_t tile_rows = 1;
   Tensor tokens, places, tiles;  ///< as in GroupChoices; tiles as bytes
   std::int64_t tile_count = 0;
@@ -30,12 +30,12 @@ GroupChoices kernel_of(const Sorting& sorting) {
   kernel.top_k = sorting.ids.size(1);
   kernel.first_expert = sorting.first_expert;
   kernel.experts = sorting.experts;
-  kernel.in_all = sorting.in_all;
+  kernel.total_experts = sorting.total_experts;
   kernel.tile_rows = sorting.tile_rows;
   return kernel;
 }
 
-constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
+constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightKind::kSameAsRows>::kRows;
 
 // Where experts have a few rows each, it matters most that their weights are read only once. More rows are multiplied
 // as matrices.
@@ -95,13 +95,13 @@ struct ExpertLayer {
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const ExpertProduct& product) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
-  const std::int64_t blocks = quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock);
+  const std::int64_t blocks = ceil_divide(product.tile_count * product.call.n, kOutputsOfBlock);
   if (product.call.weight.scales != nullptr)
-    return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kFloat8>{product}, blocks);
-  return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kAsRows>{product}, blocks);
+    return launch_blocks(run, ExpertsFewRows<kRows, WeightKind::kFloat8>{product}, blocks);
+  return launch_blocks(run, ExpertsFewRows<kRows, WeightKind::kSameAsRows>{product}, blocks);
 }
 
-template <DType kDType, WeightsAre kWeights>
+template <DType kDType, WeightKind kWeights>
 Status launch_tiles(const DeviceRun& run, const ExpertProduct& product) {
   using Plain = ExpertsManyRows<kDType, false, kWeights>;
   using Gated = ExpertsManyRows<kDType, true, kWeights>;
@@ -112,8 +112,8 @@ Status launch_tiles(const DeviceRun& run, const ExpertProduct& product) {
 
 template <DType kDType>
 Status launch_many_rows(const DeviceRun& run, const ExpertProduct& product) {
-  return product.call.weight.scales != nullptr ? launch_tiles<kDType, WeightsAre::kFloat8>(run, product)
-                                               : launch_tiles<kDType, WeightsAre::kAsRows>(run, product);
+  return product.call.weight.scales != nullptr ? launch_tiles<kDType, WeightKind::kFloat8>(run, product)
+                                               : launch_tiles<kDType, WeightKind::kSameAsRows>(run, product);
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ void add_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorti
   call.n = layer.weight.size(1);
   call.k = layer.weight.size(2);
   call.x_row_bytes = x.stride(0) * bytes_of(x);
-  call.activates = layer.activation.has_value();
+  call.has_activation = layer.activation.has_value();
   call.activation = layer.activation.value_or(UnaryOp::kRelu);
   call.y_dtype = y.dtype;
   kernel.tile_count = sorting.tile_count;
@@ -161,7 +161,7 @@ void add_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorti
   op.step_always(step, [&] { return step; });
 }
 
-void add_combination(Preparation& op, const Tensor& weights, const Sorting& sorting, const Tensor& made,
+void add_combination(Preparation& op, const Tensor& weights, const Sorting& sorting, const Tensor& results,
                      const Tensor& output) {
   Step step = [=](const Execution& execution) {
     CombineChoices kernel;
@@ -170,7 +170,7 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
     kernel.width = output.size(1);
     kernel.weights = execution.data<const float>(weights);
     kernel.places = execution.data<const std::int64_t>(sorting.places);
-    kernel.made = execution.data<const float>(made);
+    kernel.results = execution.data<const float>(results);
     kernel.y = execution.address(output);
     kernel.y_dtype = output.dtype;
     return launch_over(*execution.on_device, kernel, output.count());
@@ -200,12 +200,12 @@ Result<Experts> experts_of(Preparation& op, DType dtype) {
     return op.corrupt("the weights of its experts do not fit each other");
   }
   if (experts.up.gate && experts.up.gate->dtype != up.dtype)
-    return op.unsupported("the gates of its experts are of another dtype than what they go with");
+    return op.unsupported("the gates of its experts have a different dtype than the weights that they gate");
   for (const std::optional<Tensor>& weight : {std::optional(up), std::optional(down), experts.up.gate}) {
     if (!weight) continue;
     if (weight->dtype != dtype && !is_float8(*weight))
-      return op.unsupported("its rows are of another dtype than its experts");
-    if (!weight->layout.is_contiguous()) return op.unsupported("the weights of its experts have gaps");
+      return op.unsupported("its rows and its experts have different dtypes");
+    if (!weight->layout.is_contiguous()) return op.unsupported("the weights of its experts are not contiguous");
   }
   return experts;
 }
@@ -225,7 +225,8 @@ Status prepare_experts(Preparation& op) {
     return op.corrupt("its rows, their experts and their weights do not fit");
   }
   ACCORD_ASSIGN_OR_RETURN(const Experts experts, experts_of(op, input.dtype));
-  if (input.size(1) != experts.up.weight.size(2)) return op.corrupt("its rows are not of the width of its experts");
+  if (input.size(1) != experts.up.weight.size(2))
+    return op.corrupt("the width of its rows differs from that of its experts");
   ACCORD_ASSIGN_OR_RETURN(const Tensor output, op.make(0, {input.size(0), experts.down.weight.size(1)}));
   ACCORD_ASSIGN_OR_RETURN(input, op.contiguous(input));
   ACCORD_ASSIGN_OR_RETURN(sorting.ids, op.contiguous(sorting.ids));
@@ -233,18 +234,18 @@ Status prepare_experts(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(weights, op.contiguous(weights));
   sorting.experts = experts.up.weight.size(0);
   ACCORD_ASSIGN_OR_RETURN(sorting.first_expert, op.integer("first_expert", 0));
-  ACCORD_ASSIGN_OR_RETURN(sorting.in_all, op.integer("experts_in_all", sorting.experts));
-  if (sorting.first_expert < 0 || sorting.first_expert > sorting.in_all - sorting.experts)
-    return op.corrupt("its experts are none of those of all ranks");
-  sorting.tile_rows = tile_rows_of(input.size(0), sorting.ids.count(), sorting.in_all);
+  ACCORD_ASSIGN_OR_RETURN(sorting.total_experts, op.integer("experts_in_all", sorting.experts));
+  if (sorting.first_expert < 0 || sorting.first_expert > sorting.total_experts - sorting.experts)
+    return op.corrupt("its experts are outside the range of the experts of all ranks");
+  sorting.tile_rows = tile_rows_of(input.size(0), sorting.ids.count(), sorting.total_experts);
   ACCORD_RETURN_IF_ERROR(add_sorting(op, sorting));
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, sorted_rows(op, input, sorting));
   const std::int64_t choices = sorting.ids.count();
   ACCORD_ASSIGN_OR_RETURN(const Tensor inner, op.scratch(input.dtype, {choices, experts.up.weight.size(1)}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor made, op.scratch(DType::kFloat32, {choices, output.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor results, op.scratch(DType::kFloat32, {choices, output.size(1)}));
   add_product(op, experts.up, sorting, rows, inner);
-  add_product(op, experts.down, sorting, inner, made);
-  add_combination(op, weights, sorting, made, output);
+  add_product(op, experts.down, sorting, inner, results);
+  add_combination(op, weights, sorting, results, output);
   return Status();
 }
 

@@ -66,7 +66,7 @@ Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tenso
                                       DType dtype) {
   if (!bias) return bias;
   if (bias->dims() != 1 || bias->size(0) != out)
-    return op.corrupt("its bias is not of as many elements as its outputs");
+    return op.corrupt("its bias does not have one element for each output");
   ACCORD_ASSIGN_OR_RETURN(const Tensor same, op.converted(*bias, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(same));
   return std::optional<Tensor>(whole);
@@ -92,7 +92,7 @@ void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bia
 }
 
 // Returns a weight as it is multiplied: float8 is widened to `dtype`.
-Tensor as_multiplied(Tensor weight, DType dtype) {
+Tensor with_dtype(Tensor weight, DType dtype) {
   weight.dtype = dtype;
   return weight;
 }
@@ -108,7 +108,7 @@ Result<Float8Product> rounding_of(Preparation& op, const Input& x, const Layer& 
 // activation(x * weight^T + bias), by the library or, with canonical ranks, by kernels whose bits depend on nothing
 // but the row, the weight and the number of rows.
 Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& to) {
-  Extras extras{.bias = layer.bias};
+  ProductOptions options{.bias = layer.bias};
   ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer, to));
   if (op.is_canonical()) {
     ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {as_group(x.rows), as_group(layer.weight), as_group(to)}));
@@ -119,29 +119,29 @@ Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, c
     }
     ACCORD_RETURN_IF_ERROR(add_float8_product(op, kind, *x.rounded, layer.weight, to, layer.bias));
   } else {
-    if (layer.activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
-    if (layer.activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
-    if (extras.bias || extras.epilogue != Epilogue::kNone) {
-      const Tensor weight = as_multiplied(layer.weight, x.rows.dtype);
-      ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, extras));
-      if (!fuses) extras = {};
+    if (layer.activation == UnaryOp::kRelu) options.epilogue = Epilogue::kRelu;
+    if (layer.activation == UnaryOp::kGeluTanh) options.epilogue = Epilogue::kGeluTanh;
+    if (options.bias || options.epilogue != Epilogue::kNone) {
+      const Tensor weight = with_dtype(layer.weight, x.rows.dtype);
+      ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, options));
+      if (!fuses) options = {};
     }
     ACCORD_RETURN_IF_ERROR(is_float8(layer.weight)
-                               ? add_widened_product(op, x.rows, layer.weight, to, extras)
-                               : add_library_product(op, x.rows, transposed(layer.weight), to, extras));
-    if (!extras.bias) add_bias(op, to, layer.bias);
+                               ? add_widened_product(op, x.rows, layer.weight, to, options)
+                               : add_library_product(op, x.rows, transposed(layer.weight), to, options));
+    if (!options.bias) add_bias(op, to, layer.bias);
   }
-  if (layer.activation && extras.epilogue == Epilogue::kNone) add_unary_in_place(op, *layer.activation, to);
+  if (layer.activation && options.epilogue == Epilogue::kNone) add_unary_in_place(op, *layer.activation, to);
   return Status();
 }
 
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
-  const std::int64_t blocks = quotient_of_blocks(call.n, kOutputsOfBlock);
+  const std::int64_t blocks = ceil_divide(call.n, kOutputsOfBlock);
   if (call.weight.scales != nullptr)
-    return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kFloat8>{call}, blocks);
-  return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kAsRows>{call}, blocks);
+    return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kFloat8>{call}, blocks);
+  return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kSameAsRows>{call}, blocks);
 }
 
 Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
@@ -173,7 +173,7 @@ Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& laye
   kernel.n = layer.weight.size(0);
   kernel.k = layer.weight.size(1);
   kernel.x_row_bytes = x.stride(0) * static_cast<std::int64_t>(size_of(x.dtype));
-  kernel.activates = layer.activation.has_value();
+  kernel.has_activation = layer.activation.has_value();
   kernel.activation = layer.activation.value_or(UnaryOp::kRelu);
   kernel.y_dtype = y.dtype;
   Step step = [=](const Execution& execution) {
@@ -201,7 +201,7 @@ Status add_layer_of_pieces(Preparation& op, const Tensor& x, const Layer& layer,
 }
 
 // Returns whether a kernel multiplies x with the weight, and the gate, as they are.
-Result<bool> goes_to_kernel(Preparation& op, const Input& input, const Layer& layer, const Tensor& y) {
+Result<bool> uses_own_kernel(Preparation& op, const Input& input, const Layer& layer, const Tensor& y) {
   const Tensor& weight = layer.weight;
   const Tensor gate = layer.gate.value_or(weight);
   if (!weight.layout.is_contiguous() || !gate.layout.is_contiguous() || weight.dtype != gate.dtype) return false;
@@ -216,7 +216,7 @@ Result<bool> goes_to_kernel(Preparation& op, const Input& input, const Layer& la
 // If the product with the gate must be separate, it comes first, into memory of its own. This is the case with many
 // rows, and if only one of weight and gate is float8.
 Status add_products(Preparation& op, Input& x, const Layer& layer, const Tensor& y) {
-  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, goes_to_kernel(op, x, layer, y));
+  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, uses_own_kernel(op, x, layer, y));
   if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
   if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
   ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
@@ -234,7 +234,7 @@ Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output)
   if (weight.dims() != 2 || x.rows.width != weight.size(1)) return op.corrupt("its input is not as wide as its weight");
   for (const Tensor& matrix : {weight, layer.gate.value_or(weight)}) {
     if (x.tensor.dtype != matrix.dtype && !is_float8(matrix))
-      return op.unsupported("its input is of another dtype than its weight");
+      return op.unsupported("its input and its weight have different dtypes");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(output, with_last(x.tensor.sizes(), weight.size(0))));
   ACCORD_ASSIGN_OR_RETURN(layer.bias, as_bias(op, layer.bias, weight.size(0), y.dtype));
@@ -291,32 +291,32 @@ Status prepare_product(Preparation& op, std::string_view x_name, std::string_vie
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor(x_name));
   ACCORD_ASSIGN_OR_RETURN(const Tensor mat2, op.tensor("mat2"));
   if (x.dims() != 2 || mat2.dims() != 2 || x.size(1) != mat2.size(0)) return op.corrupt("its matrices do not fit");
-  Extras extras;
+  ProductOptions options;
   ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
-  extras.alpha = static_cast<float>(alpha);
+  options.alpha = static_cast<float>(alpha);
   const Sizes sizes = {x.size(0), mat2.size(1)};
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
   if (!bias_name.empty()) {
     ACCORD_ASSIGN_OR_RETURN(Tensor bias, op.tensor(bias_name));
     if (bias.dims() == 1 && bias.size(0) == sizes[1] && beta == 1.0) {
-      ACCORD_ASSIGN_OR_RETURN(extras.bias, as_bias(op, bias, sizes[1], y.dtype));
+      ACCORD_ASSIGN_OR_RETURN(options.bias, as_bias(op, bias, sizes[1], y.dtype));
     } else {
       ACCORD_ASSIGN_OR_RETURN(bias.layout, kernels::broadcast_layout(bias.layout, sizes));
       Step step = convert_on_device(bias, y);
       op.step_always(step, [&] { return step; });
-      extras.beta = static_cast<float>(beta);
+      options.beta = static_cast<float>(beta);
     }
   }
-  if (!op.is_canonical()) return add_library_product(op, x, mat2, y, extras);
-  if (extras.alpha != 1.0F || extras.beta != 0.0F) {
+  if (!op.is_canonical()) return add_library_product(op, x, mat2, y, options);
+  if (options.alpha != 1.0F || options.beta != 0.0F) {
     return op.unsupported("with canonical ranks there is no kernel for alpha, beta and a bias of more than one row");
   }
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces", 1));
   ACCORD_RETURN_IF_ERROR(op.has("pieces")
                              ? add_canonical_pieces(op, {x, transposed(mat2), y}, pieces)
                              : add_canonical_product(op, {as_group(x), as_group(transposed(mat2)), as_group(y)}));
-  add_bias(op, y, extras.bias);
+  add_bias(op, y, options.bias);
   return Status();
 }
 

@@ -78,7 +78,7 @@ class Observer {
   }
 
   // Reports the values that were not seen.
-  Status tell_rest(const SymbolValues& symbols) const {
+  Status report_unseen(const SymbolValues& symbols) const {
     for (const auto& [id, inner] : inner_) {
       if (inner.seen) continue;
       const Value& value = whole_.values[index_of(id)];
@@ -103,11 +103,11 @@ class Observer {
     kernels::ConstView made = execution.read(tensor);
     const DeviceRun* const run = execution.on_device;
     if (run == nullptr) return made;
-    copied_.resize(std::max<std::size_t>(reach(tensor), 1));
+    host_copy_.resize(std::max<std::size_t>(reach(tensor), 1));
     if (tensor.count() > 0)
-      ACCORD_RETURN_IF_ERROR(run->runtime.copy(copied_.data(), made.data, reach(tensor), run->device, run->stream));
+      ACCORD_RETURN_IF_ERROR(run->runtime.copy(host_copy_.data(), made.data, reach(tensor), run->device, run->stream));
     ACCORD_RETURN_IF_ERROR(run->runtime.synchronize(run->device, run->stream));
-    made.data = copied_.data();
+    made.data = host_copy_.data();
     return made;
   }
 
@@ -151,7 +151,7 @@ class Observer {
   const SeeValue& see_;
   std::map<ValueId, Inner> inner_;  // the package's own values
   std::vector<std::byte> bytes_;
-  std::vector<std::byte> copied_;  // from a device
+  std::vector<std::byte> host_copy_;  // from a device
 };
 
 }  // namespace
@@ -169,9 +169,9 @@ Status run_observed(RunContext& context, std::span<const TensorView> inputs, con
     }
     return Status();
   };
-  ACCORD_RETURN_IF_ERROR(context.run_noted(model.status(), inputs, after_node));
+  ACCORD_RETURN_IF_ERROR(context.run_annotated(model.status(), inputs, after_node));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine.graph(), inputs));
-  return observer->tell_rest(symbol_values(engine.graph(), values));
+  return observer->report_unseen(symbol_values(engine.graph(), values));
 }
 
 }  // namespace accord::engine

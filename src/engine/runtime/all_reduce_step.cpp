@@ -18,7 +18,7 @@ using kernels::kCodeGroup;
 using kernels::kCodeGroupBytes;
 
 // Below this size, an exact sum is at least as fast as the two steps of an encoded one.
-constexpr std::size_t kLeastBytes = std::size_t{32} << 10;
+constexpr std::size_t kMinBytes = std::size_t{32} << 10;
 
 // Divides the groups among the threads.
 template <typename Body>
@@ -32,16 +32,16 @@ Status for_groups(const Execution& execution, std::int64_t groups, const Body& b
 }
 
 /// The groups of an encoded sum: `all` groups of this rank's input, including those that pad the last pieces, and the
-/// `of_piece` groups that each rank adds up.
+/// `per_piece` groups that each rank adds up.
 struct Groups {
-  std::int64_t all = 0;
-  std::int64_t of_piece = 0;
+  std::int64_t total = 0;
+  std::int64_t per_piece = 0;
 };
 
 // Each block of threads handles 8 groups, one per warp.
 std::int64_t blocks_for(std::int64_t groups) {
-  constexpr std::int64_t kOfBlock = 8;
-  return quotient_up(groups, kOfBlock);
+  constexpr std::int64_t kGroupsPerBlock = 8;
+  return quotient_up(groups, kGroupsPerBlock);
 }
 
 Status encode(const AllReduce& step, const Execution& execution, const Groups& groups) {
@@ -49,8 +49,8 @@ Status encode(const AllReduce& step, const Execution& execution, const Groups& g
   std::byte* const to = execution.address(step.codes->sent);
   const std::int64_t count = step.input.count();
   if (execution.on_device != nullptr) {
-    const EncodeGroups kernel{x, step.input.dtype, count, groups.all, to};
-    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.all));
+    const EncodeGroups kernel{x, step.input.dtype, count, groups.total, to};
+    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.total));
   }
   const std::int64_t filled = quotient_up(count, kCodeGroup);
   const auto element = static_cast<std::int64_t>(size_of(step.input.dtype));
@@ -58,7 +58,7 @@ Status encode(const AllReduce& step, const Execution& execution, const Groups& g
     kernels::encode_groups(x + first * kCodeGroup * element, step.input.dtype,
                            std::min(number * kCodeGroup, count - first * kCodeGroup), to + first * kCodeGroupBytes);
   }));
-  std::memset(to + filled * kCodeGroupBytes, 0, static_cast<std::size_t>((groups.all - filled) * kCodeGroupBytes));
+  std::memset(to + filled * kCodeGroupBytes, 0, static_cast<std::size_t>((groups.total - filled) * kCodeGroupBytes));
   return Status();
 }
 
@@ -66,12 +66,12 @@ Status encode(const AllReduce& step, const Execution& execution, const Groups& g
 Status add(const AllReduce& step, const Execution& execution, const Groups& groups, std::byte* mine) {
   const AllReduce::Codes& codes = *step.codes;
   std::byte* const received = execution.address(codes.received);
-  const std::int64_t piece = groups.of_piece * kCodeGroupBytes;
+  const std::int64_t piece = groups.per_piece * kCodeGroupBytes;
   if (execution.on_device != nullptr) {
-    const AddGroups kernel{received, codes.ranks, piece, groups.of_piece, mine};
-    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.of_piece));
+    const AddGroups kernel{received, codes.ranks, piece, groups.per_piece, mine};
+    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.per_piece));
   }
-  return for_groups(execution, groups.of_piece, [&](std::int64_t first, std::int64_t number) {
+  return for_groups(execution, groups.per_piece, [&](std::int64_t first, std::int64_t number) {
     kernels::add_groups(received + first * kCodeGroupBytes, codes.ranks, piece, number, mine + first * kCodeGroupBytes);
   });
 }
@@ -120,8 +120,8 @@ Result<AllReduce> prepare_step(Preparation& op, AllReduce given) {
   const int ranks = op.ranks_with_codes(given.group);
   const bool floats = input.dtype == DType::kFloat32 || kernels::is_narrow_float(input.dtype);
   given.node = &op.node();
-  given.by_itself = op.is_canonical();  // canonical: the fused kernel sums a row in another order than the norm's own
-  if (ranks == 0 || exact || given.op != ReduceOp::kSum || !floats || input.bytes() < kLeastBytes) return given;
+  given.unfused = op.is_canonical();  // canonical: the fused kernel sums a row in another order than the norm's own
+  if (ranks == 0 || exact || given.op != ReduceOp::kSum || !floats || input.bytes() < kMinBytes) return given;
   const std::int64_t groups_of_rank = quotient_up(quotient_up(input.count(), kCodeGroup), ranks);
   AllReduce::Codes codes;
   codes.ranks = ranks;
@@ -129,7 +129,7 @@ Result<AllReduce> prepare_step(Preparation& op, AllReduce given) {
     ACCORD_ASSIGN_OR_RETURN(*tensor, op.scratch(DType::kUInt8, {ranks * groups_of_rank * kCodeGroupBytes}));
   }
   given.codes = codes;
-  given.by_itself = true;
+  given.unfused = true;
   return given;
 }
 

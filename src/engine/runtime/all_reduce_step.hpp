@@ -27,7 +27,7 @@ struct AllReduce {
     int ranks = 0;
   };
   std::optional<Codes> codes = std::nullopt;
-  bool by_itself = false;  ///< a step that follows is not fused into its kernel
+  bool unfused = false;  ///< a step that follows is not fused into its kernel
   const Node* node = nullptr;
 };
 

@@ -36,7 +36,7 @@ DType common_dtype(const Tensor& a, const Tensor& b) {
 Result<Tensor> promoted(Preparation& op, const Tensor& tensor, DType dtype) {
   // A tensor without dimensions takes the dtype of the others, as a number does.
   if (tensor.dims() == 0 || wider(tensor.dtype, dtype) == dtype) return op.converted(tensor, dtype);
-  return op.corrupt("an operand of " + std::string(to_string(tensor.dtype)) + " for an output of " +
+  return op.corrupt("it has an operand of " + std::string(to_string(tensor.dtype)) + " for an output of " +
                     std::string(to_string(dtype)));
 }
 
@@ -93,7 +93,7 @@ void add_unary(Preparation& op, kernels::UnaryOp kind, const Tensor& x, const Te
 
 Status require_number(const Preparation& op, DType dtype) {
   if (kernels::is_real(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64) return Status();
-  return op.unsupported("no kernel computes in " + std::string(to_string(dtype)));
+  return op.unsupported("arithmetic has no kernel for " + std::string(to_string(dtype)));
 }
 
 }  // namespace accord::engine

@@ -12,10 +12,10 @@ constexpr int kLengthLast[] = {0, 2, 1};
 
 // Reads the height and width of an argument that has both, or one value for both, or (for a convolution over a
 // length) the width alone.
-Result<kernels::Extent2> extent(const Preparation& op, std::string_view name, bool length, std::int64_t otherwise) {
+Result<kernels::Extent2> extent(const Preparation& op, std::string_view name, bool length, std::int64_t default_value) {
   ACCORD_ASSIGN_OR_RETURN(const Sizes given, op.integers(name));
   if (given.empty()) return op.corrupt("an argument has no sizes");
-  if (length) return kernels::Extent2{otherwise, given.back()};
+  if (length) return kernels::Extent2{default_value, given.back()};
   return kernels::Extent2{given.front(), given.back()};
 }
 
@@ -27,7 +27,7 @@ Result<Tensor> as_image(const Preparation& op, Tensor tensor) {
     const Sizes strides = {tensor.stride(0), tensor.stride(1), tensor.size(2) * tensor.stride(2), tensor.stride(2)};
     tensor.layout = kernels::strided_layout(sizes, strides);
   }
-  if (tensor.dims() != 4) return op.unsupported("images have a kernel with 3 or 4 dimensions");
+  if (tensor.dims() != 4) return op.unsupported("only images with 3 or 4 dimensions have a kernel");
   return tensor;
 }
 
@@ -60,11 +60,12 @@ Result<kernels::ConvolutionShape> convolution_shape(const Preparation& op, const
                        std::int64_t dilation) {
     return (input + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
   };
-  const auto sane = [](const kernels::Extent2& extent, std::int64_t least) {
-    return extent.height >= least && extent.width >= least && extent.height < (1 << 20) && extent.width < (1 << 20);
+  const auto is_in_range = [](const kernels::Extent2& extent, std::int64_t min) {
+    return extent.height >= min && extent.width >= min && extent.height < (1 << 20) && extent.width < (1 << 20);
   };
-  if (!sane(shape.stride, 1) || !sane(shape.padding, 0) || !sane(shape.dilation, 1) || !sane(shape.kernel, 1)) {
-    return op.corrupt("its strides, paddings or dilations cannot be");
+  if (!is_in_range(shape.stride, 1) || !is_in_range(shape.padding, 0) || !is_in_range(shape.dilation, 1) ||
+      !is_in_range(shape.kernel, 1)) {
+    return op.corrupt("its stride, padding, dilation or kernel size is out of range");
   }
   shape.output = {
       size(shape.input.height, shape.kernel.height, shape.stride.height, shape.padding.height, shape.dilation.height),

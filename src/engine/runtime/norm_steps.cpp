@@ -42,15 +42,15 @@ Status run_norm_of(const Norm& norm, const Execution& execution) {
 
 }  // namespace
 
-Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names) {
+Status widen_unless_one_dtype(Preparation& op, std::initializer_list<std::string_view> names) {
   const DType dtype = op.declared_dtype();
-  bool one = true;
+  bool same = true;
   for (const std::string_view name : names) {
     ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> tensor, op.maybe_tensor(name));
-    one = one && (!tensor || tensor->dtype == dtype);
+    same = same && (!tensor || tensor->dtype == dtype);
   }
-  for (std::size_t output = 0; output < op.outputs(); ++output) one = one && op.declared_dtype(output) == dtype;
-  if (!one) op.widen();
+  for (std::size_t output = 0; output < op.outputs(); ++output) same = same && op.declared_dtype(output) == dtype;
+  if (!same) op.widen();
   return Status();
 }
 
@@ -68,7 +68,7 @@ Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& i
   for (auto* tensor : {&weights.weight, &weights.bias, &weights.addend}) {
     if (!*tensor) continue;
     ACCORD_RETURN_IF_ERROR(op.require(**tensor, {input.dtype}));
-    if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias is not of the normalized shape");
+    if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias does not have the normalized shape");
     ACCORD_ASSIGN_OR_RETURN(*tensor, op.contiguous(**tensor));
   }
   return weights;

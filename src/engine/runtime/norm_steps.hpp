@@ -29,7 +29,7 @@ struct Norm {
 };
 
 /// Makes the node see 16-bit floats as float32, unless the named tensors and the outputs all have one dtype.
-Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names);
+Status widen_unless_one_dtype(Preparation& op, std::initializer_list<std::string_view> names);
 
 /// Reads the weights for rows like `input`. Fails with kUnsupported unless the norm is over the last dimension.
 Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& input);

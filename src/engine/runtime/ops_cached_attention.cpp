@@ -89,7 +89,7 @@ Status prepare_cached_attention(Preparation& op) {
   call.softcap = static_cast<float>(softcap);
   call.heads = q.size(1);
   call.cache = {.kv_heads = k.size(1), .head_dim = k.size(3), .value_dim = v.size(3)};
-  ACCORD_RETURN_IF_ERROR(op.take_batch_rows(q.size(2)));
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
   ACCORD_ASSIGN_OR_RETURN(attention.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
   const auto per_thread = static_cast<std::int64_t>(paged_attention_scratch(call) + 15) / 16 * 16;
   ACCORD_ASSIGN_OR_RETURN(attention.scratch, op.scratch(DType::kFloat32, {op.threads(), per_thread}));

@@ -32,7 +32,7 @@ Status prepare_all_reduce(Preparation& op) {
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
   ACCORD_ASSIGN_OR_RETURN(const AllReduce step,
                           prepare_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
   Step run = [step](const Execution& execution) { return run_step(step, execution); };
@@ -52,7 +52,7 @@ Status prepare_all_reduce_start(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.unsupported("a group of one rank has nothing to start");
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
   Step step = [=](const Execution& execution) {
     if (self.storage != y.storage) ACCORD_RETURN_IF_ERROR(copy(self, y, execution));
     Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
@@ -92,7 +92,7 @@ struct RowGather {
 };
 
 // Copies the rows [rows, width of rank] of every rank into [rows, sum of the widths].
-Status weave(const RowGather& gather, const Execution& execution) {
+Status interleave(const RowGather& gather, const Execution& execution) {
   const std::int64_t width = gather.whole.size(gather.whole.dims() - 1);
   const std::int64_t rows = width == 0 ? 0 : gather.whole.count() / width;
   Tensor from = gather.parts, to = gather.whole;
@@ -136,7 +136,7 @@ Status prepare_all_gather(Preparation& op) {
     ACCORD_RETURN_IF_ERROR(communicator.all_gather_v(const_buffer_of(gather.part, execution),
                                                      buffer_of(gather.parts, execution), gather.counts,
                                                      call_options(execution)));
-    return rows == 1 ? Status() : weave(gather, execution);
+    return rows == 1 ? Status() : interleave(gather, execution);
   });
   return Status();
 }

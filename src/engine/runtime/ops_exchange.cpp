@@ -41,7 +41,7 @@ Status check_ids(const ExpertHandle& handle) {
     if (out == 0 && twice == 0) continue;
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("rank {} has {} choices of {}", rank, out > 0 ? out : twice,
-                              out > 0 ? "experts that there are not" : "an expert that the same row has chosen before"),
+                              out > 0 ? "experts that do not exist" : "an expert that the same row has already chosen"),
                   {static_cast<Rank>(rank)});
   }
   return Status();
@@ -52,8 +52,8 @@ Status run_dispatch(const Dispatch& dispatch, const Execution& execution) {
   const std::int64_t own_tokens = dispatch.tokens.size(0);
   const bool is_largest = execution.largest_batch_part <= dispatch.batch;
   ACCORD_ASSIGN_OR_RETURN(ExpertExchange* const exchange,
-                          execution.exchanges->with_room(dispatch.key, *execution.communicators[group],
-                                                         is_largest ? own_tokens : dispatch.tokens_of_largest));
+                          execution.exchanges->ensure_capacity(dispatch.key, *execution.communicators[group],
+                                                               is_largest ? own_tokens : dispatch.tokens_of_largest));
   const ExpertHandle& handle = exchange->handle;
   ACCORD_RETURN_IF_ERROR(exchange->group.prepare(handle, {.ids = ConstBuffer(buffer_of(dispatch.ids, execution))}));
   ACCORD_RETURN_IF_ERROR(check_ids(handle));
@@ -110,7 +110,7 @@ Status prepare_combine(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor output, op.make(0, {ids.size(0), self.size(1)}));
   add_exchange(op, [key, self, output](const Execution& execution) {
     ExpertExchange* const exchange = execution.exchanges->find(key);
-    if (exchange == nullptr) return Status(StatusCode::kCorrupt, "nothing was dispatched that could be combined");
+    if (exchange == nullptr) return Status(StatusCode::kCorrupt, "combine was called without a dispatch before it");
     return exchange->group.combine(exchange->handle, {.expert_out = ConstBuffer(buffer_of(self, execution)),
                                                       .result = buffer_of(output, execution)});
   });

@@ -28,12 +28,12 @@ struct Experts {
   const PackedStack* down = nullptr;
   kernels::Activation activation = kernels::Activation::kNone;
   Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
-  std::int64_t first_expert = 0;  // this rank's first
-  std::int64_t in_all = 0;        // experts of all ranks
+  std::int64_t first_expert = 0;   // this rank's first
+  std::int64_t total_experts = 0;  // experts of all ranks
   Tensor input, weights, output;
   Tensor first;             // [experts + 1], as in ExpertGroups: where the rows of each expert begin
   Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one row]
-  Tensor inner, made;       // results of up (and gate) and of down: [choices, width]
+  Tensor inner, results;    // results of up (and gate) and of down: [choices, width]
   Tensor scratch;           // one piece per thread
   int panel_parts = 1;      // parts in which the threads share the weights of one expert
 };
@@ -124,7 +124,8 @@ Status run_products(const Experts& experts, const Execution& execution, const To
     return Status();
   }));
   return for_each_part([&](std::int64_t expert, int part, int thread) {
-    return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows, experts.made);
+    return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows,
+                    experts.results);
   });
 }
 
@@ -132,7 +133,7 @@ Status run_products(const Experts& experts, const Execution& execution, const To
 Status add_up(const Experts& experts, const Execution& execution, kernels::CombineCall combine) {
   combine.width = experts.output.size(1);
   combine.weights = execution.data<const float>(experts.weights);
-  combine.x = execution.data<const float>(experts.made);
+  combine.x = execution.data<const float>(experts.results);
   combine.y = rows_from(experts.output, execution, 0);
   const int parts = combine.rows < 16 ? 1 : execution.pool.threads();
   return execution.pool.run(parts, [&](int part) {
@@ -155,10 +156,11 @@ Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution
                                      execution.data<std::int64_t>(chosen.order),
                                      execution.data<std::int64_t>(chosen.place)};
   const auto bad = kernels::group_by_expert(execution.address(chosen.ids), chosen.ids.dtype,
-                                            chosen.tokens * chosen.top_k, experts.in_all, groups);
+                                            chosen.tokens * chosen.top_k, experts.total_experts, groups);
   if (bad) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
-                                                            node_text(node), bad->id, bad->position, experts.in_all));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: expert {} at position {} is outside [0, {})", node_text(node), bad->id,
+                              bad->position, experts.total_experts));
   }
   ACCORD_RETURN_IF_ERROR(
       run_products(experts, execution, [&](std::int64_t i) { return groups.order[i] / chosen.top_k; }));
@@ -185,7 +187,7 @@ Status set_weights(Preparation& op, Experts& experts) {
   experts.down = op.packed_experts("down");
   experts.gate = op.has("gate") ? op.packed_experts("gate") : nullptr;
   if (experts.up == nullptr || experts.down == nullptr || (op.has("gate") && experts.gate == nullptr)) {
-    return op.unsupported("experts have a kernel with weights of the package only");
+    return op.unsupported("experts have a kernel only with weights of the package");
   }
   const PackedStack& up = *experts.up;
   const PackedStack& down = *experts.down;
@@ -212,7 +214,7 @@ Result<Experts> experts_of(Preparation& op, const Tensor& input, const Tensor& w
   ACCORD_RETURN_IF_ERROR(op.require(input, kExpertRowTypes));
   ACCORD_RETURN_IF_ERROR(op.require(weights, kExpertRowTypes));
   if (input.dims() != 2 || input.size(1) != experts.up->in()) {
-    return op.corrupt("its rows are not of the width of its experts");
+    return op.corrupt("the width of its rows differs from that of its experts");
   }
   static constexpr kernels::Activation kinds[] = {kernels::Activation::kSilu,     kernels::Activation::kGeluErf,
                                                   kernels::Activation::kGeluTanh, kernels::Activation::kRelu,
@@ -223,14 +225,14 @@ Result<Experts> experts_of(Preparation& op, const Tensor& input, const Tensor& w
   const DType inner = input.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
   experts.up_arithmetic = op.arithmetic(input.dtype, experts.up->format());
   experts.down_arithmetic = op.arithmetic(inner, experts.down->format());
-  experts.in_all = experts.up->count();
+  experts.total_experts = experts.up->count();
   ACCORD_ASSIGN_OR_RETURN(experts.input, op.contiguous(input));
   ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(weights, DType::kFloat32));
   ACCORD_ASSIGN_OR_RETURN(experts.weights, op.contiguous(wide));
   ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.up_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.down_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
-  ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
+  ACCORD_ASSIGN_OR_RETURN(experts.results, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
   const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);
   ACCORD_ASSIGN_OR_RETURN(experts.scratch, op.scratch(DType::kUInt8, {op.threads(), scratch}));
   ACCORD_ASSIGN_OR_RETURN(experts.output, op.make(0, {output_rows, experts.down->out()}));
@@ -250,11 +252,11 @@ Status prepare_experts(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(chosen.experts, experts_of(op, input, weights, ids.count(), input.size(0)));
   Experts& experts = chosen.experts;
   ACCORD_ASSIGN_OR_RETURN(experts.first_expert, op.integer("first_expert", 0));
-  ACCORD_ASSIGN_OR_RETURN(experts.in_all, op.integer("experts_in_all", experts.in_all));
+  ACCORD_ASSIGN_OR_RETURN(experts.total_experts, op.integer("experts_in_all", experts.total_experts));
   chosen.tokens = input.size(0);
   chosen.top_k = ids.size(1);
   ACCORD_ASSIGN_OR_RETURN(chosen.ids, op.contiguous(ids));
-  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.in_all + 1}));
+  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.total_experts + 1}));
   ACCORD_ASSIGN_OR_RETURN(chosen.order, op.scratch(DType::kInt64, {ids.count()}));
   ACCORD_ASSIGN_OR_RETURN(chosen.place, op.scratch(DType::kInt64, {ids.count()}));
   op.step_always(
@@ -275,20 +277,20 @@ Status prepare_dispatched_experts(Preparation& op) {
 // Along the last dimension. 16-bit floats are compared in float32.
 Status prepare_top_k(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() == 0) return op.unsupported("the best elements of a scalar");
+  if (self.dims() == 0) return op.unsupported("top-k has no kernel for a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), -1));
-  if (op.outputs() != 2) return op.corrupt("it has two outputs");
-  if (dim + 1 != self.dims()) return op.unsupported("the best elements have a kernel along the last dimension only");
+  if (op.outputs() != 2) return op.corrupt("it does not have two outputs");
+  if (dim + 1 != self.dims()) return op.unsupported("top-k has a kernel only along the last dimension");
   ACCORD_ASSIGN_OR_RETURN(Tensor x, op.converted(self, kernels::is_real(self.dtype) ? DType::kFloat32 : self.dtype));
   if (!kernels::can_take_top_k(x.dtype)) {
-    return op.unsupported("the best elements have no kernel for " + std::string(to_string(x.dtype)));
+    return op.unsupported("top-k has no kernel for " + std::string(to_string(x.dtype)));
   }
   if (!as_rows(x.layout)) {
     ACCORD_ASSIGN_OR_RETURN(x, op.contiguous(x));
   }
   const Rows rows = *as_rows(x.layout);
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t k, op.integer("k"));
-  if (k < 0 || k > self.size(dim)) return op.corrupt("more elements are wanted than there are");
+  if (k < 0 || k > self.size(dim)) return op.corrupt("k is larger than the dimension");
   ACCORD_ASSIGN_OR_RETURN(const bool largest, op.flag("largest", true));
   Sizes sizes = self.sizes();
   sizes.back() = k;

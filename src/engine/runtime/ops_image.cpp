@@ -99,7 +99,7 @@ Status add_convolution_on_cpu(Preparation& op, Convolution convolution) {
 // Weights in device memory have their inputs last (device_parameters.hpp). Other weights are converted to that order.
 Status prepare_on_device(Preparation& op, DeviceConvolution convolution) {
   if (convolution.weight.dtype != convolution.x.dtype)
-    return op.unsupported("its image is of another dtype than its weight");
+    return op.unsupported("its image and its weight have different dtypes");
   ACCORD_ASSIGN_OR_RETURN(Tensor weight, as_image(op, convolution.weight));
   static constexpr int kInputsLast[] = {0, 2, 3, 1};
   weight.layout = kernels::permuted_layout(weight.layout, kInputsLast);
@@ -127,7 +127,7 @@ Status prepare_convolution(Preparation& op) {
   if (bias && (bias->dims() != 1 || bias->size(0) != out)) return op.corrupt("its bias does not fit");
   const PackedStack* const packed = op.packed_convolution("weight");
   if (!op.is_on_device() && packed == nullptr)
-    return op.unsupported("a convolution has a kernel with weights of the package only");
+    return op.unsupported("a convolution has a kernel only with weights of the package");
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, length ? Sizes{shape.batch, out, shape.output.width}
                                                                         : Sizes{shape.batch, out, shape.output.height,
@@ -191,13 +191,13 @@ Status prepare_group_norm(Preparation& op) {
 
 Status prepare_upsample(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() != 4 || self.count() == 0) return op.unsupported("enlarging has a kernel for images only");
+  if (self.dims() != 4 || self.count() == 0) return op.unsupported("upsampling has a kernel only for images");
   ACCORD_ASSIGN_OR_RETURN(const Sizes size, op.integers("output_size"));
-  if (size.size() != 2 || size[0] < 1 || size[1] < 1) return op.corrupt("its output has no height and width");
+  if (size.size() != 2 || size[0] < 1 || size[1] < 1) return op.corrupt("its output size is not a height and a width");
   for (const int dim : {0, 1}) {
     const auto before = static_cast<double>(self.size(2 + dim)), after = static_cast<double>(size[dim]);
     ACCORD_ASSIGN_OR_RETURN(const double factor, op.real(dim == 0 ? "scales_h" : "scales_w", after / before));
-    if (before * factor != after) return op.unsupported("a factor that gives no whole size has no kernel");
+    if (before * factor != after) return op.unsupported("a scale whose result is not a whole size has no kernel");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, self));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, {self.size(0), self.size(1), size[0], size[1]}));

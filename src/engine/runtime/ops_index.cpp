@@ -95,7 +95,7 @@ Status prepare_embedding(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor table, op.tensor("weight"));
   if (table.dims() != 2) return op.corrupt("its table does not have two dimensions");
   const auto rows = as_rows(table.layout);
-  if (!rows) return op.unsupported("its table is not made of rows");
+  if (!rows) return op.unsupported("the rows of its table are not contiguous");
   ACCORD_ASSIGN_OR_RETURN(const Lookup lookup, lookup_of(op, table.size(0), table.size(1)));
   const auto gather = [=](const Execution& execution, const void* ids, std::int64_t count, void* output, int) {
     const auto element = static_cast<std::int64_t>(size_of(table.dtype));
@@ -125,8 +125,8 @@ Status prepare_gather(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_RETURN_IF_ERROR(op.require(index, {DType::kInt32, DType::kInt64}));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
-  if (self.dims() == 0) return op.unsupported("elements of a scalar");
-  if (self.dims() != index.dims()) return op.corrupt("its index does not have as many dimensions as its input");
+  if (self.dims() == 0) return op.unsupported("gather has no kernel for a scalar");
+  if (self.dims() != index.dims()) return op.corrupt("its index and its input differ in their number of dimensions");
   for (int i = 0; i < self.dims(); ++i) {
     if (i != dim && index.size(i) > self.size(i)) return op.corrupt("its index is larger than its input");
   }
@@ -154,7 +154,7 @@ Status prepare_concatenate(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", inputs[0].dims(), 0));
   Sizes sizes = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
-    if (inputs[i].dims() != inputs[0].dims()) return op.corrupt("its inputs differ in dimensions");
+    if (inputs[i].dims() != inputs[0].dims()) return op.corrupt("its inputs differ in their number of dimensions");
     for (int other = 0; other < inputs[0].dims(); ++other) {
       if (other != dim && inputs[i].size(other) != inputs[0].size(other))
         return op.corrupt("its inputs differ in sizes");
@@ -244,8 +244,8 @@ Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, in
   sizes.insert(rest, picking.picked.begin(), picking.picked.end());
   picking.ids = std::move(ids);
   ACCORD_ASSIGN_OR_RETURN(picking.y, op.make(0, sizes));
-  if (op.is_on_device() && picking.ids.size() > kMostPickedIds)
-    return op.unsupported("so many indices have no kernel for GPUs");
+  if (op.is_on_device() && picking.ids.size() > kMaxPickedIds)
+    return op.unsupported("indexing more than " + std::to_string(kMaxPickedIds) + " dimensions has no kernel for GPUs");
   op.step([picking, node = &op.node()](const Execution& execution) { return pick(picking, *node, execution); },
           [&] { return pick_on_device(&op.node(), picking); });
   return Status();
@@ -260,7 +260,7 @@ Status prepare_index(Preparation& op) {
     if (!given[i]) continue;
     if (ids.empty()) first = static_cast<int>(i);
     if (first + static_cast<int>(ids.size()) != static_cast<int>(i)) {
-      return op.unsupported("indices with gaps between them have no kernel");
+      return op.unsupported("indices of dimensions that are not adjacent have no kernel");
     }
     ids.push_back(*given[i]);
   }
@@ -272,7 +272,7 @@ Status prepare_index_select(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
-  if (index.dims() != 1 || self.dims() == 0) return op.corrupt("it takes a list of ids");
+  if (index.dims() != 1 || self.dims() == 0) return op.corrupt("its index is not a list of ids");
   return add_pick(op, self, {index}, dim, FromEnd::kNo);
 }
 

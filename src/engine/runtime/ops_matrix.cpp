@@ -25,7 +25,7 @@ Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tenso
   if (!bias) return bias;
   ACCORD_RETURN_IF_ERROR(op.require(*bias, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
   if (bias->dims() != 1 || bias->size(0) != out)
-    return op.corrupt("its bias is not of as many elements as its outputs");
+    return op.corrupt("its bias does not have one element for each output");
   ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(*bias, DType::kFloat32));
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(wide));
   return std::optional<Tensor>(whole);
@@ -67,7 +67,7 @@ std::int64_t row_stride_of(const Tensor& tensor) {
 // Adds c = a * b for [batch.., m, k] and [batch.., k, n] with equal batch dimensions, or none.
 Status add_plain_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, float alpha, float beta) {
   for (const DType dtype : {a.dtype, b.dtype, c.dtype}) {
-    if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel for float32 only");
+    if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel only for float32");
   }
   PlainProduct product;
   kernels::GemmCall& call = product.call;
@@ -118,7 +118,7 @@ Status prepare_plain_linear(Preparation& op) {
   op.widen();
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   ACCORD_ASSIGN_OR_RETURN(Tensor weight, op.tensor("weight"));
-  if (op.has("activation")) return op.unsupported("an activation has a kernel with weights of the package only");
+  if (op.has("activation")) return op.unsupported("an activation has a kernel only with weights of the package");
   if (weight.dims() != 2 || input.dims() == 0 || input.size(input.dims() - 1) != weight.size(1)) {
     return op.corrupt("its input is not as wide as its weight");
   }
@@ -250,7 +250,8 @@ Status prepare_product(Preparation& op, std::string_view x_name, std::string_vie
   if (x.dims() != 2 || x.size(1) != weights->in()) return op.corrupt("its matrices do not fit");
   ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
-  if (alpha != 1.0 || beta != 1.0) return op.unsupported("alpha and beta have no kernel with a weight of the package");
+  if (alpha != 1.0 || beta != 1.0)
+    return op.unsupported("alpha and beta other than 1 have no kernel with a weight of the package");
   const Sizes sizes = {x.size(0), weights->out()};
   const bool with_bias = !bias_name.empty();
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias,

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kProductBlockRows =
     960;  // rereading the weights for each block costs little beside the arithmetic
 constexpr std::int64_t kProductRowGrain = 16;
-constexpr std::int64_t kPanelsForEach = 4;  // with fewer per thread, one panel more or less makes a difference
+constexpr std::int64_t kMinPanelsPerThread = 4;  // with fewer per thread, one panel more or less makes a difference
 
 struct PackedProducts {
   RowTensor x;
@@ -59,7 +59,7 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
     return Status();
   }));
   const std::int64_t count = panels();
-  const bool by_rows = count < kPanelsForEach * parts && block.rows >= kProductRowGrain * parts;
+  const bool by_rows = count < kMinPanelsPerThread * parts && block.rows >= kProductRowGrain * parts;
   return execution.pool.run(parts, [&](int part, int thread) {
     const PartRange range =
         by_rows ? part_range(block.rows, kProductRowGrain, part, parts) : part_range(count, 1, part, parts);
@@ -115,7 +115,7 @@ Status add_product_of_pieces(Preparation& op, const Tensor& x, const PackedProdu
       product.y.dtype == DType::kFloat32 && !product.bias && product.activation == kernels::Activation::kNone;
   if (!plain || pieces < 1 || !std::has_single_bit(static_cast<std::uint64_t>(pieces)) ||
       weights.in_units % pieces != 0 || weights.in_padding != 0) {
-    return op.unsupported(fmt::format("no sum of {} pieces of these inputs", pieces));
+    return op.unsupported(fmt::format("these inputs cannot be summed in {} pieces", pieces));
   }
   PackedProduct one = product;
   one.weights.in_units /= pieces;

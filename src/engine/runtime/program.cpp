@@ -23,15 +23,15 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::size_t kLargestTensor = std::size_t{1} << 46;
-constexpr std::size_t kMostBytes = std::size_t{1} << 62;  // of all tensors together, so that no sum of them overflows
+constexpr std::size_t kMaxTensorBytes = std::size_t{1} << 46;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 62;  // of all tensors together, so that no sum of them overflows
 
 // Returns the bytes of `sizes`, or nullopt if a size is negative or absurdly large.
 std::optional<std::size_t> bytes_of(DType dtype, const Sizes& sizes) {
   std::size_t bytes = size_of(dtype);
   for (const std::int64_t size : sizes) {
     if (size < 0) return std::nullopt;
-    if (size > 0 && bytes > kLargestTensor / static_cast<std::size_t>(size)) return std::nullopt;
+    if (size > 0 && bytes > kMaxTensorBytes / static_cast<std::size_t>(size)) return std::nullopt;
     bytes *= static_cast<std::size_t>(size);
   }
   return bytes;
@@ -128,12 +128,12 @@ const ParameterMemory* ProgramBuilder::parameter(ValueId value) const {
 Result<Tensor> ProgramBuilder::make(DType dtype, const Sizes& sizes, std::optional<kernels::Layout> layout) {
   const auto bytes = bytes_of(dtype, sizes);
   if (!bytes || sizes.size() > static_cast<std::size_t>(kernels::kMaxDims)) {
-    return Status(StatusCode::kResourceExhausted, "a tensor of sizes " + sizes_text(sizes) + " cannot be");
+    return Status(StatusCode::kResourceExhausted, "a tensor cannot have the sizes " + sizes_text(sizes));
   }
-  if (*bytes > kMostBytes - made_bytes_) {
+  if (*bytes > kMaxBytes - created_bytes_) {
     return Status(StatusCode::kResourceExhausted, "all tensors together are larger than any memory");
   }
-  made_bytes_ += *bytes;
+  created_bytes_ += *bytes;
   const StorageId storage = add_storage({StorageKind::kArena, *bytes, nullptr, node_index_, node_index_});
   pending_storages_.push_back(storage);
   return Tensor{dtype, layout ? *layout : kernels::contiguous_layout(sizes), storage, 0};
@@ -160,7 +160,7 @@ const std::byte* ProgramBuilder::known_bytes(const Tensor& tensor) const {
   return known ? storage.base + tensor.offset : nullptr;
 }
 
-bool ProgramBuilder::dies_here(const Tensor& tensor) const {
+bool ProgramBuilder::is_last_use(const Tensor& tensor) const {
   const Storage& storage = storage_of(tensor);
   return storage.kind == StorageKind::kArena && storage.last_use <= node_index_;
 }
@@ -194,7 +194,7 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
     ACCORD_ASSIGN_OR_RETURN(const Sizes declared, evaluate(value.shape));
     const Tensor& made = tensor(output);
     if (made.sizes() != declared || made.dtype != value.dtype) {
-      return Status(StatusCode::kCorrupt, fmt::format("the graph says that \"{}\" is {} {}, but the op gives {} {}",
+      return Status(StatusCode::kCorrupt, fmt::format("the graph declares \"{}\" as {} {}, but the op returns {} {}",
                                                       value.name, to_string(value.dtype), sizes_text(declared),
                                                       to_string(made.dtype), sizes_text(made.sizes())));
     }
@@ -203,7 +203,7 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
 }
 
 Status ProgramBuilder::finish_node(const Node& node) {
-  const bool folds = may_fold_ && !pending_.empty() && worth_folding(node);
+  const bool folds = may_fold_ && !pending_.empty() && is_worth_folding(node);
   if (source_.notes != nullptr) {
     using Kind = ProgramNotes::Kind;
     source_.notes->nodes.push_back(folds ? Kind::kConstant : pending_.empty() ? Kind::kView : Kind::kSteps);
@@ -220,13 +220,13 @@ Status ProgramBuilder::finish_node(const Node& node) {
 }
 
 // Both what is read and what is created counts: an expanded view shows far more elements than there are in memory.
-bool ProgramBuilder::worth_folding(const Node& node) {
+bool ProgramBuilder::is_worth_folding(const Node& node) {
   std::size_t bytes = 0;
   for (const StorageId storage : pending_storages_) bytes += storages_[static_cast<std::size_t>(storage)].bytes;
   if (bytes > kFoldLimit) return false;
   auto work = static_cast<std::int64_t>(bytes);
-  for_each_input(node, [&](ValueId id) { work = std::min(work + tensor(id).count(), kMostFoldWork + 1); });
-  if (work > kMostFoldWork || fold_work_ + work > kMostFoldWorkInAll) return false;
+  for_each_input(node, [&](ValueId id) { work = std::min(work + tensor(id).count(), kMaxFoldWork + 1); });
+  if (work > kMaxFoldWork || fold_work_ + work > kMaxTotalFoldWork) return false;
   fold_work_ += work;
   return true;
 }
@@ -304,7 +304,7 @@ void ProgramBuilder::plan_arena() {
   for (std::size_t id = 0; id < storages_.size(); ++id) {
     const Storage& storage = storages_[id];
     if (storage.kind != StorageKind::kArena) continue;
-    lifetimes.push_back({storage.bytes, storage.made_at, storage.last_use});
+    lifetimes.push_back({storage.bytes, storage.created_at, storage.last_use});
     program_.arena.push_back({static_cast<StorageId>(id), 0});
   }
   const MemoryPlan plan = plan_memory(lifetimes);

@@ -43,7 +43,7 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
   Status status() const {
     if (mine_) return Status();
-    return Status(StatusCode::kWrongState, "another thread runs this context; make one context for each thread");
+    return Status(StatusCode::kWrongState, "another thread is using this context; create one context for each thread");
   }
 
  private:
@@ -57,9 +57,9 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
     : engine_(std::move(engine)), pool_(engine_->threads()), weights_(engine_->newest_weights()) {}
 
 RunContext::~RunContext() {
-  engine_->budget().give_back({kArena, reserved_arena_});
-  engine_->budget().give_back({kSampling, reserved_sampling_});
-  engine_->budget().give_back({kCache, cache_bytes() + passing_cache_.bytes() + passing_device_cache_.bytes()});
+  engine_->budget().release({kArena, reserved_arena_});
+  engine_->budget().release({kSampling, reserved_sampling_});
+  engine_->budget().release({kCache, cache_bytes() + temporary_cache_.bytes() + temporary_device_cache_.bytes()});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -68,7 +68,7 @@ Status RunContext::between_runs(const std::function<Status()>& body) {
   return body();
 }
 
-bool RunContext::take_newest_weights() {
+bool RunContext::use_newest_weights() {
   if (weights_.version == engine_->weights_version()) return false;
   weights_ = engine_->newest_weights();
   programs_.clear();
@@ -77,7 +77,7 @@ bool RunContext::take_newest_weights() {
 
 Status RunContext::reserve_arena(std::size_t bytes) {
   if (bytes <= reserved_arena_) return Status();
-  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kArena, bytes - reserved_arena_}));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kArena, bytes - reserved_arena_}));
   reserved_arena_ = bytes;
   return Status();
 }
@@ -92,7 +92,7 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
     if (engine_->on_device() != nullptr) abort_peers(status);  // the device of an input concerns this rank alone
     return status;
   }
-  if (!pinned_) static_cast<void>(take_newest_weights());
+  if (!pinned_) static_cast<void>(use_newest_weights());
   Result<std::vector<TensorView>> outputs = engine_->on_device() != nullptr ? run_on_device(inputs, sequences)
                                             : engine_->batch_split()        ? run_part(inputs)
                                                                             : run_bound(inputs, sequences);
@@ -107,17 +107,18 @@ void RunContext::end_started() {
   started_.clear();
 }
 
-Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
+Status RunContext::run_annotated(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  met_.clear();  // this program's memory is freed after the run, so every shape must meet the peers again
-  NotedProgram noted;
+  // This program's memory is freed after the run, so every shape must synchronize with the peers again.
+  synchronized_shapes_.clear();
+  AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.
-  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
-  Status status = run_noted_steps(noted, after);
+  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
+  Status status = run_annotated_steps(annotated, after);
   if (device_) {
     status = end_on_device(status);
   } else if (!status.ok() && engine_->divides_runs()) {
@@ -127,14 +128,14 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
   return status;
 }
 
-Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted) {
+Status RunContext::prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
   if (engine_->on_device() != nullptr) ACCORD_RETURN_IF_ERROR(begin_on_device());
-  if (!pinned_) static_cast<void>(take_newest_weights());
+  if (!pinned_) static_cast<void>(use_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
-  ACCORD_ASSIGN_OR_RETURN(noted.program, engine_->prepare(symbols, *weights_.parameters, &noted.notes));
-  Program& program = noted.program;
+  ACCORD_ASSIGN_OR_RETURN(annotated.program, engine_->prepare(symbols, *weights_.parameters, &annotated.notes));
+  Program& program = annotated.program;
   if (device_) return place_on_device(program, inputs, std::nullopt);
   ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -143,21 +144,21 @@ Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgra
   return place_arena(program);
 }
 
-Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) {
-  const auto put = [&](const Execution& execution) {
-    const std::vector<ProgramStep>& steps = noted.program.steps;
+Status RunContext::run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after) {
+  const auto run_nodes = [&](const Execution& execution) {
+    const std::vector<ProgramStep>& steps = annotated.program.steps;
     auto step = steps.begin();
     const std::vector<Node>& nodes = engine_->graph().nodes;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       for (; step != steps.end() && step->node == &nodes[i]; ++step) {
         ACCORD_RETURN_IF_ERROR(step->run(execution));
       }
-      ACCORD_RETURN_IF_ERROR(after(i, noted.notes, execution));
+      ACCORD_RETURN_IF_ERROR(after(i, annotated.notes, execution));
     }
     return Status();
   };
-  const Execution execution = execution_of(noted.program);
-  return device_ ? device_->run_steps(execution, put) : put(execution);
+  const Execution execution = execution_of(annotated.program);
+  return device_ ? device_->run_steps(execution, run_nodes) : run_nodes(execution);
 }
 
 // The ranks get equal inputs and find the same faults in them. A failure that may concern this rank alone would leave
@@ -177,19 +178,19 @@ Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no attention that keeps its keys");
+  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   if (engine_->on_device() != nullptr) return create_device_cache(layers, options);
-  engine_->budget().give_back({kCache, cache_bytes()});
+  engine_->budget().release({kCache, cache_bytes()});
   cache_.reset();
   ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
-  const Status fits = engine_->budget().take({kCache, made.bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(options, made.bytes()));
+  const Status fits = engine_->budget().reserve({kCache, made.bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made.bytes()));
   cache_ = std::move(made);
   return Status();
 }
 
 // Says how many tokens the cache could have beside what is already taken.
-std::string RunContext::cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
+std::string RunContext::fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
   const Result<std::uint64_t> left = engine_->budget().left();
   const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
   const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
@@ -202,7 +203,8 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   ACCORD_RETURN_IF_ERROR(busy.status());
   const std::int64_t blocks = cache_options() != nullptr ? cache_options()->blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("no copy from block {} to {} of {}", from, to, blocks));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
   }
   if (device_cache_) return device_->copy_block(*device_cache_, from, to);
   cache_->copy_block(from, to);
@@ -212,11 +214,11 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
 // Sets which rows belong to which sequence, for a program with cached attention.
 Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
   batch_.clear();
-  cache_at_hand_ = nullptr;
-  device_cache_at_hand_ = nullptr;
+  current_cache_ = nullptr;
+  current_device_cache_ = nullptr;
   if (!program.batch_rows) {
     if (!sequences) return Status();
-    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine keeps nothing of them");
+    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
   }
   if (!sequences) return set_whole_batch(*program.batch_rows);
   const KeyValueCacheOptions* const options = cache_options();
@@ -226,8 +228,8 @@ Status RunContext::set_batch(const Program& program, std::optional<std::span<con
     batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
     first_row += sequence.rows;
   }
-  if (cache_) cache_at_hand_ = &*cache_;
-  if (device_cache_) device_cache_at_hand_ = &*device_cache_;
+  if (cache_) current_cache_ = &*cache_;
+  if (device_cache_) current_device_cache_ = &*device_cache_;
   return check(batch_, *program.batch_rows, *options);
 }
 
@@ -241,23 +243,23 @@ const KeyValueCacheOptions* RunContext::cache_options() const {
 Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
   const bool on_device = engine_->on_device() != nullptr;
-  if ((on_device ? passing_device_cache_.options() : passing_cache_.options()).blocks < blocks) {
+  if ((on_device ? temporary_device_cache_.options() : temporary_cache_.options()).blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
     if (on_device) {
-      ACCORD_RETURN_IF_ERROR(create_passing_device_cache(layers, blocks));
+      ACCORD_RETURN_IF_ERROR(create_temporary_device_cache(layers, blocks));
     } else {
-      engine_->budget().give_back({kCache, passing_cache_.bytes()});
-      passing_cache_ = KeyValueCache();
+      engine_->budget().release({kCache, temporary_cache_.bytes()});
+      temporary_cache_ = KeyValueCache();
       ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, {.blocks = blocks}));
-      ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
-      passing_cache_ = std::move(made);
+      ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made.bytes()}));
+      temporary_cache_ = std::move(made);
     }
-    passing_blocks_.resize(static_cast<std::size_t>(blocks));
-    std::iota(passing_blocks_.begin(), passing_blocks_.end(), 0);
+    temporary_blocks_.resize(static_cast<std::size_t>(blocks));
+    std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
   }
-  cache_at_hand_ = &passing_cache_;
-  device_cache_at_hand_ = &passing_device_cache_;
-  if (rows > 0) batch_.push_back({0, {rows, 0, passing_blocks_}});
+  current_cache_ = &temporary_cache_;
+  current_device_cache_ = &temporary_device_cache_;
+  if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
   return Status();
 }
 
@@ -320,7 +322,7 @@ Status RunContext::place_arena(Program& program) {
 
 Execution RunContext::execution_of(Program& program) {
   if (std::exchange(bindings_, engine_->bindings()) != engine_->bindings()) exchanges_.clear();
-  return {program.bases, pool_,       engine_->communicators(), cache_at_hand_, batch_,
+  return {program.bases, pool_,       engine_->communicators(), current_cache_, batch_,
           &started_,     &exchanges_, largest_batch_part_};
 }
 
@@ -337,31 +339,31 @@ Status RunContext::run_steps_timed(Program& program, const Execution& execution,
   std::int64_t begin = first;
   if (device_) {
     ACCORD_RETURN_IF_ERROR(device_->run_steps(program, execution, [&](const ProgramStep& step, const Execution&) {
-      note_step(step.node, begin, nanoseconds_now(), traces);
+      record_step(step.node, begin, nanoseconds_now(), traces);
       begin = nanoseconds_now();
       return Status();
     }));
   }
   for (const ProgramStep& step : std::span(program.steps).first(device_ ? 0 : program.steps.size())) {
     ACCORD_RETURN_IF_ERROR(step.run(execution));
-    note_step(step.node, begin, nanoseconds_now(), traces);
+    record_step(step.node, begin, nanoseconds_now(), traces);
     begin = nanoseconds_now();
   }
-  if (traces && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
+  if (traces && !recorded_.truncated) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
 }
 
-void RunContext::note_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
-  if (traces) return record(node, begin_ns, end_ns);
+void RunContext::record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
+  if (traces) return record_trace(node, begin_ns, end_ns);
   const std::lock_guard lock(times_mutex_);
-  TimeOfOp& time = times_[node == nullptr ? "output copy" : node->op];
+  OpTotals& time = times_[node == nullptr ? "output copy" : node->op];
   ++time.calls;
   time.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
 
-void RunContext::record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
-  recorded_.cut = recorded_.cut || recorded_.steps.size() == kMostRecorded;
-  if (!recorded_.cut) recorded_.steps.push_back({node, begin_ns, end_ns});
+void RunContext::record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
+  recorded_.truncated = recorded_.truncated || recorded_.steps.size() == kMaxRecorded;
+  if (!recorded_.truncated) recorded_.steps.push_back({node, begin_ns, end_ns});
 }
 
 std::vector<OpTime> RunContext::profile() const {

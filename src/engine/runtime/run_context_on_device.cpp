@@ -14,28 +14,28 @@ Status RunContext::begin_on_device() {
   if (!device_) {
     ACCORD_ASSIGN_OR_RETURN(device_, DeviceContext::create(*engine_->on_device()));
   }
-  if (std::exchange(device_bindings_, engine_->bindings()) != engine_->bindings()) device_->forget_graphs();
+  if (std::exchange(device_bindings_, engine_->bindings()) != engine_->bindings()) device_->invalidate_graphs();
   return Status();
 }
 
 Status RunContext::create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options) {
   ACCORD_RETURN_IF_ERROR(begin_on_device());
-  engine_->budget().give_back({kCache, cache_bytes()});
+  engine_->budget().release({kCache, cache_bytes()});
   device_cache_.reset();
-  met_.clear();
-  device_->forget_graphs();
+  synchronized_shapes_.clear();
+  device_->invalidate_graphs();
   const EngineDevice& on = device_->on();
   ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on.runtime, on.device));
-  const Status fits = engine_->budget().take({kCache, made.bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(options, made.bytes()));
+  const Status fits = engine_->budget().reserve({kCache, made.bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made.bytes()));
   device_cache_ = std::move(made);
   return Status();
 }
 
-Status RunContext::create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks) {
-  engine_->budget().give_back({kCache, passing_device_cache_.bytes()});
-  passing_device_cache_ = DeviceCache();
-  device_->forget_graphs();
+Status RunContext::create_temporary_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks) {
+  engine_->budget().release({kCache, temporary_device_cache_.bytes()});
+  temporary_device_cache_ = DeviceCache();
+  device_->invalidate_graphs();
   const EngineDevice& on = device_->on();
   KeyValueCacheOptions options{.blocks = blocks};
   // Keys and values already have the model's dtype.
@@ -43,8 +43,8 @@ Status RunContext::create_passing_device_cache(std::span<const CachedLayer> laye
                                     [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
   if (is_exact) options.dtype = DType::kBFloat16;
   ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on.runtime, on.device));
-  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
-  passing_device_cache_ = std::move(made);
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made.bytes()}));
+  temporary_device_cache_ = std::move(made);
   return Status();
 }
 
@@ -57,7 +57,7 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
   Program& program = found->program;
   ACCORD_RETURN_IF_ERROR(place_on_device(program, inputs, sequences));
-  ACCORD_RETURN_IF_ERROR(meet_peers());
+  ACCORD_RETURN_IF_ERROR(sync_before_first_run());
   const Execution execution = execution_of(program);
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
   const Status ran = profiling == Profiling::kOff ? device_->run(program, execution, found->graph)
@@ -76,21 +76,22 @@ Status RunContext::place_on_device(Program& program, std::span<const TensorView>
   const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
     return input.buffer.device.type != DeviceType::kCpu;
   });
-  if (leaves_outputs || reads_inputs) ACCORD_RETURN_IF_ERROR(device_->begin_after(callers_stream_));
-  if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, device_cache_at_hand_));
+  if (leaves_outputs || reads_inputs) ACCORD_RETURN_IF_ERROR(device_->begin_after(caller_stream_));
+  if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, current_device_cache_));
   return device_->copy_inputs(program, inputs);
 }
 
 // A shape that runs for the first time may free memory. A device then waits until all its kernels have ended,
 // including those of other ranks in this process, which may wait for this rank's kernels. So nothing is launched
 // before all ranks have their memory.
-Status RunContext::meet_peers() {
-  if (met_.find(key_) != nullptr) return Status();
+Status RunContext::sync_before_first_run() {
+  if (synchronized_shapes_.find(key_) != nullptr) return Status();
   for (auto& [group, communicator] : engine_->peers()) {
-    const Status met = communicator.barrier();
-    if (!met.ok()) return met.with_context(fmt::format("before the first run of a shape, group \"{}\"", group));
+    const Status synchronized = communicator.barrier();
+    if (!synchronized.ok())
+      return synchronized.with_context(fmt::format("before the first run of a shape, group \"{}\"", group));
   }
-  met_.add(key_, {});
+  synchronized_shapes_.add(key_, {});
   return Status();
 }
 
@@ -105,7 +106,7 @@ Status RunContext::end_on_device(const Status& ran) {
   if (!engine_->divides_runs()) return ran;
   std::map<std::string, Communicator> stages = engine_->peers();
   std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
-  return agree(stages, {.status = ran, .digest = "", .failed = "failed in its run"});
+  return agree(stages, {.status = ran, .digest = "", .failure_phrase = "failed in its run"});
 }
 
 Result<std::vector<TensorView>> RunContext::outputs_of_device(const Program& program) {
@@ -142,8 +143,8 @@ Status RunContext::copy_output(const Buffer& output, void* to) {
 Status RunContext::reserve_sampling(std::size_t choices, std::int64_t width) {
   if (engine_->on_device() == nullptr) return Status();
   ACCORD_RETURN_IF_ERROR(begin_on_device());
-  const std::size_t bytes = device_->expect_choices(choices, width);
-  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kSampling, bytes}));
+  const std::size_t bytes = device_->set_max_choices(choices, width);
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kSampling, bytes}));
   reserved_sampling_ += bytes;
   return Status();
 }

@@ -122,14 +122,14 @@ TEST_F(CEngines, compute_and_sum_as_the_options_say) {
   accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
   options.all_reduce_dtype = ACCORD_FLOAT16;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
-  EXPECT_THAT(accord_last_error(), HasSubstr("all_reduce_dtype is float16; sums travel as they are, or as int8"));
+  EXPECT_THAT(accord_last_error(), HasSubstr("all_reduce_dtype is float16; expected none or int8"));
   options.all_reduce_dtype = 42;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("all_reduce_dtype 42 is not defined in accord.h"));
   options.all_reduce_dtype = ACCORD_INT8;
   options.overlap_rows = 2;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
-  EXPECT_THAT(accord_last_error(), HasSubstr("leave out overlap_rows"));
+  EXPECT_THAT(accord_last_error(), HasSubstr("overlap_rows cannot be combined with all_reduce_dtype"));
   options.all_reduce_dtype = 0;
   options.activation_dtype = ACCORD_FLOAT16;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);

@@ -205,7 +205,7 @@ TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
     const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
     EXPECT_EQ(outputs.ok(), index == 0) << outputs.status().to_string();
     if (!outputs.ok()) {
-      EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, the engine is on cuda:0"));
+      EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, but the engine is on cuda:0"));
     }
   }
 }
