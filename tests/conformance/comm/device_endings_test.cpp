@@ -127,11 +127,18 @@ TEST_F(DeviceEndings, a_group_that_was_let_go_of_closes_with_its_last_work) {
       const Call sum = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
       work = comm.start(sum, {.stream = on.stream});
     }
+    std::atomic<bool> has_ended = false;
+    work->on_end([&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      has_ended = true;
+      has_ended.notify_one();
+    });
     if (!waits) work.reset();
     busy.release();
     if (work.has_value()) {
       EXPECT_TRUE(work->wait().ok());
     }
+    has_ended.wait(false);  // the memory must live until then
   }
   EXPECT_TRUE(runtime().destroy_stream(on.device, on.stream).ok());
 }
