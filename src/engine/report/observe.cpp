@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/device/device_run.hpp"
+#include "engine/gpu/run.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/runtime/inputs.hpp"

@@ -13,7 +13,7 @@
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "engine/device/device_parameters.hpp"
+#include "engine/gpu/parameters.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
@@ -23,7 +23,7 @@
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
 #include "engine/runtime/inputs.hpp"
-#include "engine/runtime/op_registry.hpp"
+#include "engine/ops/op_registry.hpp"
 
 namespace accord::engine {
 namespace {

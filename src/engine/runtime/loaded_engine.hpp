@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "accord/engine.hpp"
-#include "engine/device/device_context.hpp"
+#include "engine/gpu/context.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/runtime/batch_split.hpp"
 #include "engine/runtime/memory_budget.hpp"
-#include "engine/runtime/parameters.hpp"
-#include "engine/runtime/program.hpp"
+#include "engine/program/parameters.hpp"
+#include "engine/program/program.hpp"
 #include "engine/runtime/states.hpp"
 
 namespace accord::engine {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "engine/device/device_parameters.hpp"
+#include "engine/gpu/parameters.hpp"
 #include "engine/package/package.hpp"
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/loaded_engine.hpp"

@@ -13,13 +13,13 @@
 
 #include "accord/engine.hpp"
 #include "base/recent_map.hpp"
-#include "engine/device/device_context.hpp"
-#include "engine/runtime/expert_exchange.hpp"
-#include "engine/runtime/key_value_cache.hpp"
+#include "engine/gpu/context.hpp"
+#include "engine/host/expert_exchange.hpp"
+#include "engine/host/key_value_cache.hpp"
 #include "engine/runtime/loaded_engine.hpp"
-#include "engine/runtime/program.hpp"
-#include "engine/runtime/region.hpp"
-#include "engine/runtime/thread_pool.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/region.hpp"
+#include "engine/program/thread_pool.hpp"
 
 namespace accord::engine {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/passes/overlap_sums.hpp"
-#include "engine/runtime/program.hpp"
+#include "engine/program/program.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/runtime/program.hpp"
+#include "engine/program/program.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/op_registry.hpp"
-#include "engine/runtime/program.hpp"
-#include "engine/runtime/region.hpp"
+#include "engine/ops/op_registry.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/region.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {

@@ -1,0 +1,260 @@
+// Mixtures of experts on devices. The rows of a run are sorted by the experts that they chose, and products process
+// tiles of rows of one expert each. The device lists the tiles; the host does not know how many there are. The
+// experts' results for a row are added up in the order of its choices. Choices of experts on other ranks are skipped.
+#include <algorithm>
+
+#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/expert_product.hpp"
+#include "engine/gpu/float8_products.hpp"
+#include "engine/gpu/index_steps.hpp"
+#include "engine/ops/op_registry.hpp"
+
+namespace accord::engine {
+namespace {
+
+using kernels::UnaryOp;
+
+/// Choices [tokens, top_k] of experts, some of which are on this rank, and the result of sorting the choices.
+struct Sorting {
+  Tensor ids;
+  std::int64_t first_expert = 0, experts = 0, in_all = 0;
+  std::int64_t tile_rows = 1;
+  Tensor tokens, places, tiles;  ///< as in GroupChoices; tiles as bytes
+  std::int64_t tile_count = 0;
+};
+
+GroupChoices kernel_of(const Sorting& sorting) {
+  GroupChoices kernel;
+  kernel.id_dtype = sorting.ids.dtype;
+  kernel.choices = sorting.ids.count();
+  kernel.top_k = sorting.ids.size(1);
+  kernel.first_expert = sorting.first_expert;
+  kernel.experts = sorting.experts;
+  kernel.in_all = sorting.in_all;
+  kernel.tile_rows = sorting.tile_rows;
+  return kernel;
+}
+
+constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
+
+// Where experts have a few rows each, it matters most that their weights are read only once. More rows are multiplied
+// as matrices.
+std::int64_t tile_rows_of(std::int64_t tokens, std::int64_t choices, std::int64_t experts) {
+  if (tokens > kFewRows && choices > kFewRows / 2 * experts) return kManyRows;
+  std::int64_t rows = 1;
+  while (rows < tokens && rows < kFewRows) rows *= 2;
+  return rows;
+}
+
+Status add_sorting(Preparation& op, Sorting& sorting) {
+  const std::int64_t choices = sorting.ids.count();
+  sorting.tile_count = kernel_of(sorting).tile_count();
+  ACCORD_ASSIGN_OR_RETURN(sorting.tokens, op.scratch(DType::kInt64, {choices}));
+  ACCORD_ASSIGN_OR_RETURN(sorting.places, op.scratch(DType::kInt64, {choices}));
+  constexpr auto kTileBytes = static_cast<std::int64_t>(sizeof(ExpertTile));
+  ACCORD_ASSIGN_OR_RETURN(sorting.tiles, op.scratch(DType::kUInt8, {sorting.tile_count * kTileBytes}));
+  Step step = [sorting, node = &op.node()](const Execution& execution) {
+    GroupChoices placed = kernel_of(sorting);
+    placed.ids = execution.address(sorting.ids);
+    placed.tokens = execution.data<std::int64_t>(sorting.tokens);
+    placed.places = execution.data<std::int64_t>(sorting.places);
+    placed.tiles = execution.data<ExpertTile>(sorting.tiles);
+    placed.report = report_of(*execution.on_device, node);
+    return launch_blocks(*execution.on_device, placed, placed.experts, GroupChoices::kThreads * sizeof(std::int32_t));
+  };
+  op.step_always(step, [&] { return step; });
+  return Status();
+}
+
+// Returns the rows of the input in sorted order. A single row is not copied: all its experts read it where it is,
+// with a row stride of 0.
+Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& sorting) {
+  const Sizes sizes = {sorting.ids.count(), input.size(1)};
+  if (input.size(0) == 1) {
+    Tensor same = input;
+    const Sizes strides = {0, 1};
+    same.layout = kernels::strided_layout(sizes, strides);
+    return same;
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor rows, op.scratch(input.dtype, sizes));
+  // Choices that are not this rank's look up a row that counts as another rank's row of the table, which gives zeros.
+  const RowLookup lookup{sorting.tokens, input, rows, input.size(1), 0, input.size(0) + 1};
+  Step step = gather_rows_on_device(&op.node(), lookup);
+  op.step_always(step, [&] { return step; });
+  return rows;
+}
+
+/// y = x * weight^T, or activation(x * weight^T), or activation(x * gate^T) * (x * weight^T), for sorted rows, each
+/// with the weights of its expert.
+struct ExpertLayer {
+  Tensor weight;  ///< [experts, out, in], contiguous, like the gate
+  std::optional<Tensor> gate;
+  std::optional<UnaryOp> activation;
+};
+
+template <int kRows>
+Status launch_rows(const DeviceRun& run, const ExpertProduct& product) {
+  constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
+  const std::int64_t blocks = quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock);
+  if (product.call.weight.scales != nullptr)
+    return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kFloat8>{product}, blocks);
+  return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kAsRows>{product}, blocks);
+}
+
+template <DType kDType, WeightsAre kWeights>
+Status launch_tiles(const DeviceRun& run, const ExpertProduct& product) {
+  using Plain = ExpertsManyRows<kDType, false, kWeights>;
+  using Gated = ExpertsManyRows<kDType, true, kWeights>;
+  if (product.call.gate.data == nullptr)
+    return launch_blocks(run, Plain{product}, Plain{product}.blocks(), Plain::kSharedBytes);
+  return launch_blocks(run, Gated{product}, Gated{product}.blocks(), Gated::kSharedBytes);
+}
+
+template <DType kDType>
+Status launch_many_rows(const DeviceRun& run, const ExpertProduct& product) {
+  return product.call.weight.scales != nullptr ? launch_tiles<kDType, WeightsAre::kFloat8>(run, product)
+                                               : launch_tiles<kDType, WeightsAre::kAsRows>(run, product);
+}
+
+}  // namespace
+
+Status launch_tiles(const DeviceRun& run, const ExpertProduct& product, std::int64_t tile_rows) {
+  switch (tile_rows) {
+    case 1: return launch_rows<1>(run, product);
+    case 2: return launch_rows<2>(run, product);
+    case 4: return launch_rows<4>(run, product);
+    case kFewRows: return launch_rows<kFewRows>(run, product);
+    default: break;
+  }
+  switch (product.call.dtype) {
+    case DType::kBFloat16: return launch_many_rows<DType::kBFloat16>(run, product);
+    case DType::kFloat16: return launch_many_rows<DType::kFloat16>(run, product);
+    default: return launch_many_rows<DType::kFloat32>(run, product);
+  }
+}
+
+namespace {
+
+void add_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorting, const Tensor& x, const Tensor& y) {
+  const auto bytes_of = [](const Tensor& rows) { return static_cast<std::int64_t>(size_of(rows.dtype)); };
+  ExpertProduct kernel;
+  FewRowsCall& call = kernel.call;
+  call.dtype = x.dtype;
+  call.n = layer.weight.size(1);
+  call.k = layer.weight.size(2);
+  call.x_row_bytes = x.stride(0) * bytes_of(x);
+  call.activates = layer.activation.has_value();
+  call.activation = layer.activation.value_or(UnaryOp::kRelu);
+  call.y_dtype = y.dtype;
+  kernel.tile_count = sorting.tile_count;
+  kernel.weight_bytes = call.n * call.k * bytes_of(layer.weight);
+  kernel.y_row_bytes = call.n * bytes_of(y);
+  Step step = [=](const Execution& execution) {
+    ExpertProduct placed = kernel;
+    placed.tiles = execution.data<const ExpertTile>(sorting.tiles);
+    placed.call.x = execution.address(x);
+    placed.call.weight = weight_operand(execution, layer.weight);
+    if (layer.gate) placed.call.gate = weight_operand(execution, *layer.gate);
+    placed.call.y = execution.address(y);
+    return launch_tiles(*execution.on_device, placed, sorting.tile_rows);
+  };
+  op.step_always(step, [&] { return step; });
+}
+
+void add_combination(Preparation& op, const Tensor& weights, const Sorting& sorting, const Tensor& made,
+                     const Tensor& output) {
+  Step step = [=](const Execution& execution) {
+    CombineChoices kernel;
+    kernel.rows = output.size(0);
+    kernel.top_k = weights.size(1);
+    kernel.width = output.size(1);
+    kernel.weights = execution.data<const float>(weights);
+    kernel.places = execution.data<const std::int64_t>(sorting.places);
+    kernel.made = execution.data<const float>(made);
+    kernel.y = execution.address(output);
+    kernel.y_dtype = output.dtype;
+    return launch_over(*execution.on_device, kernel, output.count());
+  };
+  op.step_always(step, [&] { return step; });
+}
+
+/// The weights of this rank's experts.
+struct Experts {
+  ExpertLayer up, down;
+};
+
+Result<Experts> experts_of(Preparation& op, DType dtype) {
+  Experts experts;
+  ACCORD_ASSIGN_OR_RETURN(experts.up.weight, op.tensor("up"));
+  ACCORD_ASSIGN_OR_RETURN(experts.up.gate, op.maybe_tensor("gate"));
+  ACCORD_ASSIGN_OR_RETURN(experts.down.weight, op.tensor("down"));
+  static constexpr std::optional<UnaryOp> kKinds[] = {UnaryOp::kSilu, UnaryOp::kGeluErf, UnaryOp::kGeluTanh,
+                                                      UnaryOp::kRelu, UnaryOp::kTanh,    std::nullopt};
+  ACCORD_ASSIGN_OR_RETURN(const int kind,
+                          op.choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "tanh", "none"}));
+  experts.up.activation = kKinds[kind];
+  const Tensor& up = experts.up.weight;
+  const Tensor& down = experts.down.weight;
+  if (up.dims() != 3 || down.dims() != 3 || up.size(0) == 0 || up.size(0) != down.size(0) ||
+      up.size(1) != down.size(2) || (experts.up.gate && experts.up.gate->sizes() != up.sizes())) {
+    return op.corrupt("the weights of its experts do not fit each other");
+  }
+  if (experts.up.gate && experts.up.gate->dtype != up.dtype)
+    return op.unsupported("the gates of its experts are of another dtype than what they go with");
+  for (const std::optional<Tensor>& weight : {std::optional(up), std::optional(down), experts.up.gate}) {
+    if (!weight) continue;
+    if (weight->dtype != dtype && !is_float8(*weight))
+      return op.unsupported("its rows are of another dtype than its experts");
+    if (!weight->layout.is_contiguous()) return op.unsupported("the weights of its experts have gaps");
+  }
+  return experts;
+}
+
+constexpr std::initializer_list<DType> kRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+
+Status prepare_experts(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(Tensor input, op.tensor("input"));
+  Sorting sorting;
+  ACCORD_ASSIGN_OR_RETURN(sorting.ids, op.tensor("experts"));
+  ACCORD_ASSIGN_OR_RETURN(Tensor weights, op.tensor("weights"));
+  ACCORD_RETURN_IF_ERROR(op.require(input, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(weights, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(sorting.ids, {DType::kInt32, DType::kInt64}));
+  if (input.dims() != 2 || sorting.ids.dims() != 2 || sorting.ids.size(0) != input.size(0) ||
+      weights.sizes() != sorting.ids.sizes()) {
+    return op.corrupt("its rows, their experts and their weights do not fit");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Experts experts, experts_of(op, input.dtype));
+  if (input.size(1) != experts.up.weight.size(2)) return op.corrupt("its rows are not of the width of its experts");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor output, op.make(0, {input.size(0), experts.down.weight.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(input, op.contiguous(input));
+  ACCORD_ASSIGN_OR_RETURN(sorting.ids, op.contiguous(sorting.ids));
+  ACCORD_ASSIGN_OR_RETURN(weights, op.converted(weights, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(weights, op.contiguous(weights));
+  sorting.experts = experts.up.weight.size(0);
+  ACCORD_ASSIGN_OR_RETURN(sorting.first_expert, op.integer("first_expert", 0));
+  ACCORD_ASSIGN_OR_RETURN(sorting.in_all, op.integer("experts_in_all", sorting.experts));
+  if (sorting.first_expert < 0 || sorting.first_expert > sorting.in_all - sorting.experts)
+    return op.corrupt("its experts are none of those of all ranks");
+  sorting.tile_rows = tile_rows_of(input.size(0), sorting.ids.count(), sorting.in_all);
+  ACCORD_RETURN_IF_ERROR(add_sorting(op, sorting));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor rows, sorted_rows(op, input, sorting));
+  const std::int64_t choices = sorting.ids.count();
+  ACCORD_ASSIGN_OR_RETURN(const Tensor inner, op.scratch(input.dtype, {choices, experts.up.weight.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor made, op.scratch(DType::kFloat32, {choices, output.size(1)}));
+  add_product(op, experts.up, sorting, rows, inner);
+  add_product(op, experts.down, sorting, inner, made);
+  add_combination(op, weights, sorting, made, output);
+  return Status();
+}
+
+constexpr OpEntry kExpertsOps[] = {
+    {"accord.experts", prepare_experts},
+    {"accord.experts.default", prepare_experts},
+};
+
+}  // namespace
+
+std::span<const OpEntry> device_expert_ops() { return kExpertsOps; }
+
+}  // namespace accord::engine

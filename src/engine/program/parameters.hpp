@@ -1,0 +1,90 @@
+#pragma once
+// This rank's weights in memory.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accord/engine.hpp"
+#include "engine/gpu/memory.hpp"
+#include "engine/graph/graph.hpp"
+#include "engine/package/package.hpp"
+#include "engine/partition/partition.hpp"
+#include "engine/program/packed_stack.hpp"
+#include "engine/program/region.hpp"
+#include "engine/program/tensor.hpp"
+#include "kernels/linear/format.hpp"
+
+namespace accord::engine {
+
+/// How the graph uses a weight.
+struct ParameterUse {
+  bool plain = false;    ///< as an ordinary tensor: row-major
+  bool table = false;    ///< as rows of an embedding: packed if it is packed anyway, else row-major
+  bool linear = false;   ///< as [out, in] of a linear layer: packed
+  bool product = false;  ///< as [in, out] of mm or addmm: packed transposed
+  bool experts = false;  ///< as [experts, out, in]: packed expert by expert
+  int convolution = 0;   ///< as [out, in, ..] of a convolution of this many groups: packed by group, inputs last
+
+  bool any() const { return plain || table || linear || product || experts || convolution > 0; }
+};
+
+/// Returns the uses of the graph's parameters, in their order.
+std::vector<ParameterUse> parameter_uses(const Graph& graph);
+
+/// One weight of this rank. Forms that no node needs are absent.
+struct ParameterMemory {
+  std::span<const std::byte> plain;
+  std::optional<kernels::PackedMatrix> linear;
+  std::optional<kernels::PackedMatrix> product;
+  std::optional<PackedStack> experts;
+  std::optional<PackedStack> convolution;
+  std::byte* on_device = nullptr;  ///< row-major; small weights then have `plain` too, for folding
+  /// kFloat8E4M3FN: the memory on the device is float8 with its scales (float8_products.hpp), which only linear
+  /// layers and embeddings, or only experts, read. nullopt: it has the dtype that the graph declares.
+  std::optional<DType> device_dtype;
+};
+
+struct ParameterBytes {
+  std::uint64_t sharded = 0;  ///< this rank's part of the sharded tensors, as in the package
+  std::uint64_t replicated = 0;
+};
+
+struct Parameters {
+  std::vector<ParameterMemory> memory;  ///< indexed by position in Graph::parameters
+  ParameterBytes bytes;
+  std::vector<DeviceMemory> on_device;
+  std::vector<Region> regions;                             ///< weights that were reordered
+  std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all others: the package's own pages
+};
+
+/// Returns the matrices of a part that is packed at `data`: one, or those of its experts or of a convolution's
+/// groups. REQUIRES: the part is packed.
+PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data);
+
+/// Returns the bytes that loading `parts` takes on the CPU: the stored size of every part that the graph uses. Float8
+/// weights count with the size that they are converted to.
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
+
+/// kRead: weights are read and checked. kLeftOut: weights that are used in place are mapped and not checked, and
+/// others are zeros in memory without pages, so a program can be prepared but not run.
+enum class Contents : std::uint8_t { kRead, kLeftOut };
+
+/// Maps and checks the granules of `parts` (one per parameter of the graph) that the graph uses. Weights that the
+/// package stores as the graph uses them stay there, shared with other processes. The others (row-major weights of
+/// products, columns of a row-major tensor, float8 weights of products) are read and reordered. Fails with kCorrupt
+/// also if the graph wants elements of a packed tensor. Cost: one pass over the weights, by `threads` threads.
+Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                   int threads, Contents contents = Contents::kRead);
+
+/// Returns the `weights` that the graph's parameters name, in their order. Fails with kInvalidArgument, naming the
+/// weight, if one is missing or has another dtype or shape than the graph declares.
+Result<std::vector<const TensorView*>> weights_of(const Graph& graph, const std::map<std::string, TensorView>& weights);
+
+/// Takes weights in memory, by the names of the graph's parameters. Weights that are used as they are stay where they
+/// are and must outlive the result; weights of matrix products are packed. Fails with kInvalidArgument, naming the
+/// weight, if one is missing or has another dtype or shape than the graph declares.
+Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights);
+
+}  // namespace accord::engine
