@@ -191,7 +191,7 @@ int few_rows(const PagedCall& call) {
 // The kernels learn from the tables of the batch which rows belong to short sequences, so that one graph serves any
 // sequences with the same number of rows in total.
 Status run_cached_attention(const CachedAttention& attention, const Execution& execution) {
-  const DeviceRun& run = *execution.on_device;
+  const DeviceRun& run = device_run(execution);
   PagedCall call = attention.call;
   call.cache = run.cache->layer(attention.layer);
   call.batch = run.batch;
@@ -266,7 +266,7 @@ Status prepare_rotary(Preparation& op) {
     placed.cos.data = execution.address(cos);
     placed.sin.data = execution.address(sin);
     placed.y.data = execution.address(y);
-    return launch_over(*execution.on_device, placed, x.count());
+    return launch_over(device_run(execution), placed, x.count());
   };
   op.step_always(step, [&] { return step; });
   return Status();
@@ -312,7 +312,7 @@ Status run_attention(const Attention& attention, const Execution& execution) {
   kernel.v.data = execution.address(attention.v);
   kernel.output.data = execution.address(attention.output);
   if (attention.mask) kernel.mask.data = execution.address(*attention.mask);
-  const DeviceRun& run = *execution.on_device;
+  const DeviceRun& run = device_run(execution);
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, kernel.q.dtype == DType::kFloat16
                                                   ? launch_on_tensor_cores<DType::kFloat16>(run, kernel)
                                                   : launch_on_tensor_cores<DType::kBFloat16>(run, kernel));

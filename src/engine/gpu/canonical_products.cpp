@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstring>
 
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/expert_product.hpp"
 
 namespace accord::engine {
@@ -93,7 +93,7 @@ Status add_canonical_product(Preparation& op, CanonicalProduct product) {
     placed.call.x = execution.address(x);
     placed.call.weight = {execution.address(weight)};
     placed.call.y = execution.address(y);
-    return launch_tiles(*execution.on_device, placed, tile_rows_for(rows));
+    return launch_tiles(device_run(execution), placed, tile_rows_for(rows));
   });
   return Status();
 }

@@ -3,7 +3,7 @@
 // experts' results for a row are added up in the order of its choices. Choices of experts on other ranks are skipped.
 #include <algorithm>
 
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/expert_product.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/gpu/index_steps.hpp"
@@ -59,8 +59,8 @@ Status add_sorting(Preparation& op, Sorting& sorting) {
     placed.tokens = execution.data<std::int64_t>(sorting.tokens);
     placed.places = execution.data<std::int64_t>(sorting.places);
     placed.tiles = execution.data<ExpertTile>(sorting.tiles);
-    placed.report = report_of(*execution.on_device, node);
-    return launch_blocks(*execution.on_device, placed, placed.experts, GroupChoices::kThreads * sizeof(std::int32_t));
+    placed.report = report_of(device_run(execution), node);
+    return launch_blocks(device_run(execution), placed, placed.experts, GroupChoices::kThreads * sizeof(std::int32_t));
   };
   op.step_always(step, [&] { return step; });
   return Status();
@@ -156,7 +156,7 @@ void add_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorti
     placed.call.weight = weight_operand(execution, layer.weight);
     if (layer.gate) placed.call.gate = weight_operand(execution, *layer.gate);
     placed.call.y = execution.address(y);
-    return launch_tiles(*execution.on_device, placed, sorting.tile_rows);
+    return launch_tiles(device_run(execution), placed, sorting.tile_rows);
   };
   op.step_always(step, [&] { return step; });
 }
@@ -173,7 +173,7 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
     kernel.made = execution.data<const float>(made);
     kernel.y = execution.address(output);
     kernel.y_dtype = output.dtype;
-    return launch_over(*execution.on_device, kernel, output.count());
+    return launch_over(device_run(execution), kernel, output.count());
   };
   op.step_always(step, [&] { return step; });
 }

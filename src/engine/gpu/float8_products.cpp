@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/gpu/run.hpp"
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
 
 namespace accord::engine {
@@ -32,7 +32,7 @@ void add_widening(Preparation& op, const Tensor& weight, std::int64_t first, std
     placed.table = execution.address(weight) + first * kernel.width;
     placed.scales = execution.data<const float>(scales) + first;
     placed.y = execution.address(to);
-    return launch_over(*execution.on_device, placed, quotient_of_blocks(count * kernel.width, kSixteen));
+    return launch_over(device_run(execution), placed, quotient_of_blocks(count * kernel.width, kSixteen));
   });
 }
 
@@ -50,7 +50,7 @@ void add_scaling(Preparation& op, const Tensor& sums, const Tensor& rows, const 
     placed.column_scales = execution.data<const float>(outputs);
     placed.bias = bias ? execution.address(*bias) : nullptr;
     placed.y = execution.address(y);
-    return launch_over(*execution.on_device, placed, quotient_of_blocks(kernel.m * kernel.n, kSixteen));
+    return launch_over(device_run(execution), placed, quotient_of_blocks(kernel.m * kernel.n, kSixteen));
   });
 }
 
@@ -89,7 +89,7 @@ Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
     placed.x = execution.address(x);
     placed.y = execution.address(rounded.elements);
     placed.scales = execution.data<float>(rounded.scales);
-    return launch_blocks(*execution.on_device, placed, placed.rows);
+    return launch_blocks(device_run(execution), placed, placed.rows);
   });
   return rounded;
 }

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "engine/gpu/run.hpp"
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/image_kernels.hpp"
 #include "engine/gpu/library_product.hpp"
 #include "engine/ops/images.hpp"
@@ -39,7 +39,7 @@ Step gather_step(GatherPatches<T> kernel, const Tensor& x, const Tensor& patches
     GatherPatches<T> placed = kernel;
     placed.x = execution.data<const T>(x);
     placed.patches = execution.data<T>(patches);
-    return launch_over(*execution.on_device, placed, placed.count());
+    return launch_over(device_run(execution), placed, placed.count());
   };
 }
 
@@ -90,7 +90,7 @@ void add_direct(Preparation& op, const DeviceConvolution& convolution) {
     placed.weight = execution.address(tensors.weight);
     placed.bias = tensors.bias ? execution.address(*tensors.bias) : nullptr;
     placed.y = execution.address(tensors.y);
-    return launch_over(*execution.on_device, placed, tensors.y.count());
+    return launch_over(device_run(execution), placed, tensors.y.count());
   });
 }
 
@@ -140,7 +140,7 @@ Step upsample_step(UpsampleNearest<T> kernel, const Tensor& x, const Tensor& y) 
     UpsampleNearest<T> placed = kernel;
     placed.x = execution.data<const T>(x);
     placed.y = execution.data<T>(y);
-    return launch_over(*execution.on_device, placed, placed.count());
+    return launch_over(device_run(execution), placed, placed.count());
   };
 }
 
@@ -169,7 +169,7 @@ Step group_norm_on_device(const GroupNormTensors& norm) {
     placed.weight = floats(norm.weight);
     placed.bias = floats(norm.bias);
     placed.y = execution.address(norm.y);
-    return launch_blocks(*execution.on_device, placed, placed.batch * placed.groups);
+    return launch_blocks(device_run(execution), placed, placed.batch * placed.groups);
   };
 }
 

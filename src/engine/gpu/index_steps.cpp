@@ -1,7 +1,7 @@
 #include "engine/gpu/index_steps.hpp"
 
 #include "engine/gpu/run.hpp"
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/gpu/kernels/index_kernels.hpp"
@@ -27,8 +27,8 @@ Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
     placed.scales = execution.data<const float>(scales_of(lookup.table));
     placed.ids = execution.address(lookup.ids);
     placed.y = execution.address(lookup.y);
-    placed.report = report_of(*execution.on_device, node);
-    return launch_over(*execution.on_device, placed, quotient_of_blocks(placed.count * placed.width, kSixteen));
+    placed.report = report_of(device_run(execution), node);
+    return launch_over(device_run(execution), placed, quotient_of_blocks(placed.count * placed.width, kSixteen));
   };
 }
 
@@ -50,8 +50,8 @@ Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
     placed.ids = execution.address(lookup.ids);
     placed.table = execution.address(lookup.table);
     placed.y = execution.address(lookup.y);
-    placed.report = report_of(*execution.on_device, node);
-    return launch_blocks(*execution.on_device, placed, placed.count);
+    placed.report = report_of(device_run(execution), node);
+    return launch_blocks(device_run(execution), placed, placed.count);
   };
 }
 
@@ -76,8 +76,8 @@ Step pick_on_device(const Node* node, const Picking& picking) {
     placed.x = execution.address(picking.x);
     placed.y = execution.address(picking.y);
     for (std::size_t i = 0; i < picking.ids.size(); ++i) placed.ids[i].data = execution.address(picking.ids[i]);
-    placed.report = report_of(*execution.on_device, node);
-    return launch_over(*execution.on_device, placed, placed.count);
+    placed.report = report_of(device_run(execution), node);
+    return launch_over(device_run(execution), placed, placed.count);
   };
 }
 
@@ -101,8 +101,8 @@ Step gather_elements_on_device(const Node* node, const Tensor& x, int dim, const
     placed.operands[0].data = execution.address(y);
     placed.operands[1].data = execution.address(x);
     placed.operands[2].data = execution.address(index);
-    placed.report = report_of(*execution.on_device, node);
-    return launch_over(*execution.on_device, placed, placed.count);
+    placed.report = report_of(device_run(execution), node);
+    return launch_over(device_run(execution), placed, placed.count);
   };
 }
 

@@ -23,8 +23,8 @@ struct LibraryProduct {
     if (bias) placed.bias = execution.address(*bias);
     if (a_scales) placed.a_scales = execution.data<const float>(*a_scales);
     if (b_scales) placed.b_scales = execution.data<const float>(*b_scales);
-    placed.workspace = execution.on_device->workspace;
-    return execution.on_device->blas.multiply(placed, execution.on_device->device, execution.on_device->stream);
+    placed.workspace = device_run(execution).workspace;
+    return device_run(execution).blas.multiply(placed, device_run(execution).device, device_run(execution).stream);
   }
 };
 

@@ -6,7 +6,7 @@
 // weights with rows of float8 if it has a kernel for that; otherwise they are first widened to the dtype of the rows.
 #include "engine/gpu/canonical_products.hpp"
 #include "engine/gpu/run.hpp"
-#include "engine/gpu/row_steps.hpp"
+#include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/gpu/library_product.hpp"
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
@@ -187,7 +187,7 @@ Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& laye
     placed.bias = address(layer.bias);
     placed.gate_bias = address(layer.gate_bias);
     placed.y = execution.address(y);
-    return launch_product(*execution.on_device, placed);
+    return launch_product(device_run(execution), placed);
   };
   op.step_always(step, [&] { return step; });
   return Status();

@@ -33,7 +33,7 @@ device::NormRows kernel_of(const Norm& norm, const Execution& execution) {
 }  // namespace
 
 Status run_norm_on_device(const Norm& norm, const Execution& execution) {
-  const DeviceRun& run = *execution.on_device;
+  const DeviceRun& run = device_run(execution);
   return device::launch_norm(run.runtime, kernel_of(norm, execution), run.device, run.stream);
 }
 

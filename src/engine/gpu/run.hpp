@@ -7,13 +7,14 @@
 #include "device/kernel.hpp"
 #include "device/runtime.hpp"
 #include "engine/gpu/kernels/attention_kernels.hpp"
+#include "engine/program/tensor.hpp"
 
 namespace accord::engine {
 
 class DeviceCache;
 
 /// The state of one run. Its kernels run one after another in `stream`.
-struct DeviceRun {
+struct DeviceRun : TargetRun {
   device::Runtime& runtime;
   device::Blas& blas;
   Device device;
@@ -24,6 +25,11 @@ struct DeviceRun {
   const DeviceCache* cache = nullptr;  ///< set for programs with cached attention
   BatchTables batch = {};              ///< the sequences whose rows such a program computes
 };
+
+/// REQUIRES: the program's target is a GPU.
+inline const DeviceRun& device_run(const Execution& execution) {
+  return static_cast<const DeviceRun&>(*execution.target);
+}
 
 inline std::int64_t quotient_of_blocks(std::int64_t count, std::int64_t each) { return (count + each - 1) / each; }
 

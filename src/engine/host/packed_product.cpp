@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/host/elementwise_steps.hpp"
+#include "engine/ops/promotion.hpp"
 
 namespace accord::engine {
 namespace {

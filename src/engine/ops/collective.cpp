@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/gpu/row_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/ops/all_reduce_step.hpp"
 #include "engine/ops/collective_steps.hpp"

@@ -1,7 +1,6 @@
 // Ops that create tensors from numbers. They depend on no input, so small ones are computed once per shape.
-#include "engine/gpu/row_steps.hpp"
+#include "engine/ops/elementwise.hpp"
 #include "engine/ops/op_registry.hpp"
-#include "kernels/elementwise.hpp"
 
 namespace accord::engine {
 namespace {
@@ -10,9 +9,7 @@ using kernels::Scalar;
 
 Status add_fill(Preparation& op, const Sizes& sizes, Scalar value) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  op.step([=](const Execution& execution) { return kernels::fill(value, execution.write(y)); },
-          [&] { return fill_on_device(value, y); });
-  return Status();
+  return op.add(FillCall{value, y});
 }
 
 Status prepare_full(Preparation& op) {
@@ -52,9 +49,7 @@ Status prepare_arange(Preparation& op) {
     return op.corrupt("its start, end and step do not give as many elements as the graph says");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  op.step([=](const Execution& execution) { return kernels::arange(start, step, execution.write(y)); },
-          [&] { return count_on_device(start, step, y); });
-  return Status();
+  return op.add(CountCall{start, step, y});
 }
 
 constexpr OpEntry kCreateOps[] = {

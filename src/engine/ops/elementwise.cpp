@@ -1,13 +1,14 @@
 // Arithmetic, element by element. Operands are first converted to the output's dtype, which the graph declares, as
 // PyTorch's promotion does. Outputs overwrite an input that is not needed afterwards.
+#include "engine/ops/elementwise.hpp"
+
 #include <cmath>
 #include <limits>
 
 #include "device/numbers.hpp"
-#include "engine/gpu/row_steps.hpp"
-#include "engine/host/blocks.hpp"
-#include "engine/host/elementwise_steps.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/ops/promotion.hpp"
+#include "engine/program/calls.hpp"
 
 namespace accord::engine {
 namespace {
@@ -44,14 +45,12 @@ Status prepare_arithmetic(Preparation& op, BinaryOp kind) {
   if (!op.is_tensor("other") && !kernels::is_narrow_float(number)) {
     ACCORD_ASSIGN_OR_RETURN(const Scalar other, op.scalar("other"));
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-    add_binary_scalar(op, kind, self, other, y);
-    return Status();
+    return op.add(BinaryScalarCall{kind, self, other, y});
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, number));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
-  add_binary(op, kind, self, other, y);
-  return Status();
+  return op.add(BinaryCall{kind, self, other, y});
 }
 
 // add and sub: other is multiplied by alpha first.
@@ -67,11 +66,10 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
   // after the addition.
   ACCORD_ASSIGN_OR_RETURN(const Tensor scaled,
                           op.scratch(kernels::is_real(dtype) ? DType::kFloat32 : dtype, other.sizes()));
-  add_binary(op, BinaryOp::kMul, other, factor, scaled);
+  ACCORD_RETURN_IF_ERROR(op.add(BinaryCall{BinaryOp::kMul, other, factor, scaled}));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, scaled}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self}));
-  add_binary(op, kind, self, scaled, y);
-  return Status();
+  return op.add(BinaryCall{kind, self, scaled, y});
 }
 
 Status prepare_add(Preparation& op) {
@@ -89,8 +87,7 @@ Status prepare_mul(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, op.tensor("other"));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
-  add_binary(op, BinaryOp::kLogicalAnd, self, other, y);
-  return Status();
+  return op.add(BinaryCall{BinaryOp::kLogicalAnd, self, other, y});
 }
 
 // Division of whole numbers without a rounding mode gives real numbers, as the output's dtype says.
@@ -110,8 +107,7 @@ Status prepare_unary(Preparation& op) {
   if (whole) ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
   if (!whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32, DType::kFloat16, DType::kBFloat16}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
-  add_unary(op, kind, x, y);
-  return Status();
+  return op.add(UnaryCall{kind, x, y});
 }
 
 Status prepare_gelu(Preparation& op) {
@@ -129,21 +125,12 @@ Status prepare_pow(Preparation& op) {
     const double exponent =
         kernels::is_narrow_float(dtype) ? device::rounded_to(dtype, static_cast<float>(given)) : given;
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
-    op.step(
-        [=](const Execution& execution) {
-          return for_blocks(execution, y.layout, [&](const Block& block) {
-            return kernels::pow_scalar(narrowed(execution.read(base), block), exponent,
-                                       narrowed(execution.write(y), block));
-          });
-        },
-        [&] { return power_on_device(base, exponent, y); });
-    return Status();
+    return op.add(PowerCall{base, exponent, y});
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, operand(op, "exponent", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {base, exponent}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {base, exponent}));
-  add_binary(op, BinaryOp::kPow, base, exponent, y);
-  return Status();
+  return op.add(BinaryCall{BinaryOp::kPow, base, exponent, y});
 }
 
 Status prepare_clamp(Preparation& op) {
@@ -162,18 +149,9 @@ Status prepare_clamp(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
   if (std::isnan(low.real) || std::isnan(high.real)) {  // a NaN bound makes every element NaN
     const Scalar nan = Scalar::of(std::numeric_limits<double>::quiet_NaN());
-    op.step([=](const Execution& execution) { return kernels::fill(nan, execution.write(y)); },
-            [&] { return fill_on_device(nan, y); });
-    return Status();
+    return op.add(FillCall{nan, y});
   }
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::clamp(narrowed(execution.read(self), block), low, high, narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return clamp_on_device(self, low, high, y); });
-  return Status();
+  return op.add(ClampCall{self, low, high, y});
 }
 
 Status prepare_convert(Preparation& op) {
@@ -183,14 +161,7 @@ Status prepare_convert(Preparation& op) {
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, self.sizes()));
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::convert(narrowed(execution.read(self), block), narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return convert_on_device(self, y); });
-  return Status();
+  return op.add(ConvertCall{self, y});
 }
 
 constexpr OpEntry kElementwiseOps[] = {

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/rounding.hpp"
-#include "engine/gpu/row_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "kernels/experts.hpp"

@@ -1,6 +1,6 @@
 #include "engine/ops/images.hpp"
 
-#include "engine/gpu/row_steps.hpp"
+#include "engine/program/calls.hpp"
 #include "kernels/index.hpp"
 
 namespace accord::engine {
@@ -36,9 +36,7 @@ Result<Tensor> channels_last(Preparation& op, const Tensor& image) {
   ACCORD_ASSIGN_OR_RETURN(Tensor copy,
                           op.scratch(image.dtype, {image.size(0), image.size(2), image.size(3), image.size(1)}));
   copy.layout = kernels::permuted_layout(copy.layout, kChannelsBack);
-  op.step(
-      [=](const Execution& execution) { return kernels::copy_strided(execution.read(image), execution.write(copy)); },
-      [&] { return convert_on_device(image, copy); });
+  ACCORD_RETURN_IF_ERROR(op.add(ConvertCall{image, copy}));
   return copy;
 }
 

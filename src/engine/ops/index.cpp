@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/gpu/row_steps.hpp"
 #include "engine/gpu/index_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/ops/op_registry.hpp"

@@ -1,8 +1,7 @@
 // Ops on truth values. Comparisons convert their operands to the dtype in which PyTorch compares them, logical ops to
 // bool. `where` chooses between two tensors in the output's dtype.
-#include "engine/gpu/row_steps.hpp"
-#include "engine/host/blocks.hpp"
-#include "engine/host/elementwise_steps.hpp"
+#include "engine/ops/elementwise.hpp"
+#include "engine/ops/promotion.hpp"
 #include "engine/ops/op_registry.hpp"
 
 namespace accord::engine {
@@ -29,8 +28,7 @@ Status prepare_comparison(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.converted(other, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {a, b}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  add_binary(op, kind, a, b, y);
-  return Status();
+  return op.add(BinaryCall{kind, a, b, y});
 }
 
 Status prepare_eq(Preparation& op) { return prepare_comparison(op, BinaryOp::kEq); }
@@ -54,8 +52,7 @@ Status prepare_logical(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.converted(other, DType::kBool));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {a, b}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {a, b}));
-  add_binary(op, kind, a, b, y);
-  return Status();
+  return op.add(BinaryCall{kind, a, b, y});
 }
 
 Status prepare_logical_and(Preparation& op) { return prepare_logical(op, BinaryOp::kLogicalAnd); }
@@ -66,8 +63,7 @@ Status prepare_logical_not(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(self, DType::kBool));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
-  add_unary(op, UnaryOp::kLogicalNot, x, y);
-  return Status();
+  return op.add(UnaryCall{UnaryOp::kLogicalNot, x, y});
 }
 
 // On bool, bitwise ops are logical ops. On numbers they have no kernel.
@@ -96,15 +92,7 @@ Status prepare_where(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor no, promoted(op, other, op.declared_dtype()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {condition, yes, no}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {yes, no}));
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::where(narrowed(execution.read(condition), block), narrowed(execution.read(yes), block),
-                                narrowed(execution.read(no), block), narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return where_on_device(condition, yes, no, y); });
-  return Status();
+  return op.add(WhereCall{condition, yes, no, y});
 }
 
 constexpr OpEntry kLogicalOps[] = {

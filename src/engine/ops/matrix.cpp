@@ -2,7 +2,7 @@
 // Products of computed matrices use the plain GEMM, in float32.
 #include <algorithm>
 
-#include "engine/host/elementwise_steps.hpp"
+#include "engine/ops/promotion.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "engine/host/packed_product.hpp"
 #include "kernels/gemm.hpp"

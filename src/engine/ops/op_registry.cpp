@@ -10,36 +10,27 @@
 namespace accord::engine {
 namespace {
 
-const std::unordered_map<std::string_view, FoundOp>& registry() {
-  using kernels::NarrowFloats;
-  static const auto* const map = [] {
-    auto* joined = new std::unordered_map<std::string_view, FoundOp>();
-    const auto join = [&](std::span<const OpEntry> table, NarrowFloats narrow) {
-      for (const OpEntry& entry : table) joined->emplace(entry.name, FoundOp{entry.prepare, narrow});
-    };
-    for (const auto table :
-         {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), collective_ops(), stage_ops(),
-          matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()}) {
-      join(table, NarrowFloats::kAsTheyAre);
-    }
-    for (const auto table : {reduction_ops(), softmax_ops(), attention_ops(), cached_attention_ops()}) {
-      join(table, NarrowFloats::kAsFloat32);
-    }
-    return joined;
-  }();
-  return *map;
-}
+enum class SeesNarrowFloats : std::uint8_t { kAsTheyAre, kAsFloat32, kAsItsStepsDo };
 
-// Ops that only the CPU has are found too, since their outputs may be constants. Steps without a device kernel are
-// rejected when a program is prepared. exchange_ops() is left out, because none of its ops has a device kernel.
-const std::unordered_map<std::string_view, FoundOp>& device_registry() {
+struct KnownOp {
+  PrepareFunction prepare = nullptr;
+  SeesNarrowFloats narrow = SeesNarrowFloats::kAsFloat32;
+};
+
+const std::unordered_map<std::string_view, KnownOp>& registry() {
   static const auto* const map = [] {
-    auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
-    for (const OpEntry& entry : exchange_ops()) changed->erase(entry.name);
-    for (const auto table : {device_matrix_ops(), device_attention_ops(), device_expert_ops()}) {
-      for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kAsTheyAre};
-    }
-    return changed;
+    auto* joined = new std::unordered_map<std::string_view, KnownOp>();
+    const auto join = [&](std::initializer_list<std::span<const OpEntry>> tables, SeesNarrowFloats narrow) {
+      for (const auto table : tables) {
+        for (const OpEntry& entry : table) joined->emplace(entry.name, KnownOp{entry.prepare, narrow});
+      }
+    };
+    join({elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), collective_ops(), stage_ops(),
+          matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()},
+         SeesNarrowFloats::kAsTheyAre);
+    join({attention_ops(), cached_attention_ops()}, SeesNarrowFloats::kAsItsStepsDo);
+    join({reduction_ops(), softmax_ops()}, SeesNarrowFloats::kAsFloat32);
+    return joined;
   }();
   return *map;
 }
@@ -53,18 +44,18 @@ std::vector<std::string_view> op_names() {
   return names;
 }
 
-FoundOp find_op(std::string_view name, DeviceType type) {
-  const auto& ops = type == DeviceType::kCpu ? registry() : device_registry();
-  const auto found = ops.find(name);
-  return found == ops.end() ? FoundOp() : found->second;
+FoundOp find_op(std::string_view name, const StepTable& steps) {
+  const auto found = registry().find(name);
+  if (found == registry().end()) return FoundOp();
+  const auto& [prepare, narrow] = found->second;
+  const bool as_they_are = narrow == SeesNarrowFloats::kAsTheyAre ||
+                           (narrow == SeesNarrowFloats::kAsItsStepsDo && steps.keeps_narrow_floats());
+  return {prepare, as_they_are ? kernels::NarrowFloats::kAsTheyAre : kernels::NarrowFloats::kAsFloat32};
 }
 
-Status check_supported(const Graph& graph, DeviceType type) {
+Status check_supported(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    if (find_op(node.op, type).prepare != nullptr) continue;
-    if (find_op(node.op).prepare != nullptr) {
-      return Status(StatusCode::kUnsupported, node_text(node) + ": this op has no kernel for GPUs");
-    }
+    if (registry().count(node.op) > 0) continue;
     std::string message = node_text(node) + ": this op has no kernel";
     if (const auto near = nearest_name(node.op, op_names()))
       message += "; the nearest that has one is \"" + std::string(*near) + "\"";

@@ -1,9 +1,8 @@
 // Reductions over dimensions, and the vector norm, which is the root of a sum of squares.
-#include "engine/gpu/row_steps.hpp"
-#include "engine/host/elementwise_steps.hpp"
+#include "engine/ops/promotion.hpp"
+#include "engine/ops/rows.hpp"
+#include "engine/ops/elementwise.hpp"
 #include "engine/ops/op_registry.hpp"
-#include "kernels/cumulative_sum.hpp"
-#include "kernels/sum.hpp"
 
 namespace accord::engine {
 namespace {
@@ -19,14 +18,6 @@ Result<Sizes> reduced_sizes(const Preparation& op, const Tensor& self, const std
     if (gone && keep) sizes.push_back(1);
   }
   return sizes;
-}
-
-void add_reduction(Preparation& op, Reduction kind, const Tensor& x, const std::vector<int>& dims, const Tensor& y) {
-  op.step(
-      [=](const Execution& execution) {
-        return kernels::reduce_dims(kind, execution.read(x), dims, execution.write(y));
-      },
-      [&] { return reduce_on_device(kind, x, dims, y); });
 }
 
 Status prepare_reduction(Preparation& op, Reduction kind) {
@@ -46,8 +37,7 @@ Status prepare_reduction(Preparation& op, Reduction kind) {
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, reduced_sizes(op, x, dims));
   if ((kind == Reduction::kMax || kind == Reduction::kMin) && x.count() == 0) return op.corrupt("it reduces nothing");
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  add_reduction(op, kind, x, dims, y);
-  return Status();
+  return op.add(ReduceCall{kind, x, dims, y});
 }
 
 template <Reduction kind>
@@ -63,11 +53,10 @@ Status prepare_vector_norm(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<int> dims, op.dimensions("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, reduced_sizes(op, x, dims));
   ACCORD_ASSIGN_OR_RETURN(const Tensor squares, op.scratch(x.dtype, x.sizes()));
-  add_binary(op, kernels::BinaryOp::kMul, x, x, squares);
+  ACCORD_RETURN_IF_ERROR(op.add(BinaryCall{kernels::BinaryOp::kMul, x, x, squares}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  add_reduction(op, Reduction::kSum, squares, dims, y);
-  add_unary(op, kernels::UnaryOp::kSqrt, y, y);
-  return Status();
+  ACCORD_RETURN_IF_ERROR(op.add(ReduceCall{Reduction::kSum, squares, dims, y}));
+  return op.add(UnaryCall{kernels::UnaryOp::kSqrt, y, y});
 }
 
 // Each element is the sum of the elements up to it along the dimension.
@@ -77,10 +66,7 @@ Status prepare_cumulative_sum(Preparation& op) {
   if (x.dims() == 0) return op.unsupported("sums along a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
-  op.step(
-      [=](const Execution& execution) { return kernels::cumulative_sum(execution.read(x), dim, execution.write(y)); },
-      [&] { return cumulative_sum_on_device(x, dim, y); });
-  return Status();
+  return op.add(CumulativeSumCall{x, dim, y});
 }
 
 constexpr OpEntry kReduceOps[] = {

@@ -1,19 +1,15 @@
-// Softmax and log-softmax: rows of one dimension, divided among threads.
-#include "engine/gpu/row_steps.hpp"
+// Softmax and log-softmax along one dimension.
 #include "engine/ops/op_registry.hpp"
-#include "engine/host/row_parts.hpp"
-#include "kernels/normalize.hpp"
+#include "engine/ops/rows.hpp"
+#include "kernels/index.hpp"
 
 namespace accord::engine {
 namespace {
 
-using SoftmaxKernel = void (*)(const kernels::RowsCall&);
-
 // A dimension other than the last is moved to the end, and the output is a view.
-Status prepare_softmax(Preparation& op, SoftmaxKernel kernel) {
+Status prepare_softmax(Preparation& op, bool is_logarithm) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(Tensor self, op.converted(given, op.declared_dtype()));
-  ACCORD_RETURN_IF_ERROR(op.require(self, {DType::kFloat32}));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
   std::vector<int> order;
   for (int i = 0; i < self.dims(); ++i) {
@@ -30,25 +26,11 @@ Status prepare_softmax(Preparation& op, SoftmaxKernel kernel) {
   } else {
     ACCORD_ASSIGN_OR_RETURN(y, op.make_ordered(0, sizes, order));
   }
-  op.step(
-      [=](const Execution& execution) {
-        return for_rows(execution, x.rows.rows, [&](const PartRange& range) {
-          kernels::RowsCall rows;
-          rows.x = execution.data<const float>(x.tensor) + range.first * x.rows.stride;
-          rows.x_row_stride = x.rows.stride;
-          rows.y = execution.data<float>(y) + range.first * x.rows.width;
-          rows.y_row_stride = x.rows.width;
-          rows.rows = range.last - range.first;
-          rows.width = x.rows.width;
-          kernel(rows);
-        });
-      },
-      [&] { return softmax_on_device(kernel == kernels::log_softmax, x.tensor, x.rows, y); });
-  return Status();
+  return op.add(SoftmaxCall{is_logarithm, x.tensor, x.rows, y});
 }
 
-Status prepare_softmax(Preparation& op) { return prepare_softmax(op, kernels::softmax); }
-Status prepare_log_softmax(Preparation& op) { return prepare_softmax(op, kernels::log_softmax); }
+Status prepare_softmax(Preparation& op) { return prepare_softmax(op, false); }
+Status prepare_log_softmax(Preparation& op) { return prepare_softmax(op, true); }
 
 constexpr OpEntry kSoftmaxOps[] = {
     {"aten._softmax.default", prepare_softmax},

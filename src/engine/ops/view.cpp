@@ -2,8 +2,8 @@
 // express is a copy.
 #include <algorithm>
 
-#include "engine/gpu/row_steps.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/program/calls.hpp"
 #include "kernels/index.hpp"
 
 namespace accord::engine {
@@ -53,12 +53,7 @@ Status add_view(Preparation& op, const Tensor& self, const Sizes& sizes) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.make(0, sizes));
   Tensor like_self = whole;
   like_self.layout = kernels::contiguous_layout(self.sizes());
-  op.step(
-      [=](const Execution& execution) {
-        return kernels::copy_strided(execution.read(self), execution.write(like_self));
-      },
-      [&] { return convert_on_device(self, like_self); });
-  return Status();
+  return op.add(ConvertCall{self, like_self});
 }
 
 Status prepare_view(Preparation& op) {

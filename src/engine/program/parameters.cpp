@@ -15,7 +15,7 @@
 #include "engine/graph/node_access.hpp"
 #include "engine/package/package_folder.hpp"
 #include "engine/program/row_major_reader.hpp"
-#include "engine/program/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 #include "kernels/linear/pack.hpp"
 
 namespace accord::engine {

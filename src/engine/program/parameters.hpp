@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "accord/engine.hpp"
-#include "engine/gpu/memory.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
@@ -40,11 +39,18 @@ struct ParameterMemory {
   std::optional<kernels::PackedMatrix> product;
   std::optional<PackedStack> experts;
   std::optional<PackedStack> convolution;
-  std::byte* on_device = nullptr;  ///< row-major; small weights then have `plain` too, for folding
-  /// kFloat8E4M3FN: the memory on the device is float8 with its scales (float8_products.hpp), which only linear
-  /// layers and embeddings, or only experts, read. nullopt: it has the dtype that the graph declares.
-  std::optional<DType> device_dtype;
+  std::byte* address = nullptr;  ///< where steps read the elements: `plain`, or memory of the target
+  /// kFloat8E4M3FN: the elements at `address` are float8 with their scales (gpu/float8_products.hpp), which only
+  /// linear layers and embeddings, or only experts, read. nullopt: they have the dtype that the graph declares.
+  std::optional<DType> stored_dtype;
+  bool has_inputs_last = false;  ///< the elements at `address` have inputs_last_layout()
+
+  /// Whether the CPU can read the elements, in whatever form.
+  bool is_known() const { return !plain.empty() || linear || product || experts || convolution; }
 };
+
+/// Returns the layout of a weight [out, in, ..] of a convolution that is [out, .., in] in memory.
+kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes);
 
 struct ParameterBytes {
   std::uint64_t sharded = 0;  ///< this rank's part of the sharded tensors, as in the package
@@ -54,7 +60,8 @@ struct ParameterBytes {
 struct Parameters {
   std::vector<ParameterMemory> memory;  ///< indexed by position in Graph::parameters
   ParameterBytes bytes;
-  std::vector<DeviceMemory> on_device;
+  std::vector<std::shared_ptr<const void>> placed;         ///< memory of the target
+  std::uint64_t placed_bytes = 0;                          ///< in `placed`
   std::vector<Region> regions;                             ///< weights that were reordered
   std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all others: the package's own pages
 };

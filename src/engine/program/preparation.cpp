@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/gpu/row_steps.hpp"
 #include "engine/graph/node_access.hpp"
+#include "engine/program/calls.hpp"
 #include "engine/program/program_builder.hpp"
 #include "kernels/index.hpp"
 
@@ -60,13 +60,13 @@ bool Preparation::has(std::string_view name) const { return find_argument(node_,
 
 bool Preparation::is_tensor(std::string_view name) const { return tensor_argument(node_, name).has_value(); }
 
-Result<Tensor> Preparation::tensor(std::string_view name) const {
+Result<Tensor> Preparation::tensor(std::string_view name) {
   const auto id = tensor_argument(node_, name);
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
   return as_seen(builder_.tensor(*id));
 }
 
-Result<Tensor> Preparation::tensor_as_output(std::string_view name) const {
+Result<Tensor> Preparation::tensor_as_output(std::string_view name) {
   const auto id = tensor_argument(node_, name);
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
   const DType declared = builder_.source().graph.values[index_of(node_.outputs.front())].dtype;
@@ -78,7 +78,7 @@ DType Preparation::seen(DType dtype) const {
   return kernels::is_narrow_float(dtype) && narrow_ == kernels::NarrowFloats::kAsFloat32 ? DType::kFloat32 : dtype;
 }
 
-Result<Tensor> Preparation::as_seen(const Tensor& tensor) const { return converted(tensor, seen(tensor.dtype)); }
+Result<Tensor> Preparation::as_seen(const Tensor& tensor) { return converted(tensor, seen(tensor.dtype)); }
 
 Status Preparation::round_outputs() {
   for (std::size_t output = 0; output < node_.outputs.size(); ++output) {
@@ -88,23 +88,19 @@ Status Preparation::round_outputs() {
     const Tensor made = builder_.tensor(id);
     if (made.dtype != DType::kFloat32) continue;
     ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, builder_.make(declared, made.sizes(), made.layout));
-    builder_.add_step(
-        [made, rounded](const Execution& execution) {
-          return kernels::convert(execution.read(made), execution.write(rounded));
-        },
-        [&] { return convert_on_device(made, rounded); });
+    ACCORD_RETURN_IF_ERROR(add(ConvertCall{made, rounded}));
     builder_.set(id, rounded);
   }
   return Status();
 }
 
-Result<std::optional<Tensor>> Preparation::maybe_tensor(std::string_view name) const {
+Result<std::optional<Tensor>> Preparation::maybe_tensor(std::string_view name) {
   if (!has(name)) return std::optional<Tensor>();
   ACCORD_ASSIGN_OR_RETURN(const Tensor there, tensor(name));
   return std::optional<Tensor>(there);
 }
 
-Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view name) const {
+Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view name) {
   const Argument* argument = find_argument(node_, name);
   const auto* refs = argument == nullptr ? nullptr : std::get_if<std::vector<ValueRef>>(argument);
   if (refs == nullptr) return corrupt(fmt::format("argument \"{}\" is not a list of tensors", name));
@@ -330,13 +326,11 @@ Tensor Preparation::constant(DType dtype, const Sizes& sizes, std::span<const st
 Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
   if (tensor.layout.is_contiguous()) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, builder_.make(tensor.dtype, tensor.sizes()));
-  step([from = tensor, whole](
-           const Execution& execution) { return kernels::copy_strided(execution.read(from), execution.write(whole)); },
-       [&] { return convert_on_device(tensor, whole); });
+  ACCORD_RETURN_IF_ERROR(add(ConvertCall{tensor, whole}));
   return whole;
 }
 
-Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) const {
+Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
   if (tensor.dtype == dtype) return tensor;
   if (const std::byte* const known = builder_.known_bytes(tensor)) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.count()) * size_of(dtype));
@@ -345,11 +339,7 @@ Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) const {
     return builder_.make_constant(dtype, tensor.sizes(), bytes);
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, builder_.make(dtype, tensor.sizes()));
-  builder_.add_step(
-      [from = tensor, other](const Execution& execution) {
-        return kernels::convert(execution.read(from), execution.write(other));
-      },
-      [&] { return convert_on_device(tensor, other); });
+  ACCORD_RETURN_IF_ERROR(add(ConvertCall{tensor, other}));
   return other;
 }
 
@@ -357,15 +347,16 @@ Status Preparation::take_batch_rows(std::int64_t rows) {
   return builder_.set_batch_rows(rows) ? Status() : unsupported("attention layers of different numbers of tokens");
 }
 
-void Preparation::step(Step run, const MakeStep& on_device) { builder_.add_step(std::move(run), on_device); }
+void Preparation::step(Step run) { builder_.add_step(std::move(run)); }
 
-void Preparation::step_always(Step run, const MakeStep& on_device) {
-  builder_.forbid_folding();
-  builder_.add_step(std::move(run), on_device);
+void Preparation::run_always() { builder_.forbid_folding(); }
+
+Status Preparation::no_steps() const {
+  return Status(StatusCode::kUnsupported,
+                fmt::format("{}: this op has no kernel for {}", node_text(node_), to_string(device())));
 }
 
-bool Preparation::is_on_device() const { return builder_.is_on_device(); }
-Device Preparation::device() const { return builder_.source().device; }
+Device Preparation::device() const { return builder_.source().target.device(); }
 bool Preparation::is_canonical() const { return builder_.source().canonical; }
 std::optional<DType> Preparation::activation_dtype() const { return builder_.source().activation_dtype; }
 

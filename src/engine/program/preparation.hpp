@@ -10,6 +10,7 @@
 
 #include "engine/graph/graph.hpp"
 #include "engine/program/program.hpp"
+#include "engine/program/step_table.hpp"
 #include "engine/program/tensor.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/linear/rows.hpp"
@@ -33,8 +34,8 @@ Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor);
 /// float32, and the results are rounded afterwards.
 class Preparation {
  public:
-  Preparation(ProgramBuilder& builder, const Node& node, kernels::NarrowFloats narrow)
-      : builder_(builder), node_(node), narrow_(narrow) {}
+  Preparation(ProgramBuilder& builder, const Node& node, const StepTable& steps, kernels::NarrowFloats narrow)
+      : builder_(builder), node_(node), steps_(steps), narrow_(narrow) {}
 
   const Node& node() const { return node_; }
   int threads() const;
@@ -45,12 +46,12 @@ class Preparation {
   // or an argument has the wrong kind.
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
-  Result<Tensor> tensor(std::string_view name) const;
+  Result<Tensor> tensor(std::string_view name);
   /// Returns the tensor, first rounded to the dtype that the graph declares for the first output.
-  Result<Tensor> tensor_as_output(std::string_view name) const;
-  Result<std::optional<Tensor>> maybe_tensor(std::string_view name) const;
+  Result<Tensor> tensor_as_output(std::string_view name);
+  Result<std::optional<Tensor>> maybe_tensor(std::string_view name);
   /// An entry is nullopt where the list has None.
-  Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name) const;
+  Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name);
   Result<std::int64_t> integer(std::string_view name, std::optional<std::int64_t> otherwise = {}) const;
   Result<Sizes> integers(std::string_view name) const;
   Result<double> real(std::string_view name, std::optional<double> otherwise = {}) const;
@@ -105,19 +106,23 @@ class Preparation {
   /// Returns `tensor`, or a copy of it that is row-major without gaps.
   Result<Tensor> contiguous(const Tensor& tensor);
   /// Returns `tensor`, or a copy of it in `dtype`. A small weight or constant is converted now.
-  Result<Tensor> converted(const Tensor& tensor, DType dtype) const;
+  Result<Tensor> converted(const Tensor& tensor, DType dtype);
 
   /// Declares that this node computes `rows` rows of the run's sequences. Fails with kUnsupported if another node
   /// computes a different number.
   Status take_batch_rows(std::int64_t rows);
 
-  /// Adds a step. `on_device`: the same step by kernels of a device. Without it, programs on devices can contain the
-  /// node only if its outputs are constants.
-  void step(Step run, const MakeStep& on_device = {});
-  /// Like step(), for a step that must run each time (a collective).
-  void step_always(Step run, const MakeStep& on_device = {});
-  /// Returns whether the program is for a device.
-  bool is_on_device() const;
+  /// Adds the steps that compute `call`, in the way of the program's device. Fails with kUnsupported, naming the
+  /// device, if that has none.
+  template <typename Call>
+  Status add(const Call& call) {
+    const auto make = steps_.find<Call>();
+    return make == nullptr ? no_steps() : make(*this, call);
+  }
+  /// Adds a step, for the functions of a StepTable.
+  void step(Step run);
+  /// The node runs in every run, even if it depends on no input: it is a collective, or reads the run's sequences.
+  void run_always();
   Device device() const;
   /// As in LoadOptions.
   std::optional<DType> activation_dtype() const;
@@ -136,11 +141,13 @@ class Preparation {
   Status round_outputs();
 
  private:
+  Status no_steps() const;
   DType seen(DType dtype) const;
-  Result<Tensor> as_seen(const Tensor& tensor) const;
+  Result<Tensor> as_seen(const Tensor& tensor);
 
   ProgramBuilder& builder_;
   const Node& node_;
+  const StepTable& steps_;
   kernels::NarrowFloats narrow_;
 };
 

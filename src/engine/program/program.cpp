@@ -1,6 +1,7 @@
 // Nodes are prepared in order. A value becomes a tensor: strides over a storage; a view shares its input's storage. A
-// node whose inputs are all weights or constants, and whose outputs are small, runs at once, and its outputs become
-// constants (position ids, masks of ones). Every other storage is assigned its first and last node, and the arena is
+// node whose inputs are all weights or constants is first prepared with steps on the CPU. If its outputs are small, it
+// runs at once, and they become constants (position ids, masks of ones). Otherwise, and like every other node, it is
+// prepared with the steps of the target. Every other storage is assigned its first and last node, and the arena is
 // planned from these lifetimes. Finally, each output of the graph is put into the arena as a contiguous tensor.
 #include "engine/program/program.hpp"
 
@@ -9,16 +10,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/rounding.hpp"
-#include "device/runtime.hpp"
-#include "engine/gpu/parameters.hpp"
-#include "engine/gpu/row_steps.hpp"
 #include "engine/graph/node_access.hpp"
+#include "engine/program/calls.hpp"
 #include "engine/program/memory_plan.hpp"
-#include "engine/ops/op_registry.hpp"
 #include "engine/program/preparation.hpp"
 #include "engine/program/program_builder.hpp"
-#include "kernels/index.hpp"
 
 namespace accord::engine {
 namespace {
@@ -63,7 +59,7 @@ Result<Program> ProgramBuilder::build() && {
   }
   for (const ValueId output : source_.graph.outputs) ACCORD_RETURN_IF_ERROR(add_output(output));
   plan_arena();
-  if (is_on_device()) ACCORD_RETURN_IF_ERROR(place_on_device());
+  ACCORD_RETURN_IF_ERROR(place_constants());
   if (source_.notes != nullptr) source_.notes->tensors = std::move(tensors_);
   return std::move(program_);
 }
@@ -74,23 +70,22 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     const Value& value = graph.values[static_cast<std::size_t>(input)];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
     Tensor tensor{value.dtype, kernels::contiguous_layout(sizes), -1, 0};
-    // In programs on devices, inputs are copied into the arena, where a captured graph finds them again, even those
-    // that nobody reads.
-    tensor.storage = is_on_device() ? add_storage({StorageKind::kArena, tensor.bytes(), nullptr, 0, 0})
-                                    : add_storage({StorageKind::kInput, 0, nullptr, 0, -1});
+    // Inputs that are copied into the arena have a place there even if nobody reads them.
+    tensor.storage = source_.target.reads_inputs_in_place()
+                         ? add_storage({StorageKind::kInput, 0, nullptr, 0, -1})
+                         : add_storage({StorageKind::kArena, tensor.bytes(), nullptr, 0, 0});
     set(input, tensor);
     program_.inputs.push_back(tensor.storage);
   }
-  const std::vector<ParameterUse> uses = parameter_uses(graph);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
+    const ParameterMemory& memory = source_.parameters.memory[i];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
-    std::byte* base = const_cast<std::byte*>(source_.parameters.memory[i].plain.data());  // steps only read weights
-    const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1});
-    const DType dtype = source_.parameters.memory[i].device_dtype.value_or(value.dtype);
-    const bool inputs_last = is_on_device() && uses[i].convolution > 0;
-    set(graph.parameters[i].value,
-        {dtype, inputs_last ? inputs_last_layout(sizes) : kernels::contiguous_layout(sizes), storage, 0});
+    std::byte* base = const_cast<std::byte*>(memory.plain.data());  // steps only read weights
+    const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1, memory.is_known()});
+    const kernels::Layout layout =
+        memory.has_inputs_last ? inputs_last_layout(sizes) : kernels::contiguous_layout(sizes);
+    set(graph.parameters[i].value, {memory.stored_dtype.value_or(value.dtype), layout, storage, 0});
   }
   return Status();
 }
@@ -149,9 +144,7 @@ Tensor ProgramBuilder::make_constant(DType dtype, const Sizes& sizes, std::span<
 
 bool ProgramBuilder::is_constant(StorageId storage) const {
   const Storage& there = storages_[static_cast<std::size_t>(storage)];
-  if (there.kind == StorageKind::kConstant) return true;
-  // On a device, some weights cannot be read by the CPU.
-  return there.kind == StorageKind::kParameter && (!is_on_device() || there.base != nullptr);
+  return there.kind == StorageKind::kConstant || (there.kind == StorageKind::kParameter && there.is_known);
 }
 
 const std::byte* ProgramBuilder::known_bytes(const Tensor& tensor) const {
@@ -166,15 +159,50 @@ bool ProgramBuilder::dies_here(const Tensor& tensor) const {
 }
 
 Status ProgramBuilder::prepare_node(const Node& node) {
-  const FoundOp found = find_op(node.op, source_.device.type);
-  if (found.prepare == nullptr) return check_supported(source_.graph, source_.device.type);
+  bool is_constant_node = true;
+  for_each_input(node, [&](ValueId id) { is_constant_node = is_constant_node && is_constant(tensor(id).storage); });
+  if (is_constant_node) {
+    ACCORD_ASSIGN_OR_RETURN(const bool is_done, prepare_constant_node(node));
+    if (is_done) return Status();
+  }
+  ACCORD_RETURN_IF_ERROR(prepare_node(node, source_.target.steps()));
+  note_kind(pending_.empty() ? ProgramNotes::Kind::kView : ProgramNotes::Kind::kSteps);
+  for (Step& step : pending_) program_.steps.push_back({std::move(step), &node});
+  return Status();
+}
+
+// Returns false if the target's own steps have to compute the node, with everything as it was before.
+Result<bool> ProgramBuilder::prepare_constant_node(const Node& node) {
+  const Checkpoint before{storages_.size(), program_.constants.size(), made_bytes_};
+  may_fold_ = true;
+  if (prepare_node(node, source_.target.constant_steps()).ok() && may_fold_ && !pending_.empty() &&
+      worth_folding(node)) {
+    note_kind(ProgramNotes::Kind::kConstant);
+    ACCORD_RETURN_IF_ERROR(fold());
+    return true;
+  }
+  return_to(before, node);
+  return false;
+}
+
+void ProgramBuilder::return_to(const Checkpoint& before, const Node& node) {
+  storages_.resize(before.storages);
+  program_.bases.resize(before.storages);
+  program_.constants.resize(before.constants);
+  made_bytes_ = before.made_bytes;
+  for (const ValueId output : node.outputs) tensors_[static_cast<std::size_t>(output)].reset();
+}
+
+void ProgramBuilder::note_kind(ProgramNotes::Kind kind) {
+  if (source_.notes != nullptr) source_.notes->nodes.push_back(kind);
+}
+
+Status ProgramBuilder::prepare_node(const Node& node, const StepTable& steps) {
+  const FoundOp found = source_.find_op(node.op, steps);
+  if (found.prepare == nullptr) return Status(StatusCode::kUnsupported, node_text(node) + ": this op is unknown");
   pending_.clear();
   pending_storages_.clear();
-  may_fold_ = true;
-  for_each_input(node, [&](ValueId id) {
-    if (!is_constant(tensor(id).storage)) may_fold_ = false;
-  });
-  Preparation op(*this, node, found.narrow);
+  Preparation op(*this, node, steps, found.narrow);
   Status status = found.prepare(op);
   if (status.ok()) status = op.round_outputs();
   if (status.ok()) status = check_outputs(node);
@@ -182,7 +210,7 @@ Status ProgramBuilder::prepare_node(const Node& node) {
     const std::string place = node_text(node);
     return status.message().find(place) == std::string::npos ? status.with_context(place) : status;
   }
-  return finish_node(node);
+  return Status();
 }
 
 // The shapes in the graph were computed by whoever exported it. What they promise must match what the ops return.
@@ -198,23 +226,6 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
                                                       value.name, to_string(value.dtype), sizes_text(declared),
                                                       to_string(made.dtype), sizes_text(made.sizes())));
     }
-  }
-  return Status();
-}
-
-Status ProgramBuilder::finish_node(const Node& node) {
-  const bool folds = may_fold_ && !pending_.empty() && worth_folding(node);
-  if (source_.notes != nullptr) {
-    using Kind = ProgramNotes::Kind;
-    source_.notes->nodes.push_back(folds ? Kind::kConstant : pending_.empty() ? Kind::kView : Kind::kSteps);
-  }
-  if (folds) return fold();
-  for (PendingStep& step : pending_) {
-    if (is_on_device() && !step.on_device) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("{}: this op has no kernel for {}", node_text(node), to_string(source_.device)));
-    }
-    program_.steps.push_back({std::move(is_on_device() ? step.on_device : step.run), &node});
   }
   return Status();
 }
@@ -241,7 +252,7 @@ Status ProgramBuilder::fold() {
   }
   ThreadPool alone(1);
   const Execution execution{program_.bases, alone, {}};
-  for (const PendingStep& step : pending_) ACCORD_RETURN_IF_ERROR(step.run(execution));
+  for (const Step& step : pending_) ACCORD_RETURN_IF_ERROR(step(execution));
   return Status();
 }
 
@@ -257,46 +268,33 @@ Status ProgramBuilder::add_output(ValueId output) {
   }
   ACCORD_ASSIGN_OR_RETURN(Tensor whole, make(made.dtype, made.sizes()));
   storages_[static_cast<std::size_t>(whole.storage)].last_use = kAlways;
-  if (is_on_device()) {
-    program_.steps.push_back({convert_on_device(made, whole), nullptr});
-  } else {
-    const Step copy = [from = made, whole](const Execution& execution) {
-      return kernels::copy_strided(execution.read(from), execution.write(whole));
-    };
-    program_.steps.push_back({copy, nullptr});
-  }
+  static const Node kOutputCopy;
+  pending_.clear();
+  Preparation op(*this, kOutputCopy, source_.target.steps(), kernels::NarrowFloats::kAsTheyAre);
+  ACCORD_RETURN_IF_ERROR(op.add(ConvertCall{made, whole}));
+  for (Step& step : pending_) program_.steps.push_back({std::move(step), nullptr});
   program_.outputs.push_back(whole);
   return Status();
 }
 
-// Copies the constants to the device and replaces the addresses, which until here are those that the CPU folded with.
-Status ProgramBuilder::place_on_device() {
-  constexpr std::size_t kAligned = 256;
-  const auto is_copied = [](const Storage& storage) { return storage.kind == StorageKind::kConstant; };
-  std::size_t bytes = 0;
-  for (const Storage& storage : storages_) {
-    if (is_copied(storage)) bytes += round_up(storage.bytes, kAligned);
-  }
-  ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(source_.device.type));
-  ACCORD_ASSIGN_OR_RETURN(program_.device_constants,
-                          DeviceMemory::allocate(*runtime, source_.device, bytes, "constants of a program"));
-  std::vector<std::byte> all(bytes);
-  std::size_t at = 0;
+// Replaces the addresses, which until here are those that constants were computed with.
+Status ProgramBuilder::place_constants() {
+  std::vector<Constant> constants;
+  std::vector<std::size_t> ids;
   for (std::size_t id = 0; id < storages_.size(); ++id) {
     const Storage& storage = storages_[id];
-    if (!is_copied(storage)) continue;
-    std::copy_n(storage.base, storage.bytes, all.begin() + static_cast<std::ptrdiff_t>(at));
-    program_.bases[id] = program_.device_constants.data() + at;
-    at += round_up(storage.bytes, kAligned);
+    if (storage.kind != StorageKind::kConstant) continue;
+    constants.push_back({{storage.base, storage.bytes}, storage.base});
+    ids.push_back(id);
   }
+  ACCORD_ASSIGN_OR_RETURN(program_.placed_constants, source_.target.place_constants(constants));
+  for (std::size_t i = 0; i < ids.size(); ++i) program_.bases[ids[i]] = constants[i].address;
   for (std::size_t i = 0; i < source_.graph.parameters.size(); ++i) {
     const StorageId storage = tensor(source_.graph.parameters[i].value).storage;
-    program_.bases[static_cast<std::size_t>(storage)] = source_.parameters.memory[i].on_device;
+    program_.bases[static_cast<std::size_t>(storage)] = source_.parameters.memory[i].address;
   }
-  program_.constants.clear();
-  if (bytes == 0) return Status();
-  ACCORD_RETURN_IF_ERROR(runtime->copy(program_.device_constants.data(), all.data(), bytes, source_.device, {}));
-  return runtime->synchronize(source_.device, {});
+  if (program_.placed_constants != nullptr) program_.constants.clear();
+  return Status();
 }
 
 void ProgramBuilder::plan_arena() {

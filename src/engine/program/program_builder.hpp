@@ -37,11 +37,7 @@ class ProgramBuilder {
   const std::byte* known_bytes(const Tensor& tensor) const;
   /// Returns whether nothing needs the arena storage of `tensor` after the current node.
   bool dies_here(const Tensor& tensor) const;
-  /// `on_device`: the same step for programs on devices, which cannot contain a node without it.
-  void add_step(Step run, const MakeStep& on_device = {}) {
-    pending_.push_back({std::move(run), is_on_device() && on_device ? on_device() : Step()});
-  }
-  bool is_on_device() const { return source_.device.type != DeviceType::kCpu; }
+  void add_step(Step run) { pending_.push_back(std::move(run)); }
   void forbid_folding() { may_fold_ = false; }
   /// Returns false if another node has set a different number.
   bool set_batch_rows(std::int64_t rows) {
@@ -54,12 +50,20 @@ class ProgramBuilder {
     std::size_t bytes = 0;
     std::byte* base = nullptr;
     int made_at = 0;
-    int last_use = -1;  // of the values stored in it
+    int last_use = -1;      // of the values stored in it
+    bool is_known = false;  // a weight whose elements the CPU can read
+  };
+  /// What preparing a node adds to.
+  struct Checkpoint {
+    std::size_t storages = 0, constants = 0, made_bytes = 0;
   };
 
   Status add_inputs_and_parameters();
   Status prepare_node(const Node& node);
-  Status finish_node(const Node& node);
+  Status prepare_node(const Node& node, const StepTable& steps);
+  Result<bool> prepare_constant_node(const Node& node);
+  void note_kind(ProgramNotes::Kind kind);
+  void return_to(const Checkpoint& before, const Node& node);
   Status fold();
   Status check_outputs(const Node& node) const;
   Status add_output(ValueId output);
@@ -68,7 +72,7 @@ class ProgramBuilder {
   bool is_constant(StorageId storage) const;
   bool worth_folding(const Node& node);
   void plan_arena();
-  Status place_on_device();
+  Status place_constants();
   void note_arena(std::span<const Lifetime> lifetimes) const;
 
   // In bytes. Recomputing a larger constant is as fast as reading it.
@@ -87,11 +91,7 @@ class ProgramBuilder {
   std::vector<int> last_use_;                   // by ValueId: index of the last node that reads it, -1 if none
   std::vector<int> parameter_of_;               // by ValueId: its position in Graph::parameters, -1 if none
   int node_index_ = 0;
-  struct PendingStep {
-    Step run;
-    Step on_device;
-  };
-  std::vector<PendingStep> pending_;  // steps of the current node
+  std::vector<Step> pending_;  // steps of the current node
   std::vector<StorageId> pending_storages_;
   bool may_fold_ = true;
   std::int64_t fold_work_ = 0;

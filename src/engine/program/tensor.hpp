@@ -9,15 +9,11 @@
 #include <vector>
 
 #include "accord/communicator.hpp"
-#include "engine/program/thread_pool.hpp"
 #include "kernels/view.hpp"
 
 namespace accord::engine {
 
-class ExpertExchanges;
-class KeyValueCache;
 struct BatchRows;
-struct DeviceRun;
 
 using Sizes = std::vector<std::int64_t>;
 /// A piece of a program's memory: an input, a weight, a constant, or a part of the arena.
@@ -44,18 +40,19 @@ struct StartedSum {
   Work work;
 };
 
-/// The environment of a step: the addresses of this run's storages, threads, and the communicators of the engine's
-/// groups.
+/// What a target's steps need besides an Execution: host::Run, gpu::Run.
+struct TargetRun {};
+
+/// The environment of a step: the addresses of this run's storages, and the communicators of the engine's groups.
 struct Execution {
-  std::span<std::byte* const> bases;  ///< indexed by StorageId
-  ThreadPool& pool;
-  std::span<const std::optional<Communicator>> communicators;  ///< by group index; nullopt if the group has one rank
-  const KeyValueCache* cache = nullptr;                        ///< of a program with cached attention
-  std::span<const BatchRows> batch = {};                       ///< the sequences whose rows such a program computes
-  std::vector<StartedSum>* started = nullptr;                  ///< of a program that sums while it computes
-  ExpertExchanges* exchanges = nullptr;                        ///< of a program whose ranks have different rows
-  std::int64_t largest_batch_part = 0;                         ///< rows of the largest part of this run's batch
-  const DeviceRun* on_device = nullptr;  ///< of a program on a device; addresses are then that device's
+  std::span<std::byte* const> bases;  ///< indexed by StorageId; memory of `device`
+  std::span<const std::optional<Communicator>> communicators = {};  ///< by group index; nullopt if it has one rank
+  std::span<const BatchRows> batch = {};       ///< the sequences of a program with cached attention
+  std::vector<StartedSum>* started = nullptr;  ///< of a program that sums while it computes
+  std::int64_t largest_batch_part = 0;         ///< rows of the largest part of this run's batch
+  const TargetRun* target = nullptr;           ///< of the program's target
+  Device device = {};
+  Stream stream = {};  ///< of the device: calls of the communicators are put there
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;
@@ -70,8 +67,6 @@ struct Execution {
 
 /// A kernel call with everything but addresses settled.
 using Step = std::function<Status(const Execution& execution)>;
-/// Creates the same step for a device; called if the program is for a device.
-using MakeStep = std::function<Step()>;
 
 /// Rows of floats or bytes: all dimensions but the last are treated as one.
 struct Rows {

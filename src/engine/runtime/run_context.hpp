@@ -19,7 +19,7 @@
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/program/program.hpp"
 #include "engine/program/region.hpp"
-#include "engine/program/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 
 namespace accord::engine {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/program/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 #include "resource_limit.hpp"
 #include "sanitized.hpp"
 

@@ -2,7 +2,7 @@
 // and the caller take part numbers from one counter until none is left. The caller then waits until every worker has
 // left the round, after which the next round may overwrite everything. Workers spin briefly before they sleep, since
 // the next round usually starts within microseconds.
-#include "engine/program/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 
 #include <algorithm>
 #include <system_error>

@@ -1,9 +1,4 @@
-// A step captures tensors, not addresses. Each thread gets its block of the output and the matching parts of the
-// inputs.
-#include "engine/host/elementwise_steps.hpp"
-
-#include "engine/gpu/row_steps.hpp"
-#include "engine/host/blocks.hpp"
+#include "engine/ops/promotion.hpp"
 
 namespace accord::engine {
 
@@ -57,38 +52,6 @@ Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tenso
     }
   }
   return sizes;
-}
-
-void add_binary(Preparation& op, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y) {
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::binary(kind, narrowed(execution.read(a), block), narrowed(execution.read(b), block),
-                                 narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return binary_on_device(&op.node(), kind, a, b, y); });
-}
-
-void add_binary_scalar(Preparation& op, kernels::BinaryOp kind, const Tensor& a, kernels::Scalar b, const Tensor& y) {
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::binary_scalar(kind, narrowed(execution.read(a), block), b,
-                                        narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return binary_scalar_on_device(&op.node(), kind, a, b, y); });
-}
-
-void add_unary(Preparation& op, kernels::UnaryOp kind, const Tensor& x, const Tensor& y) {
-  op.step(
-      [=](const Execution& execution) {
-        return for_blocks(execution, y.layout, [&](const Block& block) {
-          return kernels::unary(kind, narrowed(execution.read(x), block), narrowed(execution.write(y), block));
-        });
-      },
-      [&] { return unary_on_device(kind, x, y); });
 }
 
 Status require_number(const Preparation& op, DType dtype) {

@@ -1,10 +1,9 @@
 #pragma once
-// Shared by the elementwise ops: broadcasting, and steps that are divided among threads.
+// Shared by ops on several tensors: PyTorch's rules for sizes and dtypes.
 
 #include <initializer_list>
 
 #include "engine/program/preparation.hpp"
-#include "kernels/elementwise.hpp"
 
 namespace accord::engine {
 
@@ -26,10 +25,5 @@ Result<Tensor> promoted(Preparation& op, const Tensor& tensor, DType dtype);
 
 /// Fails with kUnsupported unless arithmetic has kernels for `dtype`: float32, bfloat16, float16, int32, int64.
 Status require_number(const Preparation& op, DType dtype);
-
-/// Add the step y = a op b, y = a op scalar, y = op(x).
-void add_binary(Preparation& op, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y);
-void add_binary_scalar(Preparation& op, kernels::BinaryOp kind, const Tensor& a, kernels::Scalar b, const Tensor& y);
-void add_unary(Preparation& op, kernels::UnaryOp kind, const Tensor& x, const Tensor& y);
 
 }  // namespace accord::engine
