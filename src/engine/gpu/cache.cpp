@@ -13,7 +13,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::size_t kAligned = 256;
+constexpr std::size_t kCacheAlignment = 256;
 
 // Bytes of the keys, or of the values, of one block: all its tokens and heads.
 std::size_t piece_bytes(const DeviceCacheLayer& layer, std::int64_t dim) {
@@ -41,9 +41,9 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
     made.kv_heads = layer.kv_heads;
     made.head_dim = layer.head_dim;
     made.value_dim = layer.value_dim;
-    bytes += round_up(blocks * piece_bytes(made, made.head_dim), kAligned);
-    bytes += round_up(blocks * piece_bytes(made, made.value_dim), kAligned);
-    bytes += 2 * round_up(blocks * scales_bytes(made), kAligned);
+    bytes += round_up(blocks * piece_bytes(made, made.head_dim), kCacheAlignment);
+    bytes += round_up(blocks * piece_bytes(made, made.value_dim), kCacheAlignment);
+    bytes += 2 * round_up(blocks * scales_bytes(made), kCacheAlignment);
     cache.layers_.emplace(layer.layer, made);
   }
   ACCORD_ASSIGN_OR_RETURN(cache.memory_,
@@ -51,13 +51,13 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
   std::byte* at = cache.memory_.data();
   for (auto& [number, layer] : cache.layers_) {
     layer.keys = at;
-    at += round_up(blocks * piece_bytes(layer, layer.head_dim), kAligned);
+    at += round_up(blocks * piece_bytes(layer, layer.head_dim), kCacheAlignment);
     layer.values = at;
-    at += round_up(blocks * piece_bytes(layer, layer.value_dim), kAligned);
+    at += round_up(blocks * piece_bytes(layer, layer.value_dim), kCacheAlignment);
     if (layer.dtype != DType::kInt8) continue;
     for (float** const scales : {&layer.key_scales, &layer.value_scales}) {
       *scales = reinterpret_cast<float*>(at);
-      at += round_up(blocks * scales_bytes(layer), kAligned);
+      at += round_up(blocks * scales_bytes(layer), kCacheAlignment);
     }
   }
   return cache;

@@ -7,7 +7,7 @@
 
 #include "engine/gpu/kernels/cache_kernels.hpp"
 #include "engine/gpu/memory.hpp"
-#include "engine/host/key_value_cache.hpp"
+#include "engine/program/batch.hpp"
 
 namespace accord::engine {
 

@@ -3,8 +3,6 @@
 // number of ranks. Layers that are divided by their outputs are one group.
 #include "engine/gpu/canonical_products.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -40,7 +38,7 @@ Result<Tensor> whole(Preparation& op, const Tensor& tensor) {
   constexpr std::int64_t kAligned = sizeof(device::Words);
   if (tensor.layout.is_contiguous() && tensor.offset % kAligned == 0) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor copy, op.scratch(tensor.dtype, tensor.sizes()));
-  add_step(op, convert_on_device(tensor, copy));
+  op.step(convert_step(tensor, copy));
   return copy;
 }
 
@@ -87,7 +85,7 @@ Status add_canonical_product(Preparation& op, CanonicalProduct product) {
   call.x_row_bytes = call.k * element;
   call.weight_row_bytes = weight.stride(1) * element;
   call.y_dtype = product.y.dtype;
-  add_step(op, [=, y = product.y](const Execution& execution) {
+  op.step([=, y = product.y](const Execution& execution) {
     ExpertProduct placed = kernel;
     placed.tiles = execution.data<const ExpertTile>(tiles);
     placed.call.x = execution.address(x);
@@ -99,11 +97,7 @@ Status add_canonical_product(Preparation& op, CanonicalProduct product) {
 }
 
 Status add_canonical_pieces(Preparation& op, const CanonicalProduct& product, std::int64_t pieces) {
-  const std::int64_t rows = product.x.size(0), width = product.x.size(1), outputs = product.weight.size(0);
-  if (product.y.dtype != DType::kFloat32 || pieces < 1 || !std::has_single_bit(static_cast<std::uint64_t>(pieces)) ||
-      width % pieces != 0) {
-    return op.unsupported(fmt::format("no sum of {} pieces of these inputs", pieces));
-  }
+  const std::int64_t rows = product.x.size(0), outputs = product.weight.size(0);
   Tensor sums = product.y;
   const Sizes sizes = {pieces, rows, outputs};
   if (pieces > 1) {
@@ -122,7 +116,7 @@ Status add_canonical_pieces(Preparation& op, const CanonicalProduct& product, st
       to = product.y;
       to.layout = kernels::contiguous_layout(left.sizes());
     }
-    add_step(op, binary_on_device(&op.node(), kernels::BinaryOp::kAdd, left, right, to));
+    op.step(binary_step(&op.node(), kernels::BinaryOp::kAdd, left, right, to));
   }
   return Status();
 }

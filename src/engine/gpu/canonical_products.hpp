@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products on devices for engines with canonical ranks (LoadOptions::canonical_ranks).
+// Matrix products on GPUs for engines with canonical ranks (LoadOptions::canonical_ranks).
 
 #include "engine/program/preparation.hpp"
 
@@ -17,9 +17,8 @@ struct CanonicalProduct {
 Status add_canonical_product(Preparation& op, CanonicalProduct product);
 
 /// Same for one group, computed as partial products of `pieces` equal pieces of the inputs, which are added as a
-/// balanced binary tree, as packed_product.hpp does on the CPU. Fails with kUnsupported unless y is float32 and
-/// `pieces` is a power of two that divides k. Cost: one product; each level of the tree reads and writes y once for
-/// each of its pieces.
+/// balanced binary tree. REQUIRES: y is float32, and `pieces` is a power of two that divides k. Cost: one product;
+/// each level of the tree reads and writes y once for each of its pieces.
 Status add_canonical_pieces(Preparation& op, const CanonicalProduct& product, std::int64_t pieces);
 
 }  // namespace accord::engine

@@ -98,6 +98,18 @@ Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y,
   };
 }
 
+std::optional<kernels::UnaryOp> unary_of(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kNone: break;
+    case kernels::Activation::kGeluErf: return kernels::UnaryOp::kGeluErf;
+    case kernels::Activation::kGeluTanh: return kernels::UnaryOp::kGeluTanh;
+    case kernels::Activation::kRelu: return kernels::UnaryOp::kRelu;
+    case kernels::Activation::kSilu: return kernels::UnaryOp::kSilu;
+    case kernels::Activation::kTanh: return kernels::UnaryOp::kTanh;
+  }
+  return std::nullopt;
+}
+
 Step unary_step(kernels::UnaryOp kind, const Tensor& x, const Tensor& y) {
   Elementwise kernel = kernel_of(Form::kUnary, x);
   kernel.unary = kind;

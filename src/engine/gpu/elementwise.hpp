@@ -2,10 +2,12 @@
 // Kernels that work element by element, and the form in which kernels take tensors.
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 
 #include "engine/gpu/kernels/elementwise_kernel.hpp"
 #include "engine/program/tensor.hpp"
+#include "kernels/activation.hpp"
 
 namespace accord::engine {
 
@@ -31,6 +33,8 @@ FaultReport report_of(const DeviceRun& run, const Node* node);
 /// Runs `kernel`, whose form and numbers are set, over all of y. The inputs are broadcast to y.
 Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y, std::initializer_list<Tensor> inputs);
 
+/// Returns the function of an activation; nullopt for none.
+std::optional<kernels::UnaryOp> unary_of(kernels::Activation activation);
 Step unary_step(kernels::UnaryOp kind, const Tensor& x, const Tensor& y);
 Step binary_step(const Node* node, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y);
 /// Converts to another dtype, or copies. Not for complex numbers.

@@ -1,8 +1,8 @@
 #pragma once
 // Products of tiles of rows, with one weight for each tile.
 
-#include "engine/gpu/run.hpp"
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
+#include "engine/gpu/run.hpp"
 
 namespace accord::engine {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/gpu/run.hpp"
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
+#include "engine/gpu/run.hpp"
 
 namespace accord::engine {
 namespace {
@@ -27,7 +27,7 @@ void add_widening(Preparation& op, const Tensor& weight, std::int64_t first, std
   kernel.width = weight.size(1);
   kernel.y_dtype = to.dtype;
   const Tensor scales = scales_of(weight);
-  add_step(op, [=](const Execution& execution) {
+  op.step([=](const Execution& execution) {
     WidenRows placed = kernel;
     placed.table = execution.address(weight) + first * kernel.width;
     placed.scales = execution.data<const float>(scales) + first;
@@ -43,7 +43,7 @@ void add_scaling(Preparation& op, const Tensor& sums, const Tensor& rows, const 
   kernel.m = sums.size(0);
   kernel.n = sums.size(1);
   kernel.y_dtype = y.dtype;
-  add_step(op, [=](const Execution& execution) {
+  op.step([=](const Execution& execution) {
     ScaleSums placed = kernel;
     placed.sums = execution.address(sums);
     placed.row_scales = execution.data<const float>(rows);
@@ -84,7 +84,7 @@ Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
   RoundedRows rounded;
   ACCORD_ASSIGN_OR_RETURN(rounded.elements, op.scratch(DType::kFloat8E4M3FN, x.sizes()));
   ACCORD_ASSIGN_OR_RETURN(rounded.scales, op.scratch(DType::kFloat32, {kernel.rows}));
-  add_step(op, [=](const Execution& execution) {
+  op.step([=](const Execution& execution) {
     RoundRows placed = kernel;
     placed.x = execution.address(x);
     placed.y = execution.address(rounded.elements);

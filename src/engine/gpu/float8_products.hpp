@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/rounding.hpp"
-#include "engine/gpu/library_product.hpp"
 #include "engine/gpu/kernels/product_kernel.hpp"
+#include "engine/gpu/library_product.hpp"
 
 namespace accord::engine {
 

@@ -23,8 +23,9 @@ struct LibraryProduct {
     if (bias) placed.bias = execution.address(*bias);
     if (a_scales) placed.a_scales = execution.data<const float>(*a_scales);
     if (b_scales) placed.b_scales = execution.data<const float>(*b_scales);
-    placed.workspace = device_run(execution).workspace;
-    return device_run(execution).blas.multiply(placed, device_run(execution).device, device_run(execution).stream);
+    const DeviceRun& run = device_run(execution);
+    placed.workspace = run.workspace;
+    return run.blas.multiply(placed, run.device, run.stream);
   }
 };
 
@@ -98,8 +99,7 @@ Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c,
   const LibraryProduct product = product_of(a, b, c, extras);
   if (c.count() == 0) return Status();
   if (product.call.k == 0) return op.unsupported("a product over nothing");
-  Step step = [product](const Execution& execution) { return product.run(execution); };
-  op.step_always(step, [&] { return step; });
+  op.step([product](const Execution& execution) { return product.run(execution); });
   return Status();
 }
 

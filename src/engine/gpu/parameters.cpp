@@ -11,7 +11,7 @@
 #include "kernels/index.hpp"
 #include "kernels/linear/float8.hpp"
 
-namespace accord::engine {
+namespace accord::engine::gpu {
 namespace {
 
 // Returns whether every reader of the tensor can read float8.
@@ -24,11 +24,12 @@ bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
 
 class DeviceLoader {
  public:
-  explicit DeviceLoader(const EngineDevice& on, Float8Weights float8 = Float8Weights::kStay)
-      : on_(on), float8_(float8) {}
+  explicit DeviceLoader(const EngineDevice& on, bool keeps_float8 = true)
+      : on_(on), keeps_float8_(keeps_float8) {}
 
   Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
               const Value& value, ParameterMemory& memory) {
+    memory.has_inputs_last = use.convolution > 0;
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
@@ -36,7 +37,7 @@ class DeviceLoader {
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
-    return float8_ == Float8Weights::kStay && stays_float8(entry, use) ? put_float8(stack, entry, memory)
+    return keeps_float8_ && stays_float8(entry, use) ? put_float8(stack, entry, memory)
                                                                        : put_unpacked(stack, entry, value, memory);
   }
 
@@ -71,8 +72,9 @@ class DeviceLoader {
       ACCORD_RETURN_IF_ERROR(on_.runtime->copy(made.data(), rows.data(), rows.size(), on_.device, {}));
       ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
     }
-    memory.on_device = made.data();
-    parameters.on_device.push_back(std::move(made));
+    memory.address = made.data();
+    parameters.placed_bytes += made.size();
+    parameters.placed.push_back(std::make_shared<DeviceMemory>(std::move(made)));
     return Status();
   }
 
@@ -87,7 +89,7 @@ class DeviceLoader {
                       fmt::format("tensor \"{}\": units of the same outputs have different scales", entry.name));
       }
     }
-    memory.device_dtype = DType::kFloat8E4M3FN;
+    memory.stored_dtype = DType::kFloat8E4M3FN;
     return copy(rows, entry.name, memory);
   }
 
@@ -114,31 +116,21 @@ class DeviceLoader {
   }
 
   const EngineDevice& on_;
-  const Float8Weights float8_;
+  const bool keeps_float8_;
   Staging rows_, units_, wide_, unpacked_;
 };
 
 }  // namespace
 
-kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes) {
-  if (sizes.size() < 3) return kernels::contiguous_layout(sizes);  // not a convolution: its op reports the error
-  const int dims = static_cast<int>(sizes.size());
-  std::vector<std::int64_t> in_memory(sizes.begin(), sizes.end());
-  std::rotate(in_memory.begin() + 1, in_memory.begin() + 2, in_memory.end());
-  std::vector<int> back = {0, dims - 1};
-  for (int dim = 1; dim < dims - 1; ++dim) back.push_back(dim);
-  return kernels::permuted_layout(kernels::contiguous_layout(in_memory), back);
-}
-
-std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                                      Float8Weights float8) {
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                      bool keeps_float8) {
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Result<const TensorEntry*> found = package.tensor(parts[i].tensor);
     if (!uses[i].any() || !found.ok()) continue;
     const TensorEntry& entry = **found;
-    const bool stays = !entry.packing || (float8 == Float8Weights::kStay && stays_float8(entry, uses[i]));
+    const bool stays = !entry.packing || (keeps_float8 && stays_float8(entry, uses[i]));
     std::uint64_t elements = 1;
     for (const std::int64_t size : parts[i].shape) elements *= static_cast<std::uint64_t>(size);
     bytes += stays ? part_bytes(entry, parts[i]) : elements * size_of(entry.dtype);
@@ -146,9 +138,9 @@ std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph
   return bytes;
 }
 
-Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
-                                      const std::vector<TensorPart>& parts, Float8Weights float8) {
-  DeviceLoader loader(on, float8);
+Result<Parameters> load_parameters(const EngineDevice& on, Package& package, const Graph& graph,
+                                      const std::vector<TensorPart>& parts, bool keeps_float8) {
+  DeviceLoader loader(on, keeps_float8);
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   loader.parameters.memory.resize(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -162,7 +154,7 @@ Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, 
   return std::move(loader.parameters);
 }
 
-Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph,
+Result<Parameters> take_parameters(const EngineDevice& on, const Graph& graph,
                                       const std::map<std::string, TensorView>& weights) {
   DeviceLoader loader(on);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph, weights));
@@ -175,6 +167,7 @@ Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph
     const std::string& name = graph.parameters[i].tensor;
     ParameterMemory& memory = loader.parameters.memory[i];
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
+    memory.has_inputs_last = uses[i].convolution > 0;
     ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.put_inputs_last(rows, value, name, memory)
                                                    : loader.put(rows, name, memory));
     loader.parameters.bytes.replicated += rows.size();
@@ -182,4 +175,4 @@ Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph
   return std::move(loader.parameters);
 }
 
-}  // namespace accord::engine
+}  // namespace accord::engine::gpu

@@ -5,7 +5,7 @@
 
 #include "engine/gpu/memory.hpp"
 #include "engine/gpu/run.hpp"
-#include "engine/serving/token_choice.hpp"
+#include "engine/program/token_choice.hpp"
 
 namespace accord::engine {
 

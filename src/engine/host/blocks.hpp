@@ -1,7 +1,7 @@
 #pragma once
 // Divides an elementwise step among threads.
 
-#include "engine/program/tensor.hpp"
+#include "engine/host/run.hpp"
 
 namespace accord::engine {
 
@@ -29,9 +29,9 @@ Split split_of(const kernels::Layout& output, int threads);
 /// Calls body(block) for blocks that together cover all of `output`.
 template <typename Body>
 Status for_blocks(const Execution& execution, const kernels::Layout& output, const Body& body) {
-  const Split split = split_of(output, execution.pool.threads());
+  const Split split = split_of(output, host::pool_of(execution).threads());
   if (split.parts == 1) return body(Block{split.from_last, 0, split.size});
-  return execution.pool.run(split.parts, [&](int part) {
+  return host::pool_of(execution).run(split.parts, [&](int part) {
     const PartRange range = part_range(split.size, 1, part, split.parts);
     return body(Block{split.from_last, range.first, range.last - range.first});
   });

@@ -7,18 +7,9 @@
 
 #include "accord/communicator.hpp"
 #include "accord/expert_parallel.hpp"
+#include "engine/ops/exchange.hpp"
 
 namespace accord::engine {
-
-/// Layers with equal keys can take turns with one expert group.
-struct ExchangeKey {
-  int group = 0;  ///< index of the engine's group
-  int experts = 0;
-  int top_k = 0;
-  int hidden = 0;
-  DType dtype = DType::kFloat32;
-  bool operator==(const ExchangeKey&) const = default;
-};
 
 /// An existing expert group and its key.
 struct ExpertExchange {

@@ -6,15 +6,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
-#include "engine/ops/promotion.hpp"
+#include "engine/host/run.hpp"
+#include "engine/ops/elementwise.hpp"
 
-namespace accord::engine {
+namespace accord::engine::host {
 namespace {
 
-constexpr std::int64_t kProductBlockRows =
-    960;  // rereading the weights for each block costs little beside the arithmetic
+// Rereading the weights for each block costs little beside the arithmetic.
+constexpr std::int64_t kProductBlockRows = 960;
 constexpr std::int64_t kProductRowGrain = 16;
 constexpr std::int64_t kPanelsForEach = 4;  // with fewer per thread, one panel more or less makes a difference
 
@@ -51,16 +51,16 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
     return execution.address(tensor) + first_row * stride * static_cast<std::int64_t>(size_of(tensor.dtype));
   };
   const kernels::ConstRows given{row_of(x.tensor, x.rows.stride), x.tensor.dtype, x.rows.stride};
-  const int parts = execution.pool.threads();
+  const int parts = pool_of(execution).threads();
   const int preparing = block.rows < kProductRowGrain ? 1 : parts;
-  ACCORD_RETURN_IF_ERROR(execution.pool.run(preparing, [&](int part) {
+  ACCORD_RETURN_IF_ERROR(pool_of(execution).run(preparing, [&](int part) {
     const PartRange range = part_range(block.rows, 1, part, preparing);
     kernels::prepare_rows(block, given, range.first, range.last, execution.address(rows));
     return Status();
   }));
   const std::int64_t count = panels();
   const bool by_rows = count < kPanelsForEach * parts && block.rows >= kProductRowGrain * parts;
-  return execution.pool.run(parts, [&](int part, int thread) {
+  return pool_of(execution).run(parts, [&](int part, int thread) {
     const PartRange range =
         by_rows ? part_range(block.rows, kProductRowGrain, part, parts) : part_range(count, 1, part, parts);
     std::int64_t first_panel = 0;  // of this product, among the panels of all products
@@ -94,13 +94,13 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
 
 }  // namespace
 
-Status add_packed_products(Preparation& op, const Tensor& x, const std::vector<PackedProduct>& products) {
+Status add_packed_products(Preparation& op, const RowTensor& x, const std::vector<PackedProduct>& products) {
   PackedProducts step;
+  step.x = x;
   step.products = products;
-  ACCORD_ASSIGN_OR_RETURN(step.x, rows_of(op, x));
   const kernels::PackedMatrix& weights = products.front().weights;
-  const kernels::Arithmetic arithmetic = op.arithmetic(x.dtype, weights.format);
-  ACCORD_ASSIGN_OR_RETURN(step.layout, kernels::rows_layout(weights, arithmetic, step.x.rows.rows));
+  const kernels::Arithmetic arithmetic = op.arithmetic(x.tensor.dtype, weights.format);
+  ACCORD_ASSIGN_OR_RETURN(step.layout, kernels::rows_layout(weights, arithmetic, x.rows.rows));
   const auto bytes = static_cast<std::int64_t>(step.layout.bytes());
   ACCORD_ASSIGN_OR_RETURN(step.rows, op.scratch(DType::kUInt8, {bytes}));
   constexpr auto kScratch = static_cast<std::int64_t>(kernels::kProductScratch);
@@ -109,18 +109,15 @@ Status add_packed_products(Preparation& op, const Tensor& x, const std::vector<P
   return Status();
 }
 
-Status add_product_of_pieces(Preparation& op, const Tensor& x, const PackedProduct& product, std::int64_t pieces) {
+Status add_product_of_pieces(Preparation& op, const RowTensor& x, const PackedProduct& product, std::int64_t pieces) {
   const kernels::PackedMatrix& weights = product.weights;
-  const bool plain =
-      product.y.dtype == DType::kFloat32 && !product.bias && product.activation == kernels::Activation::kNone;
-  if (!plain || pieces < 1 || !std::has_single_bit(static_cast<std::uint64_t>(pieces)) ||
-      weights.in_units % pieces != 0 || weights.in_padding != 0) {
+  if (weights.in_units % pieces != 0 || weights.in_padding != 0) {
     return op.unsupported(fmt::format("no sum of {} pieces of these inputs", pieces));
   }
   PackedProduct one = product;
   one.weights.in_units /= pieces;
-  Tensor columns = x;
-  columns.layout.sizes[static_cast<std::size_t>(x.dims() - 1)] = one.weights.in();
+  RowTensor columns = x;
+  columns.rows.width = one.weights.in();
   std::vector<Tensor> sums;
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     if (piece > 0) {
@@ -128,14 +125,14 @@ Status add_product_of_pieces(Preparation& op, const Tensor& x, const PackedProdu
     }
     ACCORD_RETURN_IF_ERROR(add_packed_products(op, columns, {one}));
     sums.push_back(one.y);
-    columns.offset += one.weights.in() * columns.stride(x.dims() - 1) * static_cast<std::int64_t>(size_of(x.dtype));
+    columns.tensor.offset += one.weights.in() * static_cast<std::int64_t>(size_of(x.tensor.dtype));
     one.weights.data += one.weights.in_units * one.weights.in_unit_stride;
   }
-  for (std::size_t step = 1; step < sums.size(); step *= 2) {
-    for (std::size_t i = 0; i < sums.size(); i += 2 * step)
-      add_binary(op, kernels::BinaryOp::kAdd, sums[i], sums[i + step], sums[i]);
+  for (std::size_t apart = 1; apart < sums.size(); apart *= 2) {
+    for (std::size_t i = 0; i < sums.size(); i += 2 * apart)
+      ACCORD_RETURN_IF_ERROR(op.add(BinaryCall{kernels::BinaryOp::kAdd, sums[i], sums[i + apart], sums[i]}));
   }
   return Status();
 }
 
-}  // namespace accord::engine
+}  // namespace accord::engine::host

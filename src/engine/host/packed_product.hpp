@@ -7,7 +7,7 @@
 #include "engine/program/preparation.hpp"
 #include "kernels/linear/product.hpp"
 
-namespace accord::engine {
+namespace accord::engine::host {
 
 /// y = activation(x * weights^T + bias), or with a gate
 /// y = activation(x * gate^T + gate_bias) * (x * weights^T + bias).
@@ -21,14 +21,13 @@ struct PackedProduct {
 
 /// Adds the step that computes all products of the same rows [.., in]. The rows are prepared once: bfloat16 rows are
 /// multiplied as they are, others as float32. All threads share the work, and the bits do not depend on the number of
-/// threads. Fails with kUnsupported unless x has real numbers. REQUIRES: at least one product; all have the same
-/// format, the same `in` and the same division of it.
-Status add_packed_products(Preparation& op, const Tensor& x, const std::vector<PackedProduct>& products);
+/// threads. REQUIRES: at least one product; all have the same format, the same `in` and the same division of it.
+Status add_packed_products(Preparation& op, const RowTensor& x, const std::vector<PackedProduct>& products);
 
 /// Adds the same for one product, computed as partial products of `pieces` equal pieces of the inputs that are added
-/// as a balanced binary tree. The result has the bits that as many ranks with one piece each would give. Fails with
-/// kUnsupported unless y is float32, there is neither bias nor activation, `pieces` is a power of two, and no piece
-/// cuts a block of the weights. Extra cost: y is written once and read twice for each piece.
-Status add_product_of_pieces(Preparation& op, const Tensor& x, const PackedProduct& product, std::int64_t pieces);
+/// as a balanced binary tree (LinearLayer::pieces). The result has the bits that as many ranks with one piece each
+/// would give. Fails with kUnsupported if a piece cuts a block of the weights. Extra cost: y is written once and read
+/// twice for each piece.
+Status add_product_of_pieces(Preparation& op, const RowTensor& x, const PackedProduct& product, std::int64_t pieces);
 
-}  // namespace accord::engine
+}  // namespace accord::engine::host

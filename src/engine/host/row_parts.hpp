@@ -1,7 +1,7 @@
 #pragma once
 // Divides rows among threads.
 
-#include "engine/program/tensor.hpp"
+#include "engine/host/run.hpp"
 
 namespace accord::engine {
 
@@ -10,8 +10,8 @@ inline constexpr std::int64_t kRowsWorthDividing = 32;
 /// Calls body(PartRange of rows) on one thread, or on all of them if there are enough rows.
 template <typename Body>
 Status for_rows(const Execution& execution, std::int64_t rows, const Body& body) {
-  const int parts = rows < kRowsWorthDividing ? 1 : execution.pool.threads();
-  return execution.pool.run(parts, [&](int part) {
+  const int parts = rows < kRowsWorthDividing ? 1 : host::pool_of(execution).threads();
+  return host::pool_of(execution).run(parts, [&](int part) {
     body(part_range(rows, 1, part, parts));
     return Status();
   });

@@ -1,12 +1,17 @@
 #pragma once
 // The steps of the CPU, one function for each kind of call.
 
+#include <span>
+
 #include "engine/program/preparation.hpp"
 #include "engine/program/step_table.hpp"
 
 namespace accord::engine::host {
 
 const StepTable& steps();
+
+/// Runs steps that compute constants, on the calling thread.
+Status run_constant_steps(std::span<const Step> steps, std::span<std::byte* const> bases);
 
 // The parts of the table, one for each file.
 void set_elementwise_steps(StepTable& table);

@@ -1,13 +1,12 @@
 // Collectives inside the engine, directly on the arena. Every rank prepares the same graph, so all ranks reach them
 // in the same order.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "engine/graph/node_access.hpp"
-#include "engine/ops/all_reduce_step.hpp"
+#include "engine/ops/all_reduce.hpp"
 #include "engine/ops/collective_steps.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/program/calls.hpp"
 #include "kernels/index.hpp"
 
 namespace accord::engine {
@@ -32,110 +31,99 @@ Status prepare_all_reduce(Preparation& op) {
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  ACCORD_ASSIGN_OR_RETURN(const AllReduce step,
-                          prepare_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
-  Step run = [step](const Execution& execution) { return run_step(step, execution); };
-  op.step_always(run, [&] { return run; });
+  op.run_always();
+  ACCORD_ASSIGN_OR_RETURN(Step step, all_reduce_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
+  op.step(std::move(step));
   return Status();
 }
 
-Status copy(const Tensor& from, const Tensor& to, const Execution& execution) {
-  if (execution.on_device != nullptr) return convert_on_device(from, to)(execution);
-  return kernels::copy_strided(execution.read(from), execution.write(to));
-}
-
 // Starts a sum that proceeds while other steps run. It overwrites its input unless another node still reads that. On
-// a device it runs in a stream of the group's own, for which the run's stream waits.
+// a GPU it runs in a stream of the group's own, for which the run's stream waits.
 Status prepare_all_reduce_start(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.unsupported("a group of one rank has nothing to start");
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  Step step = [=](const Execution& execution) {
-    if (self.storage != y.storage) ACCORD_RETURN_IF_ERROR(copy(self, y, execution));
-    Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
+  const bool in_place = self.storage == y.storage;
+  Step copy;
+  if (!in_place) {
+    ACCORD_ASSIGN_OR_RETURN(copy, op.step_of(ConvertCall{self, y}));
+  }
+  add_call(op, *group, [in_place, copy, y](Communicator& communicator, const Execution& execution) {
+    if (!in_place) ACCORD_RETURN_IF_ERROR(copy(execution));
     execution.started->push_back(
         {y.storage, communicator.all_reduce_async(buffer_of(y, execution), ReduceOp::kSum, call_options(execution))});
     return Status();
-  };
-  op.step_always(step, [&] { return step; });
+  });
   return Status();
 }
 
 Status prepare_all_reduce_wait(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor sum, op.tensor("self"));
   op.alias(0, sum);
-  Step step = [storage = sum.storage, node = &op.node()](const Execution& execution) {
+  op.run_always();
+  op.step([storage = sum.storage, node = &op.node()](const Execution& execution) {
     std::vector<StartedSum>& started = *execution.started;
     const auto found =
         std::find_if(started.begin(), started.end(), [&](const StartedSum& one) { return one.storage == storage; });
     if (found == started.end()) return Status(StatusCode::kCorrupt, node_text(*node) + ": its sum was not started");
-    const DeviceRun* const run = execution.on_device;
-    const Status status = run == nullptr ? found->work.wait() : found->work.block(run->stream);
+    const Status status = found->work.block(execution.stream);
     started.erase(found);
     return status.ok() ? status : status.with_context(node_text(*node));
-  };
-  op.step_always(step, [&] { return step; });
+  });
   return Status();
 }
 
-/// The ranks' parts of a tensor's rows, one rank's after the other's, and the whole rows.
-struct RowGather {
-  Tensor part;
-  Tensor parts;
-  Tensor whole;
-  Sizes widths;
-  std::vector<std::size_t> counts;
-  int group = 0;
-};
-
-// Copies the rows [rows, width of rank] of every rank into [rows, sum of the widths].
-Status weave(const RowGather& gather, const Execution& execution) {
-  const std::int64_t width = gather.whole.size(gather.whole.dims() - 1);
-  const std::int64_t rows = width == 0 ? 0 : gather.whole.count() / width;
-  Tensor from = gather.parts, to = gather.whole;
-  for (const std::int64_t part_width : gather.widths) {
+// Returns steps that copy the rows [rows, width of rank] of every rank into [rows, sum of the widths].
+Result<std::vector<Step>> weaving_steps(Preparation& op, const Tensor& parts, const Tensor& whole,
+                                        const Sizes& widths) {
+  const std::int64_t width = whole.size(whole.dims() - 1);
+  const std::int64_t rows = width == 0 ? 0 : whole.count() / width;
+  std::vector<Step> steps;
+  Tensor from = parts, to = whole;
+  for (const std::int64_t part_width : widths) {
     const Sizes sizes = {rows, part_width};
     const Sizes strides = {width, 1};
     from.layout = kernels::contiguous_layout(sizes);
     to.layout = kernels::strided_layout(sizes, strides);
-    ACCORD_RETURN_IF_ERROR(copy(from, to, execution));
+    ACCORD_ASSIGN_OR_RETURN(steps.emplace_back(), op.step_of(ConvertCall{from, to}));
     const auto element = static_cast<std::int64_t>(size_of(from.dtype));
     from.offset += rows * part_width * element;
     to.offset += part_width * element;
   }
-  return Status();
+  return steps;
 }
 
 Status prepare_all_gather(Preparation& op) {
-  RowGather gather;
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
-  ACCORD_ASSIGN_OR_RETURN(gather.widths, op.integers("widths"));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes widths, op.integers("widths"));
   if (!group) {
     op.alias(0, given);
     return Status();
   }
-  gather.group = *group;
-  ACCORD_ASSIGN_OR_RETURN(gather.part, op.contiguous(given));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor part, op.contiguous(given));
   Sizes sizes = given.sizes();
   const std::int64_t rows = sizes.back() == 0 ? 0 : given.count() / sizes.back();
   sizes.back() = 0;
-  for (const std::int64_t width : gather.widths) {
+  std::vector<std::size_t> counts;
+  for (const std::int64_t width : widths) {
     sizes.back() += width;
-    gather.counts.push_back(static_cast<std::size_t>(rows * width));
+    counts.push_back(static_cast<std::size_t>(rows * width));
   }
-  ACCORD_ASSIGN_OR_RETURN(gather.whole, op.make(0, sizes));
-  gather.parts = gather.whole;  // a single row is already in the order of the ranks
+  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.make(0, sizes));
+  Tensor parts = whole;  // a single row is already in the order of the ranks
+  std::vector<Step> weaving;
   if (rows != 1) {
-    ACCORD_ASSIGN_OR_RETURN(gather.parts, op.scratch(given.dtype, sizes));
+    ACCORD_ASSIGN_OR_RETURN(parts, op.scratch(given.dtype, sizes));
+    ACCORD_ASSIGN_OR_RETURN(weaving, weaving_steps(op, parts, whole, widths));
   }
-  add_call(op, *group, [gather, rows](Communicator& communicator, const Execution& execution) {
-    ACCORD_RETURN_IF_ERROR(communicator.all_gather_v(const_buffer_of(gather.part, execution),
-                                                     buffer_of(gather.parts, execution), gather.counts,
-                                                     call_options(execution)));
-    return rows == 1 ? Status() : weave(gather, execution);
+  add_call(op, *group, [part, parts, counts, weaving](Communicator& communicator, const Execution& execution) {
+    ACCORD_RETURN_IF_ERROR(communicator.all_gather_v(const_buffer_of(part, execution), buffer_of(parts, execution),
+                                                     counts, call_options(execution)));
+    for (const Step& step : weaving) ACCORD_RETURN_IF_ERROR(step(execution));
+    return Status();
   });
   return Status();
 }
@@ -191,9 +179,14 @@ Status prepare_broadcast(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t source, integer_argument(op.node(), "src"));
   ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
   if (!exchange) return Status();
-  add_call(op, exchange->group, [e = *exchange, source](Communicator& communicator, const Execution& execution) {
-    if (communicator.rank() == source) ACCORD_RETURN_IF_ERROR(copy(e.input, e.output, execution));
-    return communicator.broadcast(buffer_of(e.output, execution), static_cast<Rank>(source), call_options(execution));
+  const Tensor &input = exchange->input, &output = exchange->output;
+  if (input.sizes() != output.sizes() || input.dtype != output.dtype) {
+    return op.corrupt("its input and its output differ in sizes or dtype");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Step copy, op.step_of(ConvertCall{input, output}));
+  add_call(op, exchange->group, [copy, output, source](Communicator& communicator, const Execution& execution) {
+    if (communicator.rank() == source) ACCORD_RETURN_IF_ERROR(copy(execution));
+    return communicator.broadcast(buffer_of(output, execution), static_cast<Rank>(source), call_options(execution));
   });
   return Status();
 }

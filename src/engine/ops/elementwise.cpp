@@ -187,6 +187,7 @@ constexpr OpEntry kElementwiseOps[] = {
     {"aten.sigmoid.default", prepare_unary<UnaryOp::kSigmoid>},
     {"aten.exp.default", prepare_unary<UnaryOp::kExp>},
     {"aten.log.default", prepare_unary<UnaryOp::kLog>},
+    {"aten.log1p.default", prepare_unary<UnaryOp::kLog1p>},
     {"aten.sqrt.default", prepare_unary<UnaryOp::kSqrt>},
     {"aten.rsqrt.default", prepare_unary<UnaryOp::kRsqrt>},
     {"aten.neg.default", prepare_unary<UnaryOp::kNeg>},

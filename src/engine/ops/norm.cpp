@@ -1,28 +1,58 @@
-// Norms: rows of the last dimension, divided among threads. A norm that follows a sum over the ranks is one step with
-// it, so that one call computes the end of a row-parallel layer while its rows are still in the first-level cache.
-#include "engine/gpu/norm_steps.hpp"
-#include "engine/ops/all_reduce_step.hpp"
-#include "engine/host/norm_steps.hpp"
+// Norms of the rows of the last dimension. A norm that follows a sum over the ranks is one step with it.
+#include "engine/ops/norm.hpp"
+
 #include "engine/ops/op_registry.hpp"
 
 namespace accord::engine {
 namespace {
 
-void add_norm(Preparation& op, const Norm& norm) {
-  Step step = [norm](const Execution& execution) { return run_norm(norm, execution); };
-  op.step(step, [&] { return step; });
+// PyTorch's defaults. The one of rms_norm is the machine epsilon of float32.
+constexpr double kLayerNormEps = 1e-5;
+constexpr double kRmsNormEps = 1.1920928955078125e-07;
+
+// Makes the node see 16-bit floats as float32, unless the named tensors and the outputs all have one dtype.
+Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names) {
+  const DType dtype = op.declared_dtype();
+  bool one = true;
+  for (const std::string_view name : names) {
+    ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> tensor, op.maybe_tensor(name));
+    one = one && (!tensor || tensor->dtype == dtype);
+  }
+  for (std::size_t output = 0; output < op.outputs(); ++output) one = one && op.declared_dtype(output) == dtype;
+  if (!one) op.widen();
+  return Status();
+}
+
+// Reads the weights for rows like `input`.
+Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& input) {
+  ACCORD_ASSIGN_OR_RETURN(const Sizes normalized, op.integers("normalized_shape"));
+  if (normalized.size() != 1 || input.dims() == 0 || input.size(input.dims() - 1) != normalized[0]) {
+    return op.unsupported("only norms over the last dimension have a kernel");
+  }
+  NormWeights weights;
+  ACCORD_ASSIGN_OR_RETURN(weights.weight, op.maybe_tensor("weight"));
+  ACCORD_ASSIGN_OR_RETURN(weights.bias, op.maybe_tensor("bias"));
+  ACCORD_ASSIGN_OR_RETURN(weights.addend, op.maybe_tensor("addend"));
+  ACCORD_ASSIGN_OR_RETURN(const double eps, op.real("eps", kind == NormKind::kLayer ? kLayerNormEps : kRmsNormEps));
+  weights.eps = static_cast<float>(eps);
+  for (auto* tensor : {&weights.weight, &weights.bias, &weights.addend}) {
+    if (!*tensor) continue;
+    ACCORD_RETURN_IF_ERROR(op.require(**tensor, {input.dtype}));
+    if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias is not of the normalized shape");
+    ACCORD_ASSIGN_OR_RETURN(*tensor, op.contiguous(**tensor));
+  }
+  return weights;
 }
 
 Status prepare_norm(Preparation& op, NormKind kind) {
   ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
-  Norm norm;
+  NormCall norm;
   norm.kind = kind;
   ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, input));
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, input));
   ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, input.sizes(), {norm.x.tensor}));
-  add_norm(op, norm);
-  return Status();
+  return op.add(norm);
 }
 
 Status prepare_layer_norm(Preparation& op) { return prepare_norm(op, NormKind::kLayer); }
@@ -33,7 +63,7 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor residual, op.tensor("residual"));
   if (self.sizes() != residual.sizes()) return op.corrupt("its two inputs differ in sizes");
-  Norm norm;
+  NormCall norm;
   norm.kind = kind;
   ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, self));
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, self));
@@ -45,8 +75,7 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
   } else {
     ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
   }
-  add_norm(op, norm);
-  return Status();
+  return op.add(norm);
 }
 
 Status prepare_add_layer_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kLayer); }
@@ -61,7 +90,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {input, "residual", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(input));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> residual, op.maybe_tensor("residual"));
-  Norm norm;
+  NormCall norm;
   norm.kind = kind;
   ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor partial, op.contiguous(given));
@@ -84,14 +113,17 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
     reduced = norm.y;
   }
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, reduced));
-  ACCORD_ASSIGN_OR_RETURN(const AllReduce sum,
-                          prepare_step(op, {.group = *group, .input = partial, .output = reduced}));
-  Step step = [norm, sum](const Execution& execution) {
-    if (execution.on_device != nullptr) return run_sum_and_norm_on_device(sum, norm, execution);
-    ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
-    return run_norm(norm, execution);
-  };
-  op.step_always(step, [&] { return step; });
+  op.run_always();
+  const AllReduce sum{.group = *group, .input = partial, .output = reduced};
+  ACCORD_ASSIGN_OR_RETURN(const bool in_codes, is_in_codes(op, sum));
+  // Canonical: a kernel that adds the ranks up as well would sum a row in another order than the norm's own.
+  if (!in_codes && !op.is_canonical()) return op.add(AllReduceNormCall{sum, norm});
+  ACCORD_ASSIGN_OR_RETURN(const Step run_sum, all_reduce_step(op, sum));
+  ACCORD_ASSIGN_OR_RETURN(const Step run_norm, op.step_of(norm));
+  op.step([run_sum, run_norm](const Execution& execution) {
+    ACCORD_RETURN_IF_ERROR(run_sum(execution));
+    return run_norm(execution);
+  });
   return Status();
 }
 

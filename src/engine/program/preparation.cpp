@@ -210,15 +210,14 @@ const kernels::PackedMatrix* Preparation::packed_linear(std::string_view name) c
   return memory != nullptr && memory->linear ? &*memory->linear : nullptr;
 }
 
-std::vector<kernels::PackedMatrix> Preparation::packed_linears(std::string_view name) const {
-  std::vector<kernels::PackedMatrix> found;
+std::vector<const kernels::PackedMatrix*> Preparation::packed_linears(std::string_view name) const {
+  std::vector<const kernels::PackedMatrix*> found;
   const Argument* argument = find_argument(node_, name);
   const auto* refs = argument == nullptr ? nullptr : std::get_if<std::vector<ValueRef>>(argument);
   if (refs == nullptr) return found;
   for (const ValueRef& ref : *refs) {
     const ParameterMemory* memory = ref.id < 0 ? nullptr : builder_.parameter(ref.id);
-    if (memory == nullptr || !memory->linear) return {};
-    found.push_back(*memory->linear);
+    found.push_back(memory != nullptr && memory->linear ? &*memory->linear : nullptr);
   }
   return found;
 }
@@ -345,6 +344,18 @@ Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
 
 Status Preparation::take_batch_rows(std::int64_t rows) {
   return builder_.set_batch_rows(rows) ? Status() : unsupported("attention layers of different numbers of tokens");
+}
+
+std::vector<Step> Preparation::exchange_steps(std::vector<Step> steps) {
+  return builder_.exchange_steps(std::move(steps));
+}
+
+Step Preparation::joined(std::vector<Step> steps) {
+  if (steps.size() == 1) return std::move(steps.front());
+  return [steps = std::move(steps)](const Execution& execution) {
+    for (const Step& step : steps) ACCORD_RETURN_IF_ERROR(step(execution));
+    return Status();
+  };
 }
 
 void Preparation::step(Step run) { builder_.add_step(std::move(run)); }

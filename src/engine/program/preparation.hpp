@@ -67,8 +67,8 @@ class Preparation {
   Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
   /// Returns the packed form of a weight; nullptr if the tensor is not a parameter.
   const kernels::PackedMatrix* packed_linear(std::string_view name) const;
-  /// Returns the packed forms of a list; empty unless all are parameters.
-  std::vector<kernels::PackedMatrix> packed_linears(std::string_view name) const;
+  /// Returns the same for each tensor of a list.
+  std::vector<const kernels::PackedMatrix*> packed_linears(std::string_view name) const;
   const kernels::PackedMatrix* packed_product(std::string_view name) const;
   const PackedStack* packed_experts(std::string_view name) const;
   const PackedStack* packed_convolution(std::string_view name) const;
@@ -119,6 +119,15 @@ class Preparation {
     const auto make = steps_.find<Call>();
     return make == nullptr ? no_steps() : make(*this, call);
   }
+  /// Returns the steps of `call` as one, for a step of the op itself to run, instead of adding them.
+  template <typename Call>
+  Result<Step> step_of(const Call& call) {
+    std::vector<Step> others = exchange_steps({});
+    const Status made = add(call);
+    std::vector<Step> steps = exchange_steps(std::move(others));
+    if (!made.ok()) return made;
+    return joined(std::move(steps));
+  }
   /// Adds a step, for the functions of a StepTable.
   void step(Step run);
   /// The node runs in every run, even if it depends on no input: it is a collective, or reads the run's sequences.
@@ -142,6 +151,9 @@ class Preparation {
 
  private:
   Status no_steps() const;
+  /// Replaces the steps that this node has added, and returns them.
+  std::vector<Step> exchange_steps(std::vector<Step> steps);
+  static Step joined(std::vector<Step> steps);
   DType seen(DType dtype) const;
   Result<Tensor> as_seen(const Tensor& tensor);
 

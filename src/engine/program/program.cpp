@@ -250,10 +250,7 @@ Status ProgramBuilder::fold() {
     storage.base = program_.constants.back().get();
     program_.bases[static_cast<std::size_t>(id)] = storage.base;
   }
-  ThreadPool alone(1);
-  const Execution execution{program_.bases, alone, {}};
-  for (const Step& step : pending_) ACCORD_RETURN_IF_ERROR(step(execution));
-  return Status();
+  return source_.target.run_constant_steps(pending_, program_.bases);
 }
 
 // The caller must get whole tensors of its own: not an input, a weight, or memory that another output shows too.

@@ -2,6 +2,7 @@
 // The state behind prepare_program: which storage holds each value, and how long each storage is needed.
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/program/memory_plan.hpp"
@@ -38,6 +39,7 @@ class ProgramBuilder {
   /// Returns whether nothing needs the arena storage of `tensor` after the current node.
   bool dies_here(const Tensor& tensor) const;
   void add_step(Step run) { pending_.push_back(std::move(run)); }
+  std::vector<Step> exchange_steps(std::vector<Step> steps) { return std::exchange(pending_, std::move(steps)); }
   void forbid_folding() { may_fold_ = false; }
   /// Returns false if another node has set a different number.
   bool set_batch_rows(std::int64_t rows) {

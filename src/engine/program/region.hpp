@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "accord/status.hpp"
 
@@ -30,6 +31,23 @@ class Region {
  private:
   explicit Region(std::span<std::byte> bytes) : bytes_(bytes) {}
   std::span<std::byte> bytes_;
+};
+
+/// Memory that only grows. Outgrown memory keeps its addresses, but not its pages, until the end, because callers may
+/// still look there.
+class GrowingRegion {
+ public:
+  /// `what`: the name of the memory in errors; must outlive this object.
+  explicit GrowingRegion(const char* what) : what_(what) {}
+  /// Makes room for `bytes`. Fails with kResourceExhausted if the system refuses.
+  Status grow(std::size_t bytes);
+  std::byte* data() const { return region_.data(); }
+  std::size_t size() const { return region_.size(); }
+
+ private:
+  const char* what_;
+  Region region_;
+  std::vector<Region> outgrown_;
 };
 
 }  // namespace accord::engine

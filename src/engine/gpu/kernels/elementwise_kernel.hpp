@@ -21,6 +21,7 @@ ACCORD_ON_DEVICE inline float real_of(kernels::UnaryOp op, float x) {
     case UnaryOp::kSigmoid: return 1.0F / (1.0F + expf(-x));
     case UnaryOp::kExp: return expf(x);
     case UnaryOp::kLog: return logf(x);
+    case UnaryOp::kLog1p: return log1pf(x);
     case UnaryOp::kSqrt: return sqrtf(x);
     case UnaryOp::kRsqrt: return 1.0F / sqrtf(x);
     case UnaryOp::kNeg: return -x;

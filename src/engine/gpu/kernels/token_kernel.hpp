@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "engine/gpu/kernels/words.hpp"
-#include "engine/serving/token_choice.hpp"
-#include "engine/serving/token_weight.hpp"
+#include "engine/program/token_choice.hpp"
+#include "engine/program/token_weight.hpp"
 
 namespace accord::engine {
 

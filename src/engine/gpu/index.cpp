@@ -1,18 +1,16 @@
-#include "engine/gpu/index_steps.hpp"
+#include "engine/gpu/index.hpp"
 
-#include "engine/gpu/run.hpp"
 #include "engine/gpu/elementwise.hpp"
-#include "engine/gpu/kernels/float8_kernels.hpp"
 #include "engine/gpu/float8_products.hpp"
+#include "engine/gpu/kernels/float8_kernels.hpp"
 #include "engine/gpu/kernels/index_kernels.hpp"
+#include "engine/gpu/run.hpp"
+#include "engine/gpu/steps.hpp"
 
 namespace accord::engine {
-
-static_assert(kMostPickedIds == Pick::kMostIds);
-
 namespace {
 
-Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
+Step widen_rows_step(const Node* node, const RowLookup& lookup) {
   WidenRows kernel;
   kernel.id_dtype = lookup.ids.dtype;
   kernel.count = lookup.ids.count();
@@ -34,8 +32,8 @@ Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
 
 }  // namespace
 
-Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
-  if (is_float8(lookup.table)) return widen_rows_on_device(node, lookup);
+Step gather_rows_step(const Node* node, const RowLookup& lookup) {
+  if (is_float8(lookup.table)) return widen_rows_step(node, lookup);
   const auto element = static_cast<std::int64_t>(size_of(lookup.table.dtype));
   GatherRows kernel;
   kernel.id_dtype = lookup.ids.dtype;
@@ -55,55 +53,75 @@ Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
   };
 }
 
-Step pick_on_device(const Node* node, const Picking& picking) {
-  const auto& [x, ids, first, from_end, picked, y] = picking;
-  Pick kernel;
-  kernel.count = y.count();
-  kernel.places = 1;
-  for (const std::int64_t size : picked) kernel.places *= size;
-  kernel.indexed = static_cast<int>(ids.size());
-  kernel.counts_back = from_end == FromEnd::kYes;
-  kernel.after = 1;
-  for (int dim = first + kernel.indexed; dim < x.dims(); ++dim) kernel.after *= x.size(dim);
-  kernel.picked = shape_of(kernels::contiguous_layout(picked));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    kernel.sizes[i] = x.size(first + static_cast<int>(i));
-    kernel.ids[i] = operand_of(ids[i], picked);
-  }
-  kernel.element = static_cast<std::int64_t>(size_of(x.dtype));
-  return [=](const Execution& execution) {
-    Pick placed = kernel;
-    placed.x = execution.address(picking.x);
-    placed.y = execution.address(picking.y);
-    for (std::size_t i = 0; i < picking.ids.size(); ++i) placed.ids[i].data = execution.address(picking.ids[i]);
-    placed.report = report_of(device_run(execution), node);
-    return launch_over(device_run(execution), placed, placed.count);
-  };
+namespace gpu {
+namespace {
+
+Status add_embedding(Preparation& op, const EmbeddingCall& call) {
+  const RowLookup& lookup = call.lookup;
+  if (!is_float8(lookup.table)) ACCORD_RETURN_IF_ERROR(op.require(lookup.y, {lookup.table.dtype}));
+  op.step(gather_rows_step(&op.node(), lookup));
+  return Status();
 }
 
-Step gather_elements_on_device(const Node* node, const Tensor& x, int dim, const Tensor& index, const Tensor& y) {
+Status add_pick(Preparation& op, const PickCall& call) {
+  if (call.ids.size() > Pick::kMostIds) return op.unsupported("so many indices have no kernel for GPUs");
+  Pick kernel;
+  kernel.count = call.y.count();
+  kernel.places = 1;
+  for (const std::int64_t size : call.picked) kernel.places *= size;
+  kernel.indexed = static_cast<int>(call.ids.size());
+  kernel.counts_back = call.from_end == FromEnd::kYes;
+  kernel.after = 1;
+  for (int dim = call.first + kernel.indexed; dim < call.x.dims(); ++dim) kernel.after *= call.x.size(dim);
+  kernel.picked = shape_of(kernels::contiguous_layout(call.picked));
+  for (std::size_t i = 0; i < call.ids.size(); ++i) {
+    kernel.sizes[i] = call.x.size(call.first + static_cast<int>(i));
+    kernel.ids[i] = operand_of(call.ids[i], call.picked);
+  }
+  kernel.element = static_cast<std::int64_t>(size_of(call.x.dtype));
+  op.step([kernel, call, node = &op.node()](const Execution& execution) {
+    Pick placed = kernel;
+    placed.x = execution.address(call.x);
+    placed.y = execution.address(call.y);
+    for (std::size_t i = 0; i < call.ids.size(); ++i) placed.ids[i].data = execution.address(call.ids[i]);
+    placed.report = report_of(device_run(execution), node);
+    return launch_over(device_run(execution), placed, placed.count);
+  });
+  return Status();
+}
+
+Status add_gather_elements(Preparation& op, const GatherElementsCall& call) {
+  const auto& [x, dim, index, y] = call;
   GatherElements kernel;
   kernel.count = y.count();
   kernel.shape = shape_of(y.layout);
-  const auto at = static_cast<std::size_t>(dim);
-  kernel.size = x.dims() == 0 ? 1 : x.size(dim);
-  kernel.stride = x.dims() == 0 ? 0 : x.stride(dim);
+  kernel.size = x.size(dim);
+  kernel.stride = x.stride(dim);
   for (int i = 0; i < y.dims(); ++i) {
-    const auto each = static_cast<std::size_t>(i);
     kernel.operands[0].strides[i] = y.stride(i);
-    kernel.operands[1].strides[i] = each == at ? 0 : x.stride(i);
+    kernel.operands[1].strides[i] = i == dim ? 0 : x.stride(i);
     kernel.operands[2].strides[i] = index.stride(i);
   }
   kernel.operands[2].dtype = index.dtype;
   kernel.element = static_cast<std::int64_t>(size_of(x.dtype));
-  return [=](const Execution& execution) {
+  op.step([kernel, call, node = &op.node()](const Execution& execution) {
     GatherElements placed = kernel;
-    placed.operands[0].data = execution.address(y);
-    placed.operands[1].data = execution.address(x);
-    placed.operands[2].data = execution.address(index);
+    placed.operands[0].data = execution.address(call.y);
+    placed.operands[1].data = execution.address(call.x);
+    placed.operands[2].data = execution.address(call.index);
     placed.report = report_of(device_run(execution), node);
     return launch_over(device_run(execution), placed, placed.count);
-  };
+  });
+  return Status();
 }
 
+}  // namespace
+
+void set_index_steps(StepTable& table) {
+  table.set<EmbeddingCall>(add_embedding);
+  table.set<PickCall>(add_pick);
+  table.set<GatherElementsCall>(add_gather_elements);
+}
+
+}  // namespace gpu
 }  // namespace accord::engine

@@ -1,4 +1,4 @@
-#include "engine/gpu/device_name.hpp"
+#include "engine/runtime/device_name.hpp"
 
 #include <fmt/format.h>
 

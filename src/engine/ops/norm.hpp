@@ -1,8 +1,9 @@
 #pragma once
-// Shared by the steps that end in a norm.
+// Calls that compute norms of rows.
 
 #include <optional>
 
+#include "engine/ops/all_reduce.hpp"
 #include "engine/program/preparation.hpp"
 
 namespace accord::engine {
@@ -19,7 +20,7 @@ struct NormWeights {
 };
 
 /// y = norm(x [+ addend] [+ residual]); sum = the rows that are normalized, if requested. All have one dtype.
-struct Norm {
+struct NormCall {
   NormKind kind = NormKind::kRms;
   RowTensor x;
   std::optional<RowTensor> residual;
@@ -28,12 +29,10 @@ struct Norm {
   std::optional<Tensor> sum;
 };
 
-/// Makes the node see 16-bit floats as float32, unless the named tensors and the outputs all have one dtype.
-Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names);
-
-/// Reads the weights for rows like `input`. Fails with kUnsupported unless the norm is over the last dimension.
-Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& input);
-
-Status run_norm(const Norm& norm, const Execution& execution);
+/// Combines the elements over the ranks as they are, then computes the norm, whose x is the output.
+struct AllReduceNormCall {
+  AllReduce all_reduce;
+  NormCall norm;
+};
 
 }  // namespace accord::engine

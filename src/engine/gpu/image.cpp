@@ -2,17 +2,17 @@
 // [outputs, patch]. For a kernel of one place, the patches are the rows of x as they are. Other patches are gathered
 // in pieces as large as a GPU's second-level cache, from which the product then reads them. Groups with few outputs,
 // as in depthwise convolutions, are too small for a matrix product: a kernel adds them up directly.
-#include "engine/gpu/image_steps.hpp"
+#include "engine/ops/image.hpp"
 
 #include <algorithm>
 
-#include "engine/gpu/run.hpp"
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/image_kernels.hpp"
 #include "engine/gpu/library_product.hpp"
-#include "engine/ops/images.hpp"
+#include "engine/gpu/run.hpp"
+#include "engine/gpu/steps.hpp"
 
-namespace accord::engine {
+namespace accord::engine::gpu {
 namespace {
 
 constexpr std::int64_t kFewOutputs = 8;  // per group
@@ -30,7 +30,7 @@ Tensor part_of(const Tensor& tensor, std::int64_t width, std::int64_t row, std::
 }
 
 template <typename T>
-Step gather_step(GatherPatches<T> kernel, const Tensor& x, const Tensor& patches, std::int64_t element) {
+Step gather_patches_step(GatherPatches<T> kernel, const Tensor& x, const Tensor& patches, std::int64_t element) {
   const std::int64_t each = static_cast<std::int64_t>(sizeof(T)) / element;
   kernel.shape.channels /= each;
   kernel.first /= each;
@@ -49,7 +49,7 @@ struct Patches {
 };
 
 template <typename T>
-GatherPatches<T> kernel_of(const kernels::ConvolutionShape& shape, const Patches& patches) {
+GatherPatches<T> gather_kernel(const kernels::ConvolutionShape& shape, const Patches& patches) {
   GatherPatches<T> kernel;
   kernel.shape = shape;
   kernel.first_place = patches.first_place;
@@ -65,26 +65,26 @@ bool has_whole_words(const Tensor& tensor, std::int64_t elements) {
   return (bytes | tensor.offset) % static_cast<std::int64_t>(sizeof(device::Words)) == 0;
 }
 
-void add_gather(Preparation& op, const DeviceConvolution& convolution, const Patches& patches, const Tensor& to) {
+void add_gather_patches(Preparation& op, const ConvolutionCall& convolution, const Patches& patches, const Tensor& to) {
   const kernels::ConvolutionShape& shape = convolution.shape;
   const auto element = static_cast<std::int64_t>(size_of(to.dtype));
   if (has_whole_words(convolution.x, shape.channels | patches.first | patches.channels)) {
-    add_step(op, gather_step(kernel_of<device::Words>(shape, patches), convolution.x, to, element));
+    op.step(gather_patches_step(gather_kernel<device::Words>(shape, patches), convolution.x, to, element));
   } else if (element == 2) {
-    add_step(op, gather_step(kernel_of<std::uint16_t>(shape, patches), convolution.x, to, element));
+    op.step(gather_patches_step(gather_kernel<std::uint16_t>(shape, patches), convolution.x, to, element));
   } else {
-    add_step(op, gather_step(kernel_of<std::uint32_t>(shape, patches), convolution.x, to, element));
+    op.step(gather_patches_step(gather_kernel<std::uint32_t>(shape, patches), convolution.x, to, element));
   }
 }
 
-void add_direct(Preparation& op, const DeviceConvolution& convolution) {
+void add_direct_convolution(Preparation& op, const ConvolutionCall& convolution) {
   DirectConvolution kernel;
   kernel.shape = convolution.shape;
   kernel.dtype = convolution.x.dtype;
   kernel.y_dtype = convolution.y.dtype;
   kernel.groups = convolution.groups;
   kernel.outputs = convolution.y.size(1);
-  add_step(op, [=, tensors = convolution](const Execution& execution) {
+  op.step([=, tensors = convolution](const Execution& execution) {
     DirectConvolution placed = kernel;
     placed.x = execution.address(tensors.x);
     placed.weight = execution.address(tensors.weight);
@@ -94,7 +94,7 @@ void add_direct(Preparation& op, const DeviceConvolution& convolution) {
   });
 }
 
-Status add_products(Preparation& op, const DeviceConvolution& convolution) {
+Status add_patch_products(Preparation& op, const ConvolutionCall& convolution) {
   const kernels::ConvolutionShape& shape = convolution.shape;
   const std::int64_t places = shape.batch * shape.output.height * shape.output.width;
   const std::int64_t outputs = convolution.y.size(1), its_outputs = outputs / convolution.groups;
@@ -113,7 +113,7 @@ Status add_products(Preparation& op, const DeviceConvolution& convolution) {
     const std::int64_t count = std::min(together, places - place);
     for (std::int64_t group = 0; group < convolution.groups; ++group) {
       const std::int64_t first = group * channels, output = group * its_outputs;
-      if (!plain) add_gather(op, convolution, {place, count, first, channels}, patches);
+      if (!plain) add_gather_patches(op, convolution, {place, count, first, channels}, patches);
       const Tensor rows = plain ? part_of(convolution.x, shape.channels, place, count, first, channels)
                                 : part_of(patches, width, 0, count, 0, width);
       const Tensor weight = part_of(convolution.weight, width, output, its_outputs, 0, width);
@@ -144,23 +144,39 @@ Step upsample_step(UpsampleNearest<T> kernel, const Tensor& x, const Tensor& y) 
   };
 }
 
-}  // namespace
-
-Status add_convolution_on_device(Preparation& op, const DeviceConvolution& convolution) {
+// Takes a weight with its inputs last and a bias of y's dtype, both without gaps.
+//
+// Cost: unless the patches are rows of x, a copy of all inputs that the places read, in pieces of 32 MiB of the arena;
+// and a product by the library for each piece and group. Groups with few outputs need neither.
+Status add_convolution_steps(Preparation& op, const ConvolutionCall& convolution) {
   if (convolution.y.count() == 0) return Status();
-  if (convolution.y.size(1) / convolution.groups >= kFewOutputs) return add_products(op, convolution);
-  add_direct(op, convolution);
+  if (convolution.y.size(1) / convolution.groups >= kFewOutputs) return add_patch_products(op, convolution);
+  add_direct_convolution(op, convolution);
   return Status();
 }
 
-Step group_norm_on_device(const GroupNormTensors& norm) {
+// Weights in a GPU's memory have their inputs last (parameters.hpp). Other weights are converted to that order.
+Status add_convolution(Preparation& op, const ConvolutionCall& call) {
+  ConvolutionCall convolution = call;
+  ACCORD_ASSIGN_OR_RETURN(Tensor weight, as_image(op, call.weight));
+  static constexpr int kInputsLast[] = {0, 2, 3, 1};
+  weight.layout = kernels::permuted_layout(weight.layout, kInputsLast);
+  ACCORD_ASSIGN_OR_RETURN(convolution.weight, op.contiguous(weight));
+  if (call.bias) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor same, op.converted(*call.bias, call.y.dtype));
+    ACCORD_ASSIGN_OR_RETURN(convolution.bias, op.contiguous(same));
+  }
+  return add_convolution_steps(op, convolution);
+}
+
+Status add_group_norm(Preparation& op, const GroupNormCall& norm) {
   GroupNorm kernel;
   kernel.batch = norm.x.size(0);
   kernel.places = norm.x.size(2) * norm.x.size(3);
   kernel.channels = norm.x.size(1);
   kernel.groups = norm.groups;
   kernel.eps = norm.eps;
-  return [=](const Execution& execution) {
+  op.step([=](const Execution& execution) {
     const auto floats = [&](const std::optional<Tensor>& tensor) {
       return tensor ? AnyFloats{execution.address(*tensor), tensor->dtype} : AnyFloats();
     };
@@ -170,10 +186,11 @@ Step group_norm_on_device(const GroupNormTensors& norm) {
     placed.bias = floats(norm.bias);
     placed.y = execution.address(norm.y);
     return launch_blocks(device_run(execution), placed, placed.batch * placed.groups);
-  };
+  });
+  return Status();
 }
 
-Step upsample_on_device(const Tensor& x, const Tensor& y) {
+Step upsample_step(const Tensor& x, const Tensor& y) {
   if (has_whole_words(x, x.size(1))) return upsample_step(UpsampleNearest<device::Words>(), x, y);
   switch (size_of(x.dtype)) {
     case 1: return upsample_step(UpsampleNearest<std::uint8_t>(), x, y);
@@ -183,4 +200,17 @@ Step upsample_on_device(const Tensor& x, const Tensor& y) {
   }
 }
 
-}  // namespace accord::engine
+Status add_upsample(Preparation& op, const UpsampleCall& call) {
+  op.step(upsample_step(call.x, call.y));
+  return Status();
+}
+
+}  // namespace
+
+void set_image_steps(StepTable& table) {
+  table.set<ConvolutionCall>(add_convolution);
+  table.set<GroupNormCall>(add_group_norm);
+  table.set<UpsampleCall>(add_upsample);
+}
+
+}  // namespace accord::engine::gpu

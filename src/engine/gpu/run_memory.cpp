@@ -2,7 +2,7 @@
 // of a program know only addresses that stay the same from run to run: inputs are copied to their place in the arena,
 // and the tables of a batch to theirs. A program is therefore launched as one graph from its second run on. A program
 // that cannot be captured runs step by step.
-#include "engine/gpu/context.hpp"
+#include "engine/gpu/run_memory.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,9 +13,10 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/rounding.hpp"
 #include "engine/graph/node_access.hpp"
 
-namespace accord::engine {
+namespace accord::engine::gpu {
 namespace {
 
 Status status_of(const Fault& fault) {
@@ -31,39 +32,31 @@ Status status_of(const Fault& fault) {
                                                           fault.id, fault.position, least, fault.size));
 }
 
+class Cache final : public RunCache {
+ public:
+  Cache(DeviceCache cache, const EngineDevice& on, Stream stream) : cache_(std::move(cache)), on_(on), stream_(stream) {}
+  const KeyValueCacheOptions& options() const override { return cache_.options(); }
+  std::size_t bytes() const override { return cache_.bytes(); }
+  Status copy_block(std::int32_t from, std::int32_t to) override {
+    return cache_.copy_block(from, to, *on_.runtime, on_.device, stream_);
+  }
+  const DeviceCache& get() const { return cache_; }
+
+ private:
+  DeviceCache cache_;
+  const EngineDevice on_;
+  const Stream stream_;
+};
+
 }  // namespace
 
-Result<EngineDevice> find_engine_device(Device device) {
-  EngineDevice on;
-  on.device = device;
-  ACCORD_ASSIGN_OR_RETURN(on.runtime, device::runtime_of(device.type));
-  const int count = on.runtime->count();
-  if (device.index < 0 || device.index >= count) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no {}: {} devices were found", to_string(device), count));
-  }
-  ACCORD_ASSIGN_OR_RETURN(on.blas, device::blas_of(device.type));
-  return on;
-}
-
-ProgramGraph& ProgramGraph::operator=(ProgramGraph&& other) noexcept {
-  if (this == &other) return *this;
-  drop();
-  runtime_ = other.runtime_;
-  graph_ = std::exchange(other.graph_, std::nullopt);
-  layout_ = other.layout_;
-  runs_ = other.runs_;
-  is_refused_ = other.is_refused_;
-  return *this;
-}
-
 void ProgramGraph::drop() {
-  if (graph_) (void)runtime_->destroy_graph(*graph_);
+  if (graph_) (void)runtime_.destroy_graph(*graph_);
   graph_.reset();
 }
 
-Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice& on) {
-  std::unique_ptr<DeviceContext> context(new DeviceContext(on));
+Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
+  std::unique_ptr<Memory> context(new Memory(on));
   device::Runtime& runtime = *on.runtime;
   ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
   ACCORD_ASSIGN_OR_RETURN(context->callers_, runtime.create_event(on.device));
@@ -74,10 +67,10 @@ Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice&
                                                                       "the workspace of products"));
   ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
   context->found_ = new (found) Fault();
-  return context;
+  return std::unique_ptr<RunMemory>(std::move(context));
 }
 
-DeviceContext::~DeviceContext() {
+Memory::~Memory() {
   if (stream_.handle != nullptr) {
     (void)on_.runtime->synchronize(on_.device, stream_);
     (void)on_.runtime->destroy_stream(on_.device, stream_);
@@ -87,7 +80,22 @@ DeviceContext::~DeviceContext() {
   if (found_ != nullptr) (void)on_.runtime->release_host(on_.device, found_);
 }
 
-Status DeviceContext::place_arena(Program& program) {
+Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
+                                                       const KeyValueCacheOptions& options) {
+  ++layout_;
+  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on_.runtime, on_.device));
+  return std::unique_ptr<RunCache>(std::make_unique<Cache>(std::move(made), on_, stream_));
+}
+
+KeyValueCacheOptions Memory::passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const {
+  KeyValueCacheOptions options{.blocks = blocks};
+  const bool is_exact = std::all_of(layers.begin(), layers.end(),
+                                    [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
+  if (is_exact) options.dtype = DType::kBFloat16;
+  return options;
+}
+
+Status Memory::place_arena(Program& program) {
   if (program.arena_bytes > arena_.size()) {
     ++layout_;
     arena_ = DeviceMemory();
@@ -100,12 +108,12 @@ Status DeviceContext::place_arena(Program& program) {
   return Status();
 }
 
-Status DeviceContext::begin_after(Stream stream) {
-  ACCORD_RETURN_IF_ERROR(on_.runtime->record(callers_, on_.device, stream));
-  return on_.runtime->wait(callers_, on_.device, stream_);
-}
-
-Status DeviceContext::copy_inputs(const Program& program, std::span<const TensorView> inputs) {
+Status Memory::place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) {
+  ACCORD_RETURN_IF_ERROR(place_arena(program));
+  if (after) {
+    ACCORD_RETURN_IF_ERROR(on_.runtime->record(callers_, on_.device, *after));
+    ACCORD_RETURN_IF_ERROR(on_.runtime->wait(callers_, on_.device, stream_));
+  }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Buffer& from = inputs[i].buffer;
     if (from.count == 0) continue;
@@ -115,29 +123,30 @@ Status DeviceContext::copy_inputs(const Program& program, std::span<const Tensor
   return Status();
 }
 
-Status DeviceContext::set_batch(std::span<const BatchRows> batch, const DeviceCache* cache) {
+Status Memory::set_batch(std::span<const BatchRows> batch, const RunCache* cache) {
+  if (cache == nullptr) return Status();
   // Graphs hold the addresses of the cache that they were captured with.
-  if (std::exchange(cache_, cache) != cache) ++layout_;
+  const DeviceCache* const its = &static_cast<const Cache*>(cache)->get();
+  if (std::exchange(cache_, its) != its) ++layout_;
   ACCORD_ASSIGN_OR_RETURN(const bool moved, batch_.set(batch, *on_.runtime, on_.device, stream_));
   if (moved) ++layout_;
   return Status();
 }
 
-DeviceRun DeviceContext::run_of() const {
-  return {*on_.runtime,      *on_.blas,        on_.device,
-          stream_,           multiprocessors_, reinterpret_cast<Fault*>(fault_.data()),
-          workspace_.data(), cache_,           batch_.tables()};
+DeviceRun Memory::run_of() const {
+  return {{},      *on_.runtime,     *on_.blas, on_.device,
+          stream_, multiprocessors_, reinterpret_cast<Fault*>(fault_.data()),
+          workspace_.data(),         cache_,    batch_.tables()};
 }
 
-Status DeviceContext::put_steps(const Program& program, const Execution& execution) {
+Status Memory::put_steps(const Program& program, const Execution& execution) {
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
 
 // A failed capture has run nothing, so the program runs step by step, in this run and all later ones.
-Status DeviceContext::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
+Status Memory::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
   graph.drop();
-  graph.runtime_ = on_.runtime;
   const Result<device::Graph> made =
       on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
   if (!made.ok()) {
@@ -150,7 +159,8 @@ Status DeviceContext::capture(const Program& program, const Execution& execution
   return Status();
 }
 
-Status DeviceContext::run(const Program& program, const Execution& execution, ProgramGraph& graph) {
+Status Memory::run(const Program& program, const Execution& execution, ProgramState* state) {
+  auto& graph = static_cast<ProgramGraph&>(*state);
   return run_steps(execution, [&](const Execution& placed) {
     const bool again = graph.runs_++ > 0 && !graph.is_refused_;
     const bool stands = again && graph.graph_ && graph.layout_ == layout_;
@@ -159,28 +169,31 @@ Status DeviceContext::run(const Program& program, const Execution& execution, Pr
   });
 }
 
-Status DeviceContext::run_steps(const Program& program, const Execution& execution, const AfterStep& after) {
+Status Memory::run_each(const Program& program, const Execution& execution, const AfterStep& after) {
   return run_steps(execution, [&](const Execution& placed) {
     for (const ProgramStep& step : program.steps) {
       ACCORD_RETURN_IF_ERROR(step.run(placed));
       ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
-      ACCORD_RETURN_IF_ERROR(after(step, placed));
+      ACCORD_RETURN_IF_ERROR(after(step));
     }
     return Status();
   });
 }
 
-Status DeviceContext::run_steps(Execution execution, const PutSteps& put) {
+Status Memory::run_steps(const Execution& execution, const PutSteps& put) {
   const DeviceRun run = run_of();
-  execution.on_device = &run;
+  Execution placed = execution;
+  placed.target = &run;
+  placed.device = on_.device;
+  placed.stream = stream_;
   ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
-  const Status done = put(execution);
-  const Status ended = wait(execution);  // also waits for what a failed step left in the stream
+  const Status done = put(placed);
+  const Status ended = wait(placed);  // also waits for what a failed step left in the stream
   return done.ok() ? ended : done;
 }
 
 // A collective that fails frees the stream and notifies its group.
-Status DeviceContext::wait(const Execution& execution) {
+Status Memory::wait(const Execution& execution) {
   ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
   ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
   ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
@@ -192,7 +205,7 @@ Status DeviceContext::wait(const Execution& execution) {
 
 // Nothing watches the collectives of a graph. A rank that has gone may have finished its part before. If the stream
 // does not finish soon, the rank has not, and the group is aborted, which frees the stream.
-Status DeviceContext::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
+Status Memory::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
   constexpr auto kBetweenLooks = std::chrono::milliseconds(10), kForTheRest = std::chrono::milliseconds(1000);
   const bool has_peers = std::any_of(communicators.begin(), communicators.end(),
                                      [](const std::optional<Communicator>& each) { return each.has_value(); });
@@ -220,24 +233,42 @@ Status DeviceContext::wait_with_peers(std::span<const std::optional<Communicator
   }
 }
 
-Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes) {
+Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool copies) {
+  constexpr std::size_t kAligned = 64;
+  std::size_t bytes = 0;
+  for (const Tensor& output : program.outputs) bytes += round_up(output.bytes(), kAligned);
+  if (copies) ACCORD_RETURN_IF_ERROR(copied_outputs_.grow(bytes));
+  std::vector<TensorView> outputs;
+  outputs.reserve(program.outputs.size());
+  std::size_t at = 0;
+  for (const Tensor& output : program.outputs) {
+    std::byte* const made = program.bases[static_cast<std::size_t>(output.storage)] + output.offset;
+    Buffer buffer{made, static_cast<std::size_t>(output.count()), output.dtype, on_.device};
+    if (copies) {
+      buffer.data = copied_outputs_.data() + at;
+      buffer.device = {};
+      ACCORD_RETURN_IF_ERROR(copy_to_cpu(buffer.data, made, buffer.bytes()));
+      at += round_up(output.bytes(), kAligned);
+    }
+    outputs.push_back({buffer, output.sizes()});
+  }
+  return outputs;
+}
+
+Status Memory::copy_to_cpu(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return Status();
   ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from, bytes, on_.device, stream_));
   return on_.runtime->synchronize(on_.device, stream_);
 }
 
-std::size_t DeviceContext::expect_choices(std::size_t most, std::int64_t width) {
-  chooser_.set_most(most);
+std::size_t Memory::reserve_choices(std::size_t choices, std::int64_t width) {
+  chooser_.set_most(choices);
   return chooser_.bytes_for(width, multiprocessors_);
 }
 
-Status DeviceContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
+Status Memory::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
                                     std::span<TokenId> tokens) {
   return chooser_.choose(run_of(), logits.buffer, logits.shape.back(), choices, tokens);
 }
 
-Status DeviceContext::copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to) {
-  return cache.copy_block(from, to, *on_.runtime, on_.device, stream_);
-}
-
-}  // namespace accord::engine
+}  // namespace accord::engine::gpu

@@ -1,4 +1,4 @@
-#include "engine/program/activation_dtype.hpp"
+#include "engine/runtime/activation_dtype.hpp"
 
 namespace accord::engine {
 
