@@ -274,7 +274,7 @@ def main() -> None:
         "--only", nargs="+", help="contenders to measure beside accord", choices=["openmpi", *PYTHON_PEERS]
     )
     parser.add_argument(
-        "--keep", type=int, default=3, help="settings of Open MPI that take part in the interleaved run of a case"
+        "--keep", type=int, default=3, help="number of settings of Open MPI in the interleaved run of a case"
     )
     parser.add_argument("--quick", action="store_true", help="search Open MPI's transports only, not its algorithms")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the Python peers")

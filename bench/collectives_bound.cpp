@@ -32,7 +32,7 @@ namespace {
 
 using accord::bench::Command;
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 constexpr std::size_t kStreamFrom = std::size_t{8} << 20;  // larger results bypass the cache
 
 struct alignas(64) Line {
@@ -45,7 +45,7 @@ struct Shared {
   std::array<Line, 2> ready, done;  // by rank: number of chunks copied in, chunks added up
   std::array<Line, 2> ping;
   Line choice;
-  alignas(4096) std::array<std::byte, 2 * kMostBytes> memory[2];  // by rank: slots, or input and output
+  alignas(4096) std::array<std::byte, 2 * kMaxBytes> memory[2];  // by rank: slots, or input and output
 };
 
 Shared* shared;
@@ -89,21 +89,21 @@ void by_packet(const float* input, float* output, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) output[i] = input[i] + other[i];
 }
 
-struct Way {
+struct Method {
   bool two_shot;
   std::size_t slot;  // floats
 };
-constexpr std::array<Way, 5> kWays = {
+constexpr std::array<Method, 5> kMethods = {
     {{false, 8 << 10}, {true, 8 << 10}, {true, 16 << 10}, {true, 32 << 10}, {true, 128 << 10}}};
 
 // Two slots alternate; the third chunk waits until the peer has read the first one.
-void by_slots(const float* input, float* output, std::size_t count, const Way& way) {
-  for (std::size_t at = 0; at < count; at += way.slot) {
-    const std::size_t n = std::min(way.slot, count - at), half = way.two_shot ? n / 2 : 0;
-    const std::size_t place = (++chunks & 1) * 2 * way.slot;
+void reduce_by_slots(const float* input, float* output, std::size_t count, const Method& method) {
+  for (std::size_t at = 0; at < count; at += method.slot) {
+    const std::size_t n = std::min(method.slot, count - at), half = method.two_shot ? n / 2 : 0;
+    const std::size_t place = (++chunks & 1) * 2 * method.slot;
     auto* mine = reinterpret_cast<float*>(shared->memory[me].data()) + place;
     auto* theirs = reinterpret_cast<float*>(shared->memory[peer].data()) + place;
-    if (!way.two_shot) {
+    if (!method.two_shot) {
       std::memcpy(mine, input + at, n * sizeof(float));
       shared->ready[me].sequence.store(chunks, std::memory_order_release);
       wait_for(shared->ready[peer].sequence, chunks);
@@ -111,14 +111,14 @@ void by_slots(const float* input, float* output, std::size_t count, const Way& w
     } else {
       // Rank 0 adds up the first half, rank 1 the second.
       const std::size_t my_first = me == 0 ? 0 : half, my_count = me == 0 ? half : n - half;
-      const std::size_t its_first = me == 0 ? half : 0, its_count = n - my_count;
-      std::memcpy(mine + its_first, input + at + its_first, its_count * sizeof(float));
+      const std::size_t other_first = me == 0 ? half : 0, other_count = n - my_count;
+      std::memcpy(mine + other_first, input + at + other_first, other_count * sizeof(float));
       shared->ready[me].sequence.store(chunks, std::memory_order_release);
       wait_for(shared->ready[peer].sequence, chunks);
       sum(output + at + my_first, mine + my_first, input + at + my_first, theirs + my_first, my_count, false);
       shared->done[me].sequence.store(chunks, std::memory_order_release);
       wait_for(shared->done[peer].sequence, chunks);
-      std::memcpy(output + at + its_first, theirs + its_first, its_count * sizeof(float));
+      std::memcpy(output + at + other_first, theirs + other_first, other_count * sizeof(float));
     }
   }
 }
@@ -162,7 +162,7 @@ void in_shared_memory(std::size_t count) {
   };
   const std::size_t half = (count / 2 + 15) / 16 * 16, split = count < 64 ? count / 2 : half;
   const std::size_t first = me == 0 ? 0 : split, n = me == 0 ? split : count - split,
-                    outputs = kMostBytes / sizeof(float);
+                    outputs = kMaxBytes / sizeof(float);
   ++chunks;
   shared->ready[me].sequence.store(chunks, std::memory_order_release);
   wait_for(shared->ready[peer].sequence, chunks);
@@ -180,24 +180,24 @@ void meet() {
   }
 }
 
-// Returns the fastest of several ways for this case. Rank 0 determines it and shares the result.
-template <typename AnyWay, std::size_t kCount, typename Run>
-const AnyWay& best_way(const Command& command, const std::array<AnyWay, kCount>& ways, const Run& run) {
+// Returns the fastest of several methods for this case. Rank 0 determines it and shares the result.
+template <typename AnyMethod, std::size_t kCount, typename Run>
+const AnyMethod& best_method(const Command& command, const std::array<AnyMethod, kCount>& methods, const Run& run) {
   static std::map<std::pair<std::string, std::size_t>, std::size_t> known;
   const auto [found, is_new] = known.try_emplace({command.collective, command.bytes}, 0);
-  if (!is_new) return ways[found->second];
+  if (!is_new) return methods[found->second];
   const int repeat = static_cast<int>(std::clamp<std::size_t>((std::size_t{16} << 20) / (command.bytes + 1), 3, 2000));
   std::size_t best = 0;
   double least = 1e18;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  for (std::size_t i = 0; i < methods.size(); ++i) {
     meet();
-    const double time = accord::bench::time_of(repeat, [&] { run(ways[i]); });
+    const double time = accord::bench::time_of(repeat, [&] { run(methods[i]); });
     if (time < least) least = time, best = i;
   }
   meet();
   if (me == 0) shared->choice.value.store(best);
   meet();
-  return ways[found->second = shared->choice.value.load()];
+  return methods[found->second = shared->choice.value.load()];
 }
 
 /// Measures a switch from one of two processes on the first core to the other.
@@ -220,12 +220,12 @@ std::string time_of_copies(const Command& command) {
   if (command.collective == "broadcast" && me == 0) copies = {.sent = input.data(), .bytes = command.bytes};
   if (command.collective == "broadcast" && me == 1) copies = {.received = output.data(), .bytes = command.bytes};
   const auto run = [&copies](std::size_t slot) { copy_by_slots(copies, slot); };
-  const std::size_t slot = best_way(command, kSlots, run);
+  const std::size_t slot = best_method(command, kSlots, run);
   meet();
   const double time = accord::bench::time_of(command.iterations, [&] { run(slot); });
   if (copies.received != nullptr &&
       std::any_of(output.data(), output.data() + copies.bytes, [](std::byte value) { return value != std::byte{1}; }))
-    return "error wrong copy";
+    return "error the copy is wrong";
   return std::to_string(time);
 }
 
@@ -243,7 +243,7 @@ std::string measure(const Command& command) {
     return std::to_string(round_trip / 2);
   }
   if (command.collective == "switch") return time_of_switches(command.iterations);
-  if (command.bytes > kMostBytes) return "error at most 64 MiB";
+  if (command.bytes > kMaxBytes) return "error at most 64 MiB are supported";
   if (command.collective == "all_gather" || command.collective == "all_to_all" || command.collective == "broadcast")
     return time_of_copies(command);
   if (command.collective == "shared") {
@@ -258,12 +258,12 @@ std::string measure(const Command& command) {
   if (count <= 2)
     return std::to_string(
         accord::bench::time_of(command.iterations, [&] { by_packet(input.data(), output.data(), count); }));
-  const auto run = [&](const Way& way) { by_slots(input.data(), output.data(), count, way); };
-  const Way way = best_way(command, kWays, run);
+  const auto run = [&](const Method& method) { reduce_by_slots(input.data(), output.data(), count, method); };
+  const Method method = best_method(command, kMethods, run);
   meet();
-  const double time = accord::bench::time_of(command.iterations, [&] { run(way); });
+  const double time = accord::bench::time_of(command.iterations, [&] { run(method); });
   for (const float value : output)
-    if (value != 2) return "error wrong sum";
+    if (value != 2) return "error the sum is wrong";
   return std::to_string(time);
 }
 

@@ -60,9 +60,9 @@ class Contender:
                 os.set_blocking(pipe, True)
                 return os.fdopen(pipe, "w")
 
-    def measure(self, collective: str, size: int, iterations: int, patience: float = 120) -> float:
+    def measure(self, collective: str, size: int, iterations: int, timeout: float = 120) -> float:
         """Returns the microseconds of one operation on the slowest rank. Raises RuntimeError if it fails or takes
-        longer than `patience` seconds.
+        longer than `timeout` seconds.
         """
         what = f"{self.path.parent.name}: {collective} of {size} B"
         try:
@@ -70,11 +70,11 @@ class Contender:
                 print(collective, size, iterations, file=pipe, flush=True)
         except BrokenPipeError:
             raise RuntimeError(f"{what}: a rank ended: {self._why()}") from None
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         answers = []
         for pipe in self.outputs:
             if not select.select([pipe], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise RuntimeError(f"{what}: no answer within {patience} s")
+                raise RuntimeError(f"{what}: no answer within {timeout} s")
             answers.append(pipe.readline().strip())
         for answer in answers:
             if not answer or answer.startswith("error"):

@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(llama.MODELS), default=list(llama.MODELS))
     parser.add_argument("--precisions", nargs="+", choices=llama.PRECISIONS, default=llama.PRECISIONS)
     parser.add_argument("--cases", nargs="+", choices=list(engine_language.CASES), default=list(engine_language.CASES))
-    parser.add_argument("--files", type=Path, default=Path("build/bench/models"), help="where the Llamas are kept")
+    parser.add_argument("--files", type=Path, default=Path("build/bench/models"), help="the folder of the Llamas")
     parser.add_argument("--peers", nargs="*", choices=list(engine_language.PEERS), default=list(engine_language.PEERS))
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
     arguments = parser.parse_args()

@@ -31,22 +31,22 @@ std::string measure_batches(EngineContext& context, Communicator& comm, const be
   return status.ok() ? std::to_string(microseconds / 1000) : "error " + status.to_string();
 }
 
-struct Spent {
+struct OpTotals {
   double seconds = 0;
   std::uint64_t products = 0;
 };
 
 // Returns the context's measurements of all ops that are not products.
-Spent spent_beside_products(const EngineContext& context) {
-  Spent spent;
+OpTotals totals_of(const EngineContext& context) {
+  OpTotals totals;
   for (const OpTime& op : context.profile()) {
     if (op.op.find("linear") == std::string::npos) {
-      spent.seconds += op.seconds;
+      totals.seconds += op.seconds;
     } else {
-      spent.products += op.calls;
+      totals.products += op.calls;
     }
   }
-  return spent;
+  return totals;
 }
 
 std::string measure_sums(Engine& engine, EngineContext& context, Communicator& comm, const bench::Command& command) {
@@ -58,9 +58,9 @@ std::string measure_sums(Engine& engine, EngineContext& context, Communicator& c
   std::vector<double> times;
   context.set_profiling(Profiling::kOn);
   for (int batch = 0; batch < 15; ++batch) {
-    const Spent before = spent_beside_products(context);
+    const OpTotals before = totals_of(context);
     for (int i = 0; i < command.iterations && status.ok(); ++i) status = context.run({&input, 1}).status();
-    const Spent after = spent_beside_products(context);
+    const OpTotals after = totals_of(context);
     const auto layers = static_cast<double>(after.products - before.products) / 2;
     times.push_back((after.seconds - before.seconds) * 1e6 / layers);
   }

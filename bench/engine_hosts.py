@@ -27,8 +27,8 @@ from hosts import Hosts, why_not
 
 
 def packages(folder: Path) -> list[Path]:
-    made = [engine_sums.export_sums(folder / "sums.accord", WIDTH, torch.float32, whole=True, rows=512)]
-    return made + [llama.package("60M", precision, folder) for precision in ("fp32", "bf16")]
+    paths = [engine_sums.export_sums(folder / "sums.accord", WIDTH, torch.float32, whole=True, rows=512)]
+    return paths + [llama.package("60M", precision, folder) for precision in ("fp32", "bf16")]
 
 
 def run_ranks(paths: list[Path], rounds: int, hosts: Hosts | None) -> dict[str, dict[str, float]]:
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--output", type=Path, default=Path("build/bench/engine_hosts.json"))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rate", help="what each of the two hosts sends at most, as tc writes it: 2gbit")
+    parser.add_argument("--rate", help="limit of what each of the two hosts sends, in tc's notation: 2gbit")
     parser.add_argument("--one-host", action="store_true", help="over shared memory")
     options = parser.parse_args()
     reason = None if options.one_host else why_not()

@@ -67,14 +67,14 @@ def main() -> None:
     keep_to_one_core(rank)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    made: dict[tuple[str, str], Experts] = {}
+    instances: dict[tuple[str, str], Experts] = {}
 
     def operation(case: str, _size: int, _ranks: int) -> Call:
         what, tokens, hidden = case.split("/")
-        if (tokens, hidden) not in made:
-            made.clear()
-            made[tokens, hidden] = Experts(int(tokens), int(hidden))
-        return getattr(made[tokens, hidden], what)
+        if (tokens, hidden) not in instances:
+            instances.clear()
+            instances[tokens, hidden] = Experts(int(tokens), int(hidden))
+        return getattr(instances[tokens, hidden], what)
 
     serve(sys.argv[1], rank, operation)
 

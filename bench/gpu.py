@@ -29,7 +29,7 @@ def main() -> int:
     arguments = parser.parse_args()
     program = arguments.build / "bin/bench_gpu"
     if not program.exists():
-        print(f"skipped: there is no {program}; it takes a build with CUDA")
+        print(f"skipped: there is no {program}; it requires a build with CUDA")
         return 0
     results = []
     runs = [("--ranks", ranks) for ranks in arguments.ranks] + [("--threads", ranks) for ranks in arguments.threads]

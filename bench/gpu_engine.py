@@ -291,26 +291,29 @@ def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
 def main() -> int:
     began = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, help="as of all benchmarks; the module is that of PYTHONPATH")
+    parser.add_argument("--build", type=Path, help="accepted as in all benchmarks; PYTHONPATH selects the module")
     parser.add_argument("--output", type=Path, default=Path("build/bench/gpu_engine.json"))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--dtype", choices=list(TOLERANCES), help="bfloat16 on a GPU, else float32")
+    parser.add_argument("--dtype", choices=list(TOLERANCES), help="bfloat16 on a GPU, otherwise float32")
     parser.add_argument(
         "--fp8",
         choices=["weights", "rows"],
-        help="an engine with weights in 8-bit floats, too, whose rows stay as they are, or are rounded to such where a GPU multiplies many",
+        help="also measure an engine with weights in 8-bit floats, whose rows are not rounded, or are rounded to 8 "
+        "bits where a GPU multiplies many",
     )
     parser.add_argument("--threads", type=int, default=report.cores(), help="of the CPU")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--vocabulary", type=int, default=128256)
-    parser.add_argument("--context", type=int, default=512, help="tokens before those that are decoded")
-    parser.add_argument("--steps", type=int, default=48, help="decoded tokens of a measurement")
+    parser.add_argument("--context", type=int, default=512, help="tokens before the decoded ones")
+    parser.add_argument("--steps", type=int, default=48, help="number of decoded tokens per measurement")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=100, help="what would take longer is left out, and named")
     parser.add_argument(
-        "--models", type=Path, help="the folder for the package, which goes at the end (a temporary one)"
+        "--seconds", type=float, default=100, help="limit of the run; what would take longer is left out and named"
+    )
+    parser.add_argument(
+        "--models", type=Path, help="the folder for the package; by default a temporary one that is removed at the end"
     )
     arguments = parser.parse_args()
     if (
@@ -319,7 +322,9 @@ def main() -> int:
         or arguments.vocabulary < VOCABULARY
         or arguments.steps < COMPARED
     ):
-        parser.error(f"--hidden is a multiple of 256, --vocabulary at least {VOCABULARY}, --steps at least {COMPARED}")
+        parser.error(
+            f"--hidden must be a multiple of 256, --vocabulary at least {VOCABULARY} and --steps at least {COMPARED}"
+        )
     if why := why_not(arguments.device):
         print(f"skipped: {why}")
         return 0

@@ -49,30 +49,31 @@ void check(const accord::Status& status) {
   std::exit(1);
 }
 
-/// Creates the groups, then uses them. `tell`: this rank prints the result; true on one rank of each process.
-void rank_of(const std::shared_ptr<accord::Store>& store, int rank, int size, int groups, bool tell, int ranks_here) {
+/// Creates the groups, then uses them. `is_printer`: this rank prints the result; true on one rank of each process.
+void rank_of(const std::shared_ptr<accord::Store>& store, int rank, int size, int groups, bool is_printer,
+             int ranks_here) {
   accord::Result<accord::Communicator> world = accord::Communicator::create(store, rank, size);
   check(world.status());
   check(world->split(0, rank, "warm up").status());
   check(world->barrier());
-  const Use before = tell ? use_now() : Use();
+  const Use before = is_printer ? use_now() : Use();
   check(world->barrier());
-  std::vector<accord::Communicator> made;
+  std::vector<accord::Communicator> created;
   const auto start = std::chrono::steady_clock::now();
   for (int g = 0; g < groups; ++g) {
     accord::Result<std::optional<accord::Communicator>> group = world->split(0, rank, "group" + std::to_string(g));
     check(group.status());
-    made.push_back(**group);
+    created.push_back(**group);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   check(world->barrier());
-  const Use idle = tell ? use_now() : Use();
+  const Use idle = is_printer ? use_now() : Use();
   check(world->barrier());
-  for (accord::Communicator& group : made) check(group.barrier());
+  for (accord::Communicator& group : created) check(group.barrier());
   check(world->barrier());
-  const Use used = tell ? use_now() : Use();
+  const Use used = is_printer ? use_now() : Use();
   check(world->barrier());
-  if (!tell) return;
+  if (!is_printer) return;
   const double each = static_cast<double>(groups) * ranks_here;
   const auto of = [each](long now, long then) { return static_cast<double>(now - then) / each; };
   std::printf(

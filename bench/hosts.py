@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--output", type=Path, default=Path("build/bench/hosts.json"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rate", help="what each of the two hosts sends at most, as tc writes it: 2gbit")
+    parser.add_argument("--rate", help="limit of what each of the two hosts sends, in tc's notation: 2gbit")
     parser.add_argument("--only", choices=("two ranks", *SHAPES), help="one of the parts")
     options = parser.parse_args()
     if reason := why_not():

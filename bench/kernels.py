@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/bench/kernels.json"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=report.cores())
-    parser.add_argument("--formats", nargs="+", help="only these")
+    parser.add_argument("--formats", nargs="+", help="measure only these formats")
     arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as directory:

@@ -123,7 +123,7 @@ double multiply(Weights& weights, int threads, std::int64_t rows, int iterations
     call.layout = &*layout;
     call.x = prepared.get();
     call.y = {y.data(), DType::kFloat32, kOut};
-    ProductShare share = whole(call);
+    ProductShare share = full_share(call);
     const std::int64_t panels = share.last_panel;
     share.first_panel = panels * thread / threads;
     share.last_panel = panels * (thread + 1) / threads;

@@ -32,10 +32,10 @@ def main() -> None:
     def by_gloo() -> float:
         shared.communicator.barrier()
         began = time.perf_counter()
-        made = [dist.new_group(ranks) for family in plan.families for ranks in plan.all_groups(family.name)]
+        created = [dist.new_group(ranks) for family in plan.families for ranks in plan.all_groups(family.name)]
         shared.communicator.barrier()
         took = 1e3 * (time.perf_counter() - began)
-        for group in made:
+        for group in created:
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
         return took

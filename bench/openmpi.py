@@ -120,7 +120,7 @@ def search(
             continue
         try:
             for case in wanted:
-                best = min(job.measure(*case, iterations(case), patience=30) for _ in range(2))
+                best = min(job.measure(*case, iterations(case), timeout=30) for _ in range(2))
                 times[case].append((best, index, setting))
         except RuntimeError:
             job.kill()

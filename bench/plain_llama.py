@@ -157,7 +157,7 @@ class Steps(nn.Module):
 def export(model: Llama, path: Path, weights: str | None = None) -> Path:
     """Exports accord's package of the model, without transformers. weights: same as for accord.export."""
     import accord
-    from accord import export_language_model as language_model  # registers the op
+    from accord.exporter import language_model  # registers the op
 
     steps = Steps(copy.deepcopy(model).to("cpu") if model.frequencies.is_cuda else model).eval()
     shapes = language_model.dynamic_shapes()

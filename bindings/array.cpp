@@ -35,7 +35,7 @@ std::string text(std::string_view argument, std::string_view what) {
 [[noreturn]] void raise_type(const std::string& message) { throw nb::type_error(message.c_str()); }
 
 /// Returns the error that Python has set, as one line (torch appends stack traces), and clears it.
-std::string take_error() {
+std::string fetch_error() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
@@ -121,19 +121,20 @@ std::optional<DType> without_format(std::string_view name) {
   return std::nullopt;
 }
 
-/// Determines the elements in `bytes` of memory: those of the array itself, or of type `asked` laid over them.
-Buffer settle(void* data, std::size_t bytes, std::size_t width, const Element& element, std::optional<DType> asked,
-              std::string_view argument) {
-  if (!asked) {
-    if (!element.dtype) raise_type(text(argument, "its dtype is " + element.name + "; accord has " + all_dtypes()));
+/// Determines the elements in `bytes` of memory: those of the array itself, or of type `requested` laid over them.
+Buffer resolve_buffer(void* data, std::size_t bytes, std::size_t width, const Element& element,
+                      std::optional<DType> requested, std::string_view argument) {
+  if (!requested) {
+    if (!element.dtype)
+      raise_type(text(argument, "its dtype is " + element.name + "; accord supports " + all_dtypes()));
     return Buffer{data, bytes / size_of(*element.dtype), *element.dtype, {}};
   }
-  const std::size_t size = size_of(*asked);
+  const std::size_t size = size_of(*requested);
   const bool fits = width == size || (width == 1 && bytes % size == 0);
   if (!fits)
-    raise_invalid(text(argument, "cannot be read as " + std::string(to_string(*asked)) + ": its elements have " +
+    raise_invalid(text(argument, "cannot be read as " + std::string(to_string(*requested)) + ": its elements have " +
                                      std::to_string(width) + " bytes, not " + std::to_string(size)));
-  return Buffer{data, bytes / size, *asked, {}};
+  return Buffer{data, bytes / size, *requested, {}};
 }
 
 void check_writable(bool read_only, std::string_view argument, Access access) {
@@ -144,7 +145,7 @@ void check_writable(bool read_only, std::string_view argument, Access access) {
 void check_contiguous(bool contiguous, std::string_view argument) {
   if (!contiguous)
     raise_invalid(text(argument,
-                       "is not contiguous in row-major order; accord never copies in silence: pass "
+                       "is not contiguous in row-major order; accord never copies silently: pass "
                        "numpy.ascontiguousarray(...) or tensor.contiguous()"));
 }
 
@@ -155,13 +156,14 @@ bool lacks_data(const nb::dlpack::dltensor& tensor) {
 
 [[noreturn]] void raise_without_memory(nb::handle object, std::string_view argument) {
   raise_type(text(
-      argument, "this " + class_name(object) +
-                    " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
+      argument,
+      "this " + class_name(object) +
+          " has elements, but no memory of its own; pass a tensor that has memory, such as the one that it holds"));
 }
 
 /// Waits for the result of a functional collective and returns the tensor that it holds. Rejects other tensors
 /// without memory.
-nb::object held_tensor(nb::handle object, std::string_view argument) {
+nb::object wait_for_tensor(nb::handle object, std::string_view argument) {
   if (!nb::hasattr(object, "trigger_wait")) raise_without_memory(object, argument);
   return object.attr("trigger_wait")();
 }
@@ -201,8 +203,8 @@ Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, 
       is_cuda ? to_string(device)
               : "a device (DLPack type " + std::to_string(type) + ", index " + std::to_string(index) + ")";
   const char* const known =
-      memory != Memory::kCpu ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
-  raise(Status(StatusCode::kUnsupported, text(argument, "lies on " + where + known)));
+      memory != Memory::kCpu ? "; accord supports the CPU and CUDA devices" : "; this call takes memory on the CPU";
+  raise(Status(StatusCode::kUnsupported, text(argument, "is on " + where + known)));
 }
 
 }  // namespace
@@ -211,12 +213,12 @@ ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access
                      Memory memory) {
   nb::object held;
   try {
-    if (PyObject_CheckBuffer(object.ptr()) && take_buffer(object, argument, access, dtype)) return;
-    take_dlpack(object, argument, memory);
+    if (PyObject_CheckBuffer(object.ptr()) && acquire_buffer(object, argument, access, dtype)) return;
+    acquire_dlpack(object, argument, memory);
     if (lacks_memory()) {
       release();
-      held = held_tensor(object, argument);
-      take_dlpack(held, argument, memory);
+      held = wait_for_tensor(object, argument);
+      acquire_dlpack(held, argument, memory);
       if (lacks_memory()) raise_without_memory(held, argument);
     }
     if (versioned_ != nullptr)
@@ -243,26 +245,27 @@ void ArrayView::release() {
   unversioned_ = nullptr;
 }
 
-bool ArrayView::take_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype) {
+bool ArrayView::acquire_buffer(nb::handle object, std::string_view argument, Access access,
+                               std::optional<DType> dtype) {
   Element element;
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_RECORDS_RO) == 0) {
     element = element_of_format(view_.format, view_.itemsize, argument);
   } else {
-    const std::string error = take_error();
+    const std::string error = fetch_error();
     const nb::object name = nb::getattr(nb::getattr(object, "dtype", nb::none()), "name", nb::none());
     const std::optional<DType> named =
         nb::isinstance<nb::str>(name) ? without_format(nb::cast<std::string>(name)) : std::nullopt;
     if (!named || PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDED_RO) != 0) {
       PyErr_Clear();
       if (nb::hasattr(object, "__dlpack__") && !nb::hasattr(object, "__array_interface__")) return false;
-      raise_type(text(argument, "its memory cannot be used (" + error + "); accord has " + all_dtypes()));
+      raise_type(text(argument, "its memory cannot be used (" + error + "); accord supports " + all_dtypes()));
     }
     element = element_of(*named);
   }
   check_contiguous(PyBuffer_IsContiguous(&view_, 'C') != 0, argument);
   check_writable(view_.readonly != 0, argument, access);
-  buffer_ = settle(view_.buf, static_cast<std::size_t>(view_.len), static_cast<std::size_t>(view_.itemsize), element,
-                   dtype, argument);
+  buffer_ = resolve_buffer(view_.buf, static_cast<std::size_t>(view_.len), static_cast<std::size_t>(view_.itemsize),
+                           element, dtype, argument);
   return true;
 }
 
@@ -270,13 +273,13 @@ void ArrayView::find_stream(const DlpackExchange& exchange, std::string_view arg
   const nb::dlpack::device device = versioned_->tensor.device;
   if (device.device_type != kDlpackCuda && device.device_type != kDlpackCudaManaged) return;
   if (exchange.current_stream(device.device_type, device.device_id, &stream_.handle) != 0)
-    raise_type(text(argument, "the stream of its memory cannot be told (" + take_error() + ")"));
+    raise_type(text(argument, "the stream of its memory cannot be determined (" + fetch_error() + ")"));
 }
 
-void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory memory) {
+void ArrayView::acquire_dlpack(nb::handle object, std::string_view argument, Memory memory) {
   if (const DlpackExchange* exchange = exchange_of(object)) {
     if (exchange->from_object(object.ptr(), &versioned_) != 0)
-      raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
+      raise_type(text(argument, "its memory cannot be used (" + fetch_error() + ")"));
     check_resolved(object, versioned_->tensor, argument);
     if (memory == Memory::kOrderedDevice) find_stream(*exchange, argument);
     return;
@@ -287,7 +290,7 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory
   nb::object capsule;
   try {
     nb::dict options;
-    if (memory == Memory::kOrderedDevice && says_cuda(object)) options["stream"] = kDlpackDefaultStream;
+    if (memory == Memory::kOrderedDevice && reports_cuda(object)) options["stream"] = kDlpackDefaultStream;
     nb::dict of_version_1 = nb::steal<nb::dict>(PyDict_Copy(options.ptr()));
     of_version_1["max_version"] = nb::make_tuple(1, 0);
     try {
@@ -298,19 +301,19 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory
     }
   } catch (nb::python_error& error) {
     error.restore();
-    raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
+    raise_type(text(argument, "its memory cannot be used (" + fetch_error() + ")"));
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     auto* tensor = static_cast<DlpackVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     if (tensor->major != 1)
-      raise_type(text(argument, "its DLPack version is " + std::to_string(tensor->major) + ", accord knows 1"));
+      raise_type(text(argument, "its DLPack version is " + std::to_string(tensor->major) + ", accord supports 1"));
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
     versioned_ = tensor;
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
     unversioned_ = static_cast<DlpackUnversioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
     PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   } else {
-    raise_type(text(argument, "its __dlpack__ gave no DLPack capsule"));
+    raise_type(text(argument, "its __dlpack__ did not return a DLPack capsule"));
   }
 }
 
@@ -321,12 +324,12 @@ void ArrayView::read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, 
   check_writable(read_only, argument, access);
   if (tensor.dtype.lanes != 1 || tensor.dtype.bits % 8 != 0)
     raise_type(text(argument, "has elements of " + std::to_string(tensor.dtype.bits) + " bits in " +
-                                  std::to_string(tensor.dtype.lanes) + " lanes; accord has " + all_dtypes()));
+                                  std::to_string(tensor.dtype.lanes) + " lanes; accord supports " + all_dtypes()));
   const std::size_t width = tensor.dtype.bits / 8;
   std::size_t bytes = width;
   for (int i = 0; i < tensor.ndim; ++i) bytes *= static_cast<std::size_t>(tensor.shape[i]);
-  buffer_ = settle(static_cast<std::byte*>(tensor.data) + tensor.byte_offset, bytes, width,
-                   element_of_dlpack(tensor.dtype), dtype, argument);
+  buffer_ = resolve_buffer(static_cast<std::byte*>(tensor.data) + tensor.byte_offset, bytes, width,
+                           element_of_dlpack(tensor.dtype), dtype, argument);
   buffer_.device = device;
 }
 

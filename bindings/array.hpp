@@ -65,8 +65,8 @@ class ArrayView {
   Stream stream() const { return stream_; }
 
  private:
-  bool take_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype);
-  void take_dlpack(nb::handle object, std::string_view argument, Memory memory);
+  bool acquire_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype);
+  void acquire_dlpack(nb::handle object, std::string_view argument, Memory memory);
   void find_stream(const DlpackExchange& exchange, std::string_view argument);
   void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
                    std::optional<DType> dtype, Memory memory);

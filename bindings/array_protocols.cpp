@@ -11,7 +11,7 @@ namespace accord::python {
 namespace {
 
 std::string no_format(DType dtype) {
-  return std::string(to_string(dtype)) + " has no buffer format; take it by DLPack, e.g. torch.from_dlpack(array)";
+  return std::string(to_string(dtype)) + " has no buffer format; use DLPack, e.g. torch.from_dlpack(array)";
 }
 
 template <typename... Options>
@@ -36,7 +36,7 @@ ArrayMemory::ArrayMemory(void* data, DType dtype, std::vector<std::int64_t> shap
     strides_[i] = static_cast<Py_ssize_t>(bytes_);
 }
 
-int ArrayMemory::give_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+int ArrayMemory::export_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   view->obj = nullptr;
   const char* const format = buffer_format(dtype_);
   if (format == nullptr) {
@@ -61,17 +61,17 @@ int ArrayMemory::give_buffer(PyObject* self, Py_buffer* view, int flags) noexcep
   return 0;
 }
 
-nb::object ArrayMemory::give_dlpack(nb::handle self, const nb::kwargs& options) const {
+nb::object ArrayMemory::export_dlpack(nb::handle self, const nb::kwargs& options) const {
   if (access_ == Access::kRead) return dlpack_of<nb::ro>(self, *this, options);
   return dlpack_of<>(self, *this, options);
 }
 
-nb::object ArrayMemory::give_numpy(nb::handle self, nb::handle dtype, nb::handle copy) const {
+nb::object ArrayMemory::export_numpy(nb::handle self, nb::handle dtype, nb::handle copy) const {
   if (buffer_format(dtype_) == nullptr) throw nb::type_error(("NumPy: " + no_format(dtype_)).c_str());
   const nb::module_ numpy = nb::module_::import_("numpy");
-  const nb::object made =
+  const nb::object array =
       numpy.attr("asarray")(nb::steal(PyMemoryView_FromObject(self.ptr())), nb::arg("dtype") = dtype);
-  return !copy.is_none() && nb::cast<bool>(copy) ? made.attr("copy")() : made;
+  return !copy.is_none() && nb::cast<bool>(copy) ? array.attr("copy")() : array;
 }
 
 nb::tuple ArrayMemory::shape_tuple() const {

@@ -30,11 +30,11 @@ class ArrayMemory {
 
   /// Implements bf_getbuffer of `self`, which owns the memory: it is held as long as the view. REQUIRES: this lives
   /// as long as `self`.
-  int give_buffer(PyObject* self, Py_buffer* view, int flags) noexcept;
+  int export_buffer(PyObject* self, Py_buffer* view, int flags) noexcept;
   /// Implements `self.__dlpack__(**options)`.
-  nb::object give_dlpack(nb::handle self, const nb::kwargs& options) const;
+  nb::object export_dlpack(nb::handle self, const nb::kwargs& options) const;
   /// Implements `self.__array__(dtype, copy)`.
-  nb::object give_numpy(nb::handle self, nb::handle dtype, nb::handle copy) const;
+  nb::object export_numpy(nb::handle self, nb::handle dtype, nb::handle copy) const;
   nb::tuple shape_tuple() const;
   /// Extent of the first dimension; TypeError without dimensions.
   Py_ssize_t length() const;
@@ -67,14 +67,14 @@ void def_array_protocols(nb::class_<T>& array, const char* name, Describe descri
       .def(
           "__array__",
           [memory_of](nb::handle self, nb::handle dtype, nb::handle copy) {
-            return memory_of(self).give_numpy(self, dtype, copy);
+            return memory_of(self).export_numpy(self, dtype, copy);
           },
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
           nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> typing.Any"))
       .def(
           "__dlpack__",
           [memory_of](nb::handle self, const nb::kwargs& options) {
-            return memory_of(self).give_dlpack(self, options);
+            return memory_of(self).export_dlpack(self, options);
           },
           nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
       .def(

@@ -20,9 +20,9 @@ std::vector<Call> calls_of(const HeldArguments& held) {
   return calls;
 }
 
-/// Returns the result of `start`, which runs without the GIL.
+/// Returns the Work that `start` returns; runs `start` without the GIL.
 template <typename Start>
-WorkHandle started(Start start, HeldArguments held) {
+WorkHandle start_without_gil(Start start, HeldArguments held) {
   std::optional<Work> work;
   {
     const WithoutGil without_gil;
@@ -33,7 +33,7 @@ WorkHandle started(Start start, HeldArguments held) {
 
 /// Calls `run` without the GIL; Ctrl-C aborts `communicator`.
 template <typename Run>
-void finished(Communicator& communicator, Run run) {
+void run_without_gil(Communicator& communicator, Run run) {
   Status status;
   {
     const InterruptScope interrupts(std::span(&communicator, 1));
@@ -47,19 +47,19 @@ void finished(Communicator& communicator, Run run) {
 
 void PreparedHandle::run() {
   Prepared& prepared = prepared_.use("this Prepared");
-  finished(communicator_.use("this communicator"), [&] { return prepared.run(); });
+  run_without_gil(communicator_.use("this communicator"), [&] { return prepared.run(); });
 }
 
 WorkHandle PreparedHandle::start() {
   Prepared& prepared = prepared_.use("this Prepared");
-  return started([&] { return prepared.start(); }, arguments_);
+  return start_without_gil([&] { return prepared.start(); }, arguments_);
 }
 
 void Batch::run(nb::handle timeout, nb::handle stream) {
   Communicator communicator = this->communicator();
   const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   const HeldArguments held = std::exchange(arguments_, {});
-  finished(communicator, [&, calls = calls_of(held)] { return communicator.run(calls, options); });
+  run_without_gil(communicator, [&, calls = calls_of(held)] { return communicator.run(calls, options); });
 }
 
 WorkHandle Batch::start(nb::handle timeout, nb::handle stream) {
@@ -67,7 +67,7 @@ WorkHandle Batch::start(nb::handle timeout, nb::handle stream) {
   const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   HeldArguments held = std::exchange(arguments_, {});
   const std::vector<Call> calls = calls_of(held);
-  return started([&] { return communicator.start(calls, options); }, std::move(held));
+  return start_without_gil([&] { return communicator.start(calls, options); }, std::move(held));
 }
 
 PreparedHandle Batch::prepare(nb::handle timeout, nb::handle stream) {

@@ -29,7 +29,7 @@ namespace {
 std::vector<std::size_t> read_counts(nb::handle counts, std::string_view argument) {
   std::vector<std::size_t> read;
   if (counts.is_none()) return read;
-  for (const nb::handle count : counts) read.push_back(size_argument(count, argument, "count of elements"));
+  for (const nb::handle count : counts) read.push_back(size_argument(count, argument, "a count of elements"));
   return read;
 }
 
@@ -46,10 +46,10 @@ std::span<const std::size_t> CallArguments::output_counts(nb::handle counts, std
 Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
   const ReduceOp op = value_or_raise(reduce_op_from_string(name));
   if (op != ReduceOp::kPremulSum) {
-    if (!factor.is_none()) raise_invalid("factor: only premul_sum has one, not " + std::string(name));
+    if (!factor.is_none()) raise_invalid("factor: only premul_sum takes one, not " + std::string(name));
     return op;
   }
-  if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
+  if (factor.is_none()) raise_invalid("factor: premul_sum needs one: a number, or an array of one element");
   if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
     return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
   return Reduction::premul_sum(

@@ -71,7 +71,7 @@ std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int
 std::vector<Rank> ranks_argument(nb::handle given) {
   std::vector<Rank> ranks;
   for (const std::int64_t number : integers_of(given)) {
-    if (!std::in_range<Rank>(number)) raise_invalid("ranks: " + std::to_string(number) + " is no rank");
+    if (!std::in_range<Rank>(number)) raise_invalid("ranks: " + std::to_string(number) + " is not a rank");
     ranks.push_back(static_cast<Rank>(number));
   }
   return ranks;
@@ -125,7 +125,7 @@ CommunicatorHandle shrink(CommunicatorHandle& self, std::optional<std::string> n
 }
 
 WindowHandle window(CommunicatorHandle& self, nb::handle nbytes, nb::handle timeout) {
-  const std::size_t bytes = size_argument(nbytes, "nbytes", "number of bytes");
+  const std::size_t bytes = size_argument(nbytes, "nbytes", "a number of bytes");
   Communicator communicator = self.use();
   CallOptions options;
   options.timeout = duration_argument(timeout);
@@ -148,7 +148,7 @@ void close_communicator(CommunicatorHandle& self) {
 void exit(CommunicatorHandle& self, nb::handle type, nb::handle value, nb::handle) {
   if (!type.is_none() && self.use().state() == CommunicatorState::kReady) {
     const std::string error = nb::cast<std::string>(nb::str(value));
-    abort(self, "rank " + std::to_string(self.use().rank()) + " left its `with` block by " +
+    abort(self, "rank " + std::to_string(self.use().rank()) + " left its `with` block with " +
                     nb::type_name(type).c_str() + (error.empty() ? "" : ": " + error));
   }
   close_communicator(self);

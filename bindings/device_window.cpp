@@ -19,7 +19,7 @@ namespace accord::python {
 namespace {
 
 /// Exports the memory as bytes, which torch and CuPy can view as any dtype.
-nb::object give_dlpack(nb::handle self, const nb::kwargs& options) {
+nb::object export_dlpack(nb::handle self, const nb::kwargs& options) {
   DeviceWindow& window = nb::cast<DeviceWindowHandle&>(self).use();
   const std::size_t extent = window.bytes();
   const nb::ndarray<nb::array_api> view(window.data(), 1, &extent, self, nullptr, dlpack_dtype(DType::kUInt8),
@@ -34,7 +34,7 @@ DeviceWindowHandle device_window(CommunicatorHandle& self, nb::handle memory, in
   CallOptions options;
   options.timeout = duration_argument(timeout);
   if (PyIndex_Check(memory.ptr())) {
-    const std::size_t bytes = size_argument(memory, "memory", "number of bytes");
+    const std::size_t bytes = size_argument(memory, "memory", "a number of bytes");
     if (device < 0 || device > std::numeric_limits<std::int16_t>::max())
       raise_invalid("device: there is no GPU " + std::to_string(device));
     const Device where{DeviceType::kCuda, static_cast<std::int16_t>(device)};
@@ -51,7 +51,7 @@ DeviceWindowHandle device_window(CommunicatorHandle& self, nb::handle memory, in
 
 void lend_nccl(CommunicatorHandle& self, nb::handle pointer) {
   Communicator communicator = self.use();
-  void* const nccl = reinterpret_cast<void*>(size_argument(pointer, "pointer", "address of an ncclComm_t"));
+  void* const nccl = reinterpret_cast<void*>(size_argument(pointer, "pointer", "the address of an ncclComm_t"));
   Status lent;
   {
     const WithoutGil without_gil;
@@ -85,7 +85,7 @@ object and everything created from it are gone; no call that uses it may still b
 "symmetric": NCCL's kernels read and write the memory of other ranks.
 "registered": NCCL knows this rank's memory.
 "plain": like any other memory.)")
-      .def("__dlpack__", &give_dlpack, nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
+      .def("__dlpack__", &export_dlpack, nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
       .def(
           "__dlpack_device__",
           [](DeviceWindowHandle& self) {

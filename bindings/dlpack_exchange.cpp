@@ -19,11 +19,11 @@ const DlpackExchange* exchange_of(nb::handle object) {
   return found;
 }
 
-bool says_cuda(nb::handle object) {
-  const nb::object told = nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack_device__", nullptr));
+bool reports_cuda(nb::handle object) {
+  const nb::object reported = nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack_device__", nullptr));
   int type = 0, index = 0;
-  const bool known =
-      told.is_valid() && PyTuple_Check(told.ptr()) && PyArg_ParseTuple(told.ptr(), "ii", &type, &index) != 0;
+  const bool known = reported.is_valid() && PyTuple_Check(reported.ptr()) &&
+                     PyArg_ParseTuple(reported.ptr(), "ii", &type, &index) != 0;
   PyErr_Clear();
   return known && (type == kDlpackCuda || type == kDlpackCudaManaged);
 }

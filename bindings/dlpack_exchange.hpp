@@ -29,6 +29,6 @@ struct DlpackExchange {
 /// Returns the DLPack C function table of `object`'s type, null if it has none. Caches the last type.
 const DlpackExchange* exchange_of(nb::handle object);
 /// Whether `object` reports that its memory is on a GPU.
-bool says_cuda(nb::handle object);
+bool reports_cuda(nb::handle object);
 
 }  // namespace accord::python

@@ -19,9 +19,9 @@ std::optional<Duration> duration_argument(nb::handle value, std::string_view arg
   if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw nb::python_error();
   if (!(seconds >= 0))
     raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::str(value)) +
-                  " is no number of seconds to wait");
-  constexpr double kLongest = 9e9;  // about the 292 years that 64 bits of nanoseconds hold
-  if (seconds >= kLongest) return Duration::max();
+                  " is not a number of seconds to wait");
+  constexpr double kMaxSeconds = 9e9;  // about the 292 years that 64 bits of nanoseconds hold
+  if (seconds >= kMaxSeconds) return Duration::max();
   return Duration(static_cast<Duration::rep>(seconds * 1e9));
 }
 

@@ -25,7 +25,7 @@
 #include "base/text.hpp"
 #include "communicator.hpp"
 #include "engine/runtime/device_name.hpp"
-#include "engine/runtime/activation_dtype.hpp"
+#include "engine/program/activation_dtype.hpp"
 #include "engine/runtime/memory_budget.hpp"
 #include "engine_context.hpp"
 #include "engine_descriptions.hpp"
@@ -77,7 +77,7 @@ Communicators communicators_argument(nb::handle groups) {
   }
   for (const auto& [key, value] : nb::cast<nb::dict>(groups)) {
     if (!nb::isinstance<nb::str>(key))
-      throw nb::type_error((std::string("groups: the name ") + nb::repr(key).c_str() + " is no text").c_str());
+      throw nb::type_error((std::string("groups: the name ") + nb::repr(key).c_str() + " is not a str").c_str());
     const std::string name = nb::cast<std::string>(key);
     if (!nb::isinstance<CommunicatorHandle>(value))
       throw nb::type_error(
@@ -236,7 +236,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "take",
           [](MemoryBudget& self, const std::string& what, std::uint64_t bytes) {
-            raise_if_error(self.take({what, bytes}));
+            raise_if_error(self.reserve({what, bytes}));
           },
           nb::arg("what"), nb::arg("bytes"),
           "Counts memory that belongs to no engine. Raises ResourceExhausted, which lists everything counted, if it "
@@ -340,7 +340,7 @@ sizes: of the package's symbols ({"batch": 8}); an absent symbol has its smalles
       .def(
           "load_weights",
           [](nb::object self, nb::handle weights) {
-            nb::module_::import_("accord.engine_weights").attr("load_weights")(self, weights);
+            nb::module_::import_("accord.engines.weights").attr("load_weights")(self, weights);
           },
           nb::arg("weights"),
           nb::sig(

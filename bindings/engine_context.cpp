@@ -23,7 +23,7 @@ class Running {
   explicit Running(ContextState& state) : state_(state) {
     if (state_.running.exchange(true))
       raise(Status(StatusCode::kWrongState,
-                   "this context is running in another thread; give each thread its own by create_context()"));
+                   "this context is running in another thread; create one for each thread with create_context()"));
   }
   ~Running() { state_.running = false; }
   Running(const Running&) = delete;
@@ -37,7 +37,7 @@ class Running {
 nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named) {
   const GivenInputs inputs(state->inputs, state->memory, given, named);
   EngineContext& context = state->context.use("this engine's context");
-  std::vector<std::pair<InnerValue, std::vector<std::byte>>> seen;
+  std::vector<std::pair<InnerValue, std::vector<std::byte>>> observed;
   Status status;
   {
     const Running running(*state);
@@ -48,12 +48,12 @@ nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args
     context.set_stream(inputs.stream);
     status = context.run_observed(inputs.views, [&](const InnerValue& value) {
       const auto* begin = static_cast<const std::byte*>(value.value.buffer.data);
-      seen.emplace_back(value, std::vector<std::byte>(begin, begin + value.value.buffer.bytes()));
+      observed.emplace_back(value, std::vector<std::byte>(begin, begin + value.value.buffer.bytes()));
     });
   }
   raise_if_error(status);
   nb::list values;
-  for (const auto& [value, bytes] : seen) {
+  for (const auto& [value, bytes] : observed) {
     nb::object data = nb::none();
     if (value.value.buffer.data != nullptr) data = nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     values.append(nb::make_tuple(value.position, value.name, value.module,

@@ -36,12 +36,12 @@ struct ContextState {
   std::shared_ptr<RunCount> count = std::make_shared<RunCount>();
   std::atomic<bool> running = false;
 
-  ContextState(std::shared_ptr<const Weights> kept, EngineContext made, std::vector<TensorInfo> infos, Memory its,
+  ContextState(std::shared_ptr<const Weights> kept, EngineContext made, std::vector<TensorInfo> infos, Memory allowed,
                std::shared_ptr<const Binding> bound)
       : weights(std::move(kept)),
         context(std::move(made)),
         inputs(std::move(infos)),
-        memory(its),
+        memory(allowed),
         binding(std::move(bound)) {}
 };
 

@@ -51,7 +51,7 @@ GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k
                              .overflow = value_or_raise(overflow_policy_from_string(overflow)),
                              .algorithm = value_or_raise(expert_algorithm_from_string(algorithm)),
                              .ranks_per_host = ranks_per_host,
-                             .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes"),
+                             .staging_bytes = size_argument(staging_bytes, "staging_bytes", "a number of bytes"),
                              .device = device_argument(device)};
     if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
     return config;

@@ -8,10 +8,10 @@
 namespace accord::python {
 namespace {
 
-template <typename Take>
-void take(Take take_gil) {
+template <typename Acquire>
+void acquire(Acquire acquire_gil) {
   try {
-    take_gil();
+    acquire_gil();
   } catch (...) {
     for (;;) pause();
   }
@@ -20,11 +20,11 @@ void take(Take take_gil) {
 }  // namespace
 
 WithoutGil::~WithoutGil() {
-  take([this] { PyEval_RestoreThread(state_); });
+  acquire([this] { PyEval_RestoreThread(state_); });
 }
 
 WithGil::WithGil() {
-  take([this] { state_ = PyGILState_Ensure(); });
+  acquire([this] { state_ = PyGILState_Ensure(); });
 }
 
 }  // namespace accord::python

@@ -1,5 +1,5 @@
 #pragma once
-// Releasing and taking the GIL, safe at the interpreter's end. Used instead of nanobind's scopes: while Python
+// Releasing and acquiring the GIL, safe at the interpreter's end. Used instead of nanobind's scopes: while Python
 // (before 3.14) ends, a thread that requests the GIL is unwound by force, which a destructor turns into
 // std::terminate.
 

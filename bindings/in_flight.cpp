@@ -21,11 +21,11 @@ std::vector<InFlight>& in_flight() {
 }  // namespace
 
 void keep_until_ended(Work work, HeldArguments arguments) {
-  let_go_of_ended();
+  release_ended();
   in_flight().push_back({std::move(work), std::move(arguments)});
 }
 
-void let_go_of_ended() {
+void release_ended() {
   auto& list = in_flight();
   if (list.empty()) return;
   std::vector<InFlight> ended;  // destroyed last: freeing an array may run Python code that calls this function again

@@ -7,10 +7,10 @@
 namespace accord::python {
 
 /// Keeps the arrays of `arguments` in place until `work` has ended. They are released by a later call of this
-/// function or of let_go_of_ended(). At the interpreter's end, the arrays of unfinished operations are never freed,
+/// function or of release_ended(). At the interpreter's end, the arrays of unfinished operations are never freed,
 /// because they may still be written. REQUIRES: the GIL.
 void keep_until_ended(Work work, HeldArguments arguments);
 
-void let_go_of_ended();
+void release_ended();
 
 }  // namespace accord::python

@@ -38,13 +38,13 @@ inline std::vector<std::int64_t> integers_of(nb::handle value) {
 }
 
 /// Raises InvalidArgument if the value is negative, too large or not an integer; the error names `argument` and says
-/// that the value is no `what`, such as "number of bytes".
+/// that the value is not `what`, such as "a number of bytes".
 inline std::size_t size_argument(nb::handle value, std::string_view argument, std::string_view what) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   const std::size_t size = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
   if (PyErr_Occurred() == nullptr) return size;
   PyErr_Clear();
-  raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(value)) + " is no " + std::string(what));
+  raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(value)) + " is not " + std::string(what));
 }
 
 }  // namespace accord::python

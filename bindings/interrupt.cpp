@@ -135,10 +135,10 @@ bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(s
 
 bool handler_raised() {
   using Clock = std::chrono::steady_clock;
-  static Clock::time_point next_look;
+  static Clock::time_point next_check;
   const Clock::time_point now = Clock::now();
-  if (now < next_look) return false;
-  next_look = now + kInterruptSlice;
+  if (now < next_check) return false;
+  next_check = now + kInterruptSlice;
   const WithGil with_gil;
   return PyErr_CheckSignals() != 0;
 }

@@ -93,13 +93,13 @@ void bind_stream(nb::module_& module) {
 }
 
 struct Option {
-  const char* takes;
+  const char* expected;
   void (*set)(GenerationRequest& request, nb::handle value);
 };
 
 const std::map<std::string, Option>& options_by_name() {
   constexpr const char* kNumber = "a number";
-  constexpr const char* kWhole = "a whole number of 32 bits";
+  constexpr const char* kWhole = "a 32-bit integer";
   constexpr const char* kTokens = "a list of token ids";
   static const std::map<std::string, Option> table = {
       {"temperature",
@@ -121,7 +121,7 @@ const std::map<std::string, Option>& options_by_name() {
           }
         }}},
       {"seed",
-       {"a whole number from 0 up, of 64 bits",
+       {"an unsigned 64-bit integer",
         [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }}},
       {"max_new_tokens",
        {kWhole, [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }}},
@@ -150,7 +150,7 @@ std::vector<TokenId> prompt_of(nb::handle prompt) {
   }
   std::vector<TokenId> tokens;
   for (const std::int64_t number : numbers) {
-    if (!std::in_range<TokenId>(number)) raise_invalid("prompt: " + std::to_string(number) + " is no token id");
+    if (!std::in_range<TokenId>(number)) raise_invalid("prompt: " + std::to_string(number) + " is not a token id");
     tokens.push_back(static_cast<TokenId>(number));
   }
   return tokens;
@@ -170,7 +170,8 @@ GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& opti
     try {
       found->second.set(request, value);
     } catch (const std::bad_cast&) {
-      throw nb::type_error((name + ": expected " + found->second.takes + ", got " + nb::repr(value).c_str()).c_str());
+      throw nb::type_error(
+          (name + ": expected " + found->second.expected + ", got " + nb::repr(value).c_str()).c_str());
     }
   }
   return request;

@@ -26,8 +26,8 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-[[noreturn]] void raise_no_whole_number(const std::string& what, nb::handle value) {
-  raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(value)) + ", no whole number of 64 bits");
+[[noreturn]] void raise_not_an_integer(const std::string& what, nb::handle value) {
+  raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(value)) + ", expected a 64-bit integer");
 }
 
 std::string setting_text(const std::string& name, nb::handle value) try {
@@ -40,13 +40,13 @@ std::string setting_text(const std::string& name, nb::handle value) try {
   }
   return text;
 } catch (nb::python_error&) {
-  raise_no_whole_number(name, value);
+  raise_not_an_integer(name, value);
 }
 
 /// Returns the text of `name`; the error describes it as `what`.
 std::string name_in(nb::handle name, const std::string& what) {
   if (!nb::isinstance<nb::str>(name))
-    raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(name)) + ", no text");
+    raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(name)) + ", expected a str");
   return nb::cast<std::string>(name);
 }
 
@@ -58,7 +58,7 @@ T option_value(nb::handle value) {
 }
 
 template <typename T>
-bool take_option(std::optional<T>& option, std::string_view name, std::string_view given, nb::handle value) {
+bool set_option(std::optional<T>& option, std::string_view name, std::string_view given, nb::handle value) {
   if (name != given) return false;
   if (!value.is_none()) option = option_value<T>(value);
   return true;
@@ -69,17 +69,17 @@ MeshGroupOptions options_of(const std::string& key, const nb::dict& given) {
   for (const auto& [name_object, value] : given) {
     const std::string name = name_in(name_object, "the name of an option of \"" + key + "\"");
     try {
-      if (take_option(options.is_high_priority_stream, "is_high_priority_stream", name, value) ||
-          take_option(options.cga_cluster_size, "cga_cluster_size", name, value) ||
-          take_option(options.max_ctas, "max_ctas", name, value) ||
-          take_option(options.min_ctas, "min_ctas", name, value) ||
-          take_option(options.net_name, "net_name", name, value) ||
-          take_option(options.timeout_seconds, "timeout_seconds", name, value) ||
-          take_option(options.backend, "backend", name, value))
+      if (set_option(options.is_high_priority_stream, "is_high_priority_stream", name, value) ||
+          set_option(options.cga_cluster_size, "cga_cluster_size", name, value) ||
+          set_option(options.max_ctas, "max_ctas", name, value) ||
+          set_option(options.min_ctas, "min_ctas", name, value) ||
+          set_option(options.net_name, "net_name", name, value) ||
+          set_option(options.timeout_seconds, "timeout_seconds", name, value) ||
+          set_option(options.backend, "backend", name, value))
         continue;
     } catch (const nb::cast_error&) {
       raise_invalid("mesh: options of \"" + key + "\": " + name + " is " + nb::cast<std::string>(nb::repr(value)) +
-                    ", which is not of its type");
+                    ", which has the wrong type");
     }
     static constexpr std::string_view kNames[] = {
         "is_high_priority_stream", "cga_cluster_size", "max_ctas", "min_ctas", "net_name",
@@ -99,10 +99,10 @@ MeshPlan make_plan(std::string_view sizes, int world_size, const nb::object& opt
   MeshConfig config = value_or_raise(parse_mesh_config(text, {.world_size = world_size}));
   if (!options.is_none()) {
     if (!nb::isinstance<nb::dict>(options))
-      raise_invalid("mesh: options are " + nb::cast<std::string>(nb::repr(options)) + ", no dict");
+      raise_invalid("mesh: options are " + nb::cast<std::string>(nb::repr(options)) + ", expected a dict");
     for (const auto& [key, given] : nb::cast<nb::dict>(options)) {
       const std::string name = name_in(key, "a key of options");
-      if (!nb::isinstance<nb::dict>(given)) raise_invalid("mesh: options of \"" + name + "\" are no dict");
+      if (!nb::isinstance<nb::dict>(given)) raise_invalid("mesh: options of \"" + name + "\" are not a dict");
       config.options[name] = options_of(name, nb::cast<nb::dict>(given));
     }
   }
@@ -113,31 +113,31 @@ MeshPlan plan_of_axes(const nb::dict& sizes, const std::vector<std::vector<std::
   std::vector<MeshAxis> axes;
   for (const auto& [name_object, size] : sizes) {
     const std::string name = name_in(name_object, "the name of an axis");
-    if (nb::isinstance<nb::bool_>(size)) raise_no_whole_number("axis \"" + name + "\"", size);
+    if (nb::isinstance<nb::bool_>(size)) raise_not_an_integer("axis \"" + name + "\"", size);
     std::int64_t number = 0;
     try {
       number = integer_of(size);
     } catch (nb::python_error&) {
-      raise_no_whole_number("axis \"" + name + "\"", size);
+      raise_not_an_integer("axis \"" + name + "\"", size);
     }
-    const auto most = std::int64_t{std::numeric_limits<int>::max()};
-    axes.push_back({name, static_cast<int>(std::clamp(number, -most, most))});
+    const auto max = std::int64_t{std::numeric_limits<int>::max()};
+    axes.push_back({name, static_cast<int>(std::clamp(number, -max, max))});
   }
   return value_or_raise(MeshPlan::of_axes(axes, families, rank_offset));
 }
 
 nb::dict options_dict(const MeshGroupOptions& options) {
   nb::dict dict;
-  const auto put = [&](const char* name, const auto& value) {
+  const auto add = [&](const char* name, const auto& value) {
     if (value) dict[name] = *value;
   };
-  put("is_high_priority_stream", options.is_high_priority_stream);
-  put("cga_cluster_size", options.cga_cluster_size);
-  put("max_ctas", options.max_ctas);
-  put("min_ctas", options.min_ctas);
-  put("net_name", options.net_name);
-  put("timeout_seconds", options.timeout_seconds);
-  put("backend", options.backend);
+  add("is_high_priority_stream", options.is_high_priority_stream);
+  add("cga_cluster_size", options.cga_cluster_size);
+  add("max_ctas", options.max_ctas);
+  add("min_ctas", options.min_ctas);
+  add("net_name", options.net_name);
+  add("timeout_seconds", options.timeout_seconds);
+  add("backend", options.backend);
   return dict;
 }
 
@@ -146,8 +146,8 @@ int family_of(const MeshPlan& plan, std::string_view name) { return value_or_rai
 void check_rank(const MeshPlan& plan, Rank rank) {
   const Rank first = plan.rank_offset(), last = first + plan.world_size() - 1;
   if (rank >= first && rank <= last) return;
-  raise_invalid("mesh: rank " + std::to_string(rank) + " is none of its ranks, " + std::to_string(first) + " to " +
-                std::to_string(last));
+  raise_invalid("mesh: rank " + std::to_string(rank) + " does not exist; the ranks are " + std::to_string(first) +
+                " to " + std::to_string(last));
 }
 
 nb::dict axes_dict(std::span<const MeshAxis> axes) {

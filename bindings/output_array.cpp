@@ -13,7 +13,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   view->obj = nullptr;
   auto* array = nb::inst_ptr<OutputArray>(self);
   try {
-    return array->memory().give_buffer(self, view, flags);
+    return array->memory().export_buffer(self, view, flags);
   } catch (nb::python_error& error) {
     error.restore();
     return -1;
@@ -33,7 +33,7 @@ OutputArray::OutputArray(std::shared_ptr<void> owner, std::shared_ptr<const RunC
 ArrayMemory& OutputArray::memory() {
   if (count_->runs != run_)
     raise(Status(StatusCode::kWrongState,
-                 "this output's context has run again since; look at an output, or copy it, before the next run"));
+                 "this output's context has run again; read or copy an output before the next run"));
   return memory_;
 }
 

@@ -53,7 +53,8 @@ void bind_plans(nb::module_& module) {
       [](std::string_view collective, int ranks) {
         const plan::CollectiveTraits& traits = plan::traits_of(value_or_raise(collective_from_string(collective)));
         if (ranks < 1 || ranks > plan::kMaxSize)
-          raise_invalid("ranks: a plan has 1 to " + std::to_string(plan::kMaxSize) + ", not " + std::to_string(ranks));
+          raise_invalid("ranks: a plan has 1 to " + std::to_string(plan::kMaxSize) + " ranks, not " +
+                        std::to_string(ranks));
         const auto parts = [&](const plan::BufferRole& role) {
           return role.holders == plan::Holders::kNobody ? 0 : role.divided ? ranks : 1;
         };

@@ -18,13 +18,13 @@ std::atomic<std::uint64_t> generation = 0;
 std::atomic<bool> alive = true;
 std::atomic<int> calls_into_python = 0;  // in progress
 
-constexpr std::chrono::seconds kLongestCall(5);
+constexpr std::chrono::seconds kMaxCallWait(5);
 
 /// Waits for the calls in progress, which need the GIL to end.
 void end_interpreter() {
   alive.store(false, std::memory_order_seq_cst);
   const WithoutGil without_gil;
-  const auto deadline = std::chrono::steady_clock::now() + kLongestCall;
+  const auto deadline = std::chrono::steady_clock::now() + kMaxCallWait;
   while (calls_into_python.load(std::memory_order_seq_cst) > 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -49,9 +49,9 @@ void watch_process() {
 std::uint64_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 void raise_forked(std::string_view what) {
-  raise(Status(StatusCode::kWrongState, std::string(what) + " was made before this process (" +
+  raise(Status(StatusCode::kWrongState, std::string(what) + " was created before this process (" +
                                             std::to_string(getpid()) +
-                                            ") was forked and belongs to its parent; make a new one in the child"));
+                                            ") was forked and belongs to its parent; create a new one in the child"));
 }
 
 }  // namespace accord::python

@@ -17,12 +17,12 @@ namespace accord::python {
 namespace {
 
 // Between two polls for a key: short at first, then longer.
-constexpr auto kShortestPause = std::chrono::milliseconds(1);
-constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr auto kMinPause = std::chrono::milliseconds(1);
+constexpr auto kMaxPause = std::chrono::milliseconds(20);
 
 using Clock = std::chrono::steady_clock;
 
-Status ended() { return Status(StatusCode::kClosed, "the Python interpreter is ending, its store cannot be used"); }
+Status ended() { return Status(StatusCode::kClosed, "the Python interpreter is ending, so its store cannot be used"); }
 
 nb::object key_text(std::string_view key) { return nb::str(key.data(), key.size()); }
 
@@ -58,10 +58,10 @@ class PythonStore final : public Store {
   Result<std::string> get(std::string_view key, Duration timeout) override {
     const auto start = Clock::now();
     const auto deadline = timeout > Clock::time_point::max() - start ? Clock::time_point::max() : start + timeout;
-    for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+    for (auto pause = kMinPause;; pause = std::min(2 * pause, kMaxPause)) {
       std::optional<std::string> value;
       const Status status = call("get", key, [&]() -> Status {
-        value = looked_up(key);
+        value = poll(key);
         return {};
       });
       if (value) return std::move(*value);
@@ -106,12 +106,12 @@ class PythonStore final : public Store {
     } catch (nb::python_error& error) {
       return Status(StatusCode::kIo, name_ + "." + method + "(\"" + std::string(key) + "\") raised " + what(error));
     } catch (const std::exception& error) {
-      return Status(StatusCode::kIo, name_ + "." + method + "(\"" + std::string(key) + "\") gave " + error.what());
+      return Status(StatusCode::kIo, name_ + "." + method + "(\"" + std::string(key) + "\") failed: " + error.what());
     }
   }
 
   /// nullopt if the key is not set yet.
-  std::optional<std::string> looked_up(std::string_view key) {
+  std::optional<std::string> poll(std::string_view key) {
     if (has_check_) {
       nb::list keys;
       keys.append(key_text(key));

@@ -37,7 +37,7 @@ WindowArray empty(WindowHandle& self, nb::handle shape, nb::handle dtype, nb::ha
   std::vector<std::int64_t> extents = shape_argument(shape);
   const DType type = dtype_argument(dtype).value_or(DType::kFloat32);
   const auto block = std::make_shared<WindowBlock>(value_or_raise(
-      self.use().allocate(bytes_of(extents, type), size_argument(alignment, "alignment", "number of bytes"))));
+      self.use().allocate(bytes_of(extents, type), size_argument(alignment, "alignment", "a number of bytes"))));
   return {block, ArrayMemory(block->bytes().data(), type, std::move(extents), Access::kWrite)};
 }
 
@@ -67,14 +67,14 @@ std::size_t nbytes(WindowHandle& self, std::optional<Rank> rank) {
 void put(WindowHandle& self, nb::handle array, Rank to, nb::handle offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kRead, dtype_argument(dtype));
-  const std::size_t there = size_argument(offset, "offset", "number of bytes");
+  const std::size_t there = size_argument(offset, "offset", "a number of bytes");
   wait_interruptibly([&] { return window.put(view.buffer(), to, there); });
 }
 
 void get_elements(WindowHandle& self, nb::handle array, Rank source, nb::handle offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kWrite, dtype_argument(dtype));
-  const std::size_t there = size_argument(offset, "offset", "number of bytes");
+  const std::size_t there = size_argument(offset, "offset", "a number of bytes");
   wait_interruptibly([&] { return window.get(view.buffer(), source, there); });
 }
 
@@ -85,7 +85,7 @@ void wait(WindowHandle& self, Rank source, nb::handle timeout) {
 }
 
 int get_window_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
-  return nb::inst_ptr<WindowArray>(self)->memory.give_buffer(self, view, flags);
+  return nb::inst_ptr<WindowArray>(self)->memory.export_buffer(self, view, flags);
 }
 
 ArrayMemory& memory_of_window(nb::handle self) { return nb::cast<WindowArray&>(self).memory; }

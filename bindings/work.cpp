@@ -17,7 +17,7 @@
 namespace accord::python {
 
 WorkHandle::WorkHandle(Work work, HeldArguments arguments) : work_(std::move(work)), arguments_(std::move(arguments)) {
-  let_go_of_ended();
+  release_ended();
 }
 
 WorkHandle::~WorkHandle() {
@@ -28,7 +28,7 @@ WorkHandle::~WorkHandle() {
 
 bool WorkHandle::test() {
   if (!work_.use("this Work").test()) return false;
-  let_go_of_arrays();
+  release_arrays();
   return true;
 }
 
@@ -50,7 +50,7 @@ bool WorkHandle::wait(std::optional<Duration> timeout) {
     if (timeout) left -= std::min<Duration>(left, Clock::now() - start);
     if (timeout && left <= Duration::zero()) return false;
   }
-  let_go_of_arrays();
+  release_arrays();
   raise_if_error(*status);
   return true;
 }
@@ -66,7 +66,7 @@ void WorkHandle::block(Stream stream) {
 }
 
 // Freeing an array may run Python code that uses this Work again.
-void WorkHandle::let_go_of_arrays() { const HeldArguments ended = std::exchange(arguments_, {}); }
+void WorkHandle::release_arrays() { const HeldArguments ended = std::exchange(arguments_, {}); }
 
 nb::object WorkHandle::error() {
   const std::optional<Status> status = work_.use("this Work").status();
@@ -74,7 +74,7 @@ nb::object WorkHandle::error() {
 }
 
 void WorkHandle::on_end(nb::object callback) {
-  if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: it cannot be called");
+  if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: expected a callable");
   // The thread that calls the callback, and releases it, may be a C++ thread, and the interpreter may have ended by
   // then.
   const std::shared_ptr<nb::object> held(new nb::object(std::move(callback)), [](const nb::object* object) {

@@ -31,7 +31,7 @@ class WorkHandle {
   void on_end(nb::object callback);
 
  private:
-  void let_go_of_arrays();
+  void release_arrays();
 
   ProcessBound<Work> work_;
   HeldArguments arguments_;

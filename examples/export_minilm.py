@@ -12,8 +12,7 @@ from importlib.resources import files
 import torch
 from transformers import AutoModel
 
-from accord.export_sharding import Column, Row
-from accord.exporter import export
+from accord import Column, Row, export
 
 HEAD = 32  # size of a head; there are 12 in each layer
 

@@ -27,8 +27,8 @@ using Micros = std::chrono::duration<double, std::micro>;
 inline void check(const Status& status) {
   if (!status.ok()) fail(status.to_string());
 }
-inline void check(cudaError_t said) {
-  if (said != cudaSuccess) fail(cudaGetErrorString(said));
+inline void check(cudaError_t result) {
+  if (result != cudaSuccess) fail(cudaGetErrorString(result));
 }
 template <typename T>
 T value_of(Result<T> result) {

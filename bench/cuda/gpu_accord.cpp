@@ -38,11 +38,11 @@ comm::nccl::Communicator* connect(Communicator& comm, const comm::nccl::Library&
   check(comm.broadcast(Buffer{id.bytes, sizeof id.bytes, DType::kUInt8}, 0));
   comm::nccl::Config config;
   config.blocking = 1;
-  comm::nccl::Communicator* made = nullptr;
-  if (const int code = library.call.CommInitRankConfig(&made, comm.size(), id, comm.rank(), &config);
+  comm::nccl::Communicator* created = nullptr;
+  if (const int code = library.call.CommInitRankConfig(&created, comm.size(), id, comm.rank(), &config);
       code != comm::nccl::kSuccess)
     fail(library.failure("CommInitRankConfig", code).to_string());
-  return made;
+  return created;
 }
 
 int run_rank() {
@@ -88,7 +88,7 @@ int run_rank() {
 /// Starts processes for all ranks. Returns the worst of their exit codes.
 int run_ranks(int size, const std::string& nccl) {
   std::string folder = (std::filesystem::temp_directory_path() / "bench-gpu-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) fail("no temporary folder can be made");
+  if (mkdtemp(folder.data()) == nullptr) fail("no temporary folder can be created");
   for (const auto& [name, value] : {std::pair<const char*, std::string>{"BENCH_SIZE", std::to_string(size)},
                                     {"BENCH_STORE", folder + "/store"},
                                     {"ACCORD_NCCL", nccl},
@@ -102,7 +102,8 @@ int run_ranks(int size, const std::string& nccl) {
     std::string program = "/proc/self/exe";
     char* const arguments[] = {program.data(), nullptr};
     pid_t process = -1;
-    if (posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments, environ) != 0) fail("no process starts");
+    if (posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments, environ) != 0)
+      fail("a process cannot be started");
     processes.push_back(process);
   }
   int worst = 0;
@@ -141,8 +142,8 @@ int run(const std::vector<std::string>& arguments) {
     if (arguments[i] == "--threads") threads = std::atoi(arguments[i + 1].c_str());
     if (arguments[i] == "--nccl") nccl = arguments[i + 1];
   }
-  if (ranks < 1 || ranks > 64) fail("--ranks is from 1 to 64");
-  if (threads < 0 || threads > 8) fail("--threads is from 1 to 8");
+  if (ranks < 1 || ranks > 64) fail("--ranks must be from 1 to 64");
+  if (threads < 0 || threads > 8) fail("--threads must be from 1 to 8");
   const Status no_nccl = threads > 0 ? Status() : comm::nccl::load(nccl).status();
   for (const Status& missing : {device::cuda::runtime().viable(), no_nccl})
     if (!missing.ok()) return skipped(missing);

@@ -98,7 +98,7 @@ class Backend final : public TorchCommBackend {
   void init(at::Device device, const std::string& name, const CommOptions& options) override {
     const py::gil_scoped_acquire gil;
     calls_->attr("init")(device, name, options);
-    made(device, name, options);
+    cache_properties(device, name, options);
   }
   void finalize() override {
     const py::gil_scoped_acquire gil;
@@ -110,7 +110,7 @@ class Backend final : public TorchCommBackend {
     py::object part = calls_->attr("split")(ranks, name, options);
     if (part.is_none()) return nullptr;
     auto backend = std::make_shared<Backend>(std::move(part));
-    backend->made(device_, name, options);
+    backend->cache_properties(device_, name, options);
     return backend;
   }
 
@@ -219,7 +219,7 @@ class Backend final : public TorchCommBackend {
 
  private:
   /// Caches the values that torchcomms queries often, and without the GIL.
-  void made(at::Device device, const std::string& name, const CommOptions& options) {
+  void cache_properties(at::Device device, const std::string& name, const CommOptions& options) {
     device_ = device;
     name_ = name;
     options_ = options;
@@ -257,10 +257,10 @@ class Backend final : public TorchCommBackend {
 /// Registers the backend with torchcomms; `calls` is the Python class. It is never released: torchcomms keeps it
 /// beyond the end of the interpreter.
 void register_backend(py::object calls) {
-  auto* const kept = new py::object(std::move(calls));
-  TorchCommFactory::get().register_backend("accord", [kept]() -> std::shared_ptr<TorchCommBackend> {
+  auto* const leaked = new py::object(std::move(calls));
+  TorchCommFactory::get().register_backend("accord", [leaked]() -> std::shared_ptr<TorchCommBackend> {
     const py::gil_scoped_acquire gil;
-    return std::make_shared<Backend>((*kept)());
+    return std::make_shared<Backend>((*leaked)());
   });
 }
 

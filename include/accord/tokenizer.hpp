@@ -62,8 +62,8 @@ class StreamingDecoder {
   std::shared_ptr<const tokenizer::Pipeline> pipeline_;
   ShowSpecial special_;
   std::vector<TokenId> window_;  // tokens of the last text that was returned, then tokens not yet returned
-  std::size_t given_ = 0;        // how many of them are of the former kind
-  std::string given_text_;       // the text of those by themselves
+  std::size_t returned_ = 0;     // how many of them are of the former kind
+  std::string returned_text_;    // the text of those by themselves
 };
 
 /// A tokenizer of Hugging Face's `tokenizers`, read from its file: it gives the same ids and the same text.

@@ -17,19 +17,32 @@ from accord._core import (
     Aborted,
     Closed,
     Corrupt,
+    Damage,
+    Engine,
+    EngineContext,
     Error,
+    GenerationEvent,
+    GenerationStream,
     InternalError,
     InvalidArgument,
     IoError,
+    LanguageModel,
+    LoadReport,
     Mismatch,
     NotFound,
+    OutputArray,
     PeerLost,
     ResourceExhausted,
+    TensorInfo,
+    TextEvent,
+    TextStream,
     Timeout,
     Unsupported,
     WrongState,
     __version__,
     info,
+    inspect,
+    verify,
 )
 from accord._lazy import lazy_names
 from accord.communicator import (
@@ -46,38 +59,23 @@ from accord.communicator import (
     WindowArray,
     Work,
 )
-from accord.engine import (
-    Damage,
-    Engine,
-    EngineContext,
-    GenerationEvent,
-    GenerationStream,
-    LanguageModel,
-    LoadReport,
-    OutputArray,
-    TensorInfo,
-    TextEvent,
-    TextStream,
-    inspect,
-    load,
-    verify,
-)
-from accord.text_generation import GeneratedText, generate
 from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
-    from accord.comparison import Comparison, compare
-    from accord.export_graph import UnsupportedOpError
-    from accord.export_sharding import Column, Expert, ExportError, Row
-    from accord.export_weights import Fp8, Int4, Int8
-    from accord.exporter import export
-    from accord.float8_checkpoint import export_checkpoint
-    from accord.gguf import export_gguf
+    from accord.engines.comparison import Comparison, compare
+    from accord.engines.loading import load
+    from accord.engines.program import Program
+    from accord.engines.text_generation import GeneratedText, generate
+    from accord.exporter.export import export
+    from accord.float8.checkpoint import export_checkpoint
+    from accord.gguf.export import export_gguf
+    from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
     from accord.jit.compiled_graph import compilation_report
     from accord.jit.modules import compile
     from accord.jit.report import CompilationReport
-    from accord.program import Program
+    from accord.package.sharding import Column, Expert, Row
+    from accord.package.weights import Fp8, Int4, Int8
 
 __all__ = [
     "Aborted",
@@ -154,32 +152,35 @@ for _public in [value for name, value in globals().items() if name in __all__ an
     _public.__module__ = "accord"  # shown in tracebacks and repr()
 
 
-# The module of each name of the exporter and the compiler. A module is imported when one of its names is first used,
-# and imports PyTorch if it needs it.
-_EXPORTER = {
-    "Column": "accord.export_sharding",
-    "Comparison": "accord.comparison",
-    "compare": "accord.comparison",
+# The module of each name of the layers above this one. A module is imported when one of its names is first used, and
+# imports PyTorch if it needs it.
+_ON_FIRST_USE = {
+    "Column": "accord.package.sharding",
+    "Comparison": "accord.engines.comparison",
+    "compare": "accord.engines.comparison",
     "CompilationReport": "accord.jit.report",
-    "Expert": "accord.export_sharding",
-    "ExportError": "accord.export_sharding",
-    "Fp8": "accord.export_weights",
-    "Int4": "accord.export_weights",
-    "Int8": "accord.export_weights",
-    "Program": "accord.program",
-    "Row": "accord.export_sharding",
-    "UnsupportedOpError": "accord.export_graph",
+    "Expert": "accord.package.sharding",
+    "ExportError": "accord.graph.errors",
+    "Fp8": "accord.package.weights",
+    "GeneratedText": "accord.engines.text_generation",
+    "Int4": "accord.package.weights",
+    "Int8": "accord.package.weights",
+    "Program": "accord.engines.program",
+    "Row": "accord.package.sharding",
+    "UnsupportedOpError": "accord.graph.errors",
     "compilation_report": "accord.jit.compiled_graph",
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
-    "export": "accord.exporter",
-    "export_checkpoint": "accord.float8_checkpoint",
-    "export_gguf": "accord.gguf",
+    "export": "accord.exporter.export",
+    "export_checkpoint": "accord.float8.checkpoint",
+    "export_gguf": "accord.gguf.export",
+    "generate": "accord.engines.text_generation",
+    "load": "accord.engines.loading",
     "set_groups": "accord.jit.bound_engine",
 }
 
 
-__getattr__ = lazy_names("accord", _EXPORTER)
+__getattr__ = lazy_names("accord", _ON_FIRST_USE)
 
 
 def __dir__() -> list[str]:

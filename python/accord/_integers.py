@@ -13,7 +13,7 @@ def integer(value: Any, what: str, error: type[Exception] = TypeError) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise error(f"{what} is {value!r}, no whole number") from None
+        raise error(f"{what} is {value!r}, expected an integer") from None
 
 
 def integers(values: Any, what: str, error: type[Exception] = TypeError) -> list[int]:
@@ -21,4 +21,4 @@ def integers(values: Any, what: str, error: type[Exception] = TypeError) -> list
     try:
         return [operator.index(value) for value in values]
     except TypeError:
-        raise error(f"{what} are {values!r}, no list of whole numbers") from None
+        raise error(f"{what} are {values!r}, expected a list of integers") from None

@@ -57,7 +57,7 @@ def cache_key(
     import torch
     import xxhash
 
-    from accord.package import FORMAT_VERSION
+    from accord.package.writer import FORMAT_VERSION
 
     described = {}
     for name, tensor in tensors.items():

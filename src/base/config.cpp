@@ -48,7 +48,7 @@ Status read_timeout(std::string_view text, Config& config) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
   const bool number = error == std::errc() && end == text.data() + text.size();
   if (!number || !(seconds >= kShortestTimeout && seconds <= kLongestTimeout)) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number of seconds from {} to {:.0f}", text,
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is not a number of seconds from {} to {:.0f}", text,
                                                             kShortestTimeout, kLongestTimeout));
   }
   config.timeout = std::chrono::nanoseconds(std::llround(seconds * 1e9));
@@ -77,7 +77,7 @@ Status read_select(std::string_view text, Config& config) {
 
 Status read_wait(std::string_view text, Config& config) {
   constexpr std::array<std::string_view, 3> kPolicies = {"auto", "spin", "yield"};
-  ACCORD_RETURN_IF_ERROR(one_of("way to wait", text, kPolicies));
+  ACCORD_RETURN_IF_ERROR(one_of("wait policy", text, kPolicies));
   config.hints.wait.reset();
   if (text != "auto") config.hints.wait = text == "spin" ? WaitPolicy::kSpin : WaitPolicy::kYield;
   return Status();
@@ -86,7 +86,7 @@ Status read_wait(std::string_view text, Config& config) {
 Status read_slot_bytes(std::string_view text, Config& config) {
   ACCORD_ASSIGN_OR_RETURN(const std::size_t bytes, parse_bytes(text));
   if (bytes < 4096 || bytes > std::size_t{1} << 30 || bytes % 4096 != 0) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no multiple of 4k from 4k to 1g", text));
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is not a multiple of 4k from 4k to 1g", text));
   }
   config.hints.slot_bytes = bytes;
   return Status();
@@ -95,7 +95,7 @@ Status read_slot_bytes(std::string_view text, Config& config) {
 Status read_threads(std::string_view text, Config& config) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t threads, parse_integer(text, "threads"));
   if (threads < 1 || threads > 1024) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from 1 to 1024", text));
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is not a number from 1 to 1024", text));
   }
   config.threads = static_cast<int>(threads);
   return Status();
@@ -104,7 +104,7 @@ Status read_threads(std::string_view text, Config& config) {
 Status read_recorder_size(std::string_view text, Config& config) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t size, parse_integer(text, "operations"));
   if (size < 16 || size > 1 << 20 || !std::has_single_bit(static_cast<std::uint64_t>(size))) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no power of two from 16 to 1048576", text));
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is not a power of two from 16 to 1048576", text));
   }
   config.hints.recorder_size = static_cast<std::size_t>(size);
   return Status();
@@ -133,11 +133,11 @@ Status read_cublaslt(std::string_view text, Config& config) {
 }
 
 /// Returns nullopt for "auto".
-Result<std::optional<int>> number_or_auto(std::string_view text, int least, int most) {
+Result<std::optional<int>> number_or_auto(std::string_view text, int min, int max) {
   if (text == "auto") return std::optional<int>();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, "a number"));
-  if (number >= least && number <= most) return std::optional(static_cast<int>(number));
-  return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, least, most));
+  if (number >= min && number <= max) return std::optional(static_cast<int>(number));
+  return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is not a number from {} to {}", text, min, max));
 }
 
 Status read_high_priority(std::string_view text, Config& config) {
@@ -151,11 +151,11 @@ Status read_cga_cluster_size(std::string_view text, Config& config) {
   return Status();
 }
 Status read_min_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, number_or_auto(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, number_or_auto(text, 1, kMaxCtas));
   return Status();
 }
 Status read_max_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, number_or_auto(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, number_or_auto(text, 1, kMaxCtas));
   return Status();
 }
 Status read_net_name(std::string_view text, Config& config) {
@@ -191,7 +191,7 @@ constexpr std::array<Variable, 21> kVariables = {{
      read_timeout},
     {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm or ucx"}, read_transport},
     {{"ACCORD_HOST_ID", "",
-      "a name: ranks of one machine share memory only with those that have the same; for trying out several hosts"},
+      "a name: ranks of one machine share memory only with those of the same name; to try out several hosts on one"},
      read_host_id},
     {{"ACCORD_SELECT", "",
       "overrides which plan runs which collective: a table (docs/architecture.md), or @FILE of accord tune"},
@@ -220,17 +220,19 @@ constexpr std::array<Variable, 21> kVariables = {{
       "path of the cuBLASLt library for engines on GPUs; else the one in the process, of PyPI or of the system"},
      read_cublaslt},
     {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no",
-      "whether calls that are started on GPUs go before other kernels: yes or no"},
+      "whether calls that are started on GPUs have priority over other kernels: yes or no"},
      read_high_priority,
      "is_high_priority_stream"},
     {{"ACCORD_CGA_CLUSTER_SIZE", "auto", "thread blocks in a cluster of NCCL's kernels: auto, or 0 to 8"},
      read_cga_cluster_size,
      "cga_cluster_size"},
-    {{"ACCORD_MIN_CTAS", "auto", "thread blocks that NCCL takes at least: auto, or 1 to 64"},
+    {{"ACCORD_MIN_CTAS", "auto", "smallest number of thread blocks of NCCL's kernels: auto, or 1 to 64"},
      read_min_ctas,
      "min_ctas"},
-    {{"ACCORD_MAX_CTAS", "auto", "thread blocks that NCCL takes at most: auto, or 1 to 64"}, read_max_ctas, "max_ctas"},
-    {{"ACCORD_NET_NAME", "auto", "the network that NCCL takes between hosts: auto, IB, Socket, or that of a plugin"},
+    {{"ACCORD_MAX_CTAS", "auto", "largest number of thread blocks of NCCL's kernels: auto, or 1 to 64"},
+     read_max_ctas,
+     "max_ctas"},
+    {{"ACCORD_NET_NAME", "auto", "the network that NCCL uses between hosts: auto, IB, Socket, or that of a plugin"},
      read_net_name,
      "net_name"},
     {{"ACCORD_ROUTE", "0",
@@ -257,7 +259,7 @@ Status unknown_variable(std::string_view name) {
   if (const auto nearest = nearest_name(name.substr(kPrefix.size()), suffixes)) {
     message += fmt::format("; did you mean \"{}{}\"?", kPrefix, *nearest);
   } else {
-    message += fmt::format("; known are {}{}", kPrefix, fmt::join(suffixes, fmt::format(", {}", kPrefix)));
+    message += fmt::format("; available: {}{}", kPrefix, fmt::join(suffixes, fmt::format(", {}", kPrefix)));
   }
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }

@@ -3,7 +3,7 @@
 
 namespace accord {
 
-inline constexpr int kMostCtas = 64;       ///< thread blocks per call
+inline constexpr int kMaxCtas = 64;        ///< thread blocks per call
 inline constexpr int kLargestCluster = 8;  ///< of thread blocks
 
 }  // namespace accord

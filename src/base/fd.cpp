@@ -31,7 +31,7 @@ Status wait_ready(int fd, short events, Deadline deadline, std::string_view what
     if (ready > 0 && (entry.revents & POLLNVAL) != 0) return errno_status(EBADF, what);
     if (ready > 0) return Status();
     if (ready == 0 && deadline.passed()) {
-      return Status(StatusCode::kTimeout, fmt::format("{}: the other side did not come in time", what));
+      return Status(StatusCode::kTimeout, fmt::format("{}: the other side did not respond in time", what));
     }
   }
 }

@@ -88,12 +88,12 @@ class JsonNode {
     if (!fits) return error("expected a whole number of 32 bits");
     return json_->get<int>();
   }
-  /// A whole number from `least` to `most`.
-  Result<int> integer(int least, int most) const {
+  /// A whole number from `min` to `max`.
+  Result<int> integer(int min, int max) const {
     ACCORD_ASSIGN_OR_RETURN(const int number, integer());
-    if (number >= least && number <= most) return number;
-    return most < least ? error(fmt::format("{} is out of bounds: there are none", number))
-                        : error(fmt::format("{} is out of bounds: {} to {}", number, least, most));
+    if (number >= min && number <= max) return number;
+    return max < min ? error(fmt::format("{} is out of bounds: there are none", number))
+                     : error(fmt::format("{} is out of bounds: {} to {}", number, min, max));
   }
   Result<bool> boolean() const {
     if (!json_->is_boolean()) return error("expected true or false");

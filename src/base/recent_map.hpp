@@ -8,13 +8,13 @@
 
 namespace accord {
 
-/// Not thread-safe. A value keeps its address until its key is the least recently used of `most` and another is
-/// added.
+/// Not thread-safe. A value keeps its address until its key is the least recently used of `capacity` ones and another
+/// is added.
 template <typename Key, typename Value>
 class RecentMap {
  public:
-  /// `most`: at least 1.
-  explicit RecentMap(std::size_t most) : most_(most) {}
+  /// `capacity`: at least 1.
+  explicit RecentMap(std::size_t capacity) : capacity_(capacity) {}
 
   /// Returns null if the key is absent; otherwise the key becomes the most recently used.
   Value* find(const Key& key) {
@@ -26,7 +26,7 @@ class RecentMap {
 
   /// REQUIRES: find(key) was null.
   Value& add(const Key& key, Value value) {
-    if (entries_.size() == most_) {
+    if (entries_.size() == capacity_) {
       places_.erase(entries_.back().first);
       entries_.pop_back();
     }
@@ -45,7 +45,7 @@ class RecentMap {
  private:
   using Entries = std::list<std::pair<const Key, Value>>;
 
-  std::size_t most_;
+  std::size_t capacity_;
   Entries entries_;  // most recently used first
   std::map<Key, typename Entries::iterator> places_;
 };

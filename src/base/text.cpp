@@ -67,9 +67,9 @@ Status unknown_name(std::string_view what, std::string_view word, std::span<cons
   if (const auto nearest = nearest_name(word, names)) {
     message += fmt::format("; did you mean \"{}\"?", *nearest);
   } else if (names.empty()) {
-    message += "; none is known";
+    message += "; none is available";
   } else {
-    message += fmt::format("; known are {}", join_with_and(std::vector<std::string>(names.begin(), names.end())));
+    message += fmt::format("; available: {}", join_with_and(std::vector<std::string>(names.begin(), names.end())));
   }
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
@@ -163,7 +163,7 @@ Result<std::size_t> parse_bytes(std::string_view text) {
                                                                   : -1;
   if (error == std::errc::invalid_argument || shift < 0) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("\"{}\" is no size; write bytes as 4096, 4k, 2M, 1g, 1GiB or inf", text));
+                  fmt::format("\"{}\" is not a size; write bytes as 4096, 4k, 2M, 1g, 1GiB or inf", text));
   }
   if (error == std::errc::result_out_of_range || value > std::numeric_limits<std::size_t>::max() >> shift) {
     return Status(StatusCode::kInvalidArgument, fmt::format("size \"{}\" does not fit in 64 bits", text));

@@ -29,15 +29,15 @@ TickSource tick_source() {
 Moment moment_now(TickSource source) {
   constexpr int kTries = 8;
   Moment best;
-  std::uint64_t least = UINT64_MAX;
+  std::uint64_t shortest = UINT64_MAX;
   for (int i = 0; i < kTries; ++i) {
     const std::uint64_t before = ticks_now(source);
     const std::int64_t monotonic = Clock::now().time_since_epoch().count();
     const std::uint64_t after = ticks_now(source);
     const std::int64_t unix_time = std::chrono::system_clock::now().time_since_epoch().count();
-    if (after - before >= least) continue;  // interrupted between the two
-    least = after - before;
-    best = {.ticks = before + least / 2, .monotonic_ns = monotonic, .unix_ns = unix_time};
+    if (after - before >= shortest) continue;  // interrupted between the two
+    shortest = after - before;
+    best = {.ticks = before + shortest / 2, .monotonic_ns = monotonic, .unix_ns = unix_time};
   }
   return best;
 }

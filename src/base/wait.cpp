@@ -10,7 +10,7 @@
 namespace accord {
 namespace {
 constexpr std::uint32_t kYields = 20000;
-constexpr std::uint32_t kLookEvery = 64;
+constexpr std::uint32_t kCheckEvery = 64;
 constexpr auto kNap = std::chrono::microseconds(50);
 }  // namespace
 
@@ -18,7 +18,7 @@ bool Waiter::pause_slowly() {
   ++yields_;
   if (yields_ < kYields) {
     sched_yield();
-    return yields_ % kLookEvery == 1;
+    return yields_ % kCheckEvery == 1;
   }
   std::this_thread::sleep_for(kNap);
   return true;

@@ -1,5 +1,5 @@
 #pragma once
-// The one way to wait for another rank: spin, then yield, then sleep, with checks for failures in between.
+// The one wait policy for another rank: spin, then yield, then sleep, with checks for failures in between.
 
 #include <atomic>
 #include <cstdint>
@@ -29,14 +29,14 @@ inline void cpu_relax() {
 ///   Waiter waiter(policy);
 ///   while (!ready()) if (waiter.pause() && failed()) return ...;
 ///
-/// `looks`: the cost of one poll in pauses; the number of spins is divided by it.
+/// `poll_cost`: the cost of one poll in pauses; the number of spins is divided by it.
 class Waiter {
  public:
-  explicit Waiter(WaitPolicy policy, std::uint32_t looks = 1)
+  explicit Waiter(WaitPolicy policy, std::uint32_t poll_cost = 1)
       : spins_((policy == WaitPolicy::kSpin          ? kSpins
                 : policy == WaitPolicy::kSpinBriefly ? kBriefSpins
                                                      : 0) /
-               looks) {}
+               poll_cost) {}
   bool pause() {
     if (spins_ > 0) [[likely]] {
       --spins_;

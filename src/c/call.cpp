@@ -56,7 +56,7 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
   ACCORD_ASSIGN_OR_RETURN(const auto timeout, accord::c::timeout_of(options.timeout_ns, function));
   if (kind.division == accord::Division::kEqual && (call.input_counts != nullptr || call.output_counts != nullptr))
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: counts are given, but the kind of call is not one of those with V", function));
+                  fmt::format("{}: counts are given, but only kinds of calls that end in _V take counts", function));
   if (call.factor != nullptr && op != accord::ReduceOp::kPremulSum)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: factor is given, but op is {}, not premul_sum", function, accord::to_string(op)));
@@ -91,8 +91,8 @@ Result<ReadBatch> read_batch(const accord_call_t* given, std::size_t count, cons
     const auto* call = reinterpret_cast<const accord_call_t*>(bytes + i * stride);
     if (call->struct_size != stride)
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: call {} of {} has a struct_size of {}, the first one {}", function, i + 1, count,
-                                call->struct_size, stride));
+                    fmt::format("{}: call {} of {} has a struct_size of {}, but the first one has {}", function, i + 1,
+                                count, call->struct_size, stride));
     Result<ReadCall> read = read_call(call, given_options, ranks, function);
     if (!read.ok()) return read.status().with_context(fmt::format("call {} of {}", i + 1, count));
     batch.calls.push_back(read->call);
@@ -106,7 +106,7 @@ std::size_t ranks_of(const accord_communicator_t* communicator) {
 }
 
 /// The arguments of a function that takes several calls.
-struct GivenBatch {
+struct BatchArguments {
   std::string_view function;
   accord_communicator_t* communicator;
   const accord_call_t* calls;
@@ -117,7 +117,7 @@ struct GivenBatch {
 /// Reads the calls and returns the result of `body`. `filled`: the pointer to the function's result, which must not
 /// be null.
 template <typename Body>
-accord_status_t answer_batch(const GivenBatch& given, accord::c::Needed filled, Body&& body) {
+accord_status_t answer_batch(const BatchArguments& given, accord::c::RequiredArgument filled, Body&& body) {
   const void* const calls = given.count == 0 ? &given : static_cast<const void*>(given.calls);
   return answer(given.function, {{"communicator", given.communicator}, {"calls", calls}, filled},
                 [&](std::string_view function) -> Status {
@@ -175,7 +175,7 @@ extern "C" accord_status_t accord_recv_any(accord_communicator_t* communicator, 
 
 extern "C" accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                             size_t count, const accord_call_options_t* options) {
-  constexpr accord::c::Needed kNothing{"", ""};
+  constexpr accord::c::RequiredArgument kNothing{"", ""};
   return answer_batch({__func__, communicator, calls, count, options}, kNothing,
                       [&](const ReadBatch& read) { return communicator->communicator.run(read.calls, read.options); });
 }
@@ -195,8 +195,8 @@ extern "C" accord_status_t accord_prepare(accord_communicator_t* communicator, c
   if (prepared != nullptr) *prepared = nullptr;
   return answer_batch(
       {__func__, communicator, calls, count, options}, {"prepared", prepared}, [&](const ReadBatch& read) -> Status {
-        ACCORD_ASSIGN_OR_RETURN(accord::Prepared made, communicator->communicator.prepare(read.calls, read.options));
-        *prepared = new accord_prepared{std::move(made)};
+        ACCORD_ASSIGN_OR_RETURN(accord::Prepared checked, communicator->communicator.prepare(read.calls, read.options));
+        *prepared = new accord_prepared{std::move(checked)};
         return {};
       });
 }
@@ -208,7 +208,7 @@ extern "C" accord_status_t accord_prepared_run(accord_prepared_t* prepared) {
 extern "C" accord_status_t accord_prepared_start(accord_prepared_t* prepared, accord_work_t** work) {
   if (work != nullptr) *work = nullptr;
   return answer(__func__, {{"prepared", prepared}, {"work", work}}, [&](std::string_view) -> Status {
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): answer() has refused a null one
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): answer() has rejected a null one
     *work = new accord_work{prepared->prepared.start()};
     return {};
   });

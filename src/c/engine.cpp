@@ -23,15 +23,12 @@ using accord::Status;
 using accord::StatusCode;
 using accord::TensorView;
 using accord::c::answer;
+using accord::c::invalid_argument;
 
 namespace {
 
-Status wrong(std::string_view function, std::string_view why) {
-  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
-}
-
 // An empty list may be null.
-const void* list_of(const void* list, std::size_t count) { return count == 0 ? "" : list; }
+const void* nonnull_list(const void* list, std::size_t count) { return count == 0 ? "" : list; }
 
 Result<LoadOptions> load_options(const accord_engine_options_t& read, std::string_view function) {
   LoadOptions options{.outputs = accord::DeviceType::kCpu,
@@ -52,12 +49,12 @@ Result<LoadOptions> load_options(const accord_engine_options_t& read, std::strin
 
 Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view function) {
   if (tensor.dimensions < 0 || (tensor.shape == nullptr && tensor.dimensions > 0))
-    return wrong(function, fmt::format("an input has {} dimensions and no shape", tensor.dimensions));
+    return invalid_argument(function, fmt::format("an input has {} dimensions and no shape", tensor.dimensions));
   ACCORD_ASSIGN_OR_RETURN(const accord::DType dtype,
                           accord::c::value_of(accord::c::kDTypes, tensor.dtype, function, "dtype"));
   TensorView view{{tensor.data, 1, dtype, {}}, {tensor.shape, tensor.shape + tensor.dimensions}};
   for (const std::int64_t extent : view.shape) {
-    if (extent < 0) return wrong(function, fmt::format("an input has an extent of {}", extent));
+    if (extent < 0) return invalid_argument(function, fmt::format("an input has an extent of {}", extent));
     view.buffer.count *= static_cast<std::size_t>(extent);
   }
   return view;
@@ -68,14 +65,14 @@ Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view funct
 extern "C" accord_status_t accord_engine_load(const char* path, const accord_engine_group_t* groups, size_t count,
                                               const accord_engine_options_t* options, accord_engine_t** engine) {
   if (engine != nullptr) *engine = nullptr;
-  return answer(__func__, {{"path", path}, {"groups", list_of(groups, count)}, {"engine", engine}},
+  return answer(__func__, {{"path", path}, {"groups", nonnull_list(groups, count)}, {"engine", engine}},
                 [&](std::string_view function) -> Status {
                   std::map<std::string, accord::Communicator> communicators;
                   for (const accord_engine_group_t& group : std::span(groups, count)) {
                     if (group.name == nullptr || group.communicator == nullptr)
-                      return wrong(function, "a group has no name or no communicator");
+                      return invalid_argument(function, "a group has no name or no communicator");
                     if (!communicators.emplace(group.name, group.communicator->communicator).second)
-                      return wrong(function, fmt::format("group \"{}\" comes twice", group.name));
+                      return invalid_argument(function, fmt::format("group \"{}\" appears twice", group.name));
                   }
                   ACCORD_ASSIGN_OR_RETURN(const accord_engine_options_t read,
                                           accord::c::read_struct(options, function));
@@ -95,31 +92,33 @@ extern "C" accord_status_t accord_engine_inspect(const char* path, char* buffer,
 
 extern "C" accord_status_t accord_engine_run(accord_engine_t* engine, const accord_tensor_t* inputs, size_t input_count,
                                              accord_tensor_t* outputs, size_t output_count) {
-  return answer(
-      __func__,
-      {{"engine", engine}, {"inputs", list_of(inputs, input_count)}, {"outputs", list_of(outputs, output_count)}},
-      [&](std::string_view function) -> Status {
-        const std::size_t takes = engine->engine.inputs().size();
-        const std::size_t gives = engine->engine.outputs().size();
-        if (input_count != takes || output_count != gives)
-          return wrong(function, fmt::format("{} inputs and {} outputs, where the engine has {} and {}", input_count,
-                                             output_count, takes, gives));
-        std::vector<TensorView> views;
-        for (const accord_tensor_t& input : std::span(inputs, input_count)) {
-          ACCORD_ASSIGN_OR_RETURN(TensorView view, view_of(input, function));
-          views.push_back(std::move(view));
-        }
-        if (!engine->context) {
-          ACCORD_ASSIGN_OR_RETURN(engine->context, engine->engine.create_context());
-        }
-        ACCORD_ASSIGN_OR_RETURN(engine->outputs, engine->context->run(views));
-        for (std::size_t i = 0; i < output_count; ++i) {
-          const TensorView& made = engine->outputs[i];
-          outputs[i] = {made.buffer.data, made.shape.data(), static_cast<int32_t>(made.shape.size()),
-                        accord::c::number_of(accord::c::kDTypes, made.buffer.dtype)};
-        }
-        return {};
-      });
+  return answer(__func__,
+                {{"engine", engine},
+                 {"inputs", nonnull_list(inputs, input_count)},
+                 {"outputs", nonnull_list(outputs, output_count)}},
+                [&](std::string_view function) -> Status {
+                  const std::size_t expected_inputs = engine->engine.inputs().size();
+                  const std::size_t expected_outputs = engine->engine.outputs().size();
+                  if (input_count != expected_inputs || output_count != expected_outputs)
+                    return invalid_argument(
+                        function, fmt::format("{} inputs and {} outputs were given, but the engine has {} and {}",
+                                              input_count, output_count, expected_inputs, expected_outputs));
+                  std::vector<TensorView> views;
+                  for (const accord_tensor_t& input : std::span(inputs, input_count)) {
+                    ACCORD_ASSIGN_OR_RETURN(TensorView view, view_of(input, function));
+                    views.push_back(std::move(view));
+                  }
+                  if (!engine->context) {
+                    ACCORD_ASSIGN_OR_RETURN(engine->context, engine->engine.create_context());
+                  }
+                  ACCORD_ASSIGN_OR_RETURN(engine->outputs, engine->context->run(views));
+                  for (std::size_t i = 0; i < output_count; ++i) {
+                    const TensorView& output = engine->outputs[i];
+                    outputs[i] = {output.buffer.data, output.shape.data(), static_cast<int32_t>(output.shape.size()),
+                                  accord::c::number_of(accord::c::kDTypes, output.buffer.dtype)};
+                  }
+                  return {};
+                });
 }
 
 extern "C" void accord_engine_free(accord_engine_t* engine) { delete engine; }

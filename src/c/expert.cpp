@@ -19,18 +19,15 @@ using accord::Result;
 using accord::Status;
 using accord::StatusCode;
 using accord::c::answer;
+using accord::c::invalid_argument;
 
 namespace c = accord::c;
 
 namespace {
 
-Status refuse(std::string_view function, std::string_view why) {
-  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
-}
-
-/// Returns the dtype of `number`, or `otherwise` for 0.
-Result<DType> dtype_or(accord_dtype_t number, DType otherwise, std::string_view function, std::string_view what) {
-  if (number == 0) return otherwise;
+/// Returns the dtype of `number`, or `default_value` for 0.
+Result<DType> dtype_or(accord_dtype_t number, DType default_value, std::string_view function, std::string_view what) {
+  if (number == 0) return default_value;
   return c::value_of(c::kDTypes, number, function, what);
 }
 
@@ -51,12 +48,12 @@ Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ran
   config.ranks_per_host = read.ranks_per_host;
   ACCORD_ASSIGN_OR_RETURN(config.device, c::device_of(read.device, read.device_index, function));
   if ((read.placement == nullptr) != (read.placement_counts == nullptr))
-    return refuse(function, "placement and placement_counts are given together or not at all");
+    return invalid_argument(function, "placement and placement_counts are given together or not at all");
   if (read.placement == nullptr) return config;
   const int32_t* next = read.placement;
   for (int rank = 0; rank < ranks; ++rank) {
     const int32_t count = read.placement_counts[rank];
-    if (count < 0) return refuse(function, fmt::format("placement_counts[{}] is {}", rank, count));
+    if (count < 0) return invalid_argument(function, fmt::format("placement_counts[{}] is {}", rank, count));
     config.placement.emplace_back(next, next + count);
     next += count;
   }
@@ -66,7 +63,7 @@ Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ran
 /// Checks that the array that a call fills has the required length.
 Status check_count(std::string_view function, std::size_t given, std::int64_t needed) {
   if (given == static_cast<std::size_t>(needed)) return {};
-  return refuse(function, fmt::format("count is {}, it has to be {}", given, needed));
+  return invalid_argument(function, fmt::format("count is {}, it has to be {}", given, needed));
 }
 
 Result<const ExpertHandle*> prepared(const accord_expert_handle_t* handle, std::string_view function) {
@@ -126,7 +123,7 @@ Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, con
   if (given == nullptr) return c::null_argument(function, "routing");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_routing_t read, c::read_struct(given, function));
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_or(read.ids_dtype, DType::kInt64, function, "ids_dtype"));
-  if (read.tokens < 0) return refuse(function, fmt::format("tokens is {}", read.tokens));
+  if (read.tokens < 0) return invalid_argument(function, fmt::format("tokens is {}", read.tokens));
   const std::size_t choices = static_cast<std::size_t>(read.tokens) * static_cast<std::size_t>(handle->handle.top_k());
   const accord::Device device = group->group.config().device;
   accord::ExpertRouting call{.ids = {read.ids, choices, dtype, device}, .stream = {read.stream}};
@@ -138,8 +135,8 @@ Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, con
 /// rank is waiting at this point.
 Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, bool prepares, const Status& why) {
   if (is_on_device(group)) return why;
-  const Status told = group->group.decline(handle->handle, prepares, why);
-  return told.ok() ? why : told;
+  const Status status = group->group.decline(handle->handle, prepares, why);
+  return status.ok() ? why : status;
 }
 
 }  // namespace
@@ -364,7 +361,7 @@ extern "C" accord_status_t accord_expert_combine_backward(accord_expert_group_t*
 extern "C" accord_status_t accord_balance_experts(const double* loads, int32_t experts, int32_t ranks, int32_t per_rank,
                                                   int32_t* placement) {
   return answer(__func__, {{"loads", loads}, {"placement", placement}}, [&](std::string_view function) -> Status {
-    if (experts < 1) return refuse(function, fmt::format("experts is {}", experts));
+    if (experts < 1) return invalid_argument(function, fmt::format("experts is {}", experts));
     ACCORD_ASSIGN_OR_RETURN(const accord::ExpertPlacement made,
                             accord::balance_experts({loads, static_cast<std::size_t>(experts)}, ranks, per_rank));
     for (const std::vector<int>& list : made) placement = std::copy(list.begin(), list.end(), placement);

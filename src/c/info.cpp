@@ -142,17 +142,17 @@ Info info() {
 }
 
 Status check_feature(std::string_view name) {
-  const auto answer = [](const PartInfo& part) {
+  const auto status_of = [](const PartInfo& part) {
     return part.available ? Status() : Status(StatusCode::kUnsupported, fmt::format("{}: {}", part.name, part.detail));
   };
   const std::vector<PartInfo> transports = find_transports();
   std::vector<std::string_view> names;
   for (const PartInfo& transport : transports) {
-    if (transport.name == name) return answer(transport);
+    if (transport.name == name) return status_of(transport);
     names.push_back(transport.name);
   }
   for (const Part& part : kParts) {
-    if (part.name == name) return answer(part.find());
+    if (part.name == name) return status_of(part.find());
     names.push_back(part.name);
   }
   return unknown_name("feature", name, names);

@@ -51,7 +51,7 @@ Result<TextRequest> request_of(const accord_text_request_t* given, std::string_v
     request.messages.push_back({message.role, message.content});
   }
   for (const char* stop : std::span(read.stop, read.stop_count)) {
-    if (stop == nullptr) return accord::c::null_argument(function, "a text that stops");
+    if (stop == nullptr) return accord::c::null_argument(function, "an element of stop");
     request.stop.emplace_back(stop);
   }
   accord::SamplingOptions& sampling = request.options.sampling;

@@ -12,21 +12,25 @@ namespace accord::c {
 namespace {
 
 thread_local Status last_error;
-const Status kNoMemory(StatusCode::kResourceExhausted, "there is no memory left");
+const Status kOutOfMemory(StatusCode::kResourceExhausted, "out of memory");
 
-static_assert(std::is_same_v<Rank, std::int32_t>, "accord_last_error_ranks gives ranks as they are");
+static_assert(std::is_same_v<Rank, std::int32_t>, "accord_last_error_ranks returns ranks without converting them");
 
 }  // namespace
 
-accord_status_t give(const Status& status) noexcept {
+accord_status_t record_status(const Status& status) noexcept {
   if (!status.ok()) last_error = status;
   return static_cast<accord_status_t>(status.code());
 }
 
-accord_status_t give_no_memory() noexcept { return give(kNoMemory); }
+accord_status_t record_out_of_memory() noexcept { return record_status(kOutOfMemory); }
 
 Status null_argument(std::string_view function, std::string_view name) {
   return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} is null", function, name));
+}
+
+Status invalid_argument(std::string_view function, std::string_view why) {
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why));
 }
 
 }  // namespace accord::c

@@ -176,21 +176,23 @@ constexpr std::optional<Value> find_value(const std::array<NumberRow<Value>, kRo
   return rows[static_cast<std::size_t>(index)].value;
 }
 
-/// Does the same, but fails with kInvalidArgument: "accord_run: dtype 42 is none of accord.h, which has 1 to 7".
+/// Does the same, but fails with kInvalidArgument: "accord_run: dtype 42 is not defined in accord.h, expected 1 to 17".
 template <typename Value, std::size_t kRows>
 Result<Value> value_of(const std::array<NumberRow<Value>, kRows>& rows, std::int32_t number, std::string_view function,
                        std::string_view what) {
   if (const std::optional<Value> value = find_value(rows, number)) return *value;
-  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} {} is none of accord.h, which has {} to {}", function,
-                                                          what, number, rows.front().number, rows.back().number));
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: {} {} is not defined in accord.h, expected {} to {}", function, what, number,
+                            rows.front().number, rows.back().number));
 }
 
-/// Returns device number `index` of `type`, or an error like that of value_of(): "accord_run: device_index -1 is no
-/// device".
+/// Returns device number `index` of `type`, or an error like that of value_of(): "accord_run: device_index is -1,
+/// expected 0 to 32767".
 inline Result<Device> device_of(accord_device_t type, std::int32_t index, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const DeviceType known, value_of(kDevices, type, function, "device"));
   if (index < 0 || index > std::numeric_limits<std::int16_t>::max())
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: device_index {} is no device", function, index));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: device_index is {}, expected 0 to {}", function, index,
+                                                            std::numeric_limits<std::int16_t>::max()));
   return Device{known, static_cast<std::int16_t>(index)};
 }
 

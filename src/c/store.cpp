@@ -21,7 +21,7 @@ namespace {
 
 constexpr Duration kConnectTimeout = std::chrono::minutes(5);
 
-Status give_store(Result<std::shared_ptr<accord::Store>> made, accord_store_t** store) {
+Status return_store(Result<std::shared_ptr<accord::Store>> made, accord_store_t** store) {
   if (!made.ok()) return made.status();
   std::string description = (*made)->describe();
   *store = new accord_store{*std::move(made), std::move(description)};
@@ -42,26 +42,26 @@ Result<std::shared_ptr<accord::Store>> make_tcp(const accord_tcp_store_options_t
 extern "C" accord_status_t accord_memory_store_create(accord_store_t** store) {
   if (store != nullptr) *store = nullptr;
   return answer(__func__, {{"store", store}},
-                [&](std::string_view) -> Status { return give_store(accord::make_memory_store(), store); });
+                [&](std::string_view) -> Status { return return_store(accord::make_memory_store(), store); });
 }
 
 extern "C" accord_status_t accord_file_store_create(const char* path, accord_store_t** store) {
   if (store != nullptr) *store = nullptr;
   return answer(__func__, {{"path", path}, {"store", store}},
-                [&](std::string_view) -> Status { return give_store(accord::make_file_store(path), store); });
+                [&](std::string_view) -> Status { return return_store(accord::make_file_store(path), store); });
 }
 
 extern "C" accord_status_t accord_tcp_store_create(const accord_tcp_store_options_t* options, accord_store_t** store) {
   if (store != nullptr) *store = nullptr;
   return answer(__func__, {{"options", options}, {"store", store}},
-                [&](std::string_view function) -> Status { return give_store(make_tcp(options, function), store); });
+                [&](std::string_view function) -> Status { return return_store(make_tcp(options, function), store); });
 }
 
 extern "C" accord_status_t accord_prefix_store_create(accord_store_t* parent, const char* prefix,
                                                       accord_store_t** store) {
   if (store != nullptr) *store = nullptr;
   return answer(__func__, {{"parent", parent}, {"prefix", prefix}, {"store", store}}, [&](std::string_view) -> Status {
-    return give_store(accord::make_prefix_store(parent->store, prefix), store);
+    return return_store(accord::make_prefix_store(parent->store, prefix), store);
   });
 }
 

@@ -10,18 +10,14 @@
 namespace accord::c {
 namespace {
 
-Status refuse(std::string_view function, std::string_view why) {
-  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
-}
-
 /// Reads the struct_size that every struct begins with.
 Result<std::size_t> size_of_struct(const void* given, std::size_t known, const StructRule& rule,
                                    std::string_view function) {
   std::size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size >= rule.first_size && size <= kLargestStruct) return size;
-  return refuse(function, fmt::format("{} has a struct_size of {}, expected {} as {} sets it", rule.name, size, known,
-                                      rule.initializer));
+  if (size >= rule.first_size && size <= kMaxStructBytes) return size;
+  return invalid_argument(function, fmt::format("{} has a struct_size of {}, expected {} as {} sets it", rule.name,
+                                                size, known, rule.initializer));
 }
 
 }  // namespace
@@ -32,7 +28,8 @@ Status check_struct(const void* given, std::size_t known, const StructRule& rule
 
 Status check_reserved(std::int32_t reserved, const StructRule& rule, std::string_view function) {
   if (reserved == 0) return {};
-  return refuse(function, fmt::format("reserved is {}, not 0: start from {}", reserved, rule.initializer));
+  return invalid_argument(
+      function, fmt::format("reserved is {}, expected 0: initialize the struct with {}", reserved, rule.initializer));
 }
 
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function) {
@@ -41,7 +38,7 @@ Status copy_struct(const void* from, void* to, std::size_t known, const StructRu
   const auto* unknown =
       std::find_if(bytes + std::min(size, known), bytes + size, [](unsigned char b) { return b != 0; });
   if (unknown != bytes + size)
-    return refuse(
+    return invalid_argument(
         function,
         fmt::format("{} has a struct_size of {}, and byte {} is set, in a field that accord {} does not know: it "
                     "knows {} bytes",

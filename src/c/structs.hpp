@@ -77,7 +77,7 @@ inline constexpr bool kIsWithoutPadding<accord_text_request_t> = sizeof(accord_t
                                                                  7 * 8 + 4 * sizeof(int32_t) + 4 * sizeof(double);
 
 /// A struct that claims to be larger than this is considered uninitialized, and is not read.
-inline constexpr std::size_t kLargestStruct = 4096;
+inline constexpr std::size_t kMaxStructBytes = 4096;
 
 /// Copies the `known` bytes of a struct to `to`. Fields that the caller's version lacks keep the values in `to`.
 /// Fails with kInvalidArgument, with `function` and the struct's name, if its size is invalid or if fields beyond the

@@ -18,7 +18,7 @@ using accord::c::answer;
 
 namespace {
 
-void give_memory(std::span<std::byte> memory, std::size_t held, void** address, std::size_t* bytes) {
+void set_memory(std::span<std::byte> memory, std::size_t held, void** address, std::size_t* bytes) {
   if (address != nullptr) *address = memory.empty() ? nullptr : memory.data();
   if (bytes != nullptr) *bytes = held;
 }
@@ -40,7 +40,7 @@ extern "C" accord_status_t accord_window_create(accord_communicator_t* communica
 
 extern "C" accord_status_t accord_window_local(accord_window_t* window, void** memory, size_t* bytes) {
   return answer(__func__, {{"window", window}}, [&](std::string_view) -> Status {
-    give_memory(window->window.local(), window->window.local().size(), memory, bytes);
+    set_memory(window->window.local(), window->window.local().size(), memory, bytes);
     return {};
   });
 }
@@ -51,7 +51,7 @@ extern "C" accord_status_t accord_window_peer(accord_window_t* window, int32_t r
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("{}: rank {} is not a rank of the group, which has ranks 0 to {}", function, rank,
                                 window->window.size() - 1));
-    give_memory(window->window.peer(rank), window->window.bytes(rank), memory, bytes);
+    set_memory(window->window.peer(rank), window->window.bytes(rank), memory, bytes);
     return {};
   });
 }
@@ -100,7 +100,7 @@ extern "C" accord_status_t accord_window_release(accord_window_t* window, void* 
     const std::lock_guard lock(window->mutex);
     if (window->blocks.erase(memory) == 1) return {};
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: memory is no piece of this window that is still allocated", function));
+                  fmt::format("{}: memory is not an allocated piece of this window", function));
   });
 }
 

@@ -38,7 +38,7 @@ extern "C" accord_status_t accord_work_wait_for(accord_work_t* work, int64_t tim
 extern "C" accord_status_t accord_work_status(accord_work_t* work) {
   return answer(__func__, {{"work", work}}, [&](std::string_view function) -> Status {
     if (std::optional<Status> ended = work->work.status()) return *std::move(ended);
-    return Status(accord::StatusCode::kWrongState, std::string(function) + ": the operation still goes on");
+    return Status(accord::StatusCode::kWrongState, std::string(function) + ": the operation is still in progress");
   });
 }
 
@@ -47,7 +47,8 @@ extern "C" accord_status_t accord_work_on_end(accord_work_t* work,
   const void* const given = reinterpret_cast<const void*>(callback);
   return answer(__func__, {{"work", work}, {"callback", given}}, [&](std::string_view) -> Status {
     // The error must be set on the thread on which the callback reads it.
-    work->work.on_end([callback, context](const Status& status) { callback(accord::c::give(status), context); });
+    work->work.on_end(
+        [callback, context](const Status& status) { callback(accord::c::record_status(status), context); });
     return {};
   });
 }

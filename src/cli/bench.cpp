@@ -29,14 +29,14 @@
 namespace accord::cli {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 40;
 
 struct BenchOptions {
   std::vector<std::string> operations;
   bool all = false;
   int ranks = 0;  // 0: not given
-  std::string least = "8";
-  std::string most = "64M";
+  std::string min_size = "8";
+  std::string max_size = "64M";
   int factor = 2;
   std::string dtype = "float32";
   std::string op = "sum";
@@ -68,23 +68,24 @@ Result<std::vector<const BenchOperation*>> operations_of(const BenchOptions& opt
     chosen.push_back(operation);
   }
   if (options.all && !chosen.empty())
-    return Status(StatusCode::kInvalidArgument, "--all means every operation; name some or say --all");
+    return Status(StatusCode::kInvalidArgument,
+                  "--all means every operation; name some operations or give --all, not both");
   if (options.all)
     for (const BenchOperation& operation : bench_operations()) chosen.push_back(&operation);
   if (chosen.empty())
-    return Status(StatusCode::kInvalidArgument, "which operation? Name some (all_reduce), or say --all");
+    return Status(StatusCode::kInvalidArgument, "no operation was given; name some (all_reduce) or give --all");
   return chosen;
 }
 
 Result<std::vector<std::size_t>> sizes_of(const BenchOptions& options, DType dtype) {
-  ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
-  ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t min_size, parse_bytes(options.min_size));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t max_size, parse_bytes(options.max_size));
   const std::size_t element = size_of(dtype);
-  if (least == 0 || least > most || most > kMostBytes)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there are no sizes from {} to {}", options.least, options.most));
+  if (min_size == 0 || min_size > max_size || max_size > kMaxBytes)
+    return Status(StatusCode::kInvalidArgument, fmt::format("the range of sizes from {} to {} is empty or invalid",
+                                                            options.min_size, options.max_size));
   std::vector<std::size_t> sizes;
-  for (std::size_t bytes = least; bytes <= most; bytes *= static_cast<std::size_t>(options.factor)) {
+  for (std::size_t bytes = min_size; bytes <= max_size; bytes *= static_cast<std::size_t>(options.factor)) {
     const std::size_t whole = std::max(bytes / element, std::size_t{1}) * element;
     if (sizes.empty() || sizes.back() != whole) sizes.push_back(whole);
   }
@@ -101,7 +102,7 @@ Status check_outputs(const BenchOptions& options) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path), ignored);
   };
   if (whole(options.json) != whole(options.plot)) return {};
-  return {StatusCode::kInvalidArgument, fmt::format("--json and --plot are to write one file, {}", options.json)};
+  return {StatusCode::kInvalidArgument, fmt::format("--json and --plot cannot both write {}", options.json)};
 }
 
 Result<Sweep> sweep_of(const BenchOptions& options) {
@@ -195,7 +196,7 @@ Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const Interrup
   screen.text(report_head(report));
   for (const BenchOperation* operation : sweep.operations) {
     if (operation->traffic != Traffic::kCollective && ranks.size() < 2)
-      return Status(StatusCode::kInvalidArgument, fmt::format("{} needs two ranks", operation->name));
+      return Status(StatusCode::kInvalidArgument, fmt::format("{} requires two ranks", operation->name));
     ACCORD_ASSIGN_OR_RETURN(std::vector<Contender> contenders, contenders_for(ranks, sweep, *operation));
     screen.text(operation_text(report, *operation));
     const bool sized = operation->collective != Collective::kBarrier;
@@ -231,24 +232,24 @@ Status write_results(const BenchOptions& options, const BenchReport& report) {
 }
 
 // Returns ok, or an error for the first wrong result.
-Status all_right(const BenchReport& report) {
+Status check_results(const BenchReport& report) {
   for (const BenchRow& row : report.rows) {
     if (row.measured.wrong == 0) continue;
     return {StatusCode::kInternal,
-            fmt::format("{} of {} by {} gave {} wrong elements; the first is at {}", row.operation->name,
+            fmt::format("{} of {} by {} produced {} wrong elements; the first is at {}", row.operation->name,
                         bytes_text(row.bytes), row.measured.algorithm, row.measured.wrong, row.measured.first_wrong)};
   }
   return {};
 }
 
 // Prints one line that says how much was measured and where the results are.
-void tell_interrupted(const BenchOptions& options, const BenchReport& report) {
-  std::string kept = report.rows.empty()       ? "nothing was measured before"
-                     : report.rows.size() == 1 ? "1 result was measured before"
-                                               : fmt::format("{} results were measured before", report.rows.size());
+void report_interrupted(const BenchOptions& options, const BenchReport& report) {
+  std::string summary = report.rows.empty()       ? "nothing was measured before"
+                        : report.rows.size() == 1 ? "1 result was measured before"
+                                                  : fmt::format("{} results were measured before", report.rows.size());
   for (const std::string& file : {options.json, options.plot})
-    if (!file.empty() && file != "-") kept += fmt::format(", see {}", file);
-  fmt::print(stderr, "accord bench: interrupted; {}\n", kept);
+    if (!file.empty() && file != "-") summary += fmt::format(", see {}", file);
+  fmt::print(stderr, "accord bench: interrupted; {}\n", summary);
 }
 
 Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) {
@@ -263,8 +264,8 @@ Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) 
       const CommandRanks ranks,
       CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt, kDefaultRanks));
   report.ranks = ranks.size();
-  const bool tells = ranks.rank() == 0;
-  Screen screen(tells, options.json != "-");
+  const bool is_printer = ranks.rank() == 0;
+  Screen screen(is_printer, options.json != "-");
   Status measured;
   {
     const InterruptDeadline deadline(ranks.rank(), [&] {
@@ -273,7 +274,7 @@ Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) 
       screen.clear();
       if (const Status written = write_results(options, report); !written.ok())
         fmt::print(stderr, "accord bench: {}\n", written.to_string());
-      tell_interrupted(options, report);
+      report_interrupted(options, report);
     });
     measured = measure_all(ranks, sweep, watch, screen, results);
   }
@@ -284,10 +285,10 @@ Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) 
     measured = Status();
   }
   // Results measured before a failure are still valid.
-  if (tells && (measured.ok() || !report.rows.empty())) ACCORD_RETURN_IF_ERROR(write_results(options, report));
+  if (is_printer && (measured.ok() || !report.rows.empty())) ACCORD_RETURN_IF_ERROR(write_results(options, report));
   ACCORD_RETURN_IF_ERROR(measured);
-  if (tells && report.interrupted) tell_interrupted(options, report);
-  return all_right(report);
+  if (is_printer && report.interrupted) report_interrupted(options, report);
+  return check_results(report);
 }
 
 int run(const BenchOptions& options) {
@@ -295,9 +296,9 @@ int run(const BenchOptions& options) {
   Results results;
   const Status status = sweep.ok() ? bench(options, *sweep, results) : sweep.status();
   if (status.ok()) return results.report.interrupted ? kInterrupted : kSuccess;
-  const bool wrong_use = status.code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord bench: {}\n", wrong_use ? status.message() : status.to_string());
-  return wrong_use ? kWrongUse : kFailure;
+  const bool is_usage_error = status.code() == StatusCode::kInvalidArgument;
+  fmt::print(stderr, "accord bench: {}\n", is_usage_error ? status.message() : status.to_string());
+  return is_usage_error ? kUsageError : kFailure;
 }
 
 }  // namespace
@@ -307,25 +308,25 @@ void add_bench(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<BenchOptions>();
   command->add_option("operations", options->operations, "all_reduce, ..., send_recv, send_recv_bandwidth, ...");
   command->add_flag("--all", options->all, "Every operation");
-  command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")
+  command->add_option("-n,--ranks", options->ranks, "Ranks to start here; under a launcher, its ranks are used [2]")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option("--min", options->least,
-                   "Smallest size: bytes of the caller's buffer, of one part where it is divided")
+      ->add_option("--min", options->min_size,
+                   "Smallest size: bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
-  command->add_option("--max", options->most, "Largest size")->capture_default_str();
-  command->add_option("--factor", options->factor, "From one size to the next")
+  command->add_option("--max", options->max_size, "Largest size")->capture_default_str();
+  command->add_option("--factor", options->factor, "Factor from one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "Of the elements")->capture_default_str();
-  command->add_option("--op", options->op, "Of what reduces")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "Dtype of the elements")->capture_default_str();
+  command->add_option("--op", options->op, "Op of the collectives that reduce")->capture_default_str();
   command->add_option("--seconds", options->seconds, "Time for each size")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
   command->add_option("--iterations", options->calls, "Calls of each size, instead of a time")
       ->check(CLI::Range(1, 1000000000));
   command->add_option("--algorithm", options->algorithms,
-                      "Serve all sizes by this one (NAME or NAME@SLOT); several are measured in turns");
+                      "Use this algorithm for all sizes (NAME or NAME@SLOT); several are measured in turns");
   command->add_option("--select", options->select, "A selection table, read after ACCORD_SELECT");
   command->add_flag("--in-place", options->in_place, "Input and output in the same memory");
   command->add_option("--json", options->json, "Write the results as JSON; - is standard output, without the table")

@@ -72,14 +72,14 @@ class CommandRanks::Watcher {
     while (waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
     }
     std::unique_lock lock(mutex_);
-    if (stopped_.wait_for(lock, kPatience, [this] { return stopping_; })) return;
+    if (stopped_.wait_for(lock, kExitTimeout, [this] { return stopping_; })) return;
     const auto rank = std::find(children_.begin(), children_.end(), ended.si_pid) - children_.begin() + 1;
     fmt::print(stderr, "accord: rank {} (process {}) {} {} before the end\n", rank, ended.si_pid,
                ended.si_code == CLD_EXITED ? "ended with exit code" : "was ended by signal", ended.si_status);
     _exit(kFailure);
   }
 
-  static constexpr auto kPatience = std::chrono::seconds(5);
+  static constexpr auto kExitTimeout = std::chrono::seconds(5);
   const std::vector<pid_t> children_;
   std::mutex mutex_;
   std::condition_variable stopped_;
@@ -87,18 +87,18 @@ class CommandRanks::Watcher {
   std::thread thread_;
 };
 
-Result<CommandRanks> CommandRanks::create(std::optional<int> wanted, int otherwise) {
+Result<CommandRanks> CommandRanks::create(std::optional<int> wanted, int default_ranks) {
   ACCORD_RETURN_IF_ERROR(config().status());
   CommandRanks ranks;
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
   if (place.launcher == "none") {
-    ranks.size_ = wanted.value_or(otherwise);
+    ranks.size_ = wanted.value_or(default_ranks);
     ACCORD_RETURN_IF_ERROR(ranks.fork_others());
     return ranks;
   }
   if (wanted && *wanted != place.size)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("--ranks {} does not fit: a launcher ({}) has started {} rank{}", *wanted, place.launcher,
+                  fmt::format("--ranks is {}, but a launcher ({}) has started {} rank{}", *wanted, place.launcher,
                               place.size, place.size == 1 ? "" : "s"));
   ranks.rank_ = place.rank;
   ranks.size_ = place.size;
@@ -132,12 +132,12 @@ Status CommandRanks::fork_others() {
   return meet(out.get(), in.get());
 }
 
-Status CommandRanks::meet(int pipe_out, int pipe_in) {
+Status CommandRanks::meet(int read_end, int write_end) {
   const Deadline deadline = Deadline::in(config()->timeout);
   std::int64_t port = 0;
   const auto bytes = std::as_writable_bytes(std::span(&port, 1));
   if (rank_ > 0) {
-    ACCORD_RETURN_IF_ERROR(read_all(pipe_out, bytes, deadline, "rank 0 tells where to meet"));
+    ACCORD_RETURN_IF_ERROR(read_all(read_end, bytes, deadline, "receiving the address of the store from rank 0"));
     ACCORD_ASSIGN_OR_RETURN(store_,
                             make_tcp_store(StoreRole::kClient, kHost, static_cast<int>(port), deadline.remaining()));
     return {};
@@ -145,7 +145,7 @@ Status CommandRanks::meet(int pipe_out, int pipe_in) {
   ACCORD_ASSIGN_OR_RETURN(store_, make_tcp_store(StoreRole::kHost, kHost, 0, deadline.remaining()));
   ACCORD_ASSIGN_OR_RETURN(port, port_in(store_->describe()));
   for (int other = 1; other < size_; ++other)
-    ACCORD_RETURN_IF_ERROR(write_all(pipe_in, bytes, deadline, "telling the ranks where to meet"));
+    ACCORD_RETURN_IF_ERROR(write_all(write_end, bytes, deadline, "sending the address of the store to the ranks"));
   return {};
 }
 

@@ -16,10 +16,10 @@ inline constexpr int kDefaultRanks = 2;
 class CommandRanks {
  public:
   /// Uses the ranks of a launcher if one started this process (accord run, torchrun, mpirun); `wanted` must then
-  /// match their number. Otherwise this process becomes rank 0 of `wanted` ranks (of `otherwise` ranks if absent) and
-  /// forks the others, each with a share of the cores. From then on all of them run the same code. REQUIRES: no
+  /// match their number. Otherwise this process becomes rank 0 of `wanted` ranks (of `default_ranks` ranks if absent)
+  /// and forks the others, each with a share of the cores. From then on all of them run the same code. REQUIRES: no
   /// thread has been started yet.
-  static Result<CommandRanks> create(std::optional<int> wanted, int otherwise);
+  static Result<CommandRanks> create(std::optional<int> wanted, int default_ranks);
   CommandRanks(CommandRanks&& other) noexcept;
   CommandRanks& operator=(CommandRanks&&) = delete;
   /// Ends the processes started here that have not ended by themselves.
@@ -33,7 +33,7 @@ class CommandRanks {
  private:
   CommandRanks() = default;
   Status fork_others();
-  Status meet(int pipe_out, int pipe_in);
+  Status meet(int read_end, int write_end);
 
   Rank rank_ = 0;
   int size_ = 1;

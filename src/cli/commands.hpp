@@ -10,8 +10,8 @@ namespace accord::cli {
 
 /// Exit codes of every subcommand.
 inline constexpr int kSuccess = 0;
-inline constexpr int kFailure = 1;   ///< the command failed; standard error says why
-inline constexpr int kWrongUse = 2;  ///< the arguments are invalid
+inline constexpr int kFailure = 1;     ///< the command failed; standard error says why
+inline constexpr int kUsageError = 2;  ///< the arguments are invalid
 
 /// The action of a parsed subcommand; returns the exit code.
 using Action = std::function<int()>;

@@ -42,8 +42,8 @@ Status run(const DiagnoseOptions& options) {
 
 int diagnose_and_tell(const DiagnoseOptions& options) {
   if (options.paths.empty() == options.processes.empty()) {
-    fmt::print(stderr, "accord diagnose: give it the dumps (directories or files), or processes with --pid\n");
-    return kWrongUse;
+    fmt::print(stderr, "accord diagnose: name the dumps (directories or files), or processes with --pid\n");
+    return kUsageError;
   }
   const Status status = run(options);
   if (status.ok()) return kSuccess;
@@ -55,10 +55,10 @@ int diagnose_and_tell(const DiagnoseOptions& options) {
 
 void add_diagnose(CLI::App& app, Action& chosen) {
   CLI::App* diagnose = app.add_subcommand(
-      "diagnose", "Which rank is at which call, and who waits for whom: from dumps, or of a job that hangs now");
+      "diagnose", "Show which call each rank is in and which rank it waits for, from dumps or for a running job");
   const auto options = std::make_shared<DiagnoseOptions>();
-  diagnose->add_option("dumps", options->paths, "Directories or files that ranks have dumped");
-  diagnose->add_option("--pid", options->processes, "A process of the job: a rank, or what started ranks (a launcher)")
+  diagnose->add_option("dumps", options->paths, "Directories or files of dumps");
+  diagnose->add_option("--pid", options->processes, "A process of the job: a rank, or a launcher")
       ->check(positive_number());
   diagnose->add_option("--dump", options->dump_directory, "Also write what was found to this directory, as dumps");
   diagnose->add_option("--trace", options->trace_file, "Also write a trace of all operations, for ui.perfetto.dev");

@@ -8,7 +8,7 @@
 namespace accord::cli {
 
 void add_engine(CLI::App& app, Action& chosen) {
-  CLI::App* engine = app.add_subcommand("engine", "Look at, check and run engine packages");
+  CLI::App* engine = app.add_subcommand("engine", "Inspect, check and run engine packages");
   engine->require_subcommand(0, 1);
   add_engine_inspect(*engine, chosen);
   add_engine_verify(*engine, chosen);

@@ -24,11 +24,11 @@ int run(const std::string& what, const CacheOptions& options) {
 }  // namespace
 
 void add_engine_cache(CLI::App& engine, Action& chosen) {
-  CLI::App* cache = engine.add_subcommand("cache", "The compiled engines that are kept on disk");
+  CLI::App* cache = engine.add_subcommand("cache", "List or clear the compiled engines on disk");
   cache->require_subcommand(0, 1);
   for (const auto& [name, meaning] :
-       {std::pair<const char*, const char*>{"list", "What is there, the package used last first"},
-        {"clear", "Remove all that is not in use"}}) {
+       {std::pair<const char*, const char*>{"list", "List the packages, the most recently used first"},
+        {"clear", "Remove all packages that are not in use"}}) {
     CLI::App* command = cache->add_subcommand(name, meaning);
     const auto options = std::make_shared<CacheOptions>();
     command->add_option("--directory", options->directory, "The cache [$XDG_CACHE_HOME/accord/engines]");

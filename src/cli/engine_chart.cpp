@@ -83,7 +83,7 @@ class Chart {
     const double bytes = std::max(1.0, first_["arena_bytes"].get<double>());
     std::string out = label(12, kTop - 10,
                             "arena of rank 0: " + bytes_text(first_["arena_bytes"].get<std::size_t>()) +
-                                ", each piece from the op that makes it to the last that reads it");
+                                ", each piece from the op that writes it to the last op that reads it");
     for (const Json& piece : first_["arena"]) {
       const int first = piece["first"];
       const int last = piece["last"];
@@ -133,7 +133,7 @@ class Chart {
   std::string ranks(double top) const {
     double most = 1;
     for (const Json& rank : report_["ranks"]) most = std::max(most, weights(rank));
-    std::string out = label(12, top - 10, "weights of each rank: blue of its shard, grey what every rank holds");
+    std::string out = label(12, top - 10, "weights of each rank: blue for its shard, grey for what every rank holds");
     for (std::size_t i = 0; i < report_["ranks"].size(); ++i) {
       const Json& rank = report_["ranks"][i];
       const double y = top + kRankHeight * static_cast<double>(i);

@@ -1,5 +1,5 @@
-// `accord engine compare`: only Python knows PyTorch, so the command becomes Python's accord.comparison with the same
-// options.
+// `accord engine compare`: only Python knows PyTorch, so the command becomes Python's accord.engines.comparison with
+// the same options.
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,29 +46,31 @@ int compare(const CompareOptions& options) {
     words.push_back(value);
   }
   if (options.as_json) words.emplace_back("--json");
-  return engine_failure("compare", become_python("accord.comparison", words));
+  return engine_failure("compare", become_python("accord.engines.comparison", words));
 }
 
 }  // namespace
 
 void add_engine_compare(CLI::App& engine, Action& chosen) {
-  CLI::App* command = engine.add_subcommand("compare", "Hold a package against PyTorch, module by module");
+  CLI::App* command = engine.add_subcommand("compare", "Compare a package with PyTorch, module by module");
   const auto options = std::make_shared<CompareOptions>();
   command->add_option("package", options->package, "The package's directory")->required();
   command
       ->add_option("--model", options->model,
-                   "The model in PyTorch: a folder of transformers, or FILE.py:FUNCTION that makes it")
+                   "The model in PyTorch: a folder of transformers, or FILE.py:FUNCTION that creates it")
       ->required();
   command->add_option("--inputs", options->inputs,
                       "safetensors file with the engine's inputs by name; a language model needs none");
-  command->add_option("--tokens", options->tokens, "Of a language model without --inputs: length of the sequence [16]")
+  command->add_option("--tokens", options->tokens, "Length of the sequence, for a language model without --inputs [16]")
       ->check(positive_number());
-  command->add_option("--tolerance", options->tolerance, "Of the largest difference over the largest magnitude")
+  command
+      ->add_option("--tolerance", options->tolerance,
+                   "Limit of the largest difference divided by the largest magnitude")
       ->check(non_negative_number());
   command->add_option("--group", options->group, "Logical group that the ranks of the job form [tp]");
   command->add_option(
       "--device", options->device,
-      "Where the package runs: cpu, cuda:0, or cuda for a GPU of each rank, by its number on its host [cpu]");
+      "Where the package runs: cpu, cuda:0, or cuda for a GPU per rank, by the rank's number on its host [cpu]");
   command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       ->add_option("--canonical-ranks", options->canonical_ranks,
@@ -76,7 +78,7 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
       ->check(positive_number());
   add_dtype_options(*command, options->all_reduce_dtype, options->activation_dtype);
   command->add_option("--memory-limit", options->memory_limit,
-                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
+                      "Limit of a rank's weights, arenas and caches together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return compare(*options); }; });
 }

@@ -75,14 +75,14 @@ class Session {
       conversation_.push_back({"user", *std::move(line)});
       TextRequest request = options_.request;
       request.messages = conversation_;
-      Result<Answer> said = answer(std::move(request));
-      if (said.ok()) {
-        conversation_.push_back({"assistant", said->text});
-      } else if (is_of_request(said.status().code())) {
+      Result<Answer> reply = answer(std::move(request));
+      if (reply.ok()) {
+        conversation_.push_back({"assistant", reply->text});
+      } else if (is_of_request(reply.status().code())) {
         conversation_.pop_back();
-        (void)engine_failure("generate", said.status());
+        (void)engine_failure("generate", reply.status());
       } else {
-        return said.status();
+        return reply.status();
       }
     }
     return {};
@@ -99,7 +99,7 @@ class Session {
                             : options_.stream ? Showing::kStreaming
                                               : Showing::kAtEnd;
     ACCORD_ASSIGN_OR_RETURN(TextStream stream, model_.generate(std::move(request)));
-    ACCORD_ASSIGN_OR_RETURN(Answer answer, take_answer(std::move(stream), showing, watch_));
+    ACCORD_ASSIGN_OR_RETURN(Answer answer, read_answer(std::move(stream), showing, watch_));
     if (options_.as_json) fmt::print("{}\n", json_of(answer).dump());
     if (options_.stats.value_or(isatty(STDERR_FILENO) != 0)) fmt::print(stderr, "[{}]\n", stats_text(answer));
     std::fflush(nullptr);
@@ -146,11 +146,11 @@ int run(const GenerateOptions& options) {
   const Result<CommandRanks> ranks =
       CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt, 1);
   if (!ranks.ok()) return engine_failure("generate", ranks.status());
-  const auto tell_interrupted = [] { fmt::print(stderr, "accord engine generate: interrupted\n"); };
-  const InterruptDeadline deadline(ranks->rank(), tell_interrupted);
+  const auto report_interrupted = [] { fmt::print(stderr, "accord engine generate: interrupted\n"); };
+  const InterruptDeadline deadline(ranks->rank(), report_interrupted);
   const Status status = generate(options, *ranks, watch);
   if (watch.interrupted()) {
-    if (ranks->rank() == 0) tell_interrupted();
+    if (ranks->rank() == 0) report_interrupted();
     return kInterrupted;
   }
   if (status.ok()) return kSuccess;
@@ -158,10 +158,10 @@ int run(const GenerateOptions& options) {
 }
 
 void add_model_options(CLI::App& command, GenerateOptions& options) {
-  command.add_option("-n,--ranks", options.ranks, "Ranks that are started here [1]; under a launcher its ranks")
+  command.add_option("-n,--ranks", options.ranks, "Ranks to start here [1]; under a launcher, its ranks are used")
       ->check(CLI::Range(1, 1024));
   add_load_options(command, options.load);
-  command.add_option("--cache-tokens", options.model.cache_tokens, "Tokens that the cache holds [one whole context]")
+  command.add_option("--cache-tokens", options.model.cache_tokens, "Tokens that the cache holds [one full context]")
       ->check(positive_number());
   command.add_option("--cache-dtype", options.cache_dtype, "float32, bfloat16 or int8 [float32]");
 }
@@ -170,20 +170,22 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   SamplingOptions& sampling = options.request.options.sampling;
   command
       .add_option("--max-new-tokens", options.request.options.max_new_tokens,
-                  "Tokens of an answer at most [as many as the context holds]")
+                  "Maximum number of tokens in an answer [as many as the context holds]")
       ->check(positive_number());
   command.add_option("--temperature", sampling.temperature, "0 takes the best token [0]")->check(non_negative_number());
   command.add_option("--top-k", sampling.top_k, "Draw from the K best tokens; 0: all [0]")
       ->check(non_negative_number());
-  command.add_option("--top-p", sampling.top_p, "Draw from the best tokens of this probability together [1]")
+  command.add_option("--top-p", sampling.top_p, "Draw from the best tokens with this total probability [1]")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--min-p", sampling.min_p, "Draw from tokens with this part of the best one's probability [0]")
+  command
+      .add_option("--min-p", sampling.min_p,
+                  "Draw from tokens with at least this fraction of the best token's probability [0]")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Divides the logits of tokens seen [1]")
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Divides the logits of earlier tokens [1]")
       ->check(positive_number());
   command.add_option("--seed", sampling.seed, "Equal seeds draw equal tokens [0]")->check(non_negative_number());
   command
-      .add_option("--stop", options.request.stop, "A text that ends an answer, of which it is no part; may be repeated")
+      .add_option("--stop", options.request.stop, "A text that ends an answer and is not part of it; may be repeated")
       ->take_all();
 }
 
@@ -195,7 +197,7 @@ void add_engine_generate(CLI::App& engine, Action& chosen) {
   command->add_option("package", options->package, "The package's directory")->required();
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "The text to continue, or the user's message");
   command->add_flag("--chat", options->chat, "The prompt is a message, written in the model's chat format");
-  command->add_option("--system", options->system, "The system's message before it; means --chat, too");
+  command->add_option("--system", options->system, "The system's message before it; implies --chat");
   CLI::Option* interactive =
       command->add_flag("--interactive", options->interactive, "Converse: a message on each line of standard input");
   prompt->excludes(interactive);
@@ -203,10 +205,10 @@ void add_engine_generate(CLI::App& engine, Action& chosen) {
   add_sampling_options(*command, *options);
   CLI::Option* json = command->add_flag("--json", options->as_json, "One JSON object for each answer, on one line");
   command
-      ->add_flag("--stream,!--no-stream", options->stream, "Show the text while it comes (the default), or at its end")
+      ->add_flag("--stream,!--no-stream", options->stream, "Show the text as it arrives (the default), or at its end")
       ->excludes(json);
   command->add_flag("--stats,!--no-stats", options->stats,
-                    "Tell tokens, time to the first and tokens/s on standard error [on a terminal]");
+                    "Print the number of tokens, the time to the first and tokens/s on standard error [on a terminal]");
   command->callback([options, &chosen] {
     if (!options->prompt && !options->interactive) throw CLI::RequiredError("--prompt or --interactive");
     options->chat |= !options->system.empty();

@@ -57,8 +57,9 @@ void print_package(const Json& json) {
   for (const Json& row : json["by_ranks"]) {
     const Json& bytes = row["weight_bytes_of_rank_0"];
     fmt::print("ranks {:<3} {}\n", row["ranks"].dump(),
-               bytes.is_null() ? fmt::format("too many: there are units for {} at most", json["most_ranks"].dump())
-                               : "rank 0 reads " + size_text(bytes));
+               bytes.is_null()
+                   ? fmt::format("too many ranks: there are units for at most {}", json["most_ranks"].dump())
+                   : "rank 0 reads " + size_text(bytes));
   }
   for (const auto& [op, count] : json["ops"].items()) fmt::print("op        {:<40} {}\n", op, count.dump());
 }
@@ -102,7 +103,7 @@ void add_engine_inspect(CLI::App& engine, Action& chosen) {
     bool as_json = false;
   };
   CLI::App* command =
-      engine.add_subcommand("inspect", "What a package holds: inputs, sharding, ops, bytes of each rank");
+      engine.add_subcommand("inspect", "Show what a package contains: inputs, sharding, ops, bytes of each rank");
   const auto options = std::make_shared<Options>();
   command->add_option("package", options->path, "The package's directory")->required();
   command->add_flag("--json", options->as_json, "One JSON object");

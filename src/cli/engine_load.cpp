@@ -9,7 +9,7 @@
 #include "cli/number_checks.hpp"
 #include "engine/runtime/device_name.hpp"
 #include "engine/package/program.hpp"
-#include "engine/runtime/activation_dtype.hpp"
+#include "engine/program/activation_dtype.hpp"
 #include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {
@@ -41,21 +41,22 @@ std::int16_t place_on_host(Rank rank) {
 
 void add_dtype_options(CLI::App& command, std::string& all_reduce_dtype, std::string& activation_dtype) {
   command.add_option("--all-reduce-dtype", all_reduce_dtype,
-                     "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
+                     "int8: send sums over the ranks of 32 KB and more as 8-bit codes [exact]");
   command.add_option(
       "--activation-dtype", activation_dtype,
-      "Round rows that are multiplied with quantized weights: on the CPU to int8, with weights of 8 or 4 bits; "
-      "on GPUs to fp8, with such weights [as they are]");
+      "Round rows that are multiplied by quantized weights: on the CPU to int8, with weights of 8 or 4 bits; "
+      "on GPUs to fp8, with fp8 weights [not rounded]");
 }
 
 void add_load_options(CLI::App& command, LoadChoice& load) {
-  command.add_option("--group", load.group, "Logical group of the package that the ranks form [its only one]");
-  command.add_option("--pp", load.pp, "Stages of a pipeline that the ranks form first [1]")->check(CLI::Range(1, 1024));
-  command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks form first [1]")
+  command.add_option("--group", load.group, "Logical group of the package that the ranks form [the only one]");
+  command.add_option("--pp", load.pp, "Pipeline stages that the ranks are divided into [1]")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks are divided into [1]")
       ->check(CLI::Range(1, 1024));
   command.add_option(
       "--device", load.device,
-      "Where the model runs: cpu, cuda:0, or cuda for a GPU of each rank, by its number on its host [cpu]");
+      "Where the model runs: cpu, cuda:0, or cuda for a GPU per rank, by the rank's number on its host [cpu]");
   command.add_option("--threads", load.threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       .add_option("--canonical-ranks", load.canonical_ranks,
@@ -63,11 +64,11 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
       ->check(positive_number());
   command
       .add_option("--overlap-rows", load.overlap_rows,
-                  "Compute runs of so many rows in two halves, one during the sums over the ranks of the other")
+                  "Compute runs of at least this many rows in two halves, each during the other's sums over the ranks")
       ->check(positive_number());
   add_dtype_options(command, load.all_reduce_dtype, load.activation_dtype);
   command.add_option("--memory-limit", load.memory_limit,
-                     "What weights, arenas and caches of a rank may take together, such as 2GiB");
+                     "Limit of a rank's weights, arenas and caches together, such as 2GiB");
 }
 
 Result<LoadOptions> load_options(const LoadChoice& load) {
@@ -115,8 +116,9 @@ Result<GroupChoice> choose_groups(const std::string& package, const LoadChoice& 
       choice.identity = opened->manifest().sha256;
       choice.bytes_read = opened->metadata_bytes_read();
       if (groups.size() > 1) {
-        return Status(StatusCode::kInvalidArgument,
-                      fmt::format("{} has {} groups; say by --group which one the ranks form", package, groups.size()));
+        return Status(
+            StatusCode::kInvalidArgument,
+            fmt::format("{} has {} groups; choose with --group which one the ranks form", package, groups.size()));
       }
       if (groups.empty()) {
         choice.alone = rest;

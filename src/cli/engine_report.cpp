@@ -62,7 +62,7 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const ReportOptions& option
 Result<GroupChoice> groups_of(const ReportOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(GroupChoice choice, choose_groups(options.package, options.load, options.ranks));
   if (choice.alone == 1) return choice;
-  return Status(StatusCode::kInvalidArgument, options.package + " has no group: --ranks has no meaning");
+  return Status(StatusCode::kInvalidArgument, options.package + " has no group, so --ranks cannot be used");
 }
 
 struct MadeInputs {
@@ -145,10 +145,10 @@ Result<Json> report(const ReportOptions& options) {
   std::mutex mutex;
   const std::shared_ptr<Store> store = make_memory_store();
   const auto of_rank = [&](Rank rank) {
-    Result<Json> made = report_rank(options, choice, rank, store);
+    Result<Json> result = report_rank(options, choice, rank, store);
     const std::lock_guard lock(mutex);
-    if (!made.ok() && failure.ok()) failure = made.status();
-    if (made.ok()) reports[static_cast<std::size_t>(rank)] = *std::move(made);
+    if (!result.ok() && failure.ok()) failure = result.status();
+    if (result.ok()) reports[static_cast<std::size_t>(rank)] = *std::move(result);
   };
   if (options.run) {
     std::vector<std::thread> threads;
@@ -209,7 +209,7 @@ void print_ranks(const Json& report) {
 }
 
 void print_ops(const Json& first, bool timed) {
-  fmt::print("\nwhat rank 0 runs, in this order\n{:>5} {}{:>10} {:>10} {:>10}  {}\n", "op",
+  fmt::print("\nops of rank 0, in the order in which they run\n{:>5} {}{:>10} {:>10} {:>10}  {}\n", "op",
              timed ? fmt::format("{:>10} ", "time") : "", "moved", "weights", "flops", "what (= fused ops), in module");
   std::map<std::string, int> others;
   for (std::size_t i = 0; i < first["ops"].size(); ++i) {
@@ -233,13 +233,14 @@ void print_ops(const Json& first, bool timed) {
   }
   for (const auto& [runs, count] : others) {
     fmt::print("{} more {}\n", count,
-               runs == "view" ? "only see another op's result in another shape" : "were computed when it was loaded");
+               runs == "view" ? "only view another op's result in another shape"
+                              : "were computed when the package was loaded");
   }
   std::map<std::string, int> removed;
   for (const Json& op : first["model"]) {
     if (op["runs"] == "removed") ++removed[op["by"].get<std::string>()];
   }
-  for (const auto& [pass, count] : removed) fmt::print("{} ops of the model were taken away by {}\n", count, pass);
+  for (const auto& [pass, count] : removed) fmt::print("{} ops of the model were removed by {}\n", count, pass);
 }
 
 void print_report(const Json& report) {
@@ -253,16 +254,16 @@ void print_report(const Json& report) {
 }
 
 int run_report(const ReportOptions& options) {
-  const Result<Json> made = report(options);
-  if (!made.ok()) return engine_failure("report", made.status());
+  const Result<Json> result = report(options);
+  if (!result.ok()) return engine_failure("report", result.status());
   if (!options.chart.empty()) {
-    const Status written = write_file(options.chart, engine_chart(*made));
+    const Status written = write_file(options.chart, engine_chart(*result));
     if (!written.ok()) return engine_failure("report", written);
   }
   if (options.as_json) {
-    fmt::print("{}\n", made->dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", result->dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    print_report(*made);
+    print_report(*result);
   }
   return kSuccess;
 }
@@ -271,20 +272,20 @@ int run_report(const ReportOptions& options) {
 
 void add_engine_report(CLI::App& engine, Action& chosen) {
   CLI::App* command =
-      engine.add_subcommand("report", "Where each op of a package runs, and what it takes on each rank");
+      engine.add_subcommand("report", "Show where each op of a package runs, and its cost on each rank");
   const auto options = std::make_shared<ReportOptions>();
   command->add_option("package", options->package, "The package's directory")->required();
-  command->add_option("-n,--ranks", options->ranks, "Ranks that share it [1]")->check(CLI::Range(1, 1024));
+  command->add_option("-n,--ranks", options->ranks, "Ranks that share the package [1]")->check(CLI::Range(1, 1024));
   add_load_options(*command, options->load);
-  command->add_option("--sizes", options->sizes, "Sizes of its symbols: batch=8 length=128 [their smallest]")
+  command->add_option("--sizes", options->sizes, "Sizes of its symbols: batch=8 length=128 [the smallest]")
       ->type_name("NAME=VALUE");
-  command->add_option("--tokens", options->tokens, "--sizes tokens=VALUE, of a language model")
+  command->add_option("--tokens", options->tokens, "Same as --sizes tokens=VALUE, for a language model")
       ->check(positive_number());
   command->add_flag("--run", options->run,
-                    "Run it, the ranks as threads of this process, and tell the time of each op");
+                    "Run the package, with the ranks as threads of this process, and show the time of each op");
   command->add_option("--repeat", options->repeat, "Runs with --run; times are averages [5]")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--chart", options->chart, "Draw it into this SVG file, too")->type_name("FILE");
+  command->add_option("--chart", options->chart, "Also draw the report in this SVG file")->type_name("FILE");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return run_report(*options); }; });
 }

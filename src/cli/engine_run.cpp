@@ -26,7 +26,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr int kMostRuns = 1'000'000;
+constexpr int kMaxRuns = 1'000'000;
 
 struct EngineRunOptions {
   std::string package;
@@ -78,7 +78,7 @@ Result<std::vector<NamedTensor>> read_inputs(const std::string& path, const std:
     const auto tensor = std::find_if(found.begin(), found.end(), [&](const auto& t) { return t.name == info.name; });
     if (tensor == found.end()) {
       return Status(StatusCode::kNotFound,
-                    fmt::format("{} has no tensor \"{}\", which the engine takes", path, info.name));
+                    fmt::format("{} has no tensor \"{}\", which is an input of the engine", path, info.name));
     }
     inputs.push_back(std::move(*tensor));
   }
@@ -162,8 +162,7 @@ Status ranks_equal(const std::vector<RankFigures>& ranks) {
     if (ranks[rank].output_hash != ranks[0].output_hash) different.push_back(static_cast<Rank>(rank));
   }
   if (different.empty()) return Status();
-  return Status(StatusCode::kMismatch, ranks_text(different) + ": outputs have other bits than those of rank 0",
-                different);
+  return Status(StatusCode::kMismatch, ranks_text(different) + ": outputs differ from those of rank 0", different);
 }
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
@@ -252,15 +251,15 @@ void add_engine_run(CLI::App& engine, Action& chosen) {
       ->required();
   command->add_option("--outputs", options->outputs, "safetensors file that rank 0 writes the outputs to");
   add_load_options(*command, options->load);
-  command->add_option("--repeat", options->repeat, "Timed runs; the median is told [1]")
-      ->check(CLI::Range(1, kMostRuns));
-  command->add_option("--warm-up", options->warm_up, "Runs before those [1]")->check(CLI::Range(0, kMostRuns));
+  command->add_option("--repeat", options->repeat, "Timed runs; the median is shown [1]")
+      ->check(CLI::Range(1, kMaxRuns));
+  command->add_option("--warm-up", options->warm_up, "Untimed runs before those [1]")->check(CLI::Range(0, kMaxRuns));
   command->add_flag("--check-ranks-equal", options->check_ranks_equal,
-                    "Fail unless all ranks have outputs of the same bits");
-  command->add_flag("--profile", options->profile, "Tell the time that rank 0 spent in each op");
+                    "Fail unless the outputs of all ranks are bit-identical");
+  command->add_flag("--profile", options->profile, "Show the time that rank 0 spent in each op");
   command
       ->add_option("--trace", options->trace,
-                   "Write what each rank did when in the timed runs to this file, for ui.perfetto.dev")
+                   "Write a trace of the timed runs of all ranks to this file, for ui.perfetto.dev")
       ->excludes("--profile");
   command->add_flag("--json", options->as_json, "One JSON object, on one line");
   command->callback([options, &chosen] {

@@ -33,7 +33,7 @@ int verify(const std::string& path, bool as_json) {
     fmt::print("{}\n", answer.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     for (const Damage& place : *found) fmt::print("{}: {}\n", place.file, place.what);
-    fmt::print("{}\n", found->empty() ? path + ": whole" : fmt::format("{}: {} damaged places", path, found->size()));
+    fmt::print("{}\n", found->empty() ? path + ": intact" : fmt::format("{}: {} damaged places", path, found->size()));
   }
   return found->empty() ? kSuccess : kFailure;
 }

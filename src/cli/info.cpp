@@ -42,9 +42,8 @@ PartInfo torch_part() {
       "\"${PYTHON_EXEC:-python3}\" -c \"import importlib.metadata as m, importlib.util as u;"
       " print(m.version('torch'), '(' + u.find_spec('torch').origin + ')')\" 2>/dev/null");
   if (torch.ok) return {"torch", true, torch.text};
-  return {
-      "torch", false,
-      fmt::format("{} has no package torch; pip install torch, or name another Python by PYTHON_EXEC", python.text)};
+  return {"torch", false,
+          fmt::format("{} has no package torch; pip install torch, or set PYTHON_EXEC to another Python", python.text)};
 }
 
 void print_parts(const char* title, const std::vector<PartInfo>& parts) {
@@ -82,7 +81,8 @@ int print_info(bool as_json) {
 }  // namespace
 
 void add_info(CLI::App& app, Action& chosen) {
-  CLI::App* info = app.add_subcommand("info", "What this build and machine have, and why each missing part is off");
+  CLI::App* info =
+      app.add_subcommand("info", "What this build and machine have, and why each missing part is disabled");
   const auto as_json = std::make_shared<bool>(false);
   info->add_flag("--json", *as_json, "One JSON object");
   info->callback([as_json, &chosen] { chosen = [as_json] { return print_info(*as_json); }; });

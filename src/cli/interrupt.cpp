@@ -17,8 +17,8 @@
 namespace accord::cli {
 namespace {
 
-constexpr Duration kPatience = std::chrono::milliseconds(700);
-constexpr Duration kPatienceOfOthers = std::chrono::milliseconds(2500);
+constexpr Duration kRank0Delay = std::chrono::milliseconds(700);
+constexpr Duration kOtherRanksDelay = std::chrono::milliseconds(2500);
 
 volatile sig_atomic_t interrupts = 0;
 volatile sig_atomic_t interrupt_fd = -1;
@@ -50,8 +50,8 @@ bool InterruptWatch::interrupted() const { return interrupts != 0; }
 
 int InterruptWatch::descriptor() const { return interrupt_fd; }
 
-InterruptDeadline::InterruptDeadline(Rank rank, std::function<void()> last_words)
-    : rank_(rank), last_words_(std::move(last_words)), over_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+InterruptDeadline::InterruptDeadline(Rank rank, std::function<void()> on_forced_end)
+    : rank_(rank), on_forced_end_(std::move(on_forced_end)), over_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const BlockedSignals blocked;
   thread_ = std::thread([this] { wait(); });
 }
@@ -67,9 +67,9 @@ void InterruptDeadline::wait() const {
   while (poll(fds.data(), fds.size(), -1) <= 0) {
   }
   if (fds[0].revents != 0) return;
-  const Deadline deadline = Deadline::in(rank_ == 0 ? kPatience : kPatienceOfOthers);
+  const Deadline deadline = Deadline::in(rank_ == 0 ? kRank0Delay : kOtherRanksDelay);
   if (wait_readable(over_.get(), deadline, "the end of the command").ok()) return;
-  if (rank_ == 0) last_words_();
+  if (rank_ == 0) on_forced_end_();
   std::fflush(nullptr);
   _exit(kInterrupted);
 }

@@ -29,8 +29,8 @@ inline constexpr int kInterrupted = 130;
 /// InterruptWatch that is created before this object and destroyed after it.
 class InterruptDeadline {
  public:
-  /// `last_words` runs before the process ends, on a thread of its own, and only on rank 0, which ends first.
-  InterruptDeadline(Rank rank, std::function<void()> last_words);
+  /// `on_forced_end` runs before the process ends, on a thread of its own, and only on rank 0, which ends first.
+  InterruptDeadline(Rank rank, std::function<void()> on_forced_end);
   ~InterruptDeadline();
   InterruptDeadline(const InterruptDeadline&) = delete;
 
@@ -38,7 +38,7 @@ class InterruptDeadline {
   void wait() const;
 
   const Rank rank_;
-  const std::function<void()> last_words_;
+  const std::function<void()> on_forced_end_;
   const UniqueFd over_;  ///< readable once the destructor runs
   std::thread thread_;
 };

@@ -53,15 +53,15 @@ int explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {  // "Could not convert: --seed = 1.5"
     const std::size_t option = message.find("--");
-    if (option != std::string::npos) message = message.substr(option) + " is no number that this option takes";
+    if (option != std::string::npos) message = message.substr(option) + " is not a valid number for this option";
   }
-  fmt::print(stderr, "{0}: {1}\n\"{0} --help\" tells its use\n", full_name(*reached), message);
-  return kWrongUse;
+  fmt::print(stderr, "{0}: {1}\nsee \"{0} --help\"\n", full_name(*reached), message);
+  return kUsageError;
 }
 
 // Removes the arguments from the first "--" on. They belong to a program, and the parser would not keep them in
 // order.
-std::vector<std::string> take_after_dashes(int& argc, char** argv) {
+std::vector<std::string> extract_after_dashes(int& argc, char** argv) {
   char** const end = argv + argc;
   char** const dashes = std::find(argv, end, std::string_view("--"));
   argc = static_cast<int>(dashes - argv);
@@ -74,7 +74,7 @@ int print_folder(const char* path) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unread);
   const std::filesystem::path folder = (program.parent_path() / path).lexically_normal();
   if (unread || !std::filesystem::is_directory(folder, unread)) {
-    fmt::print(stderr, "accord: this is no installed accord: there is no {}\n", folder.string());
+    fmt::print(stderr, "accord: this accord is not installed: {} does not exist\n", folder.string());
     return kFailure;
   }
   fmt::print("{}\n", folder.string());
@@ -82,14 +82,14 @@ int print_folder(const char* path) {
 }
 
 int run(int argc, char** argv) {
-  const std::vector<std::string> after_dashes = take_after_dashes(argc, argv);
+  const std::vector<std::string> after_dashes = extract_after_dashes(argc, argv);
   CLI::App app("accord: collectives, launching and compiled model engines across ranks", "accord");
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(0, 1);
   Action chosen;
   const auto print = [&chosen](const char* path) { chosen = [path] { return print_folder(path); }; };
   app.add_flag_callback(
-      "--cmake-dir", [print] { print(ACCORD_CMAKE_DIR); }, "Print the folder that CMake finds accord by (accord_DIR)");
+      "--cmake-dir", [print] { print(ACCORD_CMAKE_DIR); }, "Print the folder in which CMake finds accord (accord_DIR)");
   app.add_flag_callback(
       "--include-dir", [print] { print(ACCORD_INCLUDE_DIR); }, "Print the folder of the headers");
   add_info(app, chosen);
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
     const CLI::App* reached = innermost(app);
     const CLI::App* parent = reached->get_parent();
     fmt::print(stderr, "{}", reached->help(parent == nullptr ? "" : full_name(*parent)));
-    return kWrongUse;
+    return kUsageError;
   }
   return chosen();
 }

@@ -8,13 +8,13 @@
 namespace accord::cli {
 
 void add_mesh(CLI::App& app, Action& chosen) {
-  CLI::App* mesh = app.add_subcommand("mesh", "Look at the process groups of a job before it runs");
+  CLI::App* mesh = app.add_subcommand("mesh", "Inspect the process groups of a job before it runs");
   mesh->require_subcommand(0, 1);
   add_mesh_show(*mesh, chosen);
 }
 
 std::string mesh_ranks_text(const std::vector<Rank>& ranks) {
-  constexpr std::size_t kMostShown = 8;
+  constexpr std::size_t kMaxShownRanks = 8;
   if (ranks.empty()) return "none";
   const Rank step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
   const auto uneven =
@@ -22,9 +22,9 @@ std::string mesh_ranks_text(const std::vector<Rank>& ranks) {
   if (ranks.size() > 2 && !uneven)
     return fmt::format("{}-{}{}", ranks.front(), ranks.back(), step == 1 ? "" : fmt::format(" by {}", step));
   std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostShown); ++i)
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMaxShownRanks); ++i)
     text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  return ranks.size() > kMostShown ? text + fmt::format(" and {} more", ranks.size() - kMostShown) : text;
+  return ranks.size() > kMaxShownRanks ? text + fmt::format(" and {} more", ranks.size() - kMaxShownRanks) : text;
 }
 
 }  // namespace accord::cli

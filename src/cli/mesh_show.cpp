@@ -83,14 +83,14 @@ std::string text_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& opti
   text += fmt::format("{:<26}{:>8}{:>8}  {}\n", "family", "groups", "size", "");
   for (const MeshFamily& family : plan.families())
     text += fmt::format("{:<26}{:>8}{:>8}  {}\n", family.name, family.groups, family.group_size, family.description);
-  text += fmt::format("\nrank {} is in {} groups of {} sets of ranks, {} of them of more than one rank:\n", rank,
-                      costs.groups, costs.distinct, costs.connected);
+  text += fmt::format("\nrank {} is in {} groups of {} distinct sets of ranks, {} of them with more than one rank:\n",
+                      rank, costs.groups, costs.distinct, costs.connected);
   for (const MeshGroup& group : plan.groups_of(rank))
     text += fmt::format("  {:<32} {:>6} {}: {}\n", names_of(plan, group.families), group.ranks.size(),
                         group.ranks.size() == 1 ? "rank" : "ranks", mesh_ranks_text(group.ranks));
   text += fmt::format(
-      "\nstart-up: one exchange of {} in all, where torch.distributed has {} new_group calls on every rank\n"
-      "memory: {} of address space on each rank, of which pages count once they are touched\n",
+      "\nstart-up: one exchange of {} in total, where torch.distributed makes {} new_group calls on every rank\n"
+      "memory: {} of address space on each rank, whose pages use memory once they are touched\n",
       bytes_text(static_cast<std::size_t>(costs.exchanged_bytes)), costs.new_group_calls,
       bytes_text(costs.window_bytes));
   for (std::size_t i = 0; i < plan.families().size(); ++i) {
@@ -177,7 +177,7 @@ Result<int> compare(const MeshPlan& plan, const MeshShowOptions& options) {
     fmt::print("{}\n", json.dump(2));
   } else {
     for (const Difference& difference : found) fmt::print("{:<26} {}\n", difference.family, difference.text);
-    if (found.empty()) fmt::print("the same groups in all {} families\n", plan.families().size());
+    if (found.empty()) fmt::print("all {} families have the same groups\n", plan.families().size());
   }
   return found.empty() ? kSuccess : kFailure;
 }
@@ -188,7 +188,7 @@ Result<int> show(const MeshShowOptions& options) {
   const Rank rank = options.rank < 0 ? plan.rank_offset() : options.rank;
   if (rank < plan.rank_offset() || rank >= plan.rank_offset() + plan.world_size())
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("rank {} is none of the mesh's, {} to {}", rank, plan.rank_offset(),
+                  fmt::format("rank {} is not in the mesh, which has ranks {} to {}", rank, plan.rank_offset(),
                               plan.rank_offset() + plan.world_size() - 1));
   int family = 0;
   if (!options.family.empty()) {
@@ -209,28 +209,29 @@ Result<int> show(const MeshShowOptions& options) {
 
 void add_mesh_show(CLI::App& mesh, Action& chosen) {
   const auto options = std::make_shared<MeshShowOptions>();
-  CLI::App* command =
-      mesh.add_subcommand("show", "Show the groups that follow from a job's parallelism, or compare two");
+  CLI::App* command = mesh.add_subcommand(
+      "show", "Show the groups that result from a job's parallelism, or compare two configurations");
   command
       ->add_option(
           "SIZES", options->sizes,
           "\"tp=8,pp=8,cp=2,ep=16\": sizes of tp, cp, pp, dp, gtp, ep, etp and egtp, and order=, rank_offset=, "
           "hierarchical_cp=2x4, hybrid_cp=, optimizer_instances=, embedding_stages=, gloo_groups=")
       ->required();
-  command->add_option("--world", options->world, "ranks of the job; may be left out where SIZES has dp=")
+  command->add_option("--world", options->world, "ranks of the job; may be omitted if SIZES has dp=")
       ->check(positive_number());
-  command->add_option("--rank", options->rank, "whose groups to list; the first one's");
-  command->add_option("--family", options->family, "list all groups of this family; also the one that --chart colors");
+  command->add_option("--rank", options->rank, "rank whose groups to list [the first rank]");
+  command->add_option("--family", options->family,
+                      "list all groups of this family; also sets the family that --chart colors");
   command->add_flag("--all", options->all, "list all groups of all families");
   command->add_option("--check", options->check, "compare with these sizes: exit code 1 if some groups differ");
-  command->add_option("--chart", options->chart, "write the grid as an SVG drawing to this file");
+  command->add_option("--chart", options->chart, "draw the grid in this SVG file");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &chosen] {
     chosen = [options] {
       const Result<int> code = show(*options);
       if (code.ok()) return *code;
       fmt::print(stderr, "accord mesh show: {}\n", code.status().to_string());
-      return code.status().code() == StatusCode::kInvalidArgument ? kWrongUse : kFailure;
+      return code.status().code() == StatusCode::kInvalidArgument ? kUsageError : kFailure;
     };
   });
 }

@@ -12,7 +12,7 @@
 namespace accord::cli {
 
 void add_moe(CLI::App& app, Action& chosen) {
-  CLI::App* moe = app.add_subcommand("moe", "Look at what the experts of a job had to do, and place them by it");
+  CLI::App* moe = app.add_subcommand("moe", "Inspect the load of a job's experts, and place the experts accordingly");
   moe->require_subcommand(0, 1);
   add_moe_report(*moe, chosen);
   add_moe_balance(*moe, chosen);
@@ -20,7 +20,7 @@ void add_moe(CLI::App& app, Action& chosen) {
 
 int moe_failure(const char* command, const Status& status) {
   fmt::print(stderr, "accord moe {}: {}\n", command, status.to_string());
-  return status.code() == StatusCode::kInvalidArgument ? kWrongUse : kFailure;
+  return status.code() == StatusCode::kInvalidArgument ? kUsageError : kFailure;
 }
 
 Result<expert::Report> read_report(const std::string& path) {
@@ -43,13 +43,13 @@ Result<JoinedReport> read_reports(const std::vector<std::string>& paths) {
         report.traffic != first.traffic || report.loads != first.loads)
       return Status(
           StatusCode::kInvalidArgument,
-          fmt::format("{} is of group \"{}\" after {} maps, {} of group \"{}\" after {}: give the reports of one "
-                      "group's ranks that were written together",
+          fmt::format("{} is of group \"{}\" after {} maps, but {} is of group \"{}\" after {}: give reports of one "
+                      "group's ranks that were written at the same time",
                       path, report.group, report.prepares, paths.front(), first.group, first.prepares));
     std::vector<double>& waits = joined.waits[static_cast<std::size_t>(report.rank)];
     if (!waits.empty())
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{} is of rank {}, as another file is", path, report.rank));
+                    fmt::format("{} is of rank {}, but another file is of the same rank", path, report.rank));
     waits = report.statistics.wait_seconds;
   }
   return joined;

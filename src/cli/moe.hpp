@@ -14,7 +14,7 @@ namespace accord::cli {
 void add_moe_report(CLI::App& moe, Action& chosen);
 void add_moe_balance(CLI::App& moe, Action& chosen);
 
-/// Prints why `accord moe COMMAND` failed and returns the exit code: kWrongUse for kInvalidArgument.
+/// Prints why `accord moe COMMAND` failed and returns the exit code: kUsageError for kInvalidArgument.
 int moe_failure(const char* command, const Status& status);
 
 /// Reads the report in a file; errors name the file.

@@ -41,7 +41,8 @@ Status balance(const MoeBalanceOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const ExpertPlacement placement, balance_experts(loads, ranks, per_rank));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<double> before, work_of(report.placement, report));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<double> after, work_of(placement, report));
-  fmt::print(stderr, "the busiest of {} ranks had {:.2f} times the mean; of {} it would have {:.2f} times\n",
+  fmt::print(stderr,
+             "the busiest of {} ranks had {:.2f} times the mean; with {} ranks it would have {:.2f} times the mean\n",
              before.size(), imbalance(before), ranks, imbalance(after));
   fmt::print("{}\n", Json(placement).dump());
   return {};
@@ -54,10 +55,11 @@ void add_moe_balance(CLI::App& moe, Action& chosen) {
   CLI::App* command = moe.add_subcommand(
       "balance",
       "Print a placement of experts, as JSON, that evens out the loads of a report: a list of ids for each rank");
-  command->add_option("REPORT", options->report, "of a rank of the group, any: ExpertGroup.report()")->required();
-  command->add_option("--ranks", options->ranks, "that shall hold the experts; the report's")
+  command->add_option("REPORT", options->report, "report of any rank of the group: the JSON of ExpertGroup.report()")
+      ->required();
+  command->add_option("--ranks", options->ranks, "ranks that hold the experts [as in the report]")
       ->check(CLI::PositiveNumber);
-  command->add_option("--per-rank", options->per_rank, "experts on each, replicas among them; as few as there can be")
+  command->add_option("--per-rank", options->per_rank, "experts on each rank, including replicas [as few as possible]")
       ->check(CLI::PositiveNumber);
   command->callback([options, &chosen] {
     chosen = [options] {

@@ -40,9 +40,9 @@ std::string short_number(double number) {
 }
 
 std::string rows_text(const expert::Report& report) {
-  constexpr int kMostColumns = 16;
+  constexpr int kMaxColumns = 16;
   std::string text = "\nrows from each rank (down) to each (across)\n      ";
-  const int columns = std::min(report.size, kMostColumns);
+  const int columns = std::min(report.size, kMaxColumns);
   for (int to = 0; to < columns; ++to) text += fmt::format("{:>8}", to);
   text += columns < report.size ? "   ...\n" : "\n";
   for (int from = 0; from < columns; ++from) {
@@ -69,7 +69,7 @@ std::string loads_text(const expert::Report& report) {
     return text;
   };
   const auto few = static_cast<std::ptrdiff_t>(std::min<std::size_t>(5, order.size()));
-  return fmt::format("experts by choices: busiest {}; idlest {}; the busiest has {:.2f} times the mean\n",
+  return fmt::format("choices by expert: most {}; fewest {}; the busiest has {:.2f} times the mean\n",
                      list(order.begin(), order.begin() + few), list(order.rbegin(), order.rbegin() + few),
                      imbalance(doubles(report.loads)));
 }
@@ -78,12 +78,12 @@ std::string lost_text(const expert::Report& report) {
   std::string text;
   const auto add = [&](const Counts& counts, std::string_view what) {
     if (sum(counts) == 0) return;
-    text += fmt::format("{}: {} in all, most of them ({}) by rank {}\n", what, sum(counts), counts[largest(counts)],
+    text += fmt::format("{}: {} in total, most of them ({}) by rank {}\n", what, sum(counts), counts[largest(counts)],
                         largest(counts));
   };
-  add(report.dropped, "choices that overflow dropped");
+  add(report.dropped, "choices dropped by overflow");
   add(report.out_of_range, "ids out of range");
-  add(report.duplicates, "ids that a token had twice");
+  add(report.duplicates, "ids that appeared twice in a token");
   return text;
 }
 
@@ -151,12 +151,13 @@ Status show(const MoeReportOptions& options) {
 void add_moe_report(CLI::App& moe, Action& chosen) {
   const auto options = std::make_shared<MoeReportOptions>();
   CLI::App* command = moe.add_subcommand(
-      "report", "Show the rows from rank to rank, the choices of each expert, what was dropped and who was waited for");
+      "report", "Show the rows from rank to rank, the choices of each expert, dropped choices and waiting times");
   command
-      ->add_option("REPORTS", options->reports,
-                   "of ranks of one group: what ExpertGroup.report() gave, as JSON; one is enough for all but waits")
+      ->add_option(
+          "REPORTS", options->reports,
+          "reports of ranks of one group: the JSON of ExpertGroup.report(); one suffices for all but the waits")
       ->required();
-  command->add_option("--chart", options->chart, "write the matrices as an SVG drawing to this file");
+  command->add_option("--chart", options->chart, "draw the matrices in this SVG file");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &chosen] {
     chosen = [options] {

@@ -9,18 +9,18 @@
 namespace accord::cli {
 
 // Text that is not a number is left to the conversion, which reports it.
-inline CLI::Validator least_number(double least, bool includes_least, const char* says, const char* type_name) {
+inline CLI::Validator min_number(double min, bool includes_min, const char* message, const char* type_name) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
         char* end = nullptr;
         const double number = std::strtod(text.c_str(), &end);
         const bool is_number = end != text.c_str() && *end == '\0';
-        return is_number && (number < least || (number == least && !includes_least)) ? text + says : "";
+        return is_number && (number < min || (number == min && !includes_min)) ? text + message : "";
       },
       type_name);
 }
 
-inline CLI::Validator positive_number() { return least_number(0, false, " is not more than 0", "POSITIVE"); }
-inline CLI::Validator non_negative_number() { return least_number(0, true, " is less than 0", "NONNEGATIVE"); }
+inline CLI::Validator positive_number() { return min_number(0, false, " is not greater than 0", "POSITIVE"); }
+inline CLI::Validator non_negative_number() { return min_number(0, true, " is less than 0", "NONNEGATIVE"); }
 
 }  // namespace accord::cli

@@ -16,7 +16,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMaxRanks = 1024;
 
 Status no_algorithm(std::string_view name) {
   std::vector<std::string_view> names;
@@ -36,7 +36,7 @@ exec::DomainLayout layout_for(const plan::Plan& plan) {
 
 void add_plan(CLI::App& app, Action& chosen) {
   CLI::App* plan =
-      app.add_subcommand("plan", "List, draw, check and export the plans of collectives, and why one runs");
+      app.add_subcommand("plan", "List, draw, check and export the plans of collectives, and explain their selection");
   plan->require_subcommand(0, 1);
   add_plan_list(*plan, chosen);
   add_plan_show(*plan, chosen);
@@ -48,9 +48,9 @@ void add_plan(CLI::App& app, Action& chosen) {
 }
 
 int plan_failure(const char* command, const Status& status) {
-  const bool wrong_use = status.code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord plan {}: {}\n", command, wrong_use ? status.message() : status.to_string());
-  return wrong_use ? kWrongUse : kFailure;
+  const bool is_usage_error = status.code() == StatusCode::kInvalidArgument;
+  fmt::print(stderr, "accord plan {}: {}\n", command, is_usage_error ? status.message() : status.to_string());
+  return is_usage_error ? kUsageError : kFailure;
 }
 
 int plan_refused(const char* command, const Status& status) {
@@ -61,12 +61,12 @@ int plan_refused(const char* command, const Status& status) {
 void add_plan_source(CLI::App& command, PlanSource& source) {
   command
       .add_option("plan", source.name,
-                  "An algorithm (two_shot, or all_reduce:direct where several collectives have one of that name), or a "
+                  "An algorithm (two_shot, or all_reduce:direct if several collectives have one of that name), or a "
                   "file (ends in .json or has a slash)")
       ->required()
       ->type_name("ALGORITHM|FILE");
-  command.add_option("-n,--ranks", source.ranks, "Ranks, for an algorithm; a file has its own number")
-      ->check(CLI::Range(1, kMostRanks))
+  command.add_option("-n,--ranks", source.ranks, "Number of ranks, for an algorithm; a file has its own number")
+      ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   command.add_option("--root", source.root, "The root, for an algorithm that has one")->capture_default_str();
 }
@@ -109,8 +109,8 @@ Result<plan::Plan> read_plan_source(const PlanSource& source) {
 }
 
 void add_plan_call(CLI::App& command, PlanCallText& text) {
-  command.add_option("--dtype", text.dtype, "Of the elements")->capture_default_str();
-  command.add_option("--op", text.op, "Of a collective that reduces")->capture_default_str();
+  command.add_option("--dtype", text.dtype, "Dtype of the elements")->capture_default_str();
+  command.add_option("--op", text.op, "Op of a collective that reduces")->capture_default_str();
 }
 
 Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective) {
@@ -120,10 +120,10 @@ Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective)
   ACCORD_ASSIGN_OR_RETURN(call.op, reduce_op_from_string(text.op));
   const plan::CollectiveTraits& traits = plan::traits_of(collective);
   if (call.bytes > std::size_t{1} << 50)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} are more than any buffer has", text.bytes));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} is larger than any buffer", text.bytes));
   if (call.bytes % size_of(call.dtype) != 0)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} bytes are no whole number of {}, which has {} bytes each", call.bytes,
+                  fmt::format("{} bytes are not a whole number of elements of {}, which have {} bytes each", call.bytes,
                               to_string(call.dtype), size_of(call.dtype)));
   if (traits.reduces && !is_defined(call.op, call.dtype))
     return Status(StatusCode::kInvalidArgument,

@@ -124,7 +124,7 @@ Result<Drawing> draw(const plan::Plan& plan) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<plan::StepPlace> stuck,
                           plan::walk(plan, 1, plan::RoundGate::kOpen, layout));
   if (!stuck.empty())
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} waits for ever; accord plan verify says why",
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} waits forever; accord plan verify shows why",
                                                             to_string(plan), plan::place_text(plan, stuck.front())));
   Drawing& drawing = layout.drawing;
   for (Rank rank = 0; rank < plan.size; ++rank) {

@@ -14,11 +14,11 @@ void add_plan_export(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("export", "Write a plan as JSON (docs/plan-format.md)");
   const auto options = std::make_shared<Options>();
   add_plan_source(*command, options->source);
-  command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
+  command->add_option("-o,--output", options->output, "The file [standard output]")->type_name("FILE");
   command->callback([options, &chosen] {
     chosen = [options] {
-      const Result<plan::Plan> made = read_plan_source(options->source);
-      return made.ok() ? write_plan("export", *made, options->output) : plan_failure("export", made.status());
+      const Result<plan::Plan> loaded = read_plan_source(options->source);
+      return loaded.ok() ? write_plan("export", *loaded, options->output) : plan_failure("export", loaded.status());
     };
   });
 }

@@ -21,26 +21,26 @@ struct PlanImportOptions {
 int import_plan(const PlanImportOptions& options) {
   const Result<std::string> text = read_file(options.input);
   if (!text.ok()) return plan_failure("import", text.status());
-  Result<plan::Plan> made =
+  Result<plan::Plan> imported =
       plan::import_mscclpp(*text, options.without_switch ? SwitchOps::kOrdinary : SwitchOps::kMulticast);
-  if (!made.ok()) {
-    fmt::print(stderr, "accord plan import: {}: {}\n", options.input, made.status().to_string());
+  if (!imported.ok()) {
+    fmt::print(stderr, "accord plan import: {}: {}\n", options.input, imported.status().to_string());
     return kFailure;
   }
-  if (!options.name.empty()) made->name = options.name;
-  return write_plan("import", *made, options.output);
+  if (!options.name.empty()) imported->name = options.name;
+  return write_plan("import", *imported, options.output);
 }
 
 }  // namespace
 
 void add_plan_import(CLI::App& plan, Action& chosen) {
-  CLI::App* command = plan.add_subcommand("import", "Make a plan of an execution plan of MSCCL++ (its JSON)");
+  CLI::App* command = plan.add_subcommand("import", "Convert an execution plan of MSCCL++ (JSON) to a plan");
   const auto options = std::make_shared<PlanImportOptions>();
   command->add_option("file", options->input, "The execution plan")->required()->type_name("FILE");
-  command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
-  command->add_option("--name", options->name, "The plan's name; without it that of the execution plan");
+  command->add_option("-o,--output", options->output, "The file [standard output]")->type_name("FILE");
+  command->add_option("--name", options->name, "The plan's name [that of the execution plan]");
   command->add_flag("--without-switch", options->without_switch,
-                    "Take ops that go through a switch between GPUs as copies and sums, which run anywhere");
+                    "Convert ops that use a switch between GPUs to copies and sums, which run anywhere");
   command->callback([options, &chosen] { chosen = [options] { return import_plan(*options); }; });
 }
 

@@ -77,7 +77,7 @@ int list(const PlanListOptions& options) {
     fmt::print("{}\n", rows->dump(2));
     return kSuccess;
   }
-  fmt::print("{} ranks, {} of {}; steps, hops and bytes are those of the rank that has most\n\n", options.ranks,
+  fmt::print("{} ranks, {} of {}; steps, hops and bytes are those of the rank with the most\n\n", options.ranks,
              options.call.bytes, options.call.dtype);
   fmt::print("{:<15} {:<19} {:<10} {:>5} {:>5} {:>6} {:>10} {:>10}  {}\n", "collective", "algorithm", "order", "steps",
              "hops", "rounds", "exchanged", "predicted", "needs");
@@ -94,14 +94,14 @@ int list(const PlanListOptions& options) {
 }  // namespace
 
 void add_plan_list(CLI::App& plan, Action& chosen) {
-  CLI::App* command = plan.add_subcommand("list", "All algorithms, with steps, bytes and predicted time");
+  CLI::App* command = plan.add_subcommand("list", "List all algorithms, with steps, bytes and predicted time");
   const auto options = std::make_shared<PlanListOptions>();
-  command->add_option("collective", options->collective, "Only those of this collective");
+  command->add_option("collective", options->collective, "List only the algorithms of this collective");
   command->add_option("-n,--ranks", options->ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
+  command->add_option("--bytes", options->call.bytes, "Bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
   add_plan_call(*command, options->call);
-  command->add_flag("--json", options->as_json, "A list of objects");
+  command->add_flag("--json", options->as_json, "Print a JSON list of objects");
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });
 }
 

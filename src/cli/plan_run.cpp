@@ -107,7 +107,7 @@ Result<std::vector<double>> run_rank(const Run& run, Rank rank, const std::share
   const WrongElements wrong = reference.check(rank, output);
   if (wrong.count > 0)
     return Status(StatusCode::kInternal,
-                  fmt::format("rank {} has {} wrong elements; the first is at place {} of its output", rank,
+                  fmt::format("rank {} has {} wrong elements; the first is at position {} of its output", rank,
                               wrong.count, wrong.first));
   return seconds;
 }
@@ -194,7 +194,7 @@ int run_plan(const PlanRunOptions& options) {
                                            {"predicted_seconds", figures.seconds}};
     fmt::print("{}\n", answer.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
-    fmt::print("{}: {} of {} over {}: right on every rank\n  median {}, minimum {} of {} runs; predicted {}\n",
+    fmt::print("{}: {} of {} over {}: correct on every rank\n  median {}, minimum {} of {} runs; predicted {}\n",
                to_string(run->plan), bytes_text(run->call.bytes), to_string(run->call.dtype), options.transport,
                time_text(median), time_text(least), options.repeat, time_text(figures.seconds));
   }
@@ -207,10 +207,10 @@ void add_plan_run(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("run", "Run a plan on threads of this process, check the result and time it");
   const auto options = std::make_shared<PlanRunOptions>();
   add_plan_source(*command, options->source);
-  command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
+  command->add_option("--bytes", options->call.bytes, "Bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
   add_plan_call(*command, options->call);
-  command->add_option("--transport", options->transport, "How bytes travel")
+  command->add_option("--transport", options->transport, "Transport of the bytes")
       ->check(CLI::IsMember({"inproc", "shm"}))
       ->capture_default_str();
   command->add_option("--repeat", options->repeat, "Timed runs, after a few to warm up")

@@ -43,14 +43,14 @@ void print_json(const plan::Plan& plan, const Drawing& drawing, const PlanCall& 
 void print_text(const plan::Plan& plan, const Drawing& drawing, const PlanCall& call, DType dtype,
                 const PlanFigures& figures) {
   fmt::print("{}, order {}, paced {}\n\n{}\n{}\n", to_string(plan), plan::to_string(plan.order),
-             plan.pacing == plan::Pacing::kByPlan ? "by itself" : "by the executor", to_text(drawing),
+             plan.pacing == plan::Pacing::kByPlan ? "by the plan" : "by the executor", to_text(drawing),
              drawing_legend());
-  fmt::print("a call of {} of {}, at the rank that has most:\n", bytes_text(call.bytes), to_string(dtype));
-  fmt::print("  steps {}, of which {} one after the other between ranks; {} round{}\n", figures.cost.steps,
+  fmt::print("a call with {} of {}, on the rank with the most:\n", bytes_text(call.bytes), to_string(dtype));
+  fmt::print("  {} steps, of which {} follow each other between ranks; {} round{}\n", figures.cost.steps,
              figures.cost.hops, figures.rounds, figures.rounds == 1 ? "" : "s");
   fmt::print("  {} exchanged with peers, {} touched; predicted {}\n", bytes_text(figures.cost.bytes_exchanged),
              bytes_text(figures.cost.bytes_touched), time_text(figures.seconds));
-  if (!figures.runs.ok()) fmt::print("  does not run as it is: {}\n", figures.runs.message());
+  if (!figures.runs.ok()) fmt::print("  cannot run in this configuration: {}\n", figures.runs.message());
 }
 
 Status show(const plan::Plan& plan, const PlanShowOptions& options) {
@@ -72,18 +72,18 @@ void add_plan_show(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("show", "Draw a plan, with its steps, bytes and predicted time");
   const auto options = std::make_shared<PlanShowOptions>();
   add_plan_source(*command, options->source);
-  command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
+  command->add_option("--bytes", options->call.bytes, "Bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
   add_plan_call(*command, options->call);
-  command->add_option("--svg", options->svg, "Draw it into this file, too")->type_name("FILE");
+  command->add_option("--svg", options->svg, "Also draw the plan in this file")->type_name("FILE");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] {
     chosen = [options] {
-      const Result<plan::Plan> made = read_plan_source(options->source);
-      if (!made.ok()) return plan_failure("show", made.status());
-      const Status right = plan::verify(*made, plan::Aliasing::kOutOfPlace);
+      const Result<plan::Plan> loaded = read_plan_source(options->source);
+      if (!loaded.ok()) return plan_failure("show", loaded.status());
+      const Status right = plan::verify(*loaded, plan::Aliasing::kOutOfPlace);
       if (!right.ok()) return plan_refused("show", right);
-      const Status shown = show(*made, *options);
+      const Status shown = show(*loaded, *options);
       return shown.ok() ? kSuccess : plan_failure("show", shown);
     };
   });

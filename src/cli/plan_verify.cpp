@@ -38,7 +38,8 @@ int verify(const PlanVerifyOptions& options) {
 }  // namespace
 
 void add_plan_verify(CLI::App& plan, Action& chosen) {
-  CLI::App* command = plan.add_subcommand("verify", "Prove a plan right, or name the step that is wrong (exit code 1)");
+  CLI::App* command =
+      plan.add_subcommand("verify", "Prove that a plan is correct, or name the wrong step (exit code 1)");
   const auto options = std::make_shared<PlanVerifyOptions>();
   add_plan_source(*command, options->source);
   command->add_flag("--json", options->as_json, "One JSON object");

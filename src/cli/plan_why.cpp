@@ -45,27 +45,27 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
     case plan::RowVerdict::kRanks: return fmt::format("is not for {} ranks", topology.size());
     case plan::RowVerdict::kHosts:
       return fmt::format("is not for {} host{}", topology.host_count(), topology.host_count() == 1 ? "" : "s");
-    case plan::RowVerdict::kTopology: return "is not for ranks that lie on their hosts like these";
-    case plan::RowVerdict::kOp: return "adds some ranks at a time, which avg and premul_sum cannot";
+    case plan::RowVerdict::kTopology: return "is not for this placement of ranks on hosts";
+    case plan::RowVerdict::kOp: return "adds partial sums, which avg and premul_sum do not support";
     case plan::RowVerdict::kOversubscribed:
-      return topology.oversubscribed() ? "is for ranks that have a core each"
+      return topology.oversubscribed() ? "is for ranks with a core each"
                                        : "is for more ranks than cores, and here each has one";
     case plan::RowVerdict::kMemory:
       return row.memory == DeviceType::kCpu ? "is for memory of the CPU" : "is for memory of GPUs (--cuda)";
-    case plan::RowVerdict::kNoLibrary: return "there is no NCCL";
-    case plan::RowVerdict::kNoReach: return "the ranks' GPUs do not reach each other";
-    case plan::RowVerdict::kNoMulticast: return "there is no switch between the ranks' GPUs that has multicast";
+    case plan::RowVerdict::kNoLibrary: return "NCCL is not available";
+    case plan::RowVerdict::kNoReach: return "the ranks' GPUs cannot access each other's memory";
+    case plan::RowVerdict::kNoMulticast: return "no switch with multicast connects the ranks' GPUs";
     case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
     case plan::RowVerdict::kRegistered:
       return row.registered == plan::SelectorRow::Registered::kYes ? "is for buffers in windows (--registered)"
-                                                                   : "is for buffers that lie in no window";
+                                                                   : "is for buffers outside of windows";
     case plan::RowVerdict::kNeedsWindows:
       return fmt::format("{} is for buffers in windows (--registered){}", row.algorithm->name,
                          row.algorithm->only_reads ? ", or ranks that may read each other's memory" : "");
     case plan::RowVerdict::kNeedsApart: return fmt::format("{} is not for calls in place", row.algorithm->name);
-    case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name is for {} ranks", topology.size());
+    case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name supports {} ranks", topology.size());
     case plan::RowVerdict::kOrder:
-      return fmt::format("{} does not add up in the canonical order, which deterministic=canonical asks for",
+      return fmt::format("{} does not add in the canonical order, which deterministic=canonical requires",
                          row.algorithm->name);
   }
   return "?";
@@ -143,7 +143,7 @@ Result<Question> question_of(const PlanWhyOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(Tables tables, read_tables(options.select));
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(tables.joined()));
   if (options.registered && options.hosts > 1)
-    return Status(StatusCode::kInvalidArgument, "--registered: between hosts the memory of windows is not mapped");
+    return Status(StatusCode::kInvalidArgument, "--registered: windows are not mapped between hosts");
   const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
   ACCORD_ASSIGN_OR_RETURN(topology::Topology topology, topology_of(ranks, options.hosts));
   const bool readable = topology.readable() && !options.cuda;
@@ -188,7 +188,7 @@ Json considered(const Question& question) {
         {{"rule", to_string(rows[i])},
          {"table", table_of(i)},
          {"decides", matches && !decided},
-         {"reason", matches && decided ? "matches, but a later rule decides"
+         {"reason", matches && decided ? "matches, but a later rule takes precedence"
                                        : reason_text(verdict, rows[i], question.call.bytes, question.topology)}});
     decided = decided || matches;
   }
@@ -254,7 +254,7 @@ void print_text(const Json& answer) {
     fmt::print("  {} {:<14} {}: {}\n", rule["decides"].get<bool>() ? "->" : "  ", rule["table"].get<std::string>(),
                rule["rule"].get<std::string>(), rule["reason"].get<std::string>());
   }
-  fmt::print("\nalgorithms, as predicted:\n");
+  fmt::print("\npredicted times of the algorithms:\n");
   for (const Json& row : answer["algorithms"]) {
     const std::string refused = row["refused"].get<std::string>();
     fmt::print("  {} {:<20} {:>10}  {} hop{}, {} exchanged, {} round{}, order {}{}\n",
@@ -280,23 +280,24 @@ int why(const PlanWhyOptions& options) {
 }  // namespace
 
 void add_plan_why(CLI::App& plan, Action& chosen) {
-  CLI::App* command = plan.add_subcommand("why", "Which algorithm serves a call, by which rule, and what others cost");
+  CLI::App* command =
+      plan.add_subcommand("why", "Show which algorithm serves a call, by which rule, and what the others cost");
   const auto options = std::make_shared<PlanWhyOptions>();
   command->add_option("collective", options->collective, "all_reduce, ...")->required();
-  command->add_option("bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
+  command->add_option("bytes", options->call.bytes, "Bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
   command->add_option("-n,--ranks", options->ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--hosts", options->hosts, "Machines like this on which they are, in equal blocks")
+  command->add_option("--hosts", options->hosts, "Machines like this one that the ranks are on, in equal blocks")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_plan_call(*command, options->call);
-  command->add_option("--plan", options->plans, "Register this plan first, as a program would; may come several times")
+  command->add_option("--plan", options->plans, "Register this plan first, as a program would; may be repeated")
       ->type_name("FILE");
-  command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
-  command->add_flag("--registered", options->registered, "For buffers that lie in windows (docs/windows.md)");
+  command->add_option("--select", options->select, "A selection table, read after ACCORD_SELECT");
+  command->add_flag("--registered", options->registered, "For buffers in windows (docs/windows.md)");
   command->add_flag("--in-place", options->in_place, "With --registered: input and output are the same memory");
   command->add_flag("--cuda", options->cuda,
-                    "For memory of GPUs that reach each other on a host, with NCCL (docs/gpu.md)");
+                    "For memory of GPUs that can access each other's memory on a host, with NCCL (docs/gpu.md)");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });
 }

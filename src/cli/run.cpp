@@ -44,7 +44,7 @@ Status wrong(std::string message) { return Status(StatusCode::kInvalidArgument, 
 Result<int> positive(std::string_view text, std::string_view option) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, option));
   if (number < 1 || number > 65536)
-    return wrong(fmt::format("{} is {}; it takes a number from 1 to 65536", option, text));
+    return wrong(fmt::format("{} is {}; it must be a number from 1 to 65536", option, text));
   return static_cast<int>(number);
 }
 
@@ -54,7 +54,7 @@ Result<int> ranks_of(const std::string& text) {
   if (text != "auto" && text != "cpu") {
     Result<int> number = positive(text, "--nproc-per-node");
     if (number.ok()) return number;
-    return wrong(fmt::format("--nproc-per-node is \"{}\"; it takes a number from 1 to 65536, auto or cpu", text));
+    return wrong(fmt::format("--nproc-per-node is \"{}\"; it must be a number from 1 to 65536, auto or cpu", text));
   }
   ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
   return place.cores;
@@ -84,8 +84,8 @@ Status read_endpoint(const LaunchOptions& options, Job& job) {
     job.master_port = 0;
   }
   if (host.empty()) {
-    return wrong(
-        fmt::format("--nnodes {} needs --rdzv-endpoint HOST:PORT (or --master-addr), an address of node 0", job.nodes));
+    return wrong(fmt::format("--nnodes {} requires --rdzv-endpoint HOST:PORT (or --master-addr), an address of node 0",
+                             job.nodes));
   }
   job.endpoint_host = host;
   if (job.master_host.empty()) job.master_host = host;
@@ -110,7 +110,7 @@ Result<Job> job_of(const LaunchOptions& options, const std::vector<std::string>&
   ACCORD_ASSIGN_OR_RETURN(job.ranks_here, ranks_of(options.ranks_here));
   ACCORD_ASSIGN_OR_RETURN(job.nodes, nodes_of(options.nodes));
   if (options.node >= job.nodes) {
-    return wrong(fmt::format("--node-rank {} is not below --nnodes {}", options.node, job.nodes));
+    return wrong(fmt::format("--node-rank {} must be less than --nnodes {}", options.node, job.nodes));
   }
   if (options.node >= 0) job.node = options.node;
   job.master_host = options.master_host;
@@ -119,7 +119,7 @@ Result<Job> job_of(const LaunchOptions& options, const std::vector<std::string>&
     job.node = 0;
     if (job.master_host.empty()) job.master_host = "127.0.0.1";
   } else if (options.standalone) {
-    return wrong(fmt::format("--standalone is for one node, --nnodes says {}", job.nodes));
+    return wrong(fmt::format("--standalone is for one node, but --nnodes is {}", job.nodes));
   } else {
     ACCORD_RETURN_IF_ERROR(read_endpoint(options, job));
   }
@@ -156,8 +156,8 @@ int run_job(const CLI::App& run, const LaunchOptions& options, const std::vector
   const Result<std::vector<std::string>> program = program_of(run, after_dashes);
   const Result<Job> job = program.ok() ? job_of(options, *program) : Result<Job>(program.status());
   if (!job.ok()) {
-    fmt::print(stderr, "accord run: {}\n\"accord run --help\" tells its use\n", job.status().message());
-    return kWrongUse;
+    fmt::print(stderr, "accord run: {}\nsee \"accord run --help\"\n", job.status().message());
+    return kUsageError;
   }
   return launch(*job);
 }
@@ -179,19 +179,19 @@ void add_options(CLI::App& run, LaunchOptions& options) {
   const auto add = [&](const char* names, auto& variable, const char* meaning) {
     return run.add_option(spellings(names), variable, meaning);
   };
-  add("-n,--nproc-per-node", options.ranks_here, "Ranks on this node: a number, or auto or cpu, one for each core [1]");
+  add("-n,--nproc-per-node", options.ranks_here, "Ranks on this node: a number, or auto or cpu for one per core [1]");
   add("--nnodes", options.nodes, "Nodes, each with a launcher of its own [1]");
   add("--node-rank", options.node, "This node, from 0; if absent, node 0 is the first on the endpoint's machine")
       ->check(non_negative_number());
   add("--rdzv-endpoint", options.endpoint, "HOST[:PORT] of node 0, where launchers meet [port 29400]");
-  add("--rdzv-backend", options.backend, "For torchrun's sake: static and c10d mean the same here")
+  add("--rdzv-backend", options.backend, "For compatibility with torchrun: static and c10d mean the same here")
       ->check(CLI::IsMember({"static", "c10d"}));
   add("--rdzv-id", options.job.run_id, "Name of the job; launchers of other jobs are refused");
-  add("--rdzv-timeout", options.meeting_seconds, "Seconds for all launchers to come [600]")->check(positive_number());
+  add("--rdzv-timeout", options.meeting_seconds, "Seconds for all launchers to arrive [600]")->check(positive_number());
   add("--master-addr", options.master_host, "MASTER_ADDR of the ranks [the endpoint's host, or 127.0.0.1]");
   add("--master-port", options.master_port, "MASTER_PORT of the ranks [a free one for each start]")
       ->check(CLI::Range(1, 65535));
-  run.add_flag("--standalone", options.standalone, "One node, nothing to agree on (the default)");
+  run.add_flag("--standalone", options.standalone, "One node, without a rendezvous (the default)");
   add("--max-restarts", options.job.max_restarts, "Starts of the whole job after a failure [0]")
       ->check(non_negative_number());
   add("--log-dir", options.job.log_directory, "Also write each rank's lines to LOG_DIR/restart_N/rank_R.log");
@@ -199,15 +199,15 @@ void add_options(CLI::App& run, LaunchOptions& options) {
   add("--bind", options.binding,
       "Processors of a rank: core (its share of the cores), numa (one memory node), none [none]")
       ->check(CLI::IsMember({"core", "numa", "none"}));
-  add("--grace", options.grace_seconds, "Seconds from telling a rank to end to killing it [5]")
+  add("--grace", options.grace_seconds, "Seconds between asking a rank to end and killing it [5]")
       ->check(non_negative_number());
   run.add_flag(
          "--route{on}", options.job.route,
-         "Every process group of torch.distributed is accord's, whatever backend the program asks for (--route=off: "
-         "none that does not ask; --route=report: also tell at the end)")
+         "Every process group of torch.distributed uses accord, whatever backend the program requests (--route=off: "
+         "only those that request it; --route=report: also print a report at the end)")
       ->check(CLI::IsMember({"on", "off", "report"}));
   run.add_flag("-m,--module", options.is_module, "PROGRAM is a Python module");
-  run.add_flag(spellings("--no-python"), options.no_python, "Execute PROGRAM itself, also if it ends in .py");
+  run.add_flag(spellings("--no-python"), options.no_python, "Execute PROGRAM itself, even if it ends in .py");
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ Result<Entry> read_entry(const std::string& path, const std::string& name, const
   }
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
     return object.corrupt(
-        fmt::format("its shape takes {} bytes, data_offsets [{}, {}] does not", bytes, entry.begin, entry.end));
+        fmt::format("its shape requires {} bytes, but data_offsets is [{}, {}]", bytes, entry.begin, entry.end));
   }
   return entry;
 }
@@ -81,12 +81,12 @@ Result<std::vector<NamedTensor>> read_safetensors(const std::string& path) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   if (header_bytes > std::min(kLongestHeader, file.size() - kLengthBytes)) {
-    return corrupt(fmt::format("its header is said to have {} bytes, the file has {}", header_bytes, file.size()));
+    return corrupt(fmt::format("its header should have {} bytes, but the file has {}", header_bytes, file.size()));
   }
   const std::string_view header = std::string_view(file).substr(kLengthBytes, header_bytes);
   const std::string_view data = std::string_view(file).substr(kLengthBytes + header_bytes);
   ACCORD_ASSIGN_OR_RETURN(const nlohmann::json json, engine::parse_json(header, path, kLongestHeader));
-  if (!json.is_object()) return corrupt("its header is no JSON object");
+  if (!json.is_object()) return corrupt("its header is not a JSON object");
 
   std::vector<Entry> entries;
   for (const auto& [name, value] : json.items()) {
@@ -100,14 +100,15 @@ Result<std::vector<NamedTensor>> read_safetensors(const std::string& path) {
   std::vector<NamedTensor> tensors;
   for (Entry& entry : entries) {
     if (entry.begin != filled)
-      return corrupt(fmt::format("tensor \"{}\" begins at {}, not at {}", entry.tensor.name, entry.begin, filled));
+      return corrupt(fmt::format("tensor \"{}\" begins at {} instead of {}", entry.tensor.name, entry.begin, filled));
     filled = entry.end;
     entry.tensor.bytes.resize(entry.end - entry.begin);
     if (!entry.tensor.bytes.empty())
       std::memcpy(entry.tensor.bytes.data(), data.data() + entry.begin, entry.tensor.bytes.size());
     tensors.push_back(std::move(entry.tensor));
   }
-  if (filled != data.size()) return corrupt(fmt::format("{} bytes after the last tensor", data.size() - filled));
+  if (filled != data.size())
+    return corrupt(fmt::format("there are {} bytes after the last tensor", data.size() - filled));
   return tensors;
 }
 

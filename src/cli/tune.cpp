@@ -1,4 +1,4 @@
-// `accord tune`: measures all candidates of a collective, one size after the other. A short look at all of them comes
+// `accord tune`: measures all candidates of a collective, one size after the other. A short survey of all of them comes
 // first. Candidates that take at most 1.5 times as long as the best then go through the rounds that count, in turns
 // with the default. A candidate that wins by more than noise becomes a rule. Rank 0 keeps the results and decides
 // which sizes are still to be measured; the others are notified.
@@ -32,15 +32,15 @@
 namespace accord::cli {
 namespace {
 
-constexpr double kStillInTheRace = 1.5;  // times the best, after the first look
-constexpr std::size_t kMostInTheRace = 4;
+constexpr double kRaceCutoff = 1.5;  // times the best, after the survey
+constexpr std::size_t kMaxFinalists = 4;
 
 struct TuneOptions {
   std::vector<std::string> collectives;
   int ranks = 0;  // 0: not given
   std::string output = "accord.table";
-  std::string least = "8";
-  std::string most = "64M";
+  std::string min_size = "8";
+  std::string max_size = "64M";
   double seconds = 0.1;
   bool quick = false;
   bool fresh = false;
@@ -50,8 +50,8 @@ struct TuneOptions {
 struct Task {
   std::vector<const BenchOperation*> operations;
   std::vector<std::size_t> sizes;
-  Effort look{.seconds = 0.02, .rounds = 3};
-  Effort race{.seconds = 0.1, .rounds = 7};
+  Effort survey_effort{.seconds = 0.02, .rounds = 3};
+  Effort race_effort{.seconds = 0.1, .rounds = 7};
   plan::TuningFacts facts;
   std::string output;
   std::string effort;  // in words, stored with the results
@@ -84,19 +84,20 @@ Result<Task> task_of(const TuneOptions& options) {
   Task task;
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->select.empty())
-    return Status(StatusCode::kInvalidArgument, "what is tuned is the default; unset ACCORD_SELECT");
+    return Status(StatusCode::kInvalidArgument, "tuning starts from the default selection; unset ACCORD_SELECT");
   if (options.output.empty() || options.output == "-")
-    return Status(StatusCode::kInvalidArgument, "--output is a file; standard output has the rules anyway");
-  ACCORD_ASSIGN_OR_RETURN(task.operations, operations_of(options));
-  ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
-  ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
-  if (least < 8 || least > most || most > std::size_t{1} << 32)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("sizes go from 8 to 4g, not from {} to {}", options.least, options.most));
+                  "--output must be a file; the rules are printed on standard output in any case");
+  ACCORD_ASSIGN_OR_RETURN(task.operations, operations_of(options));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t min_size, parse_bytes(options.min_size));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t max_size, parse_bytes(options.max_size));
+  if (min_size < 8 || min_size > max_size || max_size > std::size_t{1} << 32)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("sizes must be from 8 to 4g, not from {} to {}", options.min_size, options.max_size));
   const std::size_t factor = options.quick ? 16 : 4;
-  for (std::size_t bytes = least / 8 * 8; bytes <= most; bytes *= factor) task.sizes.push_back(bytes);
-  task.race.seconds = options.quick ? options.seconds / 4 : options.seconds;
-  task.look.seconds = task.race.seconds / 5;
+  for (std::size_t bytes = min_size / 8 * 8; bytes <= max_size; bytes *= factor) task.sizes.push_back(bytes);
+  task.race_effort.seconds = options.quick ? options.seconds / 4 : options.seconds;
+  task.survey_effort.seconds = task.race_effort.seconds / 5;
   ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
   task.facts = {.version = std::string(version()),
                 .processor = topology::processor_name(),
@@ -104,7 +105,7 @@ Result<Task> task_of(const TuneOptions& options) {
                 .ranks = 0,
                 .measured = today()};
   task.output = options.output;
-  task.effort = fmt::format("{} s", task.race.seconds);
+  task.effort = fmt::format("{} s", task.race_effort.seconds);
   task.fresh = options.fresh;
   return task;
 }
@@ -117,7 +118,7 @@ class Tuner {
         task_(task),
         control_(control),
         meter_(std::move(control), watch),
-        tells_(ranks.rank() == 0),
+        is_printer_(ranks.rank() == 0),
         kept_(task.output + ".partial", task.facts, task.effort) {
     if (task.fresh) kept_.drop();
   }
@@ -143,24 +144,24 @@ class Tuner {
     const bool sized = operation.collective != Collective::kBarrier;
     for (const std::size_t bytes : sized ? task_.sizes : std::vector<std::size_t>{0}) {
       TunedPoint point{.bytes = bytes, .timings = {}};
-      ACCORD_ASSIGN_OR_RETURN(const bool known, take_kept(operation, point));
+      ACCORD_ASSIGN_OR_RETURN(const bool known, find_kept(operation, point));
       if (!known) {
         if (contenders.empty()) ACCORD_RETURN_IF_ERROR(make_contenders(operation, candidates, contenders));
         progress(operation, bytes);
         ACCORD_ASSIGN_OR_RETURN(const bool done, measure(operation, candidates, contenders, point));
         if (!done) return false;
-        if (tells_) ACCORD_RETURN_IF_ERROR(kept_.add(operation.collective, point));
+        if (is_printer_) ACCORD_RETURN_IF_ERROR(kept_.add(operation.collective, point));
       }
       points.push_back(std::move(point));
     }
-    if (tells_) tell(operation, points);
+    if (is_printer_) print_rules(operation, points);
     return true;
   }
 
   // Returns whether rank 0 has this point. Only rank 0 gets its timings.
-  Result<bool> take_kept(const BenchOperation& operation, TunedPoint& point) {
+  Result<bool> find_kept(const BenchOperation& operation, TunedPoint& point) {
     std::uint8_t known = 0;
-    if (tells_ && !task_.fresh) {
+    if (is_printer_ && !task_.fresh) {
       if (std::optional<TunedPoint> kept = kept_.find(operation.collective, point.bytes)) {
         point = *std::move(kept);
         known = 1;
@@ -186,22 +187,22 @@ class Tuner {
   // Returns false if a rank was interrupted. All ranks have the same timings, so all decide alike.
   Result<bool> measure(const BenchOperation& operation, const std::vector<Candidate>& candidates,
                        std::vector<Contender>& contenders, TunedPoint& point) {
-    std::vector<Contender> racing;
+    std::vector<Contender> remaining;
     for (std::size_t i = 0; i < candidates.size(); ++i)
-      if (has_a_chance(candidates[i], operation.collective, ranks_.size(), point.bytes))
-        racing.push_back(contenders[i]);
-    ACCORD_ASSIGN_OR_RETURN(const auto looked, run(operation, point.bytes, task_.look, racing));
-    if (!looked) return false;
-    racing = still_racing(racing, *looked);
-    ACCORD_ASSIGN_OR_RETURN(const auto raced, run(operation, point.bytes, task_.race, racing));
-    if (!raced) return false;
-    for (std::size_t i = 0; i < racing.size(); ++i) {
-      const Measured& measured = (*raced)[i];
+      if (is_promising(candidates[i], operation.collective, ranks_.size(), point.bytes))
+        remaining.push_back(contenders[i]);
+    ACCORD_ASSIGN_OR_RETURN(const auto survey, run(operation, point.bytes, task_.survey_effort, remaining));
+    if (!survey) return false;
+    remaining = finalists(remaining, *survey);
+    ACCORD_ASSIGN_OR_RETURN(const auto race_results, run(operation, point.bytes, task_.race_effort, remaining));
+    if (!race_results) return false;
+    for (std::size_t i = 0; i < remaining.size(); ++i) {
+      const Measured& measured = (*race_results)[i];
       if (measured.wrong > 0)
         return Status(StatusCode::kInternal,
-                      fmt::format("{} of {} by {} gave {} wrong elements; the first is at {}", operation.name,
-                                  bytes_text(point.bytes), racing[i].name, measured.wrong, measured.first_wrong));
-      point.timings.push_back({racing[i].name, measured.algorithm, measured.round_medians});
+                      fmt::format("{} of {} by {} produced {} wrong elements; the first is at {}", operation.name,
+                                  bytes_text(point.bytes), remaining[i].name, measured.wrong, measured.first_wrong));
+      point.timings.push_back({remaining[i].name, measured.algorithm, measured.round_medians});
     }
     return true;
   }
@@ -213,27 +214,27 @@ class Tuner {
 
   // Returns the default, then the best of the candidates that are near the best. The algorithm that the default uses
   // is left out.
-  static std::vector<Contender> still_racing(const std::vector<Contender>& all, const std::vector<Measured>& looked) {
+  static std::vector<Contender> finalists(const std::vector<Contender>& all, const std::vector<Measured>& survey) {
     std::vector<std::size_t> order;
     for (std::size_t i = 1; i < all.size(); ++i)
-      if (all[i].name != looked[0].algorithm) order.push_back(i);
+      if (all[i].name != survey[0].algorithm) order.push_back(i);
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return looked[a].median != looked[b].median ? looked[a].median < looked[b].median : a < b;
+      return survey[a].median != survey[b].median ? survey[a].median < survey[b].median : a < b;
     });
-    std::vector<Contender> racing = {all[0]};
+    std::vector<Contender> remaining = {all[0]};
     for (const std::size_t i : order) {
-      const double best = std::min(looked[0].median, looked[order[0]].median);
-      if (racing.size() <= kMostInTheRace && looked[i].median <= kStillInTheRace * best) racing.push_back(all[i]);
+      const double best = std::min(survey[0].median, survey[order[0]].median);
+      if (remaining.size() <= kMaxFinalists && survey[i].median <= kRaceCutoff * best) remaining.push_back(all[i]);
     }
-    return racing;
+    return remaining;
   }
 
   void progress(const BenchOperation& operation, std::size_t bytes) const {
-    if (!tells_ || isatty(STDERR_FILENO) == 0) return;
+    if (!is_printer_ || isatty(STDERR_FILENO) == 0) return;
     fmt::print(stderr, "\r\033[K{} of {} ...", operation.name, bytes_text(bytes));
   }
 
-  void tell(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
+  void print_rules(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
     const std::string conditions = fmt::format("[ranks={}-{},oversubscribed={},registered=no]", ranks_.size(),
                                                ranks_.size(), ranks_.size() > task_.facts.cores ? "yes" : "no");
     const std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
@@ -247,7 +248,7 @@ class Tuner {
   const Task& task_;
   Communicator control_;
   Meter meter_;
-  const bool tells_;
+  const bool is_printer_;
   KeptResults kept_;
   std::string rules_;
 };
@@ -261,31 +262,31 @@ Result<int> tune(const TuneOptions& options, Task task) {
   ACCORD_ASSIGN_OR_RETURN(
       const CommandRanks ranks,
       CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt, kDefaultRanks));
-  if (ranks.size() < 2) return Status(StatusCode::kInvalidArgument, "one rank has nothing to tune");
+  if (ranks.size() < 2) return Status(StatusCode::kInvalidArgument, "tuning requires at least two ranks");
   task.facts.ranks = ranks.size();
   ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("tune control"));
   Tuner tuner(ranks, task, control, watch);
-  const bool tells = ranks.rank() == 0;
-  const auto tell_interrupted = [&] {
-    if (!tells) return;
+  const bool is_printer = ranks.rank() == 0;
+  const auto report_interrupted = [&] {
+    if (!is_printer) return;
     fmt::print(
         stderr,
-        "{1}accord tune: interrupted; what was measured is kept in {0}.partial, and the same command goes on from "
+        "{1}accord tune: interrupted; what was measured is kept in {0}.partial, and the same command continues from "
         "there\n",
         task.output, isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "");
   };
   Result<bool> done(false);
   {
-    const InterruptDeadline deadline(ranks.rank(), tell_interrupted);
+    const InterruptDeadline deadline(ranks.rank(), report_interrupted);
     done = tuner.run();
   }
   if (watch.interrupted() && !done.ok()) done = false;  // the other ranks may have ended first
   ACCORD_RETURN_IF_ERROR(done.status());
-  if (!*done) tell_interrupted();
-  if (!tells) return kSuccess;
+  if (!*done) report_interrupted();
+  if (!is_printer) return kSuccess;
   if (!*done) return kInterrupted;
   const std::string text = plan::tuning_head(task.facts) + tuner.rules() + std::string(plan::tuning_end());
-  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the table that was made"));
+  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the resulting table"));
   ACCORD_RETURN_IF_ERROR(write_file(task.output, text));
   tuner.finish();
   fmt::print("written to {0}; ACCORD_SELECT=@{0} uses it\n", task.output);
@@ -296,9 +297,9 @@ int run(const TuneOptions& options) {
   const Result<Task> task = task_of(options);
   const Result<int> code = task.ok() ? tune(options, *task) : Result<int>(task.status());
   if (code.ok()) return *code;
-  const bool wrong_use = code.status().code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord tune: {}\n", wrong_use ? code.status().message() : code.status().to_string());
-  return wrong_use ? kWrongUse : kFailure;
+  const bool is_usage_error = code.status().code() == StatusCode::kInvalidArgument;
+  fmt::print(stderr, "accord tune: {}\n", is_usage_error ? code.status().message() : code.status().to_string());
+  return is_usage_error ? kUsageError : kFailure;
 }
 
 }  // namespace
@@ -307,17 +308,17 @@ void add_tune(CLI::App& app, Action& chosen) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure which algorithm is best on this machine, and write a selection table");
   const auto options = std::make_shared<TuneOptions>();
-  command->add_option("collectives", options->collectives, "Those to tune [all]");
-  command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")
+  command->add_option("collectives", options->collectives, "Collectives to tune [all]");
+  command->add_option("-n,--ranks", options->ranks, "Ranks to start here; under a launcher, its ranks are used [2]")
       ->check(CLI::Range(2, 1024));
-  command->add_option("-o,--output", options->output, "The table")->type_name("FILE")->capture_default_str();
-  command->add_option("--min", options->least, "Smallest size that is measured")->capture_default_str();
-  command->add_option("--max", options->most, "Largest size")->capture_default_str();
+  command->add_option("-o,--output", options->output, "The table's file")->type_name("FILE")->capture_default_str();
+  command->add_option("--min", options->min_size, "Smallest size to measure")->capture_default_str();
+  command->add_option("--max", options->max_size, "Largest size to measure")->capture_default_str();
   command->add_option("--seconds", options->seconds, "Time for each candidate at each size")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Fewer sizes, a quarter of the time");
-  command->add_flag("--fresh", options->fresh, "Forget what an interrupted run has measured");
+  command->add_flag("--fresh", options->fresh, "Discard what an interrupted run has measured");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

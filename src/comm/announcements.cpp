@@ -1,7 +1,7 @@
 // A mailbox is a ring of bytes in the receiver's window, one for each peer. An entry is a header of fixed size, the
 // text and padding to a line. `posted`, next to the ring, counts the bytes ever written and is stored after them.
-// `taken`, in the sender's window, counts the bytes read, so that the sender knows how much room there is. Both only
-// grow. A rank reads its mailboxes whenever it creates a group itself, whichever group the entries are about, and
+// `collected`, in the sender's window, counts the bytes read, so that the sender knows how much room there is. Both
+// only grow. A rank reads its mailboxes whenever it creates a group itself, whichever group the entries are about, and
 // keeps the last announcement of each rank on each topic.
 #include "comm/announcements.hpp"
 
@@ -20,7 +20,7 @@ using exec::WindowLayout;
 
 // Offsets within a mailbox.
 constexpr std::size_t kPosted = 0;
-constexpr std::size_t kTaken = kLine;
+constexpr std::size_t kCollected = kLine;
 constexpr std::size_t kRing = 2 * kLine;
 constexpr std::size_t kRingBytes = WindowLayout::kMailboxBytes - kRing;
 
@@ -29,21 +29,21 @@ struct Header {
   std::uint64_t topic = 0;
   std::uint64_t attempt = 0;
   std::uint64_t list = 0;
-  Announcement::Kind kind = Announcement::Kind::kCame;
+  Announcement::Kind kind = Announcement::Kind::kJoining;
   std::uint32_t code = 0;
   std::uint32_t length = 0;
   std::uint32_t rank_count = 0;
   std::array<std::int32_t, 6> ranks = {};
 };
 static_assert(sizeof(Header) == kLine);
-constexpr std::size_t kMostLetter = exec::kPage;
-static_assert(kMostLetter <= kRingBytes && kMostText + 1024 <= kMostLetter);
+constexpr std::size_t kMaxEntry = exec::kPage;
+static_assert(kMaxEntry <= kRingBytes && kMaxText + 1024 <= kMaxEntry);
 /// Bytes kept free for each attempt that may still be given up. Without them the withdrawal might not fit, and the
 /// peer would answer an attempt that is over.
-constexpr std::size_t kLastWord = 2 * kLine;
+constexpr std::size_t kWithdrawalBytes = 2 * kLine;
 
 /// Returns whether ranks that arrive later must see it too.
-bool is_kept(const Announcement& last) {
+bool is_final(const Announcement& last) {
   return last.kind == Announcement::Kind::kRefused ||
          (last.kind == Announcement::Kind::kGaveUp && last.reason.code() == StatusCode::kMismatch);
 }
@@ -57,12 +57,12 @@ Announcements::Announcements(const Membership& members)
 
 bool Announcements::begin(std::uint64_t topic, std::uint64_t list) {
   const std::lock_guard lock(mutex_);
-  return in_the_making_.insert({topic, list}).second;
+  return being_created_.insert({topic, list}).second;
 }
 
 void Announcements::end(std::uint64_t topic, std::uint64_t list) {
   const std::lock_guard lock(mutex_);
-  in_the_making_.erase({topic, list});
+  being_created_.erase({topic, list});
 }
 
 std::uint64_t Announcements::next_attempt() {
@@ -74,7 +74,7 @@ std::uint64_t Announcements::now(std::span<const Rank> ranks) {
   const std::lock_guard lock(mutex_);
   for (const Rank r : ranks)
     if (r != members_.rank) collect(r);
-  return came_;
+  return arrivals_;
 }
 
 bool Announcements::post(Rank to, const Announcement& announcement) {
@@ -82,17 +82,17 @@ bool Announcements::post(Rank to, const Announcement& announcement) {
   std::string_view text = reason.ok() ? announcement.text : reason.message();
   const std::lock_guard lock(mutex_);
   Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
-  const std::uint64_t taken = Domain::word(mine(to, kTaken)).load(std::memory_order_acquire);
+  const std::uint64_t collected = Domain::word(mine(to, kCollected)).load(std::memory_order_acquire);
   if (announcement.kind == Announcement::Kind::kGaveUp) --box.open;
-  const bool comes = announcement.kind == Announcement::Kind::kCame;
-  const std::uint64_t kept = (box.open + (comes ? 1 : 0)) * kLastWord;
-  const std::uint64_t room = kRingBytes - std::min(kRingBytes, box.posted - taken + kept);
-  std::uint64_t most = kMostLetter;
-  if (announcement.kind == Announcement::Kind::kGaveUp) most = std::min<std::uint64_t>(most, room);
-  text = text.substr(0, most - sizeof(Header));
+  const bool is_joining = announcement.kind == Announcement::Kind::kJoining;
+  const std::uint64_t reserved = (box.open + (is_joining ? 1 : 0)) * kWithdrawalBytes;
+  const std::uint64_t room = kRingBytes - std::min(kRingBytes, box.posted - collected + reserved);
+  std::uint64_t max_bytes = kMaxEntry;
+  if (announcement.kind == Announcement::Kind::kGaveUp) max_bytes = std::min<std::uint64_t>(max_bytes, room);
+  text = text.substr(0, max_bytes - sizeof(Header));
   const std::uint64_t bytes = padded(text.size());
   if (bytes > room) return false;
-  if (comes) ++box.open;
+  if (is_joining) ++box.open;
   Header header{.topic = announcement.topic,
                 .attempt = announcement.attempt,
                 .list = announcement.list,
@@ -101,16 +101,16 @@ bool Announcements::post(Rank to, const Announcement& announcement) {
                 .length = static_cast<std::uint32_t>(text.size())};
   header.rank_count = static_cast<std::uint32_t>(std::min(reason.ranks().size(), header.ranks.size()));
   std::copy_n(reason.ranks().begin(), header.rank_count, header.ranks.begin());
-  std::vector<std::byte> letter(bytes);
-  std::memcpy(letter.data(), &header, sizeof header);
-  std::memcpy(letter.data() + sizeof header, text.data(), header.length);
+  std::vector<std::byte> entry(bytes);
+  std::memcpy(entry.data(), &header, sizeof header);
+  std::memcpy(entry.data() + sizeof header, text.data(), header.length);
   transport::Link& link = *members_.links[to];
   const std::size_t box_there = members_.layout.mailbox(members_.rank);
   const std::size_t at = box.posted % kRingBytes;
   const std::size_t first = std::min<std::size_t>(bytes, kRingBytes - at);
   // Errors are ignored: a peer that cannot be reached shows in its state.
-  (void)link.put(std::span(letter).first(first), box_there + kRing + at);
-  (void)link.put(std::span(letter).subspan(first), box_there + kRing);
+  (void)link.put(std::span(entry).first(first), box_there + kRing + at);
+  (void)link.put(std::span(entry).subspan(first), box_there + kRing);
   box.posted += bytes;
   (void)link.signal(box_there + kPosted, box.posted);
   return true;
@@ -121,58 +121,59 @@ void Announcements::settle(Rank to) {
   --mailboxes_[static_cast<std::size_t>(to)].open;
 }
 
-std::optional<Announcement> Announcements::heard(Rank from, std::uint64_t topic, std::uint64_t since) {
+std::optional<Announcement> Announcements::last_from(Rank from, std::uint64_t topic, std::uint64_t since) {
   const std::lock_guard lock(mutex_);
   collect(from);
-  const auto found = heard_.find({from, topic});
-  if (found == heard_.end()) return std::nullopt;
-  const Heard& heard = found->second;
-  const bool is_over = heard.last.kind == Announcement::Kind::kGaveUp && heard.when <= since && !is_kept(heard.last);
-  return is_over ? std::nullopt : std::optional(heard.last);
+  const auto found = received_.find({from, topic});
+  if (found == received_.end()) return std::nullopt;
+  const Received& received = found->second;
+  const bool is_over =
+      received.last.kind == Announcement::Kind::kGaveUp && received.when <= since && !is_final(received.last);
+  return is_over ? std::nullopt : std::optional(received.last);
 }
 
-void Announcements::forget(Rank from, std::uint64_t topic, std::uint64_t attempt) {
+void Announcements::settle_received(Rank from, std::uint64_t topic, std::uint64_t attempt) {
   const std::lock_guard lock(mutex_);
-  const auto found = heard_.find({from, topic});
-  if (found != heard_.end() && found->second.last.attempt == attempt) heard_.erase(found);
+  const auto found = received_.find({from, topic});
+  if (found != received_.end() && found->second.last.attempt == attempt) received_.erase(found);
 }
 
 void Announcements::collect(Rank from) {
   Mailbox& box = mailboxes_[static_cast<std::size_t>(from)];
   const std::uint64_t posted = Domain::word(mine(from, kPosted)).load(std::memory_order_acquire);
-  if (posted == box.taken) return;
-  while (box.taken < posted) {
+  if (posted == box.collected) return;
+  while (box.collected < posted) {
     Header header;
-    copy_out(from, box.taken, std::as_writable_bytes(std::span(&header, 1)));
-    const std::size_t length = std::min<std::size_t>(header.length, kMostLetter - sizeof header);
+    copy_out(from, box.collected, std::as_writable_bytes(std::span(&header, 1)));
+    const std::size_t length = std::min<std::size_t>(header.length, kMaxEntry - sizeof header);
     std::string text(length, '\0');
-    copy_out(from, box.taken + sizeof header, std::as_writable_bytes(std::span(text)));
-    box.taken += padded(length);
+    copy_out(from, box.collected + sizeof header, std::as_writable_bytes(std::span(text)));
+    box.collected += padded(length);
     Announcement announcement{
         .kind = header.kind, .topic = header.topic, .attempt = header.attempt, .list = header.list};
-    if (header.kind != Announcement::Kind::kCame) {
+    if (header.kind != Announcement::Kind::kJoining) {
       const std::size_t count = std::min<std::size_t>(header.rank_count, header.ranks.size());
       announcement.reason = Status(static_cast<StatusCode>(header.code), std::move(text),
                                    std::vector<Rank>(header.ranks.begin(), header.ranks.begin() + count));
     } else {
       announcement.text = std::move(text);
     }
-    take(from, std::move(announcement));
+    store(from, std::move(announcement));
   }
-  (void)members_.links[from]->signal(members_.layout.mailbox(members_.rank) + kTaken, box.taken);
+  (void)members_.links[from]->signal(members_.layout.mailbox(members_.rank) + kCollected, box.collected);
 }
 
-void Announcements::take(Rank from, Announcement announcement) {
-  ++came_;
+void Announcements::store(Rank from, Announcement announcement) {
+  ++arrivals_;
   const std::pair key(from, announcement.topic);
-  const auto found = heard_.find(key);
-  const bool known = found != heard_.end();
+  const auto found = received_.find(key);
+  const bool known = found != received_.end();
   // An attempt that is already settled here cannot be given up.
   if (announcement.kind == Announcement::Kind::kGaveUp &&
       !(known && found->second.last.attempt == announcement.attempt))
     return;
-  if (announcement.kind == Announcement::Kind::kRefused && known && is_kept(found->second.last)) return;
-  heard_[key] = {std::move(announcement), came_};
+  if (announcement.kind == Announcement::Kind::kRefused && known && is_final(found->second.last)) return;
+  received_[key] = {std::move(announcement), arrivals_};
 }
 
 void Announcements::copy_out(Rank from, std::uint64_t position, std::span<std::byte> bytes) const {

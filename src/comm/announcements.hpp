@@ -21,15 +21,15 @@ namespace accord::comm {
 /// One rank's message about one group that is being created.
 struct Announcement {
   enum class Kind : std::uint32_t {
-    kCame = 1,    ///< the sender is creating the group; `text` is what the others need to connect
-    kGaveUp = 2,  ///< the sender has stopped; `reason`
-    kRefused = 3  ///< the sender never will, because its request is invalid; `reason`
+    kJoining = 1,  ///< the sender is creating the group; `text` is what the others need to connect
+    kGaveUp = 2,   ///< the sender has stopped; `reason`
+    kRefused = 3   ///< the sender never will, because its request is invalid; `reason`
   };
-  Kind kind = Kind::kCame;
+  Kind kind = Kind::kJoining;
   std::uint64_t topic = 0;    ///< which group: a hash of its name
   std::uint64_t attempt = 0;  ///< the sender's number of this attempt
   std::uint64_t list = 0;     ///< a hash of the ranks that the group is to have
-  std::string text = {};      ///< for kCame
+  std::string text = {};      ///< for kJoining
   Status reason = {};         ///< for the other kinds, with the ranks at fault as ranks of this group
 };
 
@@ -55,36 +55,36 @@ class Announcements {
   /// Returns the last announcement of `from` on `topic`. Returns nullopt if there is none, or if `from` gave up
   /// before `since`, a time of now(). A mismatch or a refusal is returned in any case, since ranks that arrive later
   /// must see it.
-  std::optional<Announcement> heard(Rank from, std::uint64_t topic, std::uint64_t since);
+  std::optional<Announcement> last_from(Rank from, std::uint64_t topic, std::uint64_t since);
   /// Collects from `ranks` and returns how many announcements have arrived so far.
   std::uint64_t now(std::span<const Rank> ranks);
   /// Settles what `from` announced in its attempt: later announcements of that attempt are ignored.
-  void forget(Rank from, std::uint64_t topic, std::uint64_t attempt);
+  void settle_received(Rank from, std::uint64_t topic, std::uint64_t attempt);
 
  private:
   struct Mailbox {
-    std::uint64_t posted = 0;  ///< bytes that this rank has ever sent to the peer
-    std::uint64_t open = 0;    ///< attempts that were announced to the peer and may still be given up
-    std::uint64_t taken = 0;   ///< bytes that this rank has ever taken from the peer
+    std::uint64_t posted = 0;     ///< bytes that this rank has ever sent to the peer
+    std::uint64_t open = 0;       ///< attempts that were announced to the peer and may still be given up
+    std::uint64_t collected = 0;  ///< bytes that this rank has ever collected from the peer
   };
-  struct Heard {
+  struct Received {
     Announcement last;
     std::uint64_t when = 0;
   };
 
   // REQUIRES, for all of these: mutex_ is held.
   void collect(Rank from);
-  void take(Rank from, Announcement announcement);
+  void store(Rank from, Announcement announcement);
   void copy_out(Rank from, std::uint64_t position, std::span<std::byte> bytes) const;
   std::byte* mine(Rank peer, std::size_t offset) const;
 
   const Membership& members_;
   std::mutex mutex_;
   std::vector<Mailbox> mailboxes_;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> in_the_making_;  ///< topic and list
-  std::map<std::pair<Rank, std::uint64_t>, Heard> heard_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> being_created_;  ///< topic and list
+  std::map<std::pair<Rank, std::uint64_t>, Received> received_;
   std::uint64_t attempts_ = 0;
-  std::uint64_t came_ = 0;
+  std::uint64_t arrivals_ = 0;
 };
 
 }  // namespace accord::comm

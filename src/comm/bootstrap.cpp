@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 2;
-constexpr Duration kDeclineTakes = std::chrono::seconds(1);
+constexpr Duration kDeclineTimeout = std::chrono::seconds(1);
 
 /// A table as it is shown to other ranks. Tables that the tuner wrote are too long to be sent whole.
 std::string select_text(const std::string& select) {
@@ -121,11 +121,11 @@ std::string terms(const JoinRequest& request) {
 
 Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: rank {} of {} cannot be", in_group(request.options), request.rank, request.size));
-  if (request.size > kMostRanks)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: rank {} does not exist in a group of {} ranks",
+                                                            in_group(request.options), request.rank, request.size));
+  if (request.size > kMaxRanks)
     return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} ranks are more than the {} that a group may have",
-                                                            in_group(request.options), request.size, kMostRanks));
+                                                            in_group(request.options), request.size, kMaxRanks));
   if (request.options.transport != "auto") {
     const Status known = transport::transport_by_name(request.options.transport).status();
     if (!known.ok()) return known.with_context(in_group(request.options));
@@ -134,11 +134,11 @@ Status check(const JoinRequest& request) {
   return readable.ok() ? readable : readable.with_context(in_group(request.options));
 }
 
-std::string refusal(const Status& why) { return to_text({{"error", why.message().substr(0, kMostText / 2)}}); }
+std::string refusal(const Status& why) { return to_text({{"error", why.message().substr(0, kMaxText / 2)}}); }
 
 void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why) {
   if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
-  request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
+  request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTimeout));
   // Ends with the first text, that of rank 0: nothing is needed from the others.
   (void)store_exchange(std::move(store), request)(kHello, refusal(why), [&](Rank, const std::string&) { return why; });
 }
@@ -163,7 +163,7 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
   for (auto& link : *connected) links[link->peer()] = std::move(link);
-  if (!fabric->maps) topology = topology.apart();
+  if (!fabric->maps) topology = topology.without_shared_memory();
   if (request.rank == 0 && explains()) explain(describe_group(options.name, fabric->transport->name(), topology));
   const auto id = id_of(topology, std::move(opened.descriptors));
   Result<std::shared_ptr<Group>> made = Group::create(Membership{.id = id,

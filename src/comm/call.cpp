@@ -22,7 +22,7 @@ template <typename Enum>
 Status check_number(std::string_view name, Enum value, int count) {
   if (static_cast<unsigned>(value) < static_cast<unsigned>(count)) [[likely]]
     return {};
-  return invalid(fmt::format("{} {} is none", name, static_cast<int>(value)));
+  return invalid(fmt::format("{} {} does not exist", name, static_cast<int>(value)));
 }
 
 // Reads the fields of the caller's buffer in place; Channel::slot_of() says why.
@@ -33,8 +33,8 @@ Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
     ACCORD_RETURN_IF_ERROR(check_number("device type", buffer.device.type, kDeviceTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
-  constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // valid for every dtype; saves a division
-  if (buffer.count > kSurelyPossible && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
+  constexpr std::size_t kSafeCount = SIZE_MAX >> 8;  // valid for every dtype; saves a division
+  if (buffer.count > kSafeCount && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
     return invalid(fmt::format("{} has an impossible count, {}", name, buffer.count));
   return {};
 }
@@ -77,11 +77,12 @@ Status check_parts(std::string_view name, std::size_t count, std::span<const std
 /// has, and fit its other buffers.
 Status check_counts_of_parts(const Call& call, Rank rank, int size, bool has_input, bool has_output) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
-  if (!traits.input.divided && !traits.output.divided) return invalid("it has no parts to give counts of");
+  if (!traits.input.divided && !traits.output.divided) return invalid("it has no parts that counts could be given for");
   const bool input_parts = has_input && traits.input.divided, output_parts = has_output && traits.output.divided;
-  if (!traits.input.divided && !call.input_counts.empty()) return invalid("its input has no parts to give counts of");
+  if (!traits.input.divided && !call.input_counts.empty())
+    return invalid("its input has no parts that counts could be given for");
   if (!traits.output.divided && !call.output_counts.empty())
-    return invalid("its output has no parts to give counts of");
+    return invalid("its output has no parts that counts could be given for");
   if (input_parts) ACCORD_RETURN_IF_ERROR(check_parts("input", call.input.count, call.input_counts, size));
   if (output_parts) ACCORD_RETURN_IF_ERROR(check_parts("output", call.output.count, call.output_counts, size));
   if (!has_input || !has_output) return {};  // a rank that is not the root
@@ -109,7 +110,7 @@ std::size_t offset_of_part(Rank rank, std::size_t part, std::span<const std::siz
 Status check_overlap(const Call& call, Rank rank) {
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
-  if (in.count == 0 || out.count == 0 || lies_apart(call)) return {};
+  if (in.count == 0 || out.count == 0 || has_disjoint_buffers(call)) return {};
   const auto* in_begin = static_cast<const std::byte*>(in.data);
   const auto* out_begin = static_cast<const std::byte*>(out.data);
   const std::size_t element = size_of(in.dtype);
@@ -118,8 +119,8 @@ Status check_overlap(const Call& call, Rank rank) {
   if (own_part && traits.input.divided) in_begin += offset_of_part(rank, out.count, call.input_counts) * element;
   if (own_part && traits.output.divided) out_begin += offset_of_part(rank, in.count, call.output_counts) * element;
   if (in_begin == out_begin) return {};
-  return invalid(fmt::format("input and output overlap; they may lie apart, or {}",
-                             own_part ? "the one be this rank's part of the other" : "be the same memory"));
+  return invalid(fmt::format("input and output overlap; either they must not overlap, or {}",
+                             own_part ? "one must be this rank's part of the other" : "they must be the same memory"));
 }
 
 std::string names_of_ops(DType dtype) {
@@ -154,8 +155,8 @@ Status check_reduction(const Call& call) {
   if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) {
     ACCORD_RETURN_IF_ERROR(check_buffer("factor", *buffer));
     if (buffer->device.type != DeviceType::kCpu && buffer->device != call.input.device)
-      return invalid(
-          fmt::format("factor lies on {}, the input on {}", to_string(buffer->device), to_string(call.input.device)));
+      return invalid(fmt::format("the factor is on {}, the input is on {}", to_string(buffer->device),
+                                 to_string(call.input.device)));
     if (buffer->count != 1 || buffer->dtype != dtype)
       return invalid(fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
                                  to_string(dtype)));
@@ -178,18 +179,18 @@ Status check_memory(std::string_view name, const ConstBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_buffer(name, buffer));
   if (buffer.device.type == DeviceType::kCpu) return {};
   return Status(StatusCode::kUnsupported,
-                fmt::format("{} lies on {}; this takes memory of the cpu", name, to_string(buffer.device)));
+                fmt::format("{} is on {}; this call needs CPU memory", name, to_string(buffer.device)));
 }
 
 Status check_call(const Call& call, Rank rank, int size) {
   ACCORD_RETURN_IF_ERROR(check_number("collective", call.collective, kCollectiveCount));
   if ((call.collective == Collective::kSendRecv) != (call.direction != Direction::kNone))
-    return invalid("a message has a direction, and nothing else has one");
+    return invalid("a message must have a direction, and no other call may have one");
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
   if (call.direction != Direction::kNone) {
-    if (call.division != Division::kEqual) return invalid("a message has no parts to give counts of");
+    if (call.division != Division::kEqual) return invalid("a message has no parts that counts could be given for");
     ACCORD_RETURN_IF_ERROR(check_rank("peer", call.peer, size));
     if (call.peer == rank) return invalid(fmt::format("peer {} is the caller itself", rank));
     if (call.tag < 0) return invalid(fmt::format("tag {} is negative", call.tag));
@@ -211,7 +212,7 @@ Status check_call(const Call& call, Rank rank, int size) {
     if (in.dtype != out.dtype)
       return invalid(fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
     if (in.device != out.device)
-      return invalid(fmt::format("input lies on {}, output on {}", to_string(in.device), to_string(out.device)));
+      return invalid(fmt::format("input is on {}, output is on {}", to_string(in.device), to_string(out.device)));
     if (in.data != out.data || in.count != out.count) ACCORD_RETURN_IF_ERROR(check_overlap(call, rank));
   }
   return traits.reduces ? check_reduction(call) : Status();

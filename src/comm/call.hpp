@@ -27,14 +27,14 @@ Status check_elements(std::string_view name, const ConstBuffer& buffer);
 Status check_call(const Call& call, Rank rank, int size);
 
 /// Returns whether `a_bytes` at `a` and `b_bytes` at `b` have no bytes in common.
-inline bool lie_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+inline bool are_disjoint(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
   return first >= second + b_bytes || second >= first + a_bytes;
 }
 
 /// The same for the input and output of a call, by their counts.
-inline bool lies_apart(const Call& call) {
-  return lie_apart(call.input.data, call.input.bytes(), call.output.data, call.output.bytes());
+inline bool has_disjoint_buffers(const Call& call) {
+  return are_disjoint(call.input.data, call.input.bytes(), call.output.data, call.output.bytes());
 }
 
 /// Returns true if the results of check_call() and record_of() for one of the calls hold for the other: at most the
@@ -50,8 +50,8 @@ inline bool is_alike(const Call& a, const Call& b) {
   };
   return a.collective == b.collective && a.root == b.root && a.op.op() == b.op.op() && a.direction == b.direction &&
          same(a.input, b.input) && same(a.output, b.output) &&
-         (to_output(a) == to_output(b) || (lies_apart(a) && lies_apart(b))) && a.division == Division::kEqual &&
-         b.division == Division::kEqual && a.op.op() != ReduceOp::kPremulSum;
+         (to_output(a) == to_output(b) || (has_disjoint_buffers(a) && has_disjoint_buffers(b))) &&
+         a.division == Division::kEqual && b.division == Division::kEqual && a.op.op() != ReduceOp::kPremulSum;
 }
 
 /// The factor of this rank's input; 1 unless the op is premul_sum. REQUIRES: check_call is ok.

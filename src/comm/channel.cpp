@@ -16,14 +16,14 @@ namespace accord::comm {
 namespace {
 
 /// Polls of a stuck operation by the progress thread between two looks for failures.
-constexpr std::uint32_t kStuckPolls = 256;
+constexpr std::uint32_t kStalledPolls = 256;
 /// A rank that has a core to itself looks for about 0.5 us in one place before it does anything else. Where ranks
 /// share cores, only as many ranks run as there are cores. If no more signals are missing than ranks run beside this
 /// one, they may arrive in less time than the core takes to switch to another rank and back.
-exec::Patience patience_of(const Group& group) {
-  if (group.wait_policy() == WaitPolicy::kSpin) return {.looks = 50};
+exec::PollLimits limits_of(const Group& group) {
+  if (group.wait_policy() == WaitPolicy::kSpin) return {.checks = 50};
   if (group.options().hints.wait || group.topology().host_count() > 1) return {};
-  return {.looks = 25, .missing = group.topology().cores_of_host(0) - 1};
+  return {.checks = 25, .missing = group.topology().cores_of_host(0) - 1};
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       topology_(std::move(topology)),
       members_(std::move(members)),
       policy_(group.wait_policy()),
-      patience_(patience_of(group)),
+      limits_(limits_of(group)),
       recorder_(recorder),
       sends_(direction == Direction::kSend),
       receives_(direction == Direction::kReceive) {
@@ -44,28 +44,28 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
   in_memory_.processes = &processes_;
 }
 
-void Channel::give_back() {
-  if (turns_.give_back()) hand_over();
+void Channel::release_turn() {
+  if (turns_.release()) hand_over();
 }
 
 Status Channel::run(const Operation& operation) {
-  if (!turns_.take(Turns::kCall)) {
+  if (!turns_.try_acquire(Turns::kCall)) {
     if (const Status may_not = check_may_wait(); !may_not.ok()) return may_not.with_context(where(operation.record));
     return start(operation)->wait();
   }
   Status status = run_owned(operation, last_number_ + 1);
-  give_back();
+  release_turn();
   return status;
 }
 
 Status Channel::run(const Call& call, const CallOptions& options) {
-  if (!turns_.take(Turns::kCall)) {
+  if (!turns_.try_acquire(Turns::kCall)) {
     if (const Status may_not = check_may_wait(); !may_not.ok())
       return may_not.with_context(group_.where(name_of(call)));
     return group_.start(call, options).wait();
   }
   Status status = run_owned(call, options);
-  give_back();
+  release_turn();
   return status;
 }
 
@@ -111,19 +111,19 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
   // A quick operation is recorded once this rank's part is done, while the peers' parts are on their way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
-  if (recorded) recorder_.begin(number_, told(operation), bytes, algorithm_);
-  Waiter waiter(policy_, patience_.looks);
+  if (recorded) recorder_.begin(number_, visible_record(operation), bytes, algorithm_);
+  Waiter waiter(policy_, limits_.checks);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, so that quick calls do not read the clock
   while (true) {
-    const exec::Progress progress = poll(patience_);
-    tell_early();
+    const exec::Progress progress = poll(limits_);
+    notify_early();
     if (!recorded) {
-      recorder_.begin(number_, told(operation), bytes, algorithm_);
+      recorder_.begin(number_, visible_record(operation), bytes, algorithm_);
       recorded = true;
     }
     if (progress == exec::Progress::kDone) [[likely]] {
-      tell_not_waiting();
+      clear_waiting();
       recorder_.end(true);
       return {};
     }
@@ -131,13 +131,13 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
     const bool mismatch = progress == exec::Progress::kMismatch;
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
-      waiter = Waiter(policy_, patience_.looks);
-      tell_not_waiting();
+      waiter = Waiter(policy_, limits_.checks);
+      clear_waiting();
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(progress, record, *deadline); !failure.ok())
         if (std::optional<Status> end = conclude(failure)) {
-          tell_early();
+          notify_early();
           recorder_.end(end->ok());
           return *std::move(end);
         }
@@ -146,11 +146,11 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
 }
 
 Status Channel::begin(const Operation& operation, std::uint64_t number) {
-  while (untold_.load(std::memory_order_acquire) != 0) [[unlikely]] std::this_thread::yield();
+  while (unnotified_.load(std::memory_order_acquire) != 0) [[unlikely]] std::this_thread::yield();
   number_ = number;
   last_number_ = std::max(last_number_, number);
   if (!group_.healthy()) [[unlikely]] {
-    if (!std::exchange(refused_one_, true)) {
+    if (!std::exchange(has_refused_call_, true)) {
       recorder_.refuse(number_, operation.record);
       group_.dump_again();
     }
@@ -176,10 +176,10 @@ Status Channel::begin_in_windows(const Operation& operation) {
 }
 
 void Channel::forget_windows() {
-  if (!turns_.take(Turns::kNoCall)) return;
+  if (!turns_.try_acquire(Turns::kNoCall)) return;
   windows_ = nullptr;
   placement_ = {};
-  give_back();
+  release_turn();
 }
 
 Status Channel::begin_counts() {
@@ -229,13 +229,13 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
   return {};
 }
 
-exec::Progress Channel::poll(exec::Patience patience) {
+exec::Progress Channel::poll(exec::PollLimits limits) {
   if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
   if (stage_ == Stage::kMessage) [[unlikely]]
-    return receive(patience);
-  const exec::Progress progress = cursor_.poll(patience);
-  if (progress != exec::Progress::kDone) return receives_ ? look_for_others(progress) : progress;
-  if (stage_ == Stage::kCounts) return go_on_with_data();
+    return receive(limits);
+  const exec::Progress progress = cursor_.poll(limits);
+  if (progress != exec::Progress::kDone) return receives_ ? check_other_messages(progress) : progress;
+  if (stage_ == Stage::kCounts) return continue_with_data();
   // A peer that has given up does not wait until its memory has been read.
   if (cursor_.plan().reads && !group_.healthy()) {
     stage_ = Stage::kRefused;
@@ -244,7 +244,7 @@ exec::Progress Channel::poll(exec::Patience patience) {
   return progress;
 }
 
-exec::Progress Channel::go_on_with_data() {
+exec::Progress Channel::continue_with_data() {
   const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
   if (!longest.ok()) return refuse(longest.status().with_context(where(operation_->record)));
   exec::RequestRecord record = operation_->record;
@@ -264,8 +264,8 @@ exec::Progress Channel::refuse(const Status& failure) {
   return exec::Progress::kMismatch;
 }
 
-Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
-  Queuer front;
+Channel::Advance Channel::advance(Ended& ended, exec::PollLimits limits) {
+  QueuedOperation front;
   {
     const std::lock_guard lock(mutex_);
     front = queue_.front();
@@ -279,25 +279,25 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
     }
     recorder_.begin(number_, operation.record, bytes_of(operation), algorithm_);
     front_started_ = true;
-    front_stuck_ = 0;
+    front_stalled_polls_ = 0;
     front_position_ = cursor_.position();
   }
-  const exec::Progress progress = poll(patience);
+  const exec::Progress progress = poll(limits);
   ended.early = std::exchange(early_, {});
-  if (!ended.early.empty()) note_untold(ended);
+  if (!ended.early.empty()) note_unnotified(ended);
   if (progress == exec::Progress::kDone) {
-    tell_not_waiting();
+    clear_waiting();
     recorder_.end(true);
     return end_front({}, ended);
   }
   recorder_.waiting();
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
     front_position_ = cursor_.position();
-    front_stuck_ = 0;
-    tell_not_waiting();
+    front_stalled_polls_ = 0;
+    clear_waiting();
     return Advance::kMoved;
   }
-  if (progress == exec::Progress::kMismatch || ++front_stuck_ % kStuckPolls == 0) {
+  if (progress == exec::Progress::kMismatch || ++front_stalled_polls_ % kStalledPolls == 0) {
     const Status failure = examine(progress, operation.record, work->deadline());
     if (!failure.ok())
       if (std::optional<Status> end = conclude(failure)) {
@@ -305,17 +305,17 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
         return end_front(*std::move(end), ended);
       }
   }
-  return Advance::kStuck;
+  return Advance::kStalled;
 }
 
-void Channel::Ended::tell() {
+void Channel::Ended::notify() {
   if (!has_any()) return;
   std::vector<PendingWork::Callbacks> callbacks;
   callbacks.reserve(early.size());
   for (const auto& one : early) callbacks.push_back(one->end({}));
   const PendingWork::Callbacks last = work == nullptr ? PendingWork::Callbacks() : work->end(std::move(status));
   // Callbacks may make calls that begin on this channel.
-  std::exchange(untold, nullptr)->fetch_sub(1, std::memory_order_release);
+  std::exchange(unnotified, nullptr)->fetch_sub(1, std::memory_order_release);
   for (std::size_t i = 0; i < callbacks.size(); ++i) early[i]->call_back(callbacks[i]);
   if (work != nullptr) work->call_back(last);
   early.clear();
@@ -327,7 +327,7 @@ Channel::Advance Channel::end_front(Status status, Ended& ended) {
   ended.status = std::move(status);
   ended.early.insert(ended.early.end(), early_.begin(), early_.end());
   early_.clear();
-  note_untold(ended);  // before another thread may have the turn
+  note_unnotified(ended);  // before another thread may have the turn
   {
     const std::lock_guard lock(mutex_);
     ended.work = std::move(queue_.front().work);

@@ -57,26 +57,26 @@ class Channel final : public WorkDriver {
   struct Ended {
     std::shared_ptr<PendingWork> work;
     Status status;
-    std::vector<std::shared_ptr<PendingWork>> early;  ///< ended well, before their turn
-    std::atomic<std::uint32_t>* untold = nullptr;     ///< counter of the channel; null if there is no work here
-    bool has_any() const { return untold != nullptr; }
-    void tell();
+    std::vector<std::shared_ptr<PendingWork>> early;   ///< ended well, before their turn
+    std::atomic<std::uint32_t>* unnotified = nullptr;  ///< counter of the channel; null if there is no work here
+    bool has_any() const { return unnotified != nullptr; }
+    void notify();
   };
   /// Whether a message with a tag has arrived. kPerhaps: other messages arrived before it, or another operation is
   /// receiving.
-  enum class Come : std::uint8_t { kNo, kPerhaps, kYes };
-  struct Tried {
-    Come come = Come::kNo;
+  enum class Arrival : std::uint8_t { kNo, kPerhaps, kYes };
+  struct ReceiveAttempt {
+    Arrival arrival = Arrival::kNo;
     Status status = {};  ///< kYes: how it was received
   };
   /// Receives a message with the operation's tag if one has arrived. Otherwise takes in the messages that have
   /// arrived, so that the wanted one can.
-  Tried try_receive(const Operation& operation);
+  ReceiveAttempt try_receive(const Operation& operation);
 
   /// For the owner only: continues with the queue, which is not empty. Returns kIdle once it is empty; the channel is
   /// then released.
-  enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
-  Advance advance(Ended& ended, exec::Patience patience = {});
+  enum class Advance : std::uint8_t { kIdle, kMoved, kStalled };
+  Advance advance(Ended& ended, exec::PollLimits limits = {});
   /// For the owner only, after it queued `operation` at the front: drives it as far as it gets at once, if that is
   /// quick, and hands over the rest.
   void begin_driving(const Operation& operation);
@@ -84,7 +84,7 @@ class Channel final : public WorkDriver {
   void hand_over();
 
   /// The rest is for channels that were handed over, which one thread at a time drives. Each handover has a number.
-  enum class Driven : std::uint8_t { kIdle, kMoved, kStuck, kByAnother };
+  enum class Driven : std::uint8_t { kIdle, kMoved, kStalled, kByAnother };
   /// Called by the progress thread: continues. Returns kIdle once that handover is over.
   Driven drive(std::uint64_t handover);
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
@@ -110,12 +110,12 @@ class Channel final : public WorkDriver {
   };
 
   /// Ends the turn that the caller took.
-  void give_back();
+  void release_turn();
   /// advance() for a channel that was handed over. REQUIRES: driving_ is held.
-  Advance advance_handed_over(Ended& ended, exec::Patience patience);
+  Advance advance_handed_over(Ended& ended, exec::PollLimits limits);
 
   /// An operation that waits for its turn.
-  struct Queuer {
+  struct QueuedOperation {
     std::shared_ptr<PendingWork> work;
     std::uint64_t number = 0;  ///< of the operation
   };
@@ -129,8 +129,8 @@ class Channel final : public WorkDriver {
   void start_cursor(const Prepared& prepared, const void* input, void* output);
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Continues the operation. Also returns kMismatch if its counts do not fit; the group has then been notified.
-  exec::Progress poll(exec::Patience patience = {});
-  exec::Progress go_on_with_data();
+  exec::Progress poll(exec::PollLimits limits = {});
+  exec::Progress continue_with_data();
   /// Returns the plan for a request, ready to run: built, lowered and kept on first use. `extent`: of unequal parts.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
   bool registered() const { return placement_.windows != nullptr; }
@@ -150,19 +150,19 @@ class Channel final : public WorkDriver {
   /// The ranks that keep a collective call waiting.
   std::vector<Rank> ranks_late() const;
   /// Ends a long wait: peers that ask what this rank waits for must see that it no longer waits.
-  void tell_not_waiting() {
-    if (waited_long_) domain_.tell_waiting(-1, Clock::now());
+  void clear_waiting() {
+    if (waited_long_) domain_.publish_waiting(-1, Clock::now());
   }
   /// Last check of an operation that is about to end with `failure`. Returns ok if it has ended well after all,
   /// nullopt if it has moved on and continues. Otherwise the group fails.
   std::optional<Status> conclude(const Status& failure);
   Advance end_front(Status status, Ended& ended);
   /// Notes that `ended` holds works whose waiters are not notified yet.
-  void note_untold(Ended& ended) {
-    if (std::exchange(ended.untold, &untold_) == nullptr) untold_.fetch_add(1, std::memory_order_relaxed);
+  void note_unnotified(Ended& ended) {
+    if (std::exchange(ended.unnotified, &unnotified_) == nullptr) unnotified_.fetch_add(1, std::memory_order_relaxed);
   }
   /// The record that peers see. For a message it is the operation's own, since the plan's lacks the tag.
-  const exec::RequestRecord& told(const Operation& operation) const {
+  const exec::RequestRecord& visible_record(const Operation& operation) const {
     return operation.record.collective == Collective::kSendRecv ? operation.record : cursor_.plan().record;
   }
   /// Fails the group, and the running operation with it.
@@ -170,41 +170,41 @@ class Channel final : public WorkDriver {
 
   // Messages with tags (channel_messages.cpp).
   /// A message in progress that is not the running operation's.
-  struct Aside {
+  struct SideMessage {
     KeptMessage message;
-    Queuer receive;                  ///< the receive that it is for; empty if the message is to be kept
+    QueuedOperation receive;         ///< the receive that it is for; empty if the message is to be kept
     flight::OrderRecorder recorder;  ///< of that receive
   };
   /// Prepares the cursor for a message, from or to memory that fits it.
   Status begin_message(const exec::RequestRecord& record, const void* input, void* output);
   Status begin_receive(const Operation& operation);
   /// Continues a receive that began as if its message were next, unless another message is.
-  exec::Progress look_for_others(exec::Progress progress);
+  exec::Progress check_other_messages(exec::Progress progress);
   /// Continues a receive that waits until its message is next.
-  exec::Progress receive(exec::Patience patience);
+  exec::Progress receive(exec::PollLimits limits);
   void wait_for_record();
   /// The first receive with that tag in the queue, except the running operation; empty if there is none.
-  Queuer find_receive(Rank tag);
+  QueuedOperation find_receive(Rank tag);
   /// `receive`: the receive that the message is for; empty if the message is to be kept.
-  Status begin_aside(const exec::RequestRecord& record, Queuer receive);
+  Status begin_side_message(const exec::RequestRecord& record, QueuedOperation receive);
   /// Returns kDone once that message is where it belongs.
-  exec::Progress go_on_aside(exec::Patience patience);
+  exec::Progress continue_side_message(exec::PollLimits limits);
   std::optional<KeptMessage> take_kept(Rank tag);
   /// Gives kept messages to the receives in the queue that wait for them.
-  Status give_kept();
+  Status deliver_kept();
   /// Fails with kMismatch if a message is not what its receive expects.
   Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
   Status deliver(const KeptMessage& message, const Operation& receive) const;
   /// Returns whether a message with that tag is kept or is next. Other messages that arrive are set aside.
-  Come look_for_message(const Operation& operation);
+  Arrival find_message(const Operation& operation);
   /// Ends a receive in the queue before its turn.
-  void end_early(const Queuer& receive);
+  void end_early(const QueuedOperation& receive);
   /// Notifies the waiters of receives that ended early.
-  void tell_early() {
+  void notify_early() {
     for (const auto& work : std::exchange(early_, {})) work->finish({});
   }
   /// True while a receive waits for its sender's record of the next message.
-  bool waits_for_message() const { return stage_ == Stage::kMessage && !aside_; }
+  bool waits_for_message() const { return stage_ == Stage::kMessage && !side_message_; }
 
   /// REQUIRES: mutex_ is held.
   Queued enqueue_locked(const Operation& operation);
@@ -216,15 +216,15 @@ class Channel final : public WorkDriver {
   topology::Topology topology_;
   std::vector<Rank> members_;
   WaitPolicy policy_;
-  exec::Patience patience_;  ///< for a thread that runs one operation
+  exec::PollLimits limits_;  ///< for a thread that runs one operation
 
   /// The thread that has the turn owns the channel. When an operation begins during a close(), at least one of the
   /// two sees the other's store.
   Turns turns_;
   std::mutex mutex_;
-  std::deque<Queuer> queue_;
-  std::atomic<std::uint64_t> queued_ = 0;  ///< grows with each queued operation
-  std::atomic<std::uint32_t> untold_ = 0;  ///< threads that hold ended works which are not done yet
+  std::deque<QueuedOperation> queue_;
+  std::atomic<std::uint64_t> queued_ = 0;      ///< grows with each queued operation
+  std::atomic<std::uint32_t> unnotified_ = 0;  ///< threads that hold ended works which are not done yet
 
   std::mutex driving_;           ///< held by the thread that drives the channel after a handover
   std::uint64_t handovers_ = 0;  ///< guarded by driving_
@@ -253,25 +253,25 @@ class Channel final : public WorkDriver {
   std::uint64_t number_ = 0;       ///< of the operation that runs or ran last, counted from 1
   std::uint64_t last_number_ = 0;  ///< the highest number that began or ended
   bool waited_long_ = false;       ///< the running operation has waited long
-  bool refused_one_ = false;       ///< a call has met a failed group; only the first such call is recorded
+  bool has_refused_call_ = false;  ///< a call has met a failed group; only the first such call is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::uint64_t prepared_version_ = 0;  ///< version of the plan registry when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;
-  std::uint32_t front_stuck_ = 0;
+  std::uint32_t front_stalled_polls_ = 0;
   const bool sends_;
   const bool receives_;
   std::atomic<Rank> running_tag_ = 0;  ///< of the receive that runs or ran last
-  bool hopes_ = false;                 ///< a receive began as if its message were next; not known yet
-  std::uint32_t polls_in_hope_ = 0;
+  bool is_speculative_ = false;        ///< a receive began as if its message were next; not known yet
+  std::uint32_t speculative_polls_ = 0;
   std::uint64_t round_before_ = 0;  ///< the domain's round before the receive
   std::uint32_t history_before_ = 0;
-  std::optional<Aside> aside_;
+  std::optional<SideMessage> side_message_;
   KeptMessages kept_;  ///< changed with mutex_ held, so that other threads may look while they hold it
   std::vector<std::shared_ptr<PendingWork>> early_;  ///< receives that ended early, not yet announced
-  bool kept_more_ = false;                           ///< since kept messages were last given to the queue
-  std::uint64_t queued_seen_ = 0;                    ///< queued_ at that time
+  bool has_new_kept_ = false;                        ///< since kept messages were last given to the queue
+  std::uint64_t queued_at_delivery_ = 0;             ///< queued_ at that time
 };
 
 }  // namespace accord::comm

@@ -24,15 +24,15 @@ void Channel::begin_driving(const Operation& operation) {
   const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
   for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
     Ended ended;
-    advanced = advance(ended, patience_);
-    ended.tell();
+    advanced = advance(ended, limits_);
+    ended.notify();
     if (advanced == Advance::kIdle) return;
   }
   hand_over();
 }
 
-Channel::Advance Channel::advance_handed_over(Ended& ended, exec::Patience patience) {
-  const Advance advanced = advance(ended, patience);
+Channel::Advance Channel::advance_handed_over(Ended& ended, exec::PollLimits limits) {
+  const Advance advanced = advance(ended, limits);
   if (advanced == Advance::kIdle) handed_over_ = false;
   return advanced;
 }
@@ -46,34 +46,34 @@ Channel::Driven Channel::drive(std::uint64_t handover) {
     if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
     advanced = advance_handed_over(ended, {});
   }
-  ended.tell();
+  ended.notify();
   switch (advanced) {
     case Advance::kIdle: return Driven::kIdle;
     case Advance::kMoved: return Driven::kMoved;
-    case Advance::kStuck: break;
+    case Advance::kStalled: break;
   }
-  return Driven::kStuck;
+  return Driven::kStalled;
 }
 
 bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
   std::unique_lock lock(driving_, std::try_to_lock);
   if (!lock.owns_lock() || !handed_over_) return false;
-  Waiter waiter(policy_, patience_.looks);
+  Waiter waiter(policy_, limits_.checks);
   while (!work.done()) {
     Ended ended;
-    const Advance advanced = advance_handed_over(ended, patience_);
+    const Advance advanced = advance_handed_over(ended, limits_);
     if (ended.has_any()) {
       lock.unlock();
-      ended.tell();
+      ended.notify();
       if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
     }
     if (advanced == Advance::kMoved)
-      waiter = Waiter(policy_, patience_.looks);
+      waiter = Waiter(policy_, limits_.checks);
     else if (waiter.pause() && deadline.at() <= Clock::now())
       break;
   }
   lock.unlock();
-  ProgressThread::instance().look_again();
+  ProgressThread::instance().recheck();
   return true;
 }
 

@@ -27,7 +27,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
   const Clock::time_point now = Clock::now();
-  if (!waits_for_message() && !cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
+  if (!waits_for_message() && !cursor_.at_gate()) domain_.publish_waiting(cursor_.waiting_for(), now);
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
     return unreadable(where(record), waited_for, cursor_.read_error());
@@ -35,15 +35,15 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
   // A peer that waits at a gate for this rank sees there which call this rank made instead.
   const bool between_rounds = waits_for_message() || cursor_.at_gate() || domain_.round() == 0;
-  domain_.tell_completed(domain_.round() - (between_rounds ? 0 : 1));
+  domain_.publish_completed(domain_.round() - (between_rounds ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
   if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
-    return Status(
-        StatusCode::kPeerLost,
-        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
-        {waited_for});
+    return Status(StatusCode::kPeerLost,
+                  fmt::format("{}: rank {} has closed its communicator and takes part in no further calls",
+                              where(record), waited_for),
+                  {waited_for});
   if (deadline.at() <= now) return timed_out(where(record));
   const std::lock_guard lock(mutex_);
   for (const auto& [work, number] : queue_)
@@ -56,9 +56,9 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
 
 Status Channel::timed_out(std::string_view what) const {
   const std::vector<Rank> missing = waits_for_message() ? std::vector<Rank>{members_[0]} : ranks_late();
-  const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages of tags {})", kept_.tags_text());
+  const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages with tags {})", kept_.tags_text());
   return Status(StatusCode::kTimeout,
-                fmt::format("{}: {} did not come in time{}; raise the timeout if it is only slow", what,
+                fmt::format("{}: {} did not arrive in time{}; raise the timeout if it is only slow", what,
                             ranks_text(missing), kept),
                 missing);
 }

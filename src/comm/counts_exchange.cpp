@@ -16,20 +16,20 @@ void CountsExchange::begin(const Operation& operation, int members) {
   const plan::Extent& extent = *operation.extent;
   const plan::CollectiveTraits& traits = plan::traits_of(operation.record.collective);
   if (!traits.rooted) {
-    told_.assign(extent.input_parts.begin(), extent.input_parts.end());
+    own_counts_.assign(extent.input_parts.begin(), extent.input_parts.end());
   } else {
-    told_.assign(1, traits.input.divided ? extent.output_count : extent.input_count);
+    own_counts_.assign(1, traits.input.divided ? extent.output_count : extent.input_count);
   }
-  heard_.resize(told_.size() * static_cast<std::size_t>(members));
+  all_counts_.resize(own_counts_.size() * static_cast<std::size_t>(members));
 }
 
 Result<std::size_t> CountsExchange::longest_part(const Operation& operation, int me) const {
   const plan::Extent& extent = *operation.extent;
   const std::span<const std::size_t> mine = extent.output_parts.empty() ? extent.input_parts : extent.output_parts;
   const bool i_receive = !extent.output_parts.empty();
-  const std::size_t row = told_.size();
+  const std::size_t row = own_counts_.size();
   for (std::size_t rank = 0; rank < mine.size(); ++rank) {
-    const std::uint64_t theirs = heard_[rank * row + (row > 1 ? static_cast<std::size_t>(me) : 0)];
+    const std::uint64_t theirs = all_counts_[rank * row + (row > 1 ? static_cast<std::size_t>(me) : 0)];
     if (theirs == mine[rank]) continue;
     const std::string_view dtype = accord::to_string(operation.record.dtype);
     return Status(
@@ -39,7 +39,7 @@ Result<std::size_t> CountsExchange::longest_part(const Operation& operation, int
             : fmt::format("rank {} sends {} x {} to rank {}, which expects {}", me, mine[rank], dtype, rank, theirs),
         {static_cast<Rank>(rank)});
   }
-  return *std::max_element(heard_.begin(), heard_.end());
+  return *std::max_element(all_counts_.begin(), all_counts_.end());
 }
 
 }  // namespace accord::comm

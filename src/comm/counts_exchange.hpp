@@ -14,18 +14,18 @@ class CountsExchange {
  public:
   /// Starts over with this rank's counts. Allocates for the first operation of its kind only.
   void begin(const Operation& operation, int members);
-  const std::uint64_t* input() const { return told_.data(); }
-  std::uint64_t* output() { return heard_.data(); }
+  const std::uint64_t* input() const { return own_counts_.data(); }
+  std::uint64_t* output() { return all_counts_.data(); }
   /// Number of uint64 elements of `input()`.
-  std::size_t count() const { return told_.size(); }
+  std::size_t count() const { return own_counts_.size(); }
 
   /// Returns the longest part of any rank, which is the same on all ranks. kMismatch names a rank whose part has
   /// another count than this rank, `me`, was given for it. REQUIRES: output() has been gathered.
   Result<std::size_t> longest_part(const Operation& operation, int me) const;
 
  private:
-  std::vector<std::uint64_t> told_;
-  std::vector<std::uint64_t> heard_;  ///< of each rank in turn
+  std::vector<std::uint64_t> own_counts_;
+  std::vector<std::uint64_t> all_counts_;  ///< of each rank in turn
 };
 
 }  // namespace accord::comm

@@ -72,16 +72,14 @@ std::string job_name(const Launcher& launcher, const Environment& environment) {
 }
 
 /// Sets the meeting point of ranks that have no MASTER_ADDR.
-Status meet_without_address(const Launcher& launcher, const Environment& environment, JobPlace& place) {
+Status derive_port(const Launcher& launcher, const Environment& environment, JobPlace& place) {
   const std::optional<std::string> local = find(environment, launcher.local_size);
   const std::string job = job_name(launcher, environment);
   if (job.empty() || local != std::to_string(place.size))
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format(
-            "{} started {} ranks but gives no place to meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT "
-            "to a free port there",
-            launcher.name, place.size));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} started {} ranks but gives no address at which they can connect: set MASTER_ADDR to "
+                              "the host of rank 0 and MASTER_PORT to a free port there",
+                              launcher.name, place.size));
   place.port = kFirstJobPort + static_cast<int>(xxh3(std::as_bytes(std::span(job))) % kJobPorts);
   return {};
 }
@@ -93,14 +91,14 @@ Result<JobPlace> job_place(const Environment& environment) {
     if (!find(environment, launcher.rank) && !find(environment, launcher.size)) continue;
     JobPlace place;
     place.launcher = launcher.name;
-    ACCORD_ASSIGN_OR_RETURN(place.size, number(environment, launcher.size, 1, kMostRanks));
+    ACCORD_ASSIGN_OR_RETURN(place.size, number(environment, launcher.size, 1, kMaxRanks));
     ACCORD_ASSIGN_OR_RETURN(place.rank, number(environment, launcher.rank, 0, place.size - 1));
     const std::string restart = find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0");
     place.job = fmt::format("{}/{}/{}", job_name(launcher, environment), restart, place.size);
     if (place.size == 1) return place;
     const std::optional<std::string> address = find(environment, "MASTER_ADDR");
     if (!address || address->empty()) {
-      ACCORD_RETURN_IF_ERROR(meet_without_address(launcher, environment, place));
+      ACCORD_RETURN_IF_ERROR(derive_port(launcher, environment, place));
       return place;
     }
     place.address = *address;
@@ -123,23 +121,23 @@ constexpr Duration kTry = std::chrono::milliseconds(200);
 constexpr auto kEnvironmentPause = std::chrono::milliseconds(20);
 
 /// The store found at one port.
-struct Seen {
+struct FoundStore {
   std::shared_ptr<Store> store;  ///< null if there is none, or nothing listens
   std::string job;               ///< the job that it belongs to
 };
 
-Seen store_at(const JobPlace& job, int port, Deadline deadline) {
-  const auto patience = [&] { return std::min(kTry, deadline.remaining()); };
+FoundStore store_at(const JobPlace& job, int port, Deadline deadline) {
+  const auto remaining = [&] { return std::min(kTry, deadline.remaining()); };
   const std::string url = store::tcp_url(job.address, port);
   const Result<std::vector<store::Address>> addresses = store::resolve(job.address, port);
   // Connects once first: a client keeps trying, and most ports have no listener.
-  const auto answers = [&](const store::Address& address) {
-    return store::connect_to(address, Deadline::in(patience()), url).ok();
+  const auto is_listening = [&](const store::Address& address) {
+    return store::connect_to(address, Deadline::in(remaining()), url).ok();
   };
-  if (!addresses.ok() || std::none_of(addresses->begin(), addresses->end(), answers)) return {};
-  Result<std::shared_ptr<Store>> found = make_tcp_store(StoreRole::kClient, job.address, port, patience());
+  if (!addresses.ok() || std::none_of(addresses->begin(), addresses->end(), is_listening)) return {};
+  Result<std::shared_ptr<Store>> found = make_tcp_store(StoreRole::kClient, job.address, port, remaining());
   if (!found.ok()) return {};
-  Result<std::string> name = (*found)->get(kJobKey, patience());
+  Result<std::string> name = (*found)->get(kJobKey, remaining());
   if (!name.ok()) return {};
   return {*std::move(found), *std::move(name)};
 }
@@ -151,19 +149,19 @@ bool is_gone(const topology::Place& theirs, const topology::Place& mine) {
 }
 
 /// Records this process's place in a store that rank 0 hosts, which therefore ends with this start of the job.
-Status take_place(const JobPlace& job, Store& store, Deadline deadline) {
+Status claim_place(const JobPlace& job, Store& store, Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
-  const std::string taken = fmt::format("accord/taken/{}", job.rank);
+  const std::string count_key = fmt::format("accord/count_key/{}", job.rank);
   const std::string place = fmt::format("accord/place/{}", job.rank);
-  ACCORD_ASSIGN_OR_RETURN(const std::int64_t count, store.add(taken, 1));
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t count, store.add(count_key, 1));
   if (count == 1) return store.set(place, topology::to_json(mine));
   ACCORD_ASSIGN_OR_RETURN(const std::string text, store.get(place, deadline.remaining()));
   ACCORD_ASSIGN_OR_RETURN(const topology::Place theirs, topology::place_from_json(text));
   if (is_gone(theirs, mine)) return store.set(place, topology::to_json(mine));  // it was restarted
   return Status(
       StatusCode::kWrongState,
-      fmt::format("rank {} of {} is there already, in the store of the job at {}: process {} of {}; if two jobs have "
-                  "one MASTER_ADDR and MASTER_PORT ({}), give one of them another MASTER_PORT",
+      fmt::format("rank {} of {} has already joined the store of the job at {}: process {} of {}; if two jobs share "
+                  "MASTER_ADDR and MASTER_PORT ({}), give one of them another MASTER_PORT",
                   job.rank, job.size, store.describe(), theirs.process,
                   theirs.host == mine.host ? "this host" : "another host", job.port - 1),
       {job.rank});
@@ -183,10 +181,9 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
     if (store_at(job, port, deadline).job == job.job)
       return Status(
           StatusCode::kWrongState,
-          fmt::format(
-              "rank 0 cannot host the store of the job: another job with MASTER_PORT {} and {} ranks, whose rank 0 is "
-              "there already, has its own at {}; give one of them another MASTER_PORT",
-              job.port - 1, job.size, store::tcp_url(job.address, port)));
+          fmt::format("rank 0 cannot host the store of the job: another job with MASTER_PORT {} and {} ranks already "
+                      "hosts its store at {}; give one of the jobs another MASTER_PORT",
+                      job.port - 1, job.size, store::tcp_url(job.address, port)));
     last = store.status();
     if (last.code() != StatusCode::kIo) break;  // another port would not help
   }
@@ -197,27 +194,27 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
 namespace {
 
 /// The part of an error that describes the other job that owns this store.
-std::string stranger_text(const std::string& url, const std::string& job) {
+std::string other_job_text(const std::string& url, const std::string& job) {
   std::vector<std::string_view> parts = split_text(job, '/');
   const std::string_view size = parts.size() >= 3 ? parts[2] : "?";
-  return fmt::format("; at {} is the store of another job, of {} ranks", url, size);
+  return fmt::format("; {} is the store of another job, which has {} ranks", url, size);
 }
 
 Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline) {
-  std::string strangers;
+  std::string other_jobs;
   Status resolved;
   do {
-    strangers.clear();
+    other_jobs.clear();
     resolved = store::resolve(job.address, job.port).status();
     if (resolved.code() == StatusCode::kNotFound) return resolved.with_context("MASTER_ADDR");
     // Tries all ports: one that rank 0 found taken may have become free.
     for (int port = job.port; port < job.port + kPortsTried; ++port) {
-      const Seen seen = store_at(job, port, deadline);
-      if (seen.job == job.job) {
-        if (!job.has_host) ACCORD_RETURN_IF_ERROR(take_place(job, *seen.store, deadline));
-        return seen.store;
+      const FoundStore found = store_at(job, port, deadline);
+      if (found.job == job.job) {
+        if (!job.has_host) ACCORD_RETURN_IF_ERROR(claim_place(job, *found.store, deadline));
+        return found.store;
       }
-      if (seen.store != nullptr) strangers += stranger_text(seen.store->describe(), seen.job);
+      if (found.store != nullptr) other_jobs += other_job_text(found.store->describe(), found.job);
     }
     std::this_thread::sleep_for(std::min<Duration>(kEnvironmentPause, deadline.remaining()));
   } while (!deadline.passed());
@@ -225,8 +222,8 @@ Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline
       StatusCode::kTimeout,
       fmt::format("rank {} of {} found no store of its job at {}, ports {} to {}: {}{}", job.rank, job.size,
                   job.address, job.port, job.port + kPortsTried - 1,
-                  resolved.ok() ? "rank 0 did not come in time, or the ports are blocked" : resolved.message(),
-                  strangers),
+                  resolved.ok() ? "rank 0 did not arrive in time, or the ports are blocked" : resolved.message(),
+                  other_jobs),
       {0});
 }
 
@@ -247,10 +244,10 @@ Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline)
 }
 
 void decline_job(const JobPlace& job, const std::string& name, const Status& why) {
-  constexpr Duration kOthersCome = std::chrono::seconds(5);
+  constexpr Duration kArrivalTimeout = std::chrono::seconds(5);
   if (job.size == 1) return;
   const JoinRequest request{
-      .rank = job.rank, .size = job.size, .options = {.name = name}, .deadline = Deadline::in(kOthersCome)};
+      .rank = job.rank, .size = job.size, .options = {.name = name}, .deadline = Deadline::in(kArrivalTimeout)};
   const Result<std::shared_ptr<Store>> store = job_store(job, request.deadline);
   if (!store.ok()) return;
   decline(request, *store, why);

@@ -37,7 +37,7 @@ class StoreExchange {
         name_(request.options.name),
         deadline_(request.deadline) {}
 
-  Status operator()(std::string_view step, const std::string& mine, const Take& take) {
+  Status operator()(std::string_view step, const std::string& mine, const OnText& on_text) {
     const bool first = generation_ == 0;
     if (first) ACCORD_RETURN_IF_ERROR(rank_ == 0 ? open_generation() : join_generation());
     const auto key_of = [&](Rank rank) { return key(fmt::format("{}/{}/{}", generation_, step, rank)); };
@@ -47,9 +47,9 @@ class StoreExchange {
       const Result<std::string> theirs =
           store_->get(key_of(r), missing.empty() ? deadline_.remaining() : Duration::zero());
       if (theirs.ok()) {
-        if (Status taken = take(r, *theirs); !taken.ok()) {
+        if (Status status = on_text(r, *theirs); !status.ok()) {
           (void)store_->add(key_of(size_), 1);  // this rank has read all that it needs
-          return taken;
+          return status;
         }
       } else if (theirs.status().code() == StatusCode::kTimeout) {
         missing.push_back(r);
@@ -58,7 +58,7 @@ class StoreExchange {
       }
     }
     if (first && rank_ == 0) ACCORD_RETURN_IF_ERROR(here(store_->erase(key("open"))));
-    if (!missing.empty()) return did_not_come(std::move(missing));
+    if (!missing.empty()) return timed_out(std::move(missing));
     const Result<std::int64_t> readers = store_->add(key_of(size_), 1);
     ACCORD_RETURN_IF_ERROR(here(readers.status()));
     for (Rank r = 0; *readers == size_ && r <= size_; ++r) {
@@ -76,21 +76,21 @@ class StoreExchange {
   /// Adds context to a failure of the store.
   Status here(const Status& status) const { return status.ok() ? status : status.with_context(where()); }
 
-  Status did_not_come(std::vector<Rank> missing) const {
+  Status timed_out(std::vector<Rank> missing) const {
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
+                  fmt::format("{}: {} of {} did not arrive in time", where(), ranks_text(missing), size_), missing);
   }
 
   /// Rank 0 is late also if it hosts a store that does not let it go until all ranks have connected. `before`: the
   /// last generation that a process of this rank entered.
   Status was_not_opened(std::int64_t before) const {
     const Result<std::int64_t> generations = store_->add(key("generations"), 0);
-    const std::string who = before > 0 ? fmt::format("a process came as rank {} before", rank_)
-                            : generations.ok() && *generations > 0 ? "rank 0 opened the group before, for others"
+    const std::string who = before > 0 ? fmt::format("a process joined as rank {} before", rank_)
+                            : generations.ok() && *generations > 0 ? "rank 0 opened the group earlier, for other ranks"
                                                                    : "";
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: rank 0 of {} did not come in time to open the group; it may be waiting itself for "
-                              "another rank that has not come{}",
+                  fmt::format("{}: rank 0 of {} did not arrive in time to open the group; it may be waiting itself for "
+                              "another rank that has not arrived{}",
                               where(), size_,
                               who.empty() ? ""
                                           : "; " + who +
@@ -99,11 +99,11 @@ class StoreExchange {
                   {0});
   }
 
-  Status is_taken() const {
+  Status already_joined() const {
     return Status(
         StatusCode::kWrongState,
-        fmt::format("{}: rank {} of {} is there already, as another process; if two jobs have one MASTER_PORT, or "
-                    "one store, give each its own",
+        fmt::format("{}: rank {} of {} has already joined as another process; if two jobs share a MASTER_PORT or "
+                    "a store, give each its own",
                     where(), rank_, size_),
         {rank_});
   }
@@ -121,10 +121,10 @@ class StoreExchange {
     ACCORD_RETURN_IF_ERROR(here(last.status()));
     std::int64_t open = 0;
     while (true) {
-      const Result<std::string> shown = store_->get(key("open"), deadline_.remaining());
-      if (shown.status().code() == StatusCode::kTimeout) return was_not_opened(*last);
-      ACCORD_RETURN_IF_ERROR(here(shown.status()));
-      ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
+      const Result<std::string> published = store_->get(key("open"), deadline_.remaining());
+      if (published.status().code() == StatusCode::kTimeout) return was_not_opened(*last);
+      ACCORD_RETURN_IF_ERROR(here(published.status()));
+      ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*published, key("open")));
       if (open > *last) break;
       if (deadline_.passed()) return was_not_opened(*last);
       std::this_thread::sleep_for(kExchangePause);
@@ -132,7 +132,7 @@ class StoreExchange {
     generation_ = open;
     const Result<std::int64_t> processes = store_->add(entered(rank_), 1);
     ACCORD_RETURN_IF_ERROR(here(processes.status()));
-    if (*processes > 1) return is_taken();
+    if (*processes > 1) return already_joined();
     return here(store_->set(joined, std::to_string(generation_)));
   }
 

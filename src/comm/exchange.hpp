@@ -14,18 +14,18 @@
 namespace accord::comm {
 
 /// Receives the text of one rank.
-using Take = std::function<Status(Rank from, const std::string& text)>;
+using OnText = std::function<Status(Rank from, const std::string& text)>;
 
 /// Largest size of a text, in bytes.
-inline constexpr std::size_t kMostText = 2560;
+inline constexpr std::size_t kMaxText = 2560;
 
-/// Gives every rank the texts of all ranks. `take` gets them in rank order, each as soon as it is available, and its
+/// Gives every rank the texts of all ranks. `on_text` gets them in rank order, each as soon as it is available, and its
 /// first failure ends the exchange. All ranks call it in the same order. `step` names the exchange in errors.
-using Exchange = std::function<Status(std::string_view step, const std::string& mine, const Take& take)>;
+using Exchange = std::function<Status(std::string_view step, const std::string& mine, const OnText& on_text)>;
 
 /// Largest number of ranks of a group. A larger number is a mistake, and would use time and memory before it could be
 /// reported.
-inline constexpr int kMostRanks = 1 << 20;
+inline constexpr int kMaxRanks = 1 << 20;
 
 /// One rank's request to be in a group.
 struct JoinRequest {

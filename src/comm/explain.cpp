@@ -35,7 +35,7 @@ std::string describe_group(std::string_view name, std::string_view transport, co
   std::string text =
       fmt::format("group \"{}\": {} on {}, over {}{}", name, counted(static_cast<std::size_t>(topology.size()), "rank"),
                   counted(static_cast<std::size_t>(topology.host_count()), "host"), transport,
-                  topology.oversubscribed() ? "; more ranks than cores, so ranks that wait give theirs away" : "");
+                  topology.oversubscribed() ? "; more ranks than cores, so ranks that wait yield their cores" : "");
   for (int host = 0; host < topology.host_count(); ++host) {
     text += fmt::format("\n  host {} ({})", host, topology.place(topology.ranks_of_host(host).front()).host);
     for (const Rank rank : topology.ranks_of_host(host)) {

@@ -8,7 +8,7 @@
 namespace accord::comm {
 
 Result<std::vector<std::string>> gather_texts(Group& group, const std::string& mine, Duration timeout) {
-  constexpr std::size_t kBytes = kMostText + 1;
+  constexpr std::size_t kBytes = kMaxText + 1;
   std::string text = mine;
   text.resize(kBytes);  // pads with zeros
   text.back() = '\0';
@@ -22,12 +22,12 @@ Result<std::vector<std::string>> gather_texts(Group& group, const std::string& m
 }
 
 Status all_ok(Group& group, const Status& mine, Deadline deadline) {
-  const std::string text = mine.ok() ? "" : mine.message().substr(0, kMostText);
+  const std::string text = mine.ok() ? "" : mine.message().substr(0, kMaxText);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
   ACCORD_RETURN_IF_ERROR(mine);
   for (Rank rank = 0; rank < group.size(); ++rank) {
-    const std::string& said = texts[static_cast<std::size_t>(rank)];
-    if (!said.empty()) return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, said), {rank});
+    const std::string& error = texts[static_cast<std::size_t>(rank)];
+    if (!error.empty()) return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, error), {rank});
   }
   return {};
 }

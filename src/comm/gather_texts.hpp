@@ -10,7 +10,7 @@
 
 namespace accord::comm {
 
-/// Returns the texts of all ranks, each without zeros and of at most kMostText bytes. A collective of `group`.
+/// Returns the texts of all ranks, each without zeros and of at most kMaxText bytes. A collective of `group`.
 Result<std::vector<std::string>> gather_texts(Group& group, const std::string& mine, Duration timeout);
 
 /// Returns ok if all ranks are ok. Otherwise returns this rank's error, or if it has none that of the first rank with

@@ -42,10 +42,10 @@ struct Notice {
 };
 static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
 
-constexpr std::int32_t kAsideTag = -1;  // users' tags are not negative
+constexpr std::int32_t kInternalTag = -1;  // users' tags are not negative
 
 exec::RequestRecord aside(std::size_t bytes) {
-  return {.collective = Collective::kSendRecv, .dtype = DType::kUInt8, .root = kAsideTag, .count = bytes};
+  return {.collective = Collective::kSendRecv, .dtype = DType::kUInt8, .root = kInternalTag, .count = bytes};
 }
 
 }  // namespace
@@ -148,17 +148,17 @@ Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   ACCORD_RETURN_IF_ERROR(check(call));
   if (DeviceChannel::serves(call))
-    return Status(StatusCode::kUnsupported, where(name_of(call)) + ": it takes memory of the cpu");
+    return Status(StatusCode::kUnsupported, where(name_of(call)) + ": this call needs CPU memory");
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }
 
-Status Group::send_aside(std::span<const std::byte> bytes, Rank peer, Deadline deadline) {
+Status Group::send_internal(std::span<const std::byte> bytes, Rank peer, Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, pair_channel(peer, Direction::kSend));
   return channel->run({.record = aside(bytes.size()), .input = bytes.data(), .timeout = deadline.remaining()});
 }
 
-Status Group::receive_aside(std::span<std::byte> bytes, Rank peer, Deadline deadline) {
+Status Group::receive_internal(std::span<std::byte> bytes, Rank peer, Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, pair_channel(peer, Direction::kReceive));
   return channel->run({.record = aside(bytes.size()), .output = bytes.data(), .timeout = deadline.remaining()});
 }
@@ -214,12 +214,12 @@ Status Group::status() const {
 
 Status Group::inherited() const {
   return Status(StatusCode::kWrongState,
-                fmt::format("group \"{}\" belongs to the process that this one was forked from; make a "
+                fmt::format("group \"{}\" belongs to the process that this one was forked from; create a "
                             "communicator of its own in the child",
                             options_.name));
 }
 
-Status Group::look_for_failure(std::string_view context) {
+Status Group::check_for_failure(std::string_view context) {
   {
     const std::lock_guard lock(mutex_);
     adopt_notice();
@@ -261,8 +261,8 @@ void Group::adopt_notice() {
   if (state() != CommunicatorState::kReady || alarm_word_.load(std::memory_order_acquire) == 0) return;
   set_failure(read_notices().value_or(
       Status(StatusCode::kInternal,
-             fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name))));
-  tell_peers(first_failure_, Notice::kPassedOn);
+             fmt::format("a peer reported a failure of group \"{}\" without a reason", options_.name))));
+  notify_peers(first_failure_, Notice::kPassedOn);
 }
 
 Status Group::fail(const Status& failure) {
@@ -276,11 +276,11 @@ Status Group::note_failure(const Status& failure) {
   adopt_notice();
   if (state() != CommunicatorState::kReady) return first_failure_;
   set_failure(failure);
-  tell_peers(failure, Notice::kOwn);
+  notify_peers(failure, Notice::kOwn);
   return failure;
 }
 
-void Group::tell_peers(const Status& failure, std::uint64_t source) {
+void Group::notify_peers(const Status& failure, std::uint64_t source) {
   Notice notice;
   notice.code = static_cast<std::uint32_t>(failure.code());
   notice.rank_count =
@@ -307,15 +307,15 @@ std::optional<Status> Group::read_notices() const {
     std::memcpy(&notice, address, sizeof notice);
     const std::uint32_t count = std::min<std::uint32_t>(notice.rank_count, std::size(notice.ranks));
     notice.message[sizeof notice.message - 1] = '\0';
-    Status told(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
-                std::vector<Rank>(notice.ranks, notice.ranks + count));
-    if (source == Notice::kOwn) return told;
-    passed_on = std::move(told);
+    Status reported(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
+                    std::vector<Rank>(notice.ranks, notice.ranks + count));
+    if (source == Notice::kOwn) return reported;
+    passed_on = std::move(reported);
   }
   return passed_on;
 }
 
-void Group::on_peer_news(Rank peer) {
+void Group::on_peer_change(Rank peer) {
   if (peer_state(peer) != transport::PeerState::kLost) return;
   {
     const std::lock_guard lock(mutex_);
@@ -357,13 +357,13 @@ Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view op
 Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
   ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open("shrink"));
   if (shrunk_.exchange(true))
-    return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
+    return Status(StatusCode::kWrongState, fmt::format("{}: the group has already been shrunk", where("shrink")));
   return open;
 }
 
 void Group::close() {
   if (is_inherited()) return;  // the parent continues; its threads and locks do not exist here
-  if (state() == CommunicatorState::kReady) device_channel_->settle();
+  if (state() == CommunicatorState::kReady) device_channel_->wait_until_idle();
   {
     const std::lock_guard lock(mutex_);
     if (state() == CommunicatorState::kClosed) return;
@@ -372,7 +372,7 @@ void Group::close() {
     state_.store(CommunicatorState::kClosed, std::memory_order_seq_cst);
     recorder_->set_state(CommunicatorState::kClosed);
   }
-  Turns::settle();
+  Turns::fence();
   // Running operations end by themselves now, and an operation that begins sees the state before it touches the
   // window. After that this rank does not use the window, and peers may be notified.
   const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };

@@ -99,9 +99,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Runs calls on GPUs.
   DeviceChannel& device_channel() { return *device_channel_; }
   /// Sends a message of the library itself, separate from the user's messages, to `peer`, which calls
-  /// receive_aside().
-  Status send_aside(std::span<const std::byte> bytes, Rank peer, Deadline deadline);
-  Status receive_aside(std::span<std::byte> bytes, Rank peer, Deadline deadline);
+  /// receive_internal().
+  Status send_internal(std::span<const std::byte> bytes, Rank peer, Deadline deadline);
+  Status receive_internal(std::span<std::byte> bytes, Rank peer, Deadline deadline);
   /// True once it has failed, also after it was closed.
   bool has_failed() const {
     const Status first = status();
@@ -128,7 +128,7 @@ class Group : public std::enable_shared_from_this<Group> {
   }
   /// Ok while nothing has failed; else as examine_alarm(). For operations that close() does not wait for. Cost: a
   /// lock.
-  Status look_for_failure(std::string_view context);
+  Status check_for_failure(std::string_view context);
   /// Returns why healthy() is false, with `context`; adopts failures that peers reported. Never ok.
   Status examine_alarm(std::string_view context);
   /// Makes `failure` the group's failure if it is the first one, and notifies the peers. Returns the first failure. A
@@ -142,7 +142,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Ranks that have died or closed, in the order in which this rank learned of it; none once this rank has closed.
   std::vector<Rank> gone();
   /// Called by the progress thread only: a link's liveness descriptor became readable.
-  void on_peer_news(Rank peer);
+  void on_peer_change(Rank peer);
   /// For example `all_reduce on group "tp" (ranks 0-3)`.
   std::string where(std::string_view operation) const;
 
@@ -166,7 +166,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// REQUIRES: mutex_ is held, and `failure` is the first one.
   void set_failure(const Status& failure);
   /// REQUIRES: mutex_ is held, so that no call ends before the peers know.
-  void tell_peers(const Status& failure, std::uint64_t source);
+  void notify_peers(const Status& failure, std::uint64_t source);
   /// Makes a failure that a peer reported the group's failure, if it has none yet, and passes it on. REQUIRES: mutex_
   /// is held.
   void adopt_notice();

@@ -27,11 +27,11 @@ namespace {
 constexpr Duration kStoreWait = std::chrono::milliseconds(100);
 constexpr auto kGrowPause = std::chrono::milliseconds(10);
 
-/// A store whose waits end when `look` returns a failure.
+/// A store whose waits end when `check` returns a failure.
 class WatchedStore final : public Store {
  public:
-  WatchedStore(std::shared_ptr<Store> store, std::function<Status()> look)
-      : store_(std::move(store)), look_(std::move(look)) {}
+  WatchedStore(std::shared_ptr<Store> store, std::function<Status()> check)
+      : store_(std::move(store)), check_(std::move(check)) {}
 
   Status set(std::string_view key, std::string_view value) override { return store_->set(key, value); }
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) override { return store_->add(key, delta); }
@@ -42,13 +42,13 @@ class WatchedStore final : public Store {
     while (true) {
       Result<std::string> value = store_->get(key, std::min(kStoreWait, deadline.remaining()));
       if (value.status().code() != StatusCode::kTimeout || deadline.passed()) return value;
-      ACCORD_RETURN_IF_ERROR(look_());
+      ACCORD_RETURN_IF_ERROR(check_());
     }
   }
 
  private:
   std::shared_ptr<Store> store_;
-  std::function<Status()> look_;
+  std::function<Status()> check_;
 };
 
 std::string growing_key(const std::string& name) { return fmt::format("accord/{}/growing", name); }
@@ -61,7 +61,7 @@ std::string abandoned_key(const std::string& name, std::int64_t number) {
 }
 
 /// Called by rank 0: opens a growth and returns its number.
-Result<std::int64_t> show(Store& store, const std::string& name, int size, int added) {
+Result<std::int64_t> publish_growth(Store& store, const std::string& name, int size, int added) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, store.add(fmt::format("accord/{}/growths", name), 1));
   ACCORD_RETURN_IF_ERROR(store.set(growing_key(name), fmt::format("{} {} {}", number, size, added)));
   return number;
@@ -81,7 +81,8 @@ std::shared_ptr<Store> store_of(std::shared_ptr<Store> store, const std::string&
   return make_prefix_store(std::move(store), prefix_of(name, number));
 }
 
-Result<std::shared_ptr<Group>> meet(std::shared_ptr<Store> store, std::int64_t number, const JoinRequest& request) {
+Result<std::shared_ptr<Group>> join_others(std::shared_ptr<Store> store, std::int64_t number,
+                                           const JoinRequest& request) {
   return join(request, store_exchange(store_of(std::move(store), request.options.name, number), request));
 }
 
@@ -95,7 +96,7 @@ std::shared_ptr<Store> watched_by_joiner(const std::shared_ptr<Store>& store, co
   });
 }
 
-/// The record that show() wrote.
+/// The record that publish_growth() wrote.
 struct Growth {
   std::int64_t number = 0;
   int size = 0;
@@ -108,7 +109,7 @@ Result<Growth> read_growth(const std::string& text, const std::string& key) {
   bool is_one = words.size() == std::size(numbers);
   for (std::size_t i = 0; is_one && i < words.size(); ++i) {
     const Result<std::int64_t> number = parse_integer(words[i], key);
-    is_one = number.ok() && *number >= 1 && (i == 0 || *number <= kMostRanks);
+    is_one = number.ok() && *number >= 1 && (i == 0 || *number <= kMaxRanks);
     if (is_one) numbers[i] = *number;
   }
   if (!is_one) return Status(StatusCode::kCorrupt, fmt::format("{} is {}", key, quoted_text(text)));
@@ -119,8 +120,9 @@ Result<Growth> read_growth(const std::string& text, const std::string& key) {
 Status check_growth(const std::shared_ptr<Store>& store, int added, const std::string& where,
                     const Result<GroupOptions>& options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, fmt::format("{}: the store is null", where));
-  if (added < 1 || added > kMostRanks)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} more ranks cannot be", where, added));
+  if (added < 1 || added > kMaxRanks)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: {} ranks cannot be added; expected 1 to {}", where, added, kMaxRanks));
   ACCORD_RETURN_IF_ERROR(options.status());
   return check({.options = *options});
 }
@@ -132,40 +134,41 @@ Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& 
   ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.keep_open("grow"));
   const std::string name = given.name;
   const std::string where = fmt::format("growing group \"{}\" to \"{}\"", group.options().name, name);
-  Making making{.call = "grow",
-                .name = name,
-                .members = group.topology().ranks(),
-                .deadline = Deadline::in(given.timeout.value_or(group.options().timeout))};
+  GroupCreation creation{.call = "grow",
+                         .name = name,
+                         .members = group.topology().ranks(),
+                         .deadline = Deadline::in(given.timeout.value_or(group.options().timeout))};
   const Result<GroupOptions> options = inherit(group.options(), std::move(given));
   if (const Status refused = check_growth(store, added, where, options); !refused.ok()) {
-    refuse(group, making, refused);
+    refuse(group, creation, refused);
     return refused;
   }
   const JoinRequest request{
-      .rank = group.rank(), .size = group.size() + added, .options = *options, .deadline = making.deadline};
-  making.terms = terms(request);
-  ListedExchange exchange(group, making);
+      .rank = group.rank(), .size = group.size() + added, .options = *options, .deadline = creation.deadline};
+  creation.terms = terms(request);
+  ListedExchange exchange(group, creation);
   ACCORD_RETURN_IF_ERROR(exchange.begin());
   std::int64_t number = 0;
   if (group.rank() == 0) {
-    const Result<std::int64_t> shown = show(*store, name, group.size(), added);
-    if (!shown.ok()) {
-      refuse(group, making, shown.status());
-      return shown.status().with_context(where);
+    const Result<std::int64_t> published = publish_growth(*store, name, group.size(), added);
+    if (!published.ok()) {
+      refuse(group, creation, published.status());
+      return published.status().with_context(where);
     }
-    number = *shown;
+    number = *published;
   }
   const Status agreed = agree(where, exchange, number);
   Result<std::shared_ptr<Group>> grown(agreed.ok() ? Status(StatusCode::kInternal, where) : agreed);
   if (agreed.ok()) {
     JoinerWatch joiners(store, prefix_of(name, number), group.size(), added);
-    const auto look = [&]() -> Status {
-      ACCORD_RETURN_IF_ERROR(exchange.look());
-      return joiners.look(where);
+    const auto check_others = [&]() -> Status {
+      ACCORD_RETURN_IF_ERROR(exchange.check());
+      return joiners.check(where);
     };
-    grown = meet(std::make_shared<WatchedStore>(store, look), number, request);
+    grown = join_others(std::make_shared<WatchedStore>(store, check_others), number, request);
     // A wait in the store that ended because another member's time was over looks like a timeout of its own.
-    if (const Status seen = exchange.look(); grown.status().code() == StatusCode::kTimeout && !seen.ok()) grown = seen;
+    if (const Status failure = exchange.check(); grown.status().code() == StatusCode::kTimeout && !failure.ok())
+      grown = failure;
   }
   exchange.end(grown.status());
   if (!grown.ok() && number > 0)
@@ -188,12 +191,12 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
   const std::string table = process_table();
   std::int64_t full = 0;
   while (true) {
-    const Result<std::string> shown = store->get(key, deadline.remaining());
-    if (!refused.ok() && !shown.ok()) return refused;  // nobody waits for this rank
-    if (shown.status().code() == StatusCode::kTimeout)
+    const Result<std::string> published = store->get(key, deadline.remaining());
+    if (!refused.ok() && !published.ok()) return refused;  // nobody waits for this rank
+    if (published.status().code() == StatusCode::kTimeout)
       return Status(StatusCode::kTimeout, fmt::format("{}: no group of that name grew in time", where));
-    if (!shown.ok()) return shown.status().with_context(where);
-    ACCORD_ASSIGN_OR_RETURN(const Growth growth, read_growth(*shown, key));
+    if (!published.ok()) return published.status().with_context(where);
+    ACCORD_ASSIGN_OR_RETURN(const Growth growth, read_growth(*published, key));
     if (growth.number != full) {
       const Result<std::int64_t> ticket = store->add(prefix_of(name, growth.number) + "/tickets", 1);
       if (!ticket.ok()) return ticket.status().with_context(where);
@@ -203,8 +206,8 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
                             .options = refused.ok() ? *options : GroupOptions{.name = name},
                             .deadline = deadline};
         if (refused.ok()) {
-          const ShownJoiner on_its_way(store, prefix_of(name, growth.number), request.rank, table);
-          return meet(watched_by_joiner(store, name, growth.number, where), growth.number, request);
+          const PublishedJoiner joiner(store, prefix_of(name, growth.number), request.rank, table);
+          return join_others(watched_by_joiner(store, name, growth.number, where), growth.number, request);
         }
         request.deadline = Deadline::never();
         decline(request, store_of(store, name, growth.number), refused);
@@ -214,8 +217,9 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
     }
     if (!refused.ok()) return refused;
     if (deadline.passed())
-      return Status(StatusCode::kTimeout,
-                    fmt::format("{}: {} ranks joined before this one, as many as were wanted", where, growth.added));
+      return Status(
+          StatusCode::kTimeout,
+          fmt::format("{}: {} ranks joined before this one, which is all that the group accepts", where, growth.added));
     std::this_thread::sleep_for(kGrowPause);
   }
 }

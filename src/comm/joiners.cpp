@@ -28,17 +28,18 @@ std::string process_table() {
   return fmt::format("{}/pid-{}", place->host, *processes);
 }
 
-ShownJoiner::ShownJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank, std::string_view table)
+PublishedJoiner::PublishedJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank,
+                                 std::string_view table)
     : store_(std::move(store)), key_(key_of(prefix, rank)) {
   (void)store_->set(key_, fmt::format("{} {}", table, ::getpid()));
 }
 
-ShownJoiner::~ShownJoiner() { (void)store_->erase(key_); }
+PublishedJoiner::~PublishedJoiner() { (void)store_->erase(key_); }
 
 JoinerWatch::JoinerWatch(std::shared_ptr<Store> store, std::string prefix, Rank first, int added)
     : store_(std::move(store)), prefix_(std::move(prefix)), first_(first), added_(added), table_(process_table()) {}
 
-Status JoinerWatch::look(std::string_view where) {
+Status JoinerWatch::check(std::string_view where) {
   while (static_cast<int>(watches_.size()) < added_ && watch_next()) {
   }
   for (std::size_t i = 0; i < watches_.size(); ++i) {
@@ -54,11 +55,11 @@ Status JoinerWatch::look(std::string_view where) {
 
 bool JoinerWatch::watch_next() {
   const Rank rank = first_ + static_cast<Rank>(watches_.size());
-  const Result<std::string> shown = store_->get(key_of(prefix_, rank), Duration::zero());
-  if (!shown.ok()) return false;
-  const std::size_t space = shown->rfind(' ');
-  const Result<std::int64_t> process = parse_integer(std::string_view(*shown).substr(space + 1), "process");
-  const bool here = process.ok() && table_ != kUnknown && shown->substr(0, space) == table_;
+  const Result<std::string> published = store_->get(key_of(prefix_, rank), Duration::zero());
+  if (!published.ok()) return false;
+  const std::size_t space = published->rfind(' ');
+  const Result<std::int64_t> process = parse_integer(std::string_view(*published).substr(space + 1), "process");
+  const bool here = process.ok() && table_ != kUnknown && published->substr(0, space) == table_;
   watches_.push_back(here ? transport::watch_process(static_cast<pid_t>(*process)) : transport::ProcessWatch());
   return true;
 }

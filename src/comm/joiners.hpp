@@ -16,14 +16,14 @@ namespace accord::comm {
 std::string process_table();
 
 /// Publishes a joiner's process number for as long as it is joining.
-class ShownJoiner {
+class PublishedJoiner {
  public:
   /// `prefix`: of the growth's keys. `table`: from process_table(), which is too slow to be called between taking the
   /// ticket and this.
-  ShownJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank, std::string_view table);
-  ~ShownJoiner();
-  ShownJoiner(const ShownJoiner&) = delete;
-  ShownJoiner& operator=(const ShownJoiner&) = delete;
+  PublishedJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank, std::string_view table);
+  ~PublishedJoiner();
+  PublishedJoiner(const PublishedJoiner&) = delete;
+  PublishedJoiner& operator=(const PublishedJoiner&) = delete;
 
  private:
   const std::shared_ptr<Store> store_;
@@ -38,7 +38,7 @@ class JoinerWatch {
 
   /// kPeerLost if a joiner has died. Cost: one look into the store for each joiner that arrived since the last call,
   /// and one more.
-  Status look(std::string_view where);
+  Status check(std::string_view where);
 
  private:
   /// Returns false if the next joiner has not arrived. They are watched in the order of their ranks.

@@ -44,11 +44,11 @@ class KeptMessages {
   }
   /// "3, 7, 12, ...": the lowest tags of kept messages.
   std::string tags_text() const {
-    constexpr std::size_t kMost = 8;
+    constexpr std::size_t kMaxShown = 8;
     std::string text;
-    std::size_t told = 0;
+    std::size_t shown = 0;
     for (const auto& [tag, messages] : by_tag_) {
-      if (++told > kMost) return text + ", ...";
+      if (++shown > kMaxShown) return text + ", ...";
       text += fmt::format("{}{}", text.empty() ? "" : ", ", tag);
     }
     return text;

@@ -23,63 +23,63 @@ std::optional<Difference> find_difference(const exec::Domain& domain, int m) {
   return found;
 }
 
-Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank it) {
+Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank other) {
   const auto& [mine, theirs] = difference;
   if (theirs == mine)
     return Status(
         StatusCode::kMismatch,
-        fmt::format(
-            "{}: rank {} chose another algorithm than rank {}, or made another call before; "
-            "ACCORD_SELECT, the select option and registered plans must be equal on all ranks, and so must be, where "
-            "an algorithm asks for it, whether a call is in place",
-            where, it, me),
-        {it});
+        fmt::format("{}: rank {} chose another algorithm than rank {}, or made another call before; "
+                    "ACCORD_SELECT, the select option and registered plans must be equal on all ranks; if an algorithm "
+                    "depends on whether a call is in place, that must be equal as well",
+                    where, other, me),
+        {other});
   exec::RequestRecord with_my_phase = theirs;
   with_my_phase.phase = mine.phase;
   if (with_my_phase == mine && has_equal_parts(mine.phase) && has_equal_parts(theirs.phase)) {
     const bool mine_are = mine.phase == exec::Phase::kRegistered;
     return Status(
         StatusCode::kMismatch,
-        fmt::format("{}: the buffers of rank {} lie in windows of the group, those of rank {} do not; either all "
-                    "ranks' do, or none's",
-                    where, mine_are ? me : it, mine_are ? it : me),
-        {it});
+        fmt::format("{}: the buffers of rank {} are in windows of the group, those of rank {} are not; the buffers of "
+                    "all ranks must be in windows, or those of none",
+                    where, mine_are ? me : other, mine_are ? other : me),
+        {other});
   }
   exec::RequestRecord with_my_parts = theirs;
   with_my_parts.parts = mine.parts;
   if (with_my_parts == mine)
     return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} gave other counts of the parts than rank {}", where, it, me), {it});
+                  fmt::format("{}: rank {} passed other counts of the parts than rank {}", where, other, me), {other});
   // For a message the receiver finds the difference.
   const bool message = mine.collective == Collective::kSendRecv;
   return Status(StatusCode::kMismatch,
-                fmt::format("{}: rank {} called {}, rank {} called {}", where, it,
+                fmt::format("{}: rank {} called {}, rank {} called {}", where, other,
                             message ? to_string(theirs, "send") : to_string(theirs), me,
                             message ? to_string(mine, "recv") : to_string(mine)),
-                {it});
+                {other});
 }
 
-Status unreadable(std::string_view where, Rank it, int error) {
+Status unreadable(std::string_view where, Rank other, int error) {
   return Status(StatusCode::kIo,
-                fmt::format("{}: the memory of rank {} cannot be read: {}; ACCORD_SINGLE_COPY=off does without", where,
-                            it, std::strerror(error)),
-                {it});
+                fmt::format("{}: the memory of rank {} cannot be read: {}; set ACCORD_SINGLE_COPY=off to avoid this",
+                            where, other, std::strerror(error)),
+                {other});
 }
 
-Status lost_window(std::string_view where, Rank me, Rank it, int window) {
+Status lost_window(std::string_view where, Rank me, Rank other, int window) {
   return Status(
       StatusCode::kMismatch,
-      fmt::format("{}: the buffer of rank {} lies in window {}, which rank {} has let go of", where, it, window, me),
+      fmt::format("{}: the buffer of rank {} is in window {}, which rank {} has released", where, other, window, me),
       {me});
 }
 
-Status mismatch_long_ago(std::string_view where, Rank me, Rank it) {
+Status mismatch_long_ago(std::string_view where, Rank me, Rank other) {
   return Status(
       StatusCode::kMismatch,
-      fmt::format("{}: rank {} has made other calls before than rank {}; all ranks must make the same calls in "
-                  "the same order",
-                  where, it, me),
-      {it});
+      fmt::format(
+          "{}: the earlier calls of rank {} differ from those of rank {}; all ranks must make the same calls in "
+          "the same order",
+          where, other, me),
+      {other});
 }
 
 }  // namespace accord::comm

@@ -19,13 +19,13 @@ struct Difference {
 /// the same calls.
 std::optional<Difference> find_difference(const exec::Domain& domain, int m);
 
-/// kMismatch, with the call of each rank. `where` describes the call and the group; `it` is the rank at fault.
-Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank it);
-/// kIo: the memory of `it` cannot be read, with `error`, an errno.
-Status unreadable(std::string_view where, Rank it, int error);
-/// kMismatch: this rank has released window `window`, which holds the buffer of `it`.
-Status lost_window(std::string_view where, Rank me, Rank it, int window);
+/// kMismatch, with the call of each rank. `where` describes the call and the group; `other` is the rank at fault.
+Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank other);
+/// kIo: the memory of `other` cannot be read, with `error`, an errno.
+Status unreadable(std::string_view where, Rank other, int error);
+/// kMismatch: this rank has released window `window`, which holds the buffer of `other`.
+Status lost_window(std::string_view where, Rank me, Rank other, int window);
 /// kMismatch for calls that no record shows any more.
-Status mismatch_long_ago(std::string_view where, Rank me, Rank it);
+Status mismatch_long_ago(std::string_view where, Rank me, Rank other);
 
 }  // namespace accord::comm

@@ -29,7 +29,7 @@ class WorkDriver {
   /// thread drives it. Returns false if the thread must not drive it at all.
   virtual bool drive_until_ended(const PendingWork& work, Deadline deadline) = 0;
   /// Called by a thread that only tests: ends works that are over where that is not noticed at once.
-  virtual void end_what_is_over() {}
+  virtual void end_completed() {}
 };
 
 /// The position of a work's end in a stream of its device.

@@ -53,8 +53,8 @@ Status PreparedCalls::run() const {
     std::erase_if(mine, [&moved](Channel* channel) {
       Channel::Ended one;
       const Channel::Advance advance = channel->advance(one);
-      one.tell();
-      moved |= advance != Channel::Advance::kStuck;
+      one.notify();
+      moved |= advance != Channel::Advance::kStalled;
       return advance == Channel::Advance::kIdle;
     });
     if (moved) {

@@ -26,23 +26,23 @@ namespace accord::comm {
 namespace {
 
 constexpr int kWakeupKey = -1;  // not a descriptor
-constexpr int kPollsBetweenLooks = 1024;
+constexpr int kPollsPerPeerCheck = 1024;
 /// Interval of looks while other threads drive all channels, in case one of them stops without notice.
 constexpr int kAttendedMilliseconds = 5;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
-std::mutex thread_making;
+std::mutex creation_mutex;
 
 }  // namespace
 
 ProgressThread& ProgressThread::instance() { return *the_thread.load(std::memory_order_acquire); }
 
 Result<ProgressThread*> ProgressThread::start() {
-  const std::lock_guard lock(thread_making);
+  const std::lock_guard lock(creation_mutex);
   if (ProgressThread* thread = the_thread.load(std::memory_order_acquire)) return thread;
-  static const int registered = pthread_atfork([] { thread_making.lock(); }, [] { thread_making.unlock(); },
+  static const int registered = pthread_atfork([] { creation_mutex.lock(); }, [] { creation_mutex.unlock(); },
                                                [] {
-                                                 thread_making.unlock();
+                                                 creation_mutex.unlock();
                                                  after_fork_in_child();
                                                });
   (void)registered;
@@ -98,7 +98,7 @@ void ProgressThread::activate(std::shared_ptr<Group> group, Channel& channel, st
   if (asleep) wake();
 }
 
-void ProgressThread::look_again() {
+void ProgressThread::recheck() {
   if (asleep_) wake();
 }
 
@@ -140,7 +140,7 @@ void ProgressThread::drop(int fd, Which which) {
   watched_.erase(watched);
 }
 
-void ProgressThread::look_at_peers(int timeout_milliseconds) {
+void ProgressThread::poll_peers(int timeout_milliseconds) {
   std::array<epoll_event, 32> events;
   const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_milliseconds);
   for (int i = 0; i < n; ++i) {
@@ -149,15 +149,15 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
       [[maybe_unused]] const ssize_t got = read(wakeup_.get(), &count, sizeof count);
       continue;
     }
-    tell_of_news(events[i].data.fd);
+    notify_watchers(events[i].data.fd);
   }
   const auto now = std::chrono::steady_clock::now();
-  if (now - looked_for_ends_ < transport::kBetweenQuestions) return;
-  looked_for_ends_ = now;
-  for (const int fd : transport::ended_processes()) tell_of_news(fd);
+  if (now - last_end_check_ < transport::kDeathPollInterval) return;
+  last_end_check_ = now;
+  for (const int fd : transport::ended_processes()) notify_watchers(fd);
 }
 
-void ProgressThread::tell_of_news(int fd) {
+void ProgressThread::notify_watchers(int fd) {
   // Released without the lock: the last handle of a group closes it, and closing calls forget().
   std::vector<std::pair<std::shared_ptr<Group>, Rank>> concerned;
   {
@@ -172,7 +172,7 @@ void ProgressThread::tell_of_news(int fd) {
       return group != nullptr && group->links()[watcher.peer]->update_peer_state() != transport::PeerState::kAlive;
     });
   }
-  for (const auto& [group, peer] : concerned) group->on_peer_news(peer);
+  for (const auto& [group, peer] : concerned) group->on_peer_change(peer);
 }
 
 // As patient as the least patient of the groups. Where the thread has no core to itself, the callers' threads go
@@ -184,7 +184,7 @@ WaitPolicy ProgressThread::policy_of(const std::vector<Active>& active) {
 }
 
 void ProgressThread::sleep(int timeout_milliseconds) {
-  look_at_peers(timeout_milliseconds);
+  poll_peers(timeout_milliseconds);
   asleep_ = false;
 }
 
@@ -205,7 +205,7 @@ void ProgressThread::loop() {
       asleep_ = active.empty() || attended;
     }
     if (asleep_) {
-      const int unattended = watches ? static_cast<int>(transport::kBetweenQuestions.count()) : -1;
+      const int unattended = watches ? static_cast<int>(transport::kDeathPollInterval.count()) : -1;
       sleep(active.empty() ? unattended : kAttendedMilliseconds);
       attended = false;
       continue;
@@ -220,7 +220,7 @@ void ProgressThread::loop() {
     });
     if (attended) continue;
     if (moved) waiter = Waiter(policy_of(active));
-    if (waiter.pause() || ++polls % kPollsBetweenLooks == 0) look_at_peers(0);
+    if (waiter.pause() || ++polls % kPollsPerPeerCheck == 0) poll_peers(0);
   }
 }
 

@@ -27,7 +27,7 @@ class ProgressThread {
   /// Hands over a channel with a non-empty queue. `handover`: the number for Channel::drive().
   void activate(std::shared_ptr<Group> group, Channel& channel, std::uint64_t handover);
   /// Wakes the thread after another one has stopped driving a channel.
-  void look_again();
+  void recheck();
   /// Watches the liveness of `group`'s peers until forget().
   Status watch(const std::shared_ptr<Group>& group);
   void forget(Group& group);
@@ -48,10 +48,10 @@ class ProgressThread {
   static void after_fork_in_child();
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
-  void look_at_peers(int timeout_milliseconds);
+  void poll_peers(int timeout_milliseconds);
   /// Notifies the groups that watch liveness descriptor `fd`.
-  void tell_of_news(int fd);
-  /// look_at_peers(), after asleep_ has been set.
+  void notify_watchers(int fd);
+  /// poll_peers(), after asleep_ has been set.
   void sleep(int timeout_milliseconds);
   static WaitPolicy policy_of(const std::vector<Active>& active);
   void wake();
@@ -63,7 +63,7 @@ class ProgressThread {
 
   UniqueFd epoll_;
   UniqueFd wakeup_;
-  std::chrono::steady_clock::time_point looked_for_ends_ = {};
+  std::chrono::steady_clock::time_point last_end_check_ = {};
   std::mutex mutex_;
   std::vector<Active> arrived_;                  // guarded by mutex_
   std::atomic<bool> asleep_ = false;             // set with mutex_ held

@@ -27,11 +27,11 @@ class AnySource {
     while (true) {
       if (!group_.healthy()) return group_.examine_alarm(where());
       const bool all_left = long_wait && have_all_left();  // read before the last look at their messages
-      if (const std::optional<Result<Rank>> received = look_at_all()) return *received;
+      if (const std::optional<Result<Rank>> received = poll_all()) return *received;
       if (all_left && nothing_more_)
-        return fail(StatusCode::kPeerLost, "closed the communicator, and nobody is left to send one");
+        return fail(StatusCode::kPeerLost, "closed the communicator, and no rank is left that could send a message");
       if (long_wait && deadline.passed())
-        return fail(StatusCode::kTimeout, "sent none in time; raise the timeout if they are only slow");
+        return fail(StatusCode::kTimeout, "sent no message in time; raise the timeout if they are only slow");
       if ((long_wait = waiter.pause())) operation_.timeout = deadline.remaining();
     }
   }
@@ -51,16 +51,16 @@ class AnySource {
                        [this](Rank source) { return group_.peer_state(source) == transport::PeerState::kLeft; });
   }
 
-  std::optional<Result<Rank>> look_at_all() {
+  std::optional<Result<Rank>> poll_all() {
     nothing_more_ = true;
     const std::lock_guard lock(group_.source_turns().mutex);
     const std::size_t first = group_.source_turns().next;
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       const std::size_t place = (first + i) % sources_.size();
-      const Channel::Tried tried = channels_[place]->try_receive(operation_);
-      nothing_more_ = nothing_more_ && tried.come == Channel::Come::kNo;
-      if (tried.come != Channel::Come::kYes) continue;
-      if (!tried.status.ok()) return tried.status;
+      const Channel::ReceiveAttempt attempt = channels_[place]->try_receive(operation_);
+      nothing_more_ = nothing_more_ && attempt.arrival == Channel::Arrival::kNo;
+      if (attempt.arrival != Channel::Arrival::kYes) continue;
+      if (!attempt.status.ok()) return attempt.status;
       group_.source_turns().next = place + 1;
       return sources_[place];
     }

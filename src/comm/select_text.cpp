@@ -25,7 +25,7 @@ Result<SelectText> read_select(std::string_view select) {
   if (const std::string here = topology::processor_name(); facts->processor != here)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} was measured on \"{}\", and this is \"{}\": run accord tune here, or change its line "
-                              "\"# processor:\" to use it all the same",
+                              "\"# processor:\" to use it anyway",
                               where, facts->processor, here));
   SelectText read{.table = *text + "\n", .file = path, .file_bytes = text->size()};
   if (end < select.size()) read.table += select.substr(end);

@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostTerms = 900;
+constexpr std::size_t kMaxTerms = 900;
 
 std::uint64_t hash_of(std::string_view text) { return xxh3(std::as_bytes(std::span(text))); }
 
@@ -37,17 +37,17 @@ std::string words_of_one(const std::string& text, const std::string& other) {
   return only.empty() ? "something that is not shown" : fmt::format("{}", fmt::join(only, " "));
 }
 
-struct Said {
+struct Reply {
   std::string descriptor;
-  Status wrong;  ///< why this rank and all others give up
+  Status failure;  ///< why this rank and all others give up
 };
 
-Said read(const Group& parent, const SharedGroups::Request& request, const std::string& my_terms, Rank from,
-          const std::string& text) {
-  const json said = json::parse(text, nullptr, false);
+Reply read(const Group& parent, const SharedGroups::Request& request, const std::string& my_terms, Rank from,
+           const std::string& text) {
+  const json fields = json::parse(text, nullptr, false);
   const auto field = [&](const char* name) {
-    return said.is_object() && said.contains(name) && said[name].is_string() ? said[name].get<std::string>()
-                                                                             : std::string();
+    return fields.is_object() && fields.contains(name) && fields[name].is_string() ? fields[name].get<std::string>()
+                                                                                   : std::string();
   };
   const std::string where = in_group(request.options);
   if (const std::string why = field("error"); !why.empty())
@@ -64,11 +64,11 @@ Said read(const Group& parent, const SharedGroups::Request& request, const std::
   return {field("descriptor"), {}};
 }
 
-Result<std::vector<std::string>> tell(Group& parent, const json& mine, Duration timeout) {
+Result<std::vector<std::string>> gather_replies(Group& parent, const json& mine, Duration timeout) {
   return gather_texts(parent, mine.dump(-1, ' ', false, json::error_handler_t::replace), timeout);
 }
 
-json no_part(std::string_view why) { return {{"error", why.substr(0, kMostTerms)}}; }
+json refusal_reply(std::string_view why) { return {{"error", why.substr(0, kMaxTerms)}}; }
 
 }  // namespace
 
@@ -87,13 +87,13 @@ SharedGroups::SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology:
 Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const Request& request) {
   const Deadline deadline = Deadline::in(request.options.timeout);
   const auto is_member = [&](Rank rank) { return rank >= request.first && rank - request.first < request.size; };
-  const bool takes_part = is_member(parent.rank());
+  const bool participates = is_member(parent.rank());
   const Rank me = parent.rank() - request.first;
   std::optional<topology::Topology> topology;
   Fabric fabric;
   std::unique_ptr<transport::Endpoint> endpoint;
   Status failure = request.refused;
-  if (failure.ok() && takes_part) {
+  if (failure.ok() && participates) {
     std::vector<topology::Place> places;
     places.reserve(static_cast<std::size_t>(request.size));
     for (Rank rank = 0; rank < request.size; ++rank) places.push_back(parent.topology().place(request.first + rank));
@@ -106,26 +106,26 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
       return {};
     }();
   }
-  const std::string terms = request.terms.substr(0, kMostTerms);
+  const std::string terms = request.terms.substr(0, kMaxTerms);
   json mine = {{"hash", hex64(hash_of(request.terms))}, {"terms", terms}};
   if (!failure.ok()) {
-    mine = no_part(failure.message());
-  } else if (takes_part) {
+    mine = refusal_reply(failure.message());
+  } else if (participates) {
     mine["descriptor"] = endpoint->descriptor();
   }
-  const Result<std::vector<std::string>> texts = tell(parent, mine, deadline.remaining());
+  const Result<std::vector<std::string>> texts = gather_replies(parent, mine, deadline.remaining());
   ACCORD_RETURN_IF_ERROR(failure);
   ACCORD_RETURN_IF_ERROR(texts.status());
   std::string identity;
   std::vector<transport::PeerDescriptor> peers;
   for (Rank rank = 0; rank < parent.size(); ++rank) {
-    Said said = read(parent, request, terms, rank, (*texts)[static_cast<std::size_t>(rank)]);
-    if (!said.wrong.ok()) return said.wrong;
+    Reply reply = read(parent, request, terms, rank, (*texts)[static_cast<std::size_t>(rank)]);
+    if (!reply.failure.ok()) return reply.failure;
     if (!is_member(rank)) continue;
-    identity += said.descriptor + '\n';
-    if (rank != parent.rank()) peers.push_back({rank - request.first, std::move(said.descriptor)});
+    identity += reply.descriptor + '\n';
+    if (rank != parent.rank()) peers.push_back({rank - request.first, std::move(reply.descriptor)});
   }
-  if (!takes_part) return std::shared_ptr<SharedGroups>();
+  if (!participates) return std::shared_ptr<SharedGroups>();
   Result<std::vector<std::unique_ptr<transport::Link>>> links = endpoint->connect(peers, deadline);
   if (!links.ok()) return links.status().with_context(in_group(request.options));
   for (const Rank rank : topology->ranks())
@@ -136,7 +136,7 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
 }
 
 Status SharedGroups::decline(Group& parent, const GroupOptions& options, std::string_view why) {
-  return tell(parent, no_part(why), options.timeout).status();
+  return gather_replies(parent, refusal_reply(why), options.timeout).status();
 }
 
 transport::ViewRequest SharedGroups::view_of(const SharedPlace& place, std::size_t window_bytes) const {
@@ -160,7 +160,8 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   transport::View view;
   if (size > 1) {
     if (place.offset + bytes(size, options.hints.slot_bytes) > endpoint_->window().size())
-      return Status(StatusCode::kInternal, fmt::format("{}: it lies beyond the window", in_group(options)));
+      return Status(StatusCode::kInternal,
+                    fmt::format("{}: its place is beyond the end of the window", in_group(options)));
     view = transport::make_view(endpoint_, request);
   } else {
     ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(topology, options));
@@ -169,7 +170,7 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
     ACCORD_RETURN_IF_ERROR(view.endpoint->connect({}, Deadline::in(options.timeout)).status());
     view.links.resize(1);
   }
-  if (!fabric.maps) topology = topology.apart();
+  if (!fabric.maps) topology = topology.without_shared_memory();
   Result<std::shared_ptr<Group>> made =
       Group::create(Membership{.id = hash_of(fmt::format("{} {} {}", id_, place.offset, fmt::join(place.ranks, ","))),
                                .rank = request.rank,

@@ -32,20 +32,20 @@ using exec::kLine;
 using exec::WindowLayout;
 using transport::PeerState;
 
-constexpr int kMostAttempts = 8;
-constexpr int kMostShrunk = 4096;
-constexpr Duration kShrinkNewsTake = std::chrono::seconds(5);
+constexpr int kMaxAttempts = 8;
+constexpr int kMaxShrunk = 4096;
+constexpr Duration kShrinkNewsTimeout = std::chrono::seconds(5);
 
 // Offsets on a board, and within a note.
-constexpr std::size_t kCame = 0;  ///< kHere once the view is written, and further flags
+constexpr std::size_t kPresent = 0;  ///< kHere once the view is written, and further flags
 constexpr std::size_t kViewWords = kLine;
-constexpr std::size_t kNotes = kViewWords + kMostShrunk / 8;
+constexpr std::size_t kNotes = kViewWords + kMaxShrunk / 8;
 constexpr std::size_t kTag = 0;  ///< which view the text is for; 0: none yet
 constexpr std::size_t kConnected = 8;
 constexpr std::size_t kLength = 16;
 constexpr std::size_t kText = kLine;
-constexpr std::size_t kNoteBytes = kText + kMostText;
-static_assert(kNotes + kMostAttempts * kNoteBytes <= WindowLayout::kBoardBytes);
+constexpr std::size_t kNoteBytes = kText + kMaxText;
+static_assert(kNotes + kMaxAttempts * kNoteBytes <= WindowLayout::kBoardBytes);
 
 constexpr std::uint64_t kHere = 1;
 constexpr std::uint64_t kDevicesShrink = 2;  ///< DeviceChannel::can_shrink()
@@ -72,15 +72,15 @@ class View {
 
 class Survivors {
  public:
-  Survivors(Group& group, std::string name, Duration patience)
+  Survivors(Group& group, std::string name, Duration timeout)
       : group_(group),
         name_(std::move(name)),
-        arrival_(Deadline::in(patience)),
-        deadline_(Deadline::in(patience + std::min(group.options().timeout, Duration::max() - patience))),
+        arrival_(Deadline::in(timeout)),
+        deadline_(Deadline::in(timeout + std::min(group.options().timeout, Duration::max() - timeout))),
         here_(kHere | (group.device_channel().can_shrink() ? kDevicesShrink : 0)),
         view_(group.size()) {}
 
-  Result<std::shared_ptr<Group>> meet() {
+  Result<std::shared_ptr<Group>> run() {
     publish();
     while (true) {
       ACCORD_RETURN_IF_ERROR(agree());
@@ -123,7 +123,7 @@ class Survivors {
     (void)group_.links()[to]->put(bytes, group_.membership().layout.board(me()) + offset);
   }
 
-  bool came(Rank rank) const { return word(rank, kCame) != 0; }
+  bool is_present(Rank rank) const { return word(rank, kPresent) != 0; }
   bool is_alive(Rank rank) const { return group_.peer_state(rank) == PeerState::kAlive; }
   View view_of(Rank rank) const {
     View theirs(group_.size());
@@ -136,7 +136,7 @@ class Survivors {
     for (const Rank r : group_.topology().ranks()) {
       if (r == me()) continue;
       for (std::size_t w = 0; w < view_.words().size(); ++w) write(r, kViewWords + 8 * w, view_.words()[w]);
-      write(r, kCame, here_);
+      write(r, kPresent, here_);
     }
   }
 
@@ -145,7 +145,7 @@ class Survivors {
     const View before = view_;
     for (const Rank r : group_.topology().ranks()) {
       if (r == me() || !before.has(r)) continue;
-      if (came(r)) view_.keep_only(view_of(r));
+      if (is_present(r)) view_.keep_only(view_of(r));
       if (!is_alive(r)) view_.remove(r);
     }
     if (view_ != before) publish();
@@ -160,7 +160,7 @@ class Survivors {
       std::vector<Rank> absent, behind;
       for (const Rank r : group_.topology().ranks()) {
         if (r == me() || !view_.has(r)) continue;
-        if (!came(r)) {
+        if (!is_present(r)) {
           absent.push_back(r);
         } else if (view_of(r) != view_) {
           behind.push_back(r);
@@ -178,7 +178,7 @@ class Survivors {
 
   /// A peer that could not be connected to has died or begun again, which soon shows in its state or its view.
   void await_other_view(const View& attempted) {
-    const Deadline soon = Deadline::in(std::min<Duration>(kShrinkNewsTake, deadline_.remaining()));
+    const Deadline soon = Deadline::in(std::min<Duration>(kShrinkNewsTimeout, deadline_.remaining()));
     Waiter waiter(WaitPolicy::kYield);
     do {
       narrow();
@@ -190,7 +190,7 @@ class Survivors {
   Status check() const {
     if (group_.state() == CommunicatorState::kClosed) return group_.status();
     if (view_.has(me())) return {};
-    return Status(StatusCode::kAborted, fmt::format("{}: the other ranks went on without this one", where()), {me()});
+    return Status(StatusCode::kAborted, fmt::format("{}: the other ranks continued without this one", where()), {me()});
   }
 
   Result<std::shared_ptr<Group>> connect_members() {
@@ -203,13 +203,13 @@ class Survivors {
     }
     return connect(
         request, topology::Topology(std::move(places)),
-        [this](std::string_view, const std::string& mine, const Take& take) { return exchange(mine, take); });
+        [this](std::string_view, const std::string& mine, const OnText& on_text) { return exchange(mine, on_text); });
   }
 
-  Status exchange(const std::string& mine, const Take& take) {
-    if (attempts_ == kMostAttempts)
+  Status exchange(const std::string& mine, const OnText& on_text) {
+    if (attempts_ == kMaxAttempts)
       return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{}: lost ranks {} times on the way", where(), attempts_));
+                    fmt::format("{}: ranks were lost {} times while the group was created", where(), attempts_));
     const std::size_t here = note(attempts_++);
     tag_ = view_.tag();
     const std::uint64_t length = mine.size();
@@ -224,7 +224,7 @@ class Survivors {
       if (members_[i] != me()) {
         ACCORD_ASSIGN_OR_RETURN(text, text_of(members_[i]));
       }
-      ACCORD_RETURN_IF_ERROR(take(static_cast<Rank>(i), text));
+      ACCORD_RETURN_IF_ERROR(on_text(static_cast<Rank>(i), text));
     }
     return {};
   }
@@ -233,23 +233,23 @@ class Survivors {
   Result<std::string> text_of(Rank rank) {
     Waiter waiter(WaitPolicy::kYield);
     while (true) {
-      for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
         const std::size_t there = note(attempt);
         if (word(rank, there + kTag) != tag_) continue;
-        const std::size_t length = std::min<std::uint64_t>(word(rank, there + kLength), kMostText);
+        const std::size_t length = std::min<std::uint64_t>(word(rank, there + kLength), kMaxText);
         return std::string(reinterpret_cast<const char*>(written(rank, there + kText)), length);
       }
       narrow();
       ACCORD_RETURN_IF_ERROR(check());
       if (view_.tag() != tag_)
-        return Status(StatusCode::kPeerLost, fmt::format("{}: a rank was lost on the way", where()));
+        return Status(StatusCode::kPeerLost, fmt::format("{}: a rank was lost while the group was created", where()));
       if (deadline_.passed()) return timed_out({rank});
       waiter.pause();
     }
   }
 
   bool has_connected(Rank rank) const {
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt)
+    for (int attempt = 0; attempt < kMaxAttempts; ++attempt)
       if (word(rank, note(attempt) + kConnected) == tag_) return true;
     return false;
   }
@@ -279,7 +279,9 @@ class Survivors {
 
   /// Connects the new group on GPUs if all its members are connected there.
   void shrink_devices(Group& made) {
-    const auto can = [this](Rank rank) { return ((rank == me() ? here_ : word(rank, kCame)) & kDevicesShrink) != 0; };
+    const auto can = [this](Rank rank) {
+      return ((rank == me() ? here_ : word(rank, kPresent)) & kDevicesShrink) != 0;
+    };
     std::vector<Rank> lost;
     for (const Rank r : group_.topology().ranks())
       if (!view_.has(r)) lost.push_back(r);
@@ -297,8 +299,7 @@ class Survivors {
   std::string where() const { return group_.where("shrink"); }
   Status timed_out(const std::vector<Rank>& missing) const {
     return Status(StatusCode::kTimeout,
-                  fmt::format("{}: {} began and did not come to an end in time", where(), ranks_text(missing)),
-                  missing);
+                  fmt::format("{}: {} began but did not finish in time", where(), ranks_text(missing)), missing);
   }
 
   Group& group_;
@@ -314,12 +315,12 @@ class Survivors {
 
 }  // namespace
 
-Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration patience) {
-  if (group.size() > kMostShrunk)
+Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration timeout) {
+  if (group.size() > kMaxShrunk)
     return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMostShrunk));
+                  fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMaxShrunk));
   ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.begin_shrink());
-  return Survivors(group, std::move(name), patience).meet();
+  return Survivors(group, std::move(name), timeout).run();
 }
 
 }  // namespace accord::comm

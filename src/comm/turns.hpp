@@ -19,16 +19,16 @@ namespace accord::comm {
 /// that has it. Cost: a few ns; microseconds once, when the second thread arrives.
 class Turns {
  public:
-  Turns() : owner_(has_heavy_fence() ? kNobody : kEverybody) {}
+  Turns() : owner_(has_heavy_fence() ? kNobody : kShared) {}
 
   /// Takes the turn, unless another has it or waits for it. `more`: kCall or kNoCall.
-  bool take(std::uint64_t more) {
+  bool try_acquire(std::uint64_t more) {
     if (alone()) [[likely]] {
       const std::uint64_t works = works_.load(std::memory_order_acquire);
       const bool free = waiting(works) == 0;
       if (free) works_.store(works + more, std::memory_order_release);
       changing_.store(false, std::memory_order_release);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // loads that settle() orders come after this
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // loads that fence() orders come after this
       return free;
     }
     std::uint64_t works = works_.load(std::memory_order_relaxed);
@@ -42,7 +42,7 @@ class Turns {
     return (works_.fetch_add(std::uint64_t{1} << kWaitingBits, std::memory_order_acq_rel) >> kWaitingBits) + 1;
   }
   /// Called by the thread that took the turn: gives it back. Returns true if another waits for it.
-  bool give_back() {
+  bool release() {
     if (alone()) [[likely]] {
       const std::uint64_t works = works_.load(std::memory_order_acquire);
       works_.store(works - 1, std::memory_order_release);
@@ -66,9 +66,9 @@ class Turns {
   bool next() { return waiting(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1; }
 
   /// True while nobody has the turn. REQUIRES, for a thread that has published a request by a store and waits until
-  /// no thread is left that has not seen it: settle() between the store and this.
+  /// no thread is left that has not seen it: fence() between the store and this.
   bool idle() const { return waiting(works_.load(std::memory_order_seq_cst)) == 0; }
-  static void settle() {
+  static void fence() {
     if (has_heavy_fence()) heavy_fence();
   }
 
@@ -78,8 +78,8 @@ class Turns {
 
  private:
   static constexpr std::uintptr_t kNobody = 0;
-  static constexpr std::uintptr_t kEverybodySoon = 1;
-  static constexpr std::uintptr_t kEverybody = 2;
+  static constexpr std::uintptr_t kBecomingShared = 1;
+  static constexpr std::uintptr_t kShared = 2;
 
   static std::uint64_t waiting(std::uint64_t works) { return works & ((std::uint64_t{1} << kWaitingBits) - 1); }
   /// Different for each living thread.
@@ -98,18 +98,18 @@ class Turns {
   }
   bool becomes_owner(std::uintptr_t me) {
     std::uintptr_t owner = owner_.load(std::memory_order_acquire);
-    if (owner == kEverybody) return false;
+    if (owner == kShared) return false;
     if (owner == kNobody && owner_.compare_exchange_strong(owner, me, std::memory_order_acq_rel)) return true;
     share();
     return false;
   }
   /// Once it returns, no thread is alone.
   void share() {
-    if (owner_.load(std::memory_order_acquire) == kEverybody) return;
-    owner_.store(kEverybodySoon, std::memory_order_seq_cst);
+    if (owner_.load(std::memory_order_acquire) == kShared) return;
+    owner_.store(kBecomingShared, std::memory_order_seq_cst);
     heavy_fence();  // from here on the owner sees that; it may have begun before
     while (changing_.load(std::memory_order_acquire)) std::this_thread::yield();
-    owner_.store(kEverybody, std::memory_order_release);
+    owner_.store(kShared, std::memory_order_release);
   }
 
   /// Two numbers: the low bits count the operations that have the turn or wait for it, the high bits all calls so

@@ -14,7 +14,7 @@
 namespace accord {
 namespace comm {
 namespace {
-constexpr int kLooks = 200;
+constexpr int kPolls = 200;
 /// A sleeping thread checks at this interval whether it may drive.
 constexpr std::chrono::milliseconds kSleep(2);
 thread_local bool calls_callbacks = false;
@@ -23,10 +23,9 @@ thread_local bool calls_callbacks = false;
 Status check_may_wait() {
   if (!calls_callbacks) [[likely]]
     return {};
-  return Status(
-      StatusCode::kWrongState,
-      "a callback of a Work may not wait for other operations, which stand still until it returns; start one and give "
-      "it a callback of its own");
+  return Status(StatusCode::kWrongState,
+                "a callback of a Work must not wait for other operations, which make no progress until it returns; "
+                "start one and give it a callback of its own");
 }
 
 OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operation) {
@@ -109,7 +108,7 @@ bool PendingWork::test() {
   for (const auto& part : parts_) (void)part->test();
   if (mark_ == nullptr) return done();                // works on the CPU end by themselves
   if (const std::shared_ptr<Group> kept = group()) {  // the driver is part of it
-    driver_->end_what_is_over();
+    driver_->end_completed();
   } else {  // another thread is between the two halves of end()
     while (!done()) std::this_thread::yield();
   }
@@ -121,7 +120,7 @@ void PendingWork::help(Deadline deadline) {
   if (done() || driver_ == nullptr) return;
   const std::shared_ptr<Group> kept = group();
   if (kept == nullptr) return;
-  for (int look = 0; look < kLooks && !done(); ++look) {
+  for (int poll = 0; poll < kPolls && !done(); ++poll) {
     if (driver_->drive_until_ended(*this, deadline) && deadline.at() <= Clock::now()) return;
     cpu_relax();
   }

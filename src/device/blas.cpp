@@ -14,8 +14,9 @@ std::atomic<Blas*> blas_replacement = nullptr;
 }  // namespace
 
 Result<Blas*> blas_of(DeviceType type) {
-  if (type == DeviceType::kCpu) return Status(StatusCode::kInvalidArgument, "the cpu's products are no device's");
-  if (Blas* const given = blas_replacement.load(std::memory_order_acquire)) return given;
+  if (type == DeviceType::kCpu)
+    return Status(StatusCode::kInvalidArgument, "the cpu has no device library for products");
+  if (Blas* const replacement = blas_replacement.load(std::memory_order_acquire)) return replacement;
 #ifdef ACCORD_HAS_CUDA
   return cuda::blas();
 #else

@@ -23,7 +23,7 @@ struct Matrices {
   std::int64_t batch_stride = 0;
 };
 
-enum class SecondIs : std::uint8_t {
+enum class SecondLayout : std::uint8_t {
   kRows,     ///< b [n, k]: the weight of a linear layer
   kColumns,  ///< b [k, n]
 };
@@ -37,7 +37,7 @@ struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   Matrices a, b, c;  ///< c is written
-  SecondIs second_is = SecondIs::kRows;
+  SecondLayout second_layout = SecondLayout::kRows;
   const void* bias = nullptr;  ///< [n] of c's dtype, added to each row; may be null
   /// For float8, both or neither: float32 [m] and [n]. Element (i, j) of a * b is multiplied by a_scales[i] *
   /// b_scales[j]. Only if Blas::takes_scales(), in a batch of 1, and without epilogue.

@@ -42,10 +42,10 @@
 //                           Tiles from shared memory. `row` is this lane's row of 8 elements, aligned to 16: row
 //                           lane % 8 of tile lane / 8. load_transposed returns the same tiles, each transposed. All
 //                           lanes must call them
-//   copy_later(to, from, is_there)
-//                           starts to copy Words from the device's memory to shared memory, or zeros if not is_there.
-//                           This thread sees them after await_copies(), other threads after a sync() that follows it
-//   await_copies()          waits for all copies that this thread started
+//   copy_async(to, from, is_present)
+//                           starts to copy Words from the device's memory to shared memory, or zeros if not is_present.
+//                           This thread sees them after wait_copies(), other threads after a sync() that follows it
+//   wait_copies()           waits for all copies that this thread started
 //   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
 //                           together (Grid); otherwise those might never run
 //   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
@@ -126,7 +126,7 @@ const void* cuda_code();
 template <typename K>
 constexpr int lanes_of() {
   if constexpr (requires { K::kLanes; }) {
-    static_assert(K::kThreads % K::kLanes == 0, "blocks are of whole warps");
+    static_assert(K::kThreads % K::kLanes == 0, "blocks must consist of whole warps");
     return K::kLanes;
   } else {
     return 1;

@@ -5,9 +5,9 @@
 namespace accord::device {
 
 Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream) {
-  constexpr std::int64_t kMostBlocks = 4096;
+  constexpr std::int64_t kMaxBlocks = 4096;
   if (norm.rows == 0) return Status();
-  const Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMostBlocks)), .threads = NormRows::kThreads};
+  const Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMaxBlocks)), .threads = NormRows::kThreads};
   return launch(runtime, norm, grid, device, stream);
 }
 

@@ -23,7 +23,7 @@ struct Rows {
 struct NormRows {
   static constexpr const char* kName = "norm_rows";
   static constexpr int kThreads = 512;
-  bool of_mean = false;  ///< true: layer_norm, which first subtracts the mean; false: rms_norm
+  bool subtract_mean = false;  ///< true: layer_norm, which first subtracts the mean; false: rms_norm
   DType dtype = DType::kFloat32;
   std::int64_t rows = 0, width = 0;
   Rows x, residual, y, sum;
@@ -43,12 +43,12 @@ struct NormRows {
         if (residual.data != nullptr)
           s = rounded_to(dtype, s + load_float(residual.data, dtype, row * residual.stride + i));
         store_float(kept.data, dtype, row * kept.stride + i, s);
-        total += of_mean ? s : s * s;
+        total += subtract_mean ? s : s * s;
       }
       total = block.block_sum(total) / static_cast<float>(width);
-      const float mean = of_mean ? total : 0.0F;
+      const float mean = subtract_mean ? total : 0.0F;
       float variance = total;
-      if (of_mean) {
+      if (subtract_mean) {
         variance = 0.0F;
         for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
           const float s = load_float(kept.data, dtype, row * kept.stride + i) - mean;

@@ -12,9 +12,9 @@ namespace accord::device {
 /// Rounds down. Uses fmod, which is exact, because a / b may round up to the next integer.
 ACCORD_ON_DEVICE inline float floor_quotient(float a, float b, DType dtype) {
   if (b == 0.0F) return a / b;
-  const float rest = fmodf(a, b);
-  float quotient = rounded_to(dtype, rounded_to(dtype, a - rest) / b);
-  if (rest != 0.0F && (b < 0.0F) != (rest < 0.0F)) quotient = rounded_to(dtype, quotient - 1.0F);
+  const float remainder = fmodf(a, b);
+  float quotient = rounded_to(dtype, rounded_to(dtype, a - remainder) / b);
+  if (remainder != 0.0F && (b < 0.0F) != (remainder < 0.0F)) quotient = rounded_to(dtype, quotient - 1.0F);
   if (quotient == 0.0F) return copysignf(0.0F, a / b);
   const float whole = floorf(quotient);
   return rounded_to(dtype, quotient - whole) > 0.5F ? whole + 1.0F : whole;

@@ -16,7 +16,8 @@ std::atomic<Runtime*> runtime_replacement = nullptr;
 }  // namespace
 
 Result<Runtime*> runtime_of(DeviceType type) {
-  if (type == DeviceType::kCpu) return Status(StatusCode::kInvalidArgument, "the cpu is no device with streams");
+  if (type == DeviceType::kCpu)
+    return Status(StatusCode::kInvalidArgument, "the cpu has no device runtime and no streams");
   Runtime* runtime = runtime_replacement.load(std::memory_order_acquire);
 #ifdef ACCORD_HAS_CUDA
   if (runtime == nullptr) runtime = &cuda::runtime();
@@ -32,16 +33,18 @@ void replace_runtime(DeviceType type, Runtime* runtime) {
 
 Status launch(Runtime& runtime, const Kernel& kernel, const void* arguments, const Grid& grid, Device device,
               Stream stream) {
-  const auto wrong = [&](std::string_view what) {
+  const auto invalid_grid = [&](std::string_view reason) {
     return Status(StatusCode::kInternal, fmt::format("kernel {} with {} blocks of {} threads: {}", kernel.name,
-                                                     grid.blocks, grid.threads, what));
+                                                     grid.blocks, grid.threads, reason));
   };
   if (grid.blocks < 1 || grid.threads < 1 || grid.threads > kernel.threads)
-    return wrong(fmt::format("it takes 1 to {} threads", kernel.threads));
-  if (grid.threads % kernel.lanes != 0) return wrong(fmt::format("it takes whole warps of {}", kernel.lanes));
+    return invalid_grid(fmt::format("a block must have 1 to {} threads", kernel.threads));
+  if (grid.threads % kernel.lanes != 0)
+    return invalid_grid(fmt::format("the number of threads must be a multiple of {}", kernel.lanes));
   if (grid.together) {
-    ACCORD_ASSIGN_OR_RETURN(const int most, runtime.multiprocessors(device));
-    if (grid.blocks > most) return wrong(fmt::format("at most {} of them run together on {}", most, to_string(device)));
+    ACCORD_ASSIGN_OR_RETURN(const int max_blocks, runtime.multiprocessors(device));
+    if (grid.blocks > max_blocks)
+      return invalid_grid(fmt::format("at most {} blocks run at the same time on {}", max_blocks, to_string(device)));
   }
   return runtime.launch(kernel, arguments, grid, device, stream);
 }

@@ -41,10 +41,12 @@ Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loade
   if (communicators.size() == 1) return communicators.front();
   return Status(
       StatusCode::kInvalidArgument,
-      fmt::format("the engine is bound to {} groups: give the communicator of all ranks", communicators.size()));
+      fmt::format("the engine is bound to {} groups: pass the communicator of all ranks", communicators.size()));
 }
 
-Status not_leading() { return {StatusCode::kWrongState, "rank 0 takes requests; the other ranks call follow()"}; }
+Status not_leading() {
+  return {StatusCode::kWrongState, "only rank 0 accepts requests; the other ranks call follow()"};
+}
 
 // Parses `json` on first use and keeps the result in `kept`.
 template <typename T>
@@ -54,7 +56,7 @@ Result<T> parsed(std::mutex& mutex, std::optional<T>& kept, const std::optional<
   if (kept) return *kept;
   if (!json) {
     return Status(StatusCode::kNotFound,
-                  fmt::format("the package has no {}: export with tokenizer=, or give token ids", file));
+                  fmt::format("the package has no {}: export with tokenizer=, or pass token ids", file));
   }
   ACCORD_ASSIGN_OR_RETURN(kept, T::parse(*json, file));
   return *kept;
@@ -62,13 +64,13 @@ Result<T> parsed(std::mutex& mutex, std::optional<T>& kept, const std::optional<
 
 Status check(const TextRequest& request) {
   std::string_view what;
-  if (!request.prompt.empty() && !request.messages.empty()) what = "a prompt and messages";
-  if (!request.options.prompt.empty()) what = "token ids: submit() takes those";
-  if (request.options.logprobs) what = "logprobs: submit() gives those";
+  if (!request.prompt.empty() && !request.messages.empty()) what = "both a prompt and messages";
+  if (!request.options.prompt.empty()) what = "token ids: pass them to submit()";
+  if (request.options.logprobs) what = "logprobs: only submit() returns them";
   for (const std::string& stop : request.stop)
-    if (stop.empty()) what = "an empty text that stops";
+    if (stop.empty()) what = "an empty stop text";
   if (what.empty()) return Status();
-  return Status(StatusCode::kInvalidArgument, fmt::format("a request for text has {}", what));
+  return Status(StatusCode::kInvalidArgument, fmt::format("a request for text cannot have {}", what));
 }
 
 std::string digest_of(const LanguageModelOptions& options) {
@@ -101,7 +103,7 @@ Result<LanguageModel> LanguageModel::create(const Engine& engine, const Language
   auto state = std::make_shared<State>();
   state->engine = engine.engine_;
   if (engine.state() == EngineState::kUnbound) {
-    return Status(StatusCode::kWrongState, "the engine is not bound: a language model runs on a bound one");
+    return Status(StatusCode::kWrongState, "the engine is not bound: bind it before creating a language model");
   }
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> link, connection(*state->engine, std::move(all_ranks)));
   Result<std::shared_ptr<EngineModel>> model = EngineModel::create(state->engine, options);
@@ -143,12 +145,14 @@ Result<TextStream> LanguageModel::generate(TextRequest request) {
 }
 
 Status LanguageModel::follow() {
-  if (state_->generation) return Status(StatusCode::kWrongState, "rank 0 leads: the other ranks follow it");
+  if (state_->generation)
+    return Status(StatusCode::kWrongState, "rank 0 cannot follow: only the other ranks call follow()");
   return engine::follow(*state_->model, *state_->channel);
 }
 
 Status LanguageModel::stop() {
-  if (!state_->generation) return Status(StatusCode::kWrongState, "rank 0 stops the model, the other ranks with it");
+  if (!state_->generation)
+    return Status(StatusCode::kWrongState, "only rank 0 can stop the model; the other ranks stop with it");
   return state_->generation->stop();
 }
 

@@ -76,8 +76,8 @@ void Cursor::begin_round() {
   ++position_;
 }
 
-Progress Cursor::poll(Patience patience) {
-  patience_ = lanes_.size() == 1 ? patience : Patience{};
+Progress Cursor::poll(PollLimits limits) {
+  limits_ = lanes_.size() == 1 ? limits : PollLimits{};
   while (true) {
     if (!in_round_) {
       if (!domain_->gate_open(plan_->depth)) {
@@ -93,7 +93,7 @@ Progress Cursor::poll(Patience patience) {
       pending |= progress == Progress::kPending;
     }
     if (pending) return wait_for_remotes(Progress::kPending);
-    domain_->end_round(plan_->heard_all, plan_->depth);
+    domain_->end_round(plan_->reaches_all, plan_->depth);
     in_round_ = false;
     if (++rounds_done_ == plan_->rounds) return wait_for_remotes(Progress::kDone);
     elements_done_ += plan_->slice;
@@ -110,24 +110,24 @@ std::uint64_t Cursor::elements(const LoweredStep& step) const {
 
 bool Cursor::word_arrived(std::byte* address, int from) {
   const std::atomic_ref<std::uint64_t> word = Domain::word(address);
-  std::uint64_t seen = word.load(std::memory_order_acquire);
-  for (std::uint32_t looks = 1; seen != word_ && looks < patience_.looks; ++looks) {
+  std::uint64_t found = word.load(std::memory_order_acquire);
+  for (std::uint32_t checks = 1; found != word_ && checks < limits_.checks; ++checks) {
     cpu_relax();
-    seen = word.load(std::memory_order_acquire);
+    found = word.load(std::memory_order_acquire);
   }
-  if (seen == word_) [[likely]]
+  if (found == word_) [[likely]]
     return true;
   waiting_for_ = from;
-  mismatch_ = seen != 0 && same_round(seen, word_);
+  mismatch_ = found != 0 && same_round(found, word_);
   return false;
 }
 
-void Cursor::lose_patience(const std::vector<LoweredStep>& steps, std::size_t next) {
-  if (patience_.missing >= domain_->members() || patience_.looks == 1) [[likely]]
+void Cursor::limit_checks(const std::vector<LoweredStep>& steps, std::size_t next) {
+  if (limits_.missing >= domain_->members() || limits_.checks == 1) [[likely]]
     return;
   int missing = 0;
-  for (std::size_t i = next; i < steps.size() && missing <= patience_.missing; ++i) missing += missing_in(steps[i]);
-  if (missing > patience_.missing) patience_.looks = 1;
+  for (std::size_t i = next; i < steps.size() && missing <= limits_.missing; ++i) missing += missing_in(steps[i]);
+  if (missing > limits_.missing) limits_.checks = 1;
 }
 
 int Cursor::missing_in(const LoweredStep& step) const {
@@ -170,28 +170,28 @@ Progress Cursor::poll_lane(std::size_t index) {
       case Opcode::kReducePartials: reduce_partials(step, elements(step)); break;
       case Opcode::kSignal: Domain::word(address(step.destination)).store(word_, std::memory_order_release); break;
       case Opcode::kWait:
-        lose_patience(steps, state.next);
+        limit_checks(steps, state.next);
         if (!word_arrived(address(step.destination), step.peer))
           return mismatch_ ? Progress::kMismatch : Progress::kPending;
         break;
       case Opcode::kSignalPlaces: {
         std::byte* const line = address(step.destination);
-        tell_places(line);
+        publish_places(line);
         Domain::word(line).store(word_, std::memory_order_release);
         break;
       }
       case Opcode::kWaitPlaces: {
-        lose_patience(steps, state.next);
+        limit_checks(steps, state.next);
         std::byte* const line = address(step.destination);
         if (!word_arrived(line, step.peer)) return mismatch_ ? Progress::kMismatch : Progress::kPending;
-        if (!learn_places(line, step.peer)) [[unlikely]]
+        if (!read_places(line, step.peer)) [[unlikely]]
           return Progress::kMismatch;
         break;
       }
       case Opcode::kPutPackets:
       case Opcode::kCopyPackets:
       case Opcode::kReducePackets: {
-        lose_patience(steps, state.next);
+        limit_checks(steps, state.next);
         const Progress progress = run_packets(step, state);
         if (progress != Progress::kDone) return progress;
         break;
@@ -212,14 +212,14 @@ Progress Cursor::poll_lane(std::size_t index) {
 }
 
 // A flag has its own line, and the words after it travel with it.
-void Cursor::tell_places(std::byte* flag_line) const {
+void Cursor::publish_places(std::byte* flag_line) const {
   const std::uint64_t done = elements_done_ * plan_->element_bytes;
   const auto now = [done](PlaceWord place) { return place == kNoPlace ? place : place + done; };
   Domain::word(flag_line + 8).store(now(placement_->input), std::memory_order_relaxed);
   Domain::word(flag_line + 16).store(now(placement_->output), std::memory_order_relaxed);
 }
 
-bool Cursor::learn_places(std::byte* flag_line, int from) {
+bool Cursor::read_places(std::byte* flag_line, int from) {
   const auto learn = [&](std::size_t at, std::uint16_t base) {
     const PlaceWord place = Domain::word(flag_line + at).load(std::memory_order_relaxed);
     if (place == kNoPlace) return true;

@@ -23,8 +23,8 @@ enum class Progress : std::uint8_t {
 
 /// How many times a single lane checks for an event before poll() reports it as pending, as long as the lane waits
 /// for at most `missing` signals and packets. A check costs a tenth of a poll.
-struct Patience {
-  std::uint32_t looks = 1;
+struct PollLimits {
+  std::uint32_t checks = 1;
   int missing = std::numeric_limits<int>::max();
 };
 
@@ -38,7 +38,7 @@ class Cursor {
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
              std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement, Rank tag = 0);
   /// Proceeds as far as possible.
-  Progress poll(Patience patience = {});
+  Progress poll(PollLimits limits = {});
 
   /// The member that it waits for; -1 if unknown.
   int waiting_for() const { return waiting_for_; }
@@ -78,11 +78,11 @@ class Cursor {
   bool barrier_passed(const LoweredStep& step, LaneState& state);
   bool word_arrived(std::byte* address, int from);
   /// Reduces the number of checks to one if the lane, from step `next` on, waits for more missing signals and packets
-  /// than patience_ permits.
-  void lose_patience(const std::vector<LoweredStep>& steps, std::size_t next);
+  /// than limits_ permits.
+  void limit_checks(const std::vector<LoweredStep>& steps, std::size_t next);
   int missing_in(const LoweredStep& step) const;
-  void tell_places(std::byte* flag_line) const;
-  bool learn_places(std::byte* flag_line, int from);
+  void publish_places(std::byte* flag_line) const;
+  bool read_places(std::byte* flag_line, int from);
   std::uint64_t elements(const LoweredStep& step) const;
   std::byte* address(const Operand& operand) const { return bases_[operand.base] + operand.offset; }
 
@@ -107,7 +107,7 @@ class Cursor {
   std::uint64_t elements_done_ = 0;  ///< of each chunk, in earlier rounds
   std::uint64_t word_ = 0;           ///< carried by flags and packets of this round
   std::uint64_t position_ = 0;
-  Patience patience_;
+  PollLimits limits_;
   int waiting_for_ = -1;
   bool in_round_ = false;
   bool mismatch_ = false;

@@ -64,18 +64,18 @@ Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regio
 }
 
 // Sent with the first data of the round, so that a peer that finds its word can read what it is for.
-void Domain::tell_begin(const std::byte* line) {
-  const std::span<const std::byte> said(line + sizeof(std::uint64_t), kRecordBytes - sizeof(std::uint64_t));
+void Domain::publish_begin(const std::byte* line) {
+  const std::span<const std::byte> record(line + sizeof(std::uint64_t), kRecordBytes - sizeof(std::uint64_t));
   for (const RemoteMember& remote : remotes_) {
     if (remote.writer == nullptr) continue;
     const std::size_t there = remote.mirror + DomainLayout::record(round_);
-    remote.writer->write_note(said, there + sizeof(std::uint64_t), current_word(), there);
+    remote.writer->write_note(record, there + sizeof(std::uint64_t), current_word(), there);
   }
 }
 
 // Rounds in which all have heard from all need no report: peers only ask for them through a later round that is
 // reported.
-void Domain::tell_end() {
+void Domain::publish_end() {
   for (const RemoteMember& remote : remotes_)
     if (remote.writer != nullptr) remote.writer->write_word(current_word(), remote.mirror + DomainLayout::completed());
 }
@@ -98,7 +98,7 @@ void Domain::progress_remotes() {
   }
 }
 
-bool Domain::look_at_completed(std::uint32_t depth) {
+bool Domain::check_completed(std::uint32_t depth) {
   std::int64_t most_behind = 0;
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
@@ -123,21 +123,21 @@ bool Domain::look_at_completed(std::uint32_t depth) {
 
 int Domain::last_waited_for(int m, Clock::time_point since) const {
   for (int hops = 0; hops < members(); ++hops) {
-    const int next = told_waiting_for(m, since);
+    const int next = reported_wait(m, since);
     if (next < 0 || next >= members() || next == me_) return m;
     m = next;
   }
   return m;
 }
 
-int Domain::told_waiting_for(int m, Clock::time_point since) const {
-  const std::uint64_t told = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
-  const std::uint64_t looked = word(regions_[m] + DomainLayout::looked()).load(std::memory_order_relaxed);
-  if (Clock::time_point(Clock::duration(static_cast<Clock::rep>(looked))) < since) return -1;
+int Domain::reported_wait(int m, Clock::time_point since) const {
+  const std::uint64_t reported = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
+  const std::uint64_t checked = word(regions_[m] + DomainLayout::checked()).load(std::memory_order_relaxed);
+  if (Clock::time_point(Clock::duration(static_cast<Clock::rep>(checked))) < since) return -1;
   std::uint64_t its_word = 0;
   RequestRecord record;
-  if (!same_round(told, round_word(round_, 0)) && record_of(m, round_, &its_word, &record)) return -1;
-  return static_cast<int>(told & kHistoryBits) - 1;
+  if (!same_round(reported, round_word(round_, 0)) && record_of(m, round_, &its_word, &record)) return -1;
+  return static_cast<int>(reported & kHistoryBits) - 1;
 }
 
 bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {

@@ -118,7 +118,7 @@ class Domain {
     if (record.op == ReduceOp::kPremulSum) write_factor(line, factor);
     word(line).store(current_word(), std::memory_order_release);
     if (has_remotes()) [[unlikely]]
-      tell_begin(line);
+      publish_begin(line);
   }
   /// The same for a message with a tag. `signature`: the signature without the tag.
   void begin_tagged_round(RequestRecord record, std::uint32_t signature, Rank tag, Packets packets) {
@@ -127,43 +127,43 @@ class Domain {
   }
   /// Cancels the running round, in which this member has sent nothing; the next round takes its place. `history`: the
   /// value before it.
-  void take_back_round(std::uint32_t history) {
+  void cancel_round(std::uint32_t history) {
     word(regions_[me_] + DomainLayout::record(round_)).store(0, std::memory_order_relaxed);
     --round_;
     history_ = history;
   }
   /// Ends the round: its scratch, packets and flags may be reused. `depth`: number of rounds of its kind that may be
   /// in flight. If it is large, peers are notified only once in a while, since each notification moves the word's
-  /// cache line back and forth. `heard_all`: the plan waited for every peer, so each had begun this round and
+  /// cache line back and forth. `reaches_all`: the plan waited for every peer, so each had begun this round and
   /// completed the previous one.
-  void end_round(bool heard_all, std::uint32_t depth) {
-    const std::uint64_t told_every = std::min(depth / 2, kLineDepth);  // a power of two
-    if ((round_ & (told_every - 1)) == 0) tell_completed(round_);
-    if (heard_all) all_completed_ = round_ - 1;
-    if (has_remotes() && !heard_all) [[unlikely]]
-      tell_end();
+  void end_round(bool reaches_all, std::uint32_t depth) {
+    const std::uint64_t publish_every = std::min(depth / 2, kLineDepth);  // a power of two
+    if ((round_ & (publish_every - 1)) == 0) publish_completed(round_);
+    if (reaches_all) all_completed_ = round_ - 1;
+    if (has_remotes() && !reaches_all) [[unlikely]]
+      publish_end();
   }
   /// True if the next round may begin: every member has completed the one `depth` rounds before it. Otherwise
   /// `laggard()` is the member that has not, or one that completed another request than this member; `differs()` is
   /// then true.
   bool gate_open(std::uint32_t depth) {
-    if (depth < kLineDepth) tell_completed(round_);  // the others need it for the same gate
-    return round_ + 1 <= all_completed_ + depth || look_at_completed(depth);
+    if (depth < kLineDepth) publish_completed(round_);  // the others need it for the same gate
+    return round_ + 1 <= all_completed_ + depth || check_completed(depth);
   }
   /// Publishes that this member has completed `round`, its last one or the one before.
-  void tell_completed(std::uint64_t round) {
-    if (told_ == round) return;
+  void publish_completed(std::uint64_t round) {
+    if (published_ == round) return;
     const std::uint64_t its_word = word(regions_[me_] + DomainLayout::record(round)).load(std::memory_order_relaxed);
     word(regions_[me_] + DomainLayout::completed()).store(its_word, std::memory_order_release);
-    told_ = round;
+    published_ = round;
   }
   /// Reports that at `now` this member has long been waiting in the current round for member m; -1: no longer. Peers
   /// that wait for it can then see which member is the cause.
-  void tell_waiting(int m, Clock::time_point now) {
-    const std::uint64_t told = round_word(round_, static_cast<std::uint32_t>(m + 1));
+  void publish_waiting(int m, Clock::time_point now) {
+    const std::uint64_t report = round_word(round_, static_cast<std::uint32_t>(m + 1));
     const auto ticks = static_cast<std::uint64_t>(now.time_since_epoch().count());
-    word(regions_[me_] + DomainLayout::looked()).store(ticks, std::memory_order_relaxed);
-    word(regions_[me_] + DomainLayout::waiting()).store(told, std::memory_order_relaxed);
+    word(regions_[me_] + DomainLayout::checked()).store(ticks, std::memory_order_relaxed);
+    word(regions_[me_] + DomainLayout::waiting()).store(report, std::memory_order_relaxed);
   }
   /// Follows the chain of waits from member m in the current round, or in the previous one if a member is still in
   /// it, and returns the last member reached. A member that has reported no wait since `since` ends the chain: one
@@ -192,12 +192,12 @@ class Domain {
   }
 
  private:
-  bool look_at_completed(std::uint32_t depth);
+  bool check_completed(std::uint32_t depth);
   /// The member that m has reported since `since` to wait for; -1 if it has reported none, or is in the current round
   /// and reported it before.
-  int told_waiting_for(int m, Clock::time_point since) const;
-  void tell_begin(const std::byte* line);
-  void tell_end();
+  int reported_wait(int m, Clock::time_point since) const;
+  void publish_begin(const std::byte* line);
+  void publish_end();
   static void write_record(std::byte* line, const RequestRecord& record) {
     const auto words = std::bit_cast<RequestWords>(record);
     for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
@@ -215,7 +215,7 @@ class Domain {
   std::array<std::size_t, plan::kRoundDepth> slots_;
   std::size_t lines_now_ = 0;  ///< of the current round
   std::uint64_t round_ = 0;
-  std::uint64_t told_ = 0;  ///< the last round that peers know to be completed
+  std::uint64_t published_ = 0;  ///< the last round that peers know to be completed
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
   std::uint32_t history_ = kNoHistory;

@@ -43,7 +43,7 @@ class Lowering {
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
     if (shared_chunks() + multicast_chunks() > 0) out_.depth = plan::kRoundDepth;
-    out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
+    out_.reaches_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);
       if (out_.partials.reduce != nullptr && (out_.partials.widen == nullptr || out_.partials.narrow == nullptr))
@@ -77,7 +77,7 @@ class Lowering {
     };
     if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered && !only_reads())
       return {StatusCode::kInvalidArgument,
-              fmt::format("plan \"{}\" needs the buffers of all ranks to lie in windows", plan_.name)};
+              fmt::format("plan \"{}\" needs the buffers of all ranks to be in windows", plan_.name)};
     if (plan_.size != places_.members) return refuse("ranks", plan_.size, places_.members);
     if (plan_.signals > places_.signals) return refuse("signals between two ranks", plan_.signals, places_.signals);
     if (plan_.packet_chunks > places_.packet_chunks)
@@ -126,8 +126,8 @@ class Lowering {
     const bool adds_all = step.sources.size() == static_cast<std::size_t>(plan_.size);
     if (adds_all && plan_.order == plan::Order::kCanonical && plan_.partial_chunks == 0) return {};
     return Status(StatusCode::kUnsupported,
-                  fmt::format("plan \"{}\" adds some ranks at a time; {} needs one that adds all at once", plan_.name,
-                              accord::to_string(request_.op)));
+                  fmt::format("plan \"{}\" adds only some ranks at a time; {} needs a plan that adds all at once",
+                              plan_.name, accord::to_string(request_.op)));
   }
 
   // Each packet chunk fits in one word, and nothing needs lines.
@@ -151,7 +151,7 @@ class Lowering {
     if (plan_.packet_chunks > 0)
       bytes =
           std::min(bytes, places_.packet_capacity / places_.packet_data * out_.elements_per_line * out_.element_bytes);
-    bytes = std::min(bytes, places_.most_slice);
+    bytes = std::min(bytes, places_.max_slice);
     out_.slice = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes / out_.element_bytes, bounds_.longest));
     out_.rounds = std::max<std::uint64_t>(1, (bounds_.longest + out_.slice - 1) / out_.slice);
   }

@@ -66,7 +66,7 @@ struct LoweredPlan {
   bool in_windows = false;           ///< it accesses the buffers of other members
   bool reads = false;                ///< those are in the members' own memory, from which it copies
   std::uint32_t depth = kLineDepth;  ///< number of rounds that may be in flight at once
-  bool heard_all = false;            ///< at its end every peer is known to have begun the round
+  bool reaches_all = false;          ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;
   int max_sources = 0;
 };
@@ -86,7 +86,7 @@ struct SharedPlaces {
   std::size_t packet_capacity = kPacketCapacity;  ///< data bytes per packet chunk
   std::size_t packet_data = kPacketData;          ///< data bytes per packet
   bool cells = true;                              ///< small packets may be in cells
-  std::size_t most_slice = SIZE_MAX;              ///< maximum bytes of a chunk per round
+  std::size_t max_slice = SIZE_MAX;               ///< maximum bytes of a chunk per round
 };
 SharedPlaces places_of(const DomainLayout& layout);
 

@@ -20,10 +20,10 @@ namespace accord::exec {
 /// Virtual machines hide which case applies and move between them. The kind affects no result, so each rank decides
 /// for itself.
 ///
-/// A look measures both kinds twice (the lower value counts, since the other may have been interrupted). It takes
-/// place at first use, every kLookEvery blocks, and when the kind in use has become more expensive; a regular look
-/// stops after a block that is far too expensive. All other blocks cost a comparison, and every kSampleEvery-th two
-/// clock reads. Used by one thread at a time.
+/// A measurement writes both kinds twice (the lower value counts, since the other may have been interrupted). It takes
+/// place at first use, every kMeasureEvery blocks, and when the kind in use has become more expensive; a regular
+/// measurement stops after a block that is far too expensive. All other blocks cost a comparison, and every
+/// kSampleEvery-th two clock reads. Used by one thread at a time.
 class StoreChooser {
  public:
   /// Smaller blocks are written through the cache: a reader that has to fetch them from memory loses more than the
@@ -39,7 +39,7 @@ class StoreChooser {
     if (bytes < kSmallest) return write(kernels::Store::kTemporal);
     Choice& choice = choices_[std::bit_width(bytes / kSmallest) - 1];
     ++choice.blocks;
-    if (choice.look == kNoLook && choice.blocks % kSampleEvery != 0) [[likely]]
+    if (choice.measurement == kNotMeasuring && choice.blocks % kSampleEvery != 0) [[likely]]
       return write(choice.kind);
     const kernels::Store kind = kind_to_measure(choice);
     const Clock::time_point began = now_();
@@ -55,16 +55,16 @@ class StoreChooser {
 
  private:
   static constexpr std::uint32_t kSampleEvery = 16;
-  static constexpr std::uint32_t kLookEvery = 256;
-  static constexpr std::uint8_t kLookLength = 4;  // two blocks of each kind
-  static constexpr std::uint8_t kNoLook = kLookLength;
+  static constexpr std::uint32_t kMeasureEvery = 256;
+  static constexpr std::uint8_t kMeasureLength = 4;  // two blocks of each kind
+  static constexpr std::uint8_t kNotMeasuring = kMeasureLength;
 
   struct Choice {
     kernels::Store kind = kernels::Store::kTemporal;
-    std::uint8_t look = 0;  ///< next step of the look in progress, or kNoLook
-    std::uint8_t dear = 0;  ///< consecutive samples above the expected cost
+    std::uint8_t measurement = 0;     ///< next step of the one in progress, or kNotMeasuring
+    std::uint8_t costly_samples = 0;  ///< consecutive samples above the expected cost
     std::uint32_t blocks = 0;
-    std::array<double, 2> cost = {};  ///< of each kind at the last look, nanoseconds per byte
+    std::array<double, 2> cost = {};  ///< of each kind at the last measurement, nanoseconds per byte
   };
 
   static kernels::Store kind_to_measure(const Choice& choice);

@@ -57,7 +57,7 @@ struct DomainLayout {
 
   static constexpr std::size_t completed() { return 0; }
   static constexpr std::size_t waiting() { return 8; }
-  static constexpr std::size_t looked() { return 16; }
+  static constexpr std::size_t checked() { return 16; }
   static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kCellDepth); }
   static constexpr std::size_t cells(std::uint64_t round) { return kHead + (round % kCellDepth) * 2 * kCellData; }
   std::size_t lines(std::uint64_t round) const;

@@ -21,10 +21,10 @@ Status invalid_balance(std::string message) {
 std::vector<int> replicas_of(std::span<const double> loads, int places) {
   std::vector<int> replicas(loads.size(), 1);
   for (int place = static_cast<int>(loads.size()); place < places; ++place) {
-    std::size_t most = 0;
+    std::size_t heaviest = 0;
     for (std::size_t e = 1; e < loads.size(); ++e)
-      if (loads[e] * replicas[most] > loads[most] * replicas[e]) most = e;
-    ++replicas[most];
+      if (loads[e] * replicas[heaviest] > loads[heaviest] * replicas[e]) heaviest = e;
+    ++replicas[heaviest];
   }
   return replicas;
 }
@@ -33,14 +33,16 @@ std::vector<int> replicas_of(std::span<const double> loads, int places) {
 
 Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks, int per_rank) {
   if (loads.empty()) return invalid_balance("there are no loads");
-  if (ranks < 1 || per_rank < 1) return invalid_balance(fmt::format("{} experts on each of {} ranks", per_rank, ranks));
+  if (ranks < 1 || per_rank < 1)
+    return invalid_balance(
+        fmt::format("expected at least 1 rank and 1 expert per rank, got {} and {}", ranks, per_rank));
   for (std::size_t e = 0; e < loads.size(); ++e)
     if (!std::isfinite(loads[e]) || loads[e] < 0)
       return invalid_balance(fmt::format("the load of expert {} is {}", e, loads[e]));
   const std::int64_t places = std::int64_t{ranks} * per_rank;
   if (places < static_cast<std::int64_t>(loads.size()) || places > (1 << 24))
-    return invalid_balance(
-        fmt::format("{} ranks of {} have {} places for {} experts", ranks, per_rank, places, loads.size()));
+    return invalid_balance(fmt::format("{} ranks with {} experts each have {} places, expected {} to {}", ranks,
+                                       per_rank, places, loads.size(), 1 << 24));
 
   const std::vector<int> replicas = replicas_of(loads, static_cast<int>(places));
   std::vector<int> order;
@@ -52,11 +54,11 @@ Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks
   std::vector<double> work(ranks, 0.0);
   for (const int e : order) {
     const auto has_room = [&](int rank) { return static_cast<int>(placement[rank].size()) < per_rank; };
-    const auto has_it = [&](int rank) { return std::count(placement[rank].begin(), placement[rank].end(), e) > 0; };
+    const auto has_expert = [&](int rank) { return std::count(placement[rank].begin(), placement[rank].end(), e) > 0; };
     int best = -1;
     for (int rank = 0; rank < ranks; ++rank) {
       if (!has_room(rank)) continue;
-      if (best < 0 || std::pair(has_it(rank), work[rank]) < std::pair(has_it(best), work[best])) best = rank;
+      if (best < 0 || std::pair(has_expert(rank), work[rank]) < std::pair(has_expert(best), work[best])) best = rank;
     }
     placement[best].push_back(e);
     work[best] += share(e);

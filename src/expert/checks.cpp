@@ -23,7 +23,7 @@ Status check_memory(std::string_view name, const ConstBuffer& buffer, Device dev
   if (device.type == DeviceType::kCpu) return comm::check_memory(name, buffer);
   if (buffer.device != device)
     return invalid(
-        fmt::format("{} lies on {}, the group's device is {}", name, to_string(buffer.device), to_string(device)));
+        fmt::format("{} is on {}, but the group's device is {}", name, to_string(buffer.device), to_string(device)));
   return comm::check_elements(name, buffer);
 }
 
@@ -39,22 +39,22 @@ Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape, 
 }
 
 /// Minimum rows of a slot buffer. On GPUs the host does not know the number of rows, so kernels check how many fit.
-std::int64_t least_rows(const Handle& handle) { return handle.device != nullptr ? 0 : handle.recv_rows(); }
+std::int64_t min_rows(const Handle& handle) { return handle.device != nullptr ? 0 : handle.recv_rows(); }
 
-bool is_left_out(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
+bool is_omitted(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
 
 /// Checks two buffers of one dtype that must be given together or not at all. A buffer without elements may be
 /// omitted.
-Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
+Status check_pair(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
                   Device device, DType dtype = DType::kFloat32) {
-  if (is_left_out(one) && is_left_out(other)) return {};
-  if (shape.rows > 0 && is_left_out(one))
+  if (is_omitted(one) && is_omitted(other)) return {};
+  if (shape.rows > 0 && is_omitted(one))
     return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
-  if (other_shape.rows > 0 && is_left_out(other))
+  if (other_shape.rows > 0 && is_omitted(other))
     return invalid(fmt::format("{} is given without {}", shape.name, other_shape.name));
   const bool counts_slots = device.type == DeviceType::kCpu;
-  const auto has_rows = [&](const ConstBuffer& buffer, const Shape& its) {
-    return its.rows > 0 || (!counts_slots && !is_left_out(buffer));
+  const auto has_rows = [&](const ConstBuffer& buffer, const Shape& expected) {
+    return expected.rows > 0 || (!counts_slots && !is_omitted(buffer));
   };
   if (has_rows(one, shape)) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape, device));
   return has_rows(other, other_shape) ? check_buffer(other, dtype, other_shape, device) : Status();
@@ -62,12 +62,12 @@ Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer&
 
 /// Dtype of a call's weights: float32 or float64.
 DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) {
-  return (is_left_out(one) ? other : one).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  return (is_omitted(one) ? other : one).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 Status check_scaled(const ConstBuffer& rows, std::string_view name, const ConstBuffer& scales) {
-  if (is_left_out(scales) || is_float8(rows.dtype)) return {};
-  return invalid(fmt::format("scales are for float8, {} is {}", name, to_string(rows.dtype)));
+  if (is_omitted(scales) || is_float8(rows.dtype)) return {};
+  return invalid(fmt::format("scales are for float8 only, but {} is {}", name, to_string(rows.dtype)));
 }
 
 Status check_dtype(std::string_view name, DType dtype, const ExpertGroupConfig& config) {
@@ -76,15 +76,15 @@ Status check_dtype(std::string_view name, DType dtype, const ExpertGroupConfig& 
                              to_string(config.dtype)));
 }
 
-Status check_apart(const ConstBuffer& input, std::string_view name, const Buffer& output,
-                   std::string_view output_name) {
-  if (comm::lie_apart(input.data, input.bytes(), output.data, output.bytes())) return {};
+Status check_disjoint(const ConstBuffer& input, std::string_view name, const Buffer& output,
+                      std::string_view output_name) {
+  if (comm::are_disjoint(input.data, input.bytes(), output.data, output.bytes())) return {};
   return invalid(fmt::format("{} and {} overlap", name, output_name));
 }
 
 Status check_sum(std::string_view name, DType dtype, DType of_rows) {
   if (kernels::can_sum_rows(of_rows, dtype)) return {};
-  return invalid(fmt::format("{} is {}, which sums of {} cannot be", name, to_string(dtype), to_string(of_rows)));
+  return invalid(fmt::format("{} is {}, which cannot hold sums of {}", name, to_string(dtype), to_string(of_rows)));
 }
 
 Status check_prepared(const Handle& handle) {
@@ -100,64 +100,65 @@ Status check(const ExpertRouting& routing, const Handle& handle, const ExpertGro
   if (ids.dtype != DType::kInt32 && ids.dtype != DType::kInt64)
     return invalid(fmt::format("ids are {}, they have to be int32 or int64", to_string(ids.dtype)));
   if (ids.count % static_cast<std::size_t>(top_k) != 0)
-    return invalid(fmt::format("there are {} ids, no multiple of top_k {}", ids.count, top_k));
+    return invalid(fmt::format("there are {} ids, which is not a multiple of top_k {}", ids.count, top_k));
   const auto tokens = static_cast<std::int64_t>(ids.count / static_cast<std::size_t>(top_k));
   if (tokens > config.max_tokens_per_rank)
-    return invalid(fmt::format("there are {} tokens, max_tokens_per_rank is {}", tokens, config.max_tokens_per_rank));
+    return invalid(
+        fmt::format("there are {} tokens, but max_tokens_per_rank is {}", tokens, config.max_tokens_per_rank));
   ACCORD_RETURN_IF_ERROR(check_buffer(ids, ids.dtype, {"ids", tokens, top_k, true}, config.device));
-  const bool asked_for = config.overflow == OverflowPolicy::kDropByWeight && tokens > 0;
-  if (is_left_out(routing.weights))
-    return asked_for ? invalid("there are no weights, which overflow=drop_by_weight goes by") : Status();
+  const bool needs_weights = config.overflow == OverflowPolicy::kDropByWeight && tokens > 0;
+  if (is_omitted(routing.weights))
+    return needs_weights ? invalid("overflow=drop_by_weight requires weights, but none were given") : Status();
   return check_buffer(routing.weights, DType::kFloat32, {"weights", tokens, top_k, true}, config.device);
 }
 
 Status check(const ExpertDispatch& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("tokens", call.tokens.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle), scales = scales_of_row(config.hidden);
+  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle), scales = scales_of_row(config.hidden);
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.tokens, call.tokens.dtype, {"tokens", tokens, config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.recv_tokens, call.tokens.dtype, {"recv_tokens", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_scaled(call.tokens, "tokens", call.scales));
-  ACCORD_RETURN_IF_ERROR(check_both(call.scales, {"scales", tokens, scales, true}, call.recv_scales,
+  ACCORD_RETURN_IF_ERROR(check_pair(call.scales, {"scales", tokens, scales, true}, call.recv_scales,
                                     {"recv_scales", rows, scales}, config.device));
-  ACCORD_RETURN_IF_ERROR(check_both(call.weights, {"weights", tokens, handle.layer.top_k, true}, call.recv_weights,
+  ACCORD_RETURN_IF_ERROR(check_pair(call.weights, {"weights", tokens, handle.layer.top_k, true}, call.recv_weights,
                                     {"recv_weights", rows, 1}, config.device,
                                     weights_dtype(call.weights, call.recv_weights)));
-  return check_apart(call.tokens, "tokens", call.recv_tokens, "recv_tokens");
+  return check_disjoint(call.tokens, "tokens", call.recv_tokens, "recv_tokens");
 }
 
 Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("expert_out", call.expert_out.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle), scales = scales_of_row(config.hidden);
+  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle), scales = scales_of_row(config.hidden);
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.expert_out, call.expert_out.dtype, {"expert_out", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_scaled(call.expert_out, "expert_out", call.scales));
-  if (!is_left_out(call.scales))
+  if (!is_omitted(call.scales))
     ACCORD_RETURN_IF_ERROR(check_buffer(call.scales, DType::kFloat32, {"scales", rows, scales}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}, config.device));
-  if (!is_left_out(call.weights))
+  if (!is_omitted(call.weights))
     ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, weights_dtype(call.weights, {}),
                                         {"weights", tokens, handle.layer.top_k, true}, config.device));
-  return check_apart(call.expert_out, "expert_out", call.result, "result");
+  return check_disjoint(call.expert_out, "expert_out", call.result, "result");
 }
 
 Status check(const ExpertDispatchBackward& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("grad", call.grad.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle);
+  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle);
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("grad_tokens", call.grad_tokens.dtype, call.grad.dtype));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_tokens, call.grad_tokens.dtype,
                                       {"grad_tokens", tokens, config.hidden, true}, config.device));
-  ACCORD_RETURN_IF_ERROR(check_both(call.grad_recv_weights, {"grad_recv_weights", rows, 1}, call.grad_weights,
+  ACCORD_RETURN_IF_ERROR(check_pair(call.grad_recv_weights, {"grad_recv_weights", rows, 1}, call.grad_weights,
                                     {"grad_weights", tokens, handle.layer.top_k, true}, config.device,
                                     weights_dtype(call.grad_recv_weights, call.grad_weights)));
-  return check_apart(call.grad, "grad", call.grad_tokens, "grad_tokens");
+  return check_disjoint(call.grad, "grad", call.grad_tokens, "grad_tokens");
 }
 
 Status check(const ExpertCombineBackward& call, const Handle& handle, const ExpertGroupConfig& config) {
@@ -166,8 +167,8 @@ Status check(const ExpertCombineBackward& call, const Handle& handle, const Expe
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.grad, call.grad.dtype, {"grad", handle.tokens(), config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_expert_out, call.grad.dtype,
-                                      {"grad_expert_out", least_rows(handle), config.hidden}, config.device));
-  return check_apart(call.grad, "grad", call.grad_expert_out, "grad_expert_out");
+                                      {"grad_expert_out", min_rows(handle), config.hidden}, config.device));
+  return check_disjoint(call.grad, "grad", call.grad_expert_out, "grad_expert_out");
 }
 
 }  // namespace accord::expert

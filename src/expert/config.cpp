@@ -40,7 +40,7 @@ namespace {
 
 Status invalid_config(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
-constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
 /// A number that ranks compare, with its name.
 struct Field {
@@ -78,46 +78,47 @@ std::array<Field, kFields> fields_of(const Resolved& resolved) {
 }
 
 Status check(const ExpertGroupConfig& config, int ranks) {
-  const auto at_least = [](std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most = kMost32) {
-    if (value >= least && value <= most) return Status();
-    return invalid_config(fmt::format("{} is {}, it has to be {} to {}", name, value, least, most));
+  const auto check_range = [](std::string_view name, std::int64_t value, std::int64_t min,
+                              std::int64_t max = kMaxInt32) {
+    if (value >= min && value <= max) return Status();
+    return invalid_config(fmt::format("{} is {}, it has to be {} to {}", name, value, min, max));
   };
-  ACCORD_RETURN_IF_ERROR(at_least("experts", config.experts, 1, kMostExperts));
-  ACCORD_RETURN_IF_ERROR(at_least("top_k", config.top_k, 1, config.experts));
-  ACCORD_RETURN_IF_ERROR(at_least("hidden", config.hidden, 1));
-  ACCORD_RETURN_IF_ERROR(at_least("max_tokens_per_rank", config.max_tokens_per_rank, 1));
-  ACCORD_RETURN_IF_ERROR(at_least("max_recv_rows", config.max_recv_rows, 0));
-  ACCORD_RETURN_IF_ERROR(at_least("alignment", config.alignment, 1, 1 << 24));
-  ACCORD_RETURN_IF_ERROR(at_least("ranks_per_host", config.ranks_per_host, 0));
-  ACCORD_RETURN_IF_ERROR(at_least("staging_bytes", static_cast<std::int64_t>(config.staging_bytes), 0,
-                                  std::numeric_limits<std::int64_t>::max() / 2));
+  ACCORD_RETURN_IF_ERROR(check_range("experts", config.experts, 1, kMaxExperts));
+  ACCORD_RETURN_IF_ERROR(check_range("top_k", config.top_k, 1, config.experts));
+  ACCORD_RETURN_IF_ERROR(check_range("hidden", config.hidden, 1));
+  ACCORD_RETURN_IF_ERROR(check_range("max_tokens_per_rank", config.max_tokens_per_rank, 1));
+  ACCORD_RETURN_IF_ERROR(check_range("max_recv_rows", config.max_recv_rows, 0));
+  ACCORD_RETURN_IF_ERROR(check_range("alignment", config.alignment, 1, 1 << 24));
+  ACCORD_RETURN_IF_ERROR(check_range("ranks_per_host", config.ranks_per_host, 0));
+  ACCORD_RETURN_IF_ERROR(check_range("staging_bytes", static_cast<std::int64_t>(config.staging_bytes), 0,
+                                     std::numeric_limits<std::int64_t>::max() / 2));
   if (kind_of(config.dtype) != DTypeKind::kFloat)
-    return invalid_config(fmt::format("dtype is {}, rows are floats", to_string(config.dtype)));
-  if (std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k > kMost32)
+    return invalid_config(fmt::format("dtype is {}, but rows must have a float dtype", to_string(config.dtype)));
+  if (std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k > kMaxInt32)
     return invalid_config(
         fmt::format("max_tokens_per_rank is {}: with {} ranks and top_k {} there may be more than {} choices",
-                    config.max_tokens_per_rank, ranks, config.top_k, kMost32));
+                    config.max_tokens_per_rank, ranks, config.top_k, kMaxInt32));
   if (config.max_recv_rows == 0 && config.overflow != OverflowPolicy::kFail)
     return invalid_config(
         fmt::format("overflow is {}, but without max_recv_rows nothing overflows", to_string(config.overflow)));
   if (config.device.type == DeviceType::kCpu) return {};
-  const auto refused = [&](std::string_view what) {
+  const auto unsupported = [&](std::string_view what) {
     return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: not on GPUs, device is {}", what, to_string(config.device)));
+                  fmt::format("{}, which is not supported on GPUs; device is {}", what, to_string(config.device)));
   };
   if (config.algorithm != ExpertAlgorithm::kAuto && config.algorithm != ExpertAlgorithm::kDirect)
-    return refused(fmt::format("algorithm is {}", to_string(config.algorithm)));
-  if (config.ranks_per_host != 0) return refused(fmt::format("ranks_per_host is {}", config.ranks_per_host));
-  if (config.staging_bytes != 0) return refused(fmt::format("staging_bytes is {}", config.staging_bytes));
+    return unsupported(fmt::format("algorithm is {}", to_string(config.algorithm)));
+  if (config.ranks_per_host != 0) return unsupported(fmt::format("ranks_per_host is {}", config.ranks_per_host));
+  if (config.staging_bytes != 0) return unsupported(fmt::format("staging_bytes is {}", config.staging_bytes));
   return {};
 }
 
 /// A twentieth of the rows that a rank receives on average if every rank has max_tokens_per_rank tokens, clamped to
 /// 256 KiB to 8 MiB.
 std::size_t default_staging(const ExpertGroupConfig& config) {
-  constexpr std::size_t kLeast = std::size_t{256} << 10, kMost = std::size_t{8} << 20;
+  constexpr std::size_t kMin = std::size_t{256} << 10, kMax = std::size_t{8} << 20;
   const auto rows = static_cast<std::size_t>(config.max_tokens_per_rank) * static_cast<std::size_t>(config.top_k);
-  return std::clamp(rows / 20 * row_bytes(config.hidden, config.dtype), kLeast, kMost);
+  return std::clamp(rows / 20 * row_bytes(config.hidden, config.dtype), kMin, kMax);
 }
 
 }  // namespace
@@ -131,10 +132,11 @@ Result<Resolved> resolve(ExpertGroupConfig config, int ranks) {
   }
   ACCORD_ASSIGN_OR_RETURN(Placement placement, make_placement(config.placement, config.experts, ranks));
   // Padding adds at most alignment - 1 rows to each expert.
-  const std::int64_t most_rows = std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k +
-                                 std::int64_t{placement.places()} * (config.alignment - 1);
-  if (most_rows > kMost32)
-    return invalid_config(fmt::format("alignment is {}: a rank may have more than {} rows", config.alignment, kMost32));
+  const std::int64_t max_rows = std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k +
+                                std::int64_t{placement.places()} * (config.alignment - 1);
+  if (max_rows > kMaxInt32)
+    return invalid_config(
+        fmt::format("alignment is {}: a rank may have more than {} rows", config.alignment, kMaxInt32));
   if (config.device.type == DeviceType::kCpu && config.staging_bytes == 0)
     config.staging_bytes = default_staging(config);
   return Resolved{std::move(config), std::move(placement)};
@@ -144,19 +146,20 @@ Result<ExpertLayerConfig> resolve(ExpertLayerConfig layer, const ExpertGroupConf
   if (layer.top_k == 0) layer.top_k = group.top_k;
   if (layer.alignment == 0) layer.alignment = group.alignment;
   if (layer.top_k < 1 || layer.top_k > group.top_k)
-    return invalid_config(fmt::format("top_k is {}, the group's is {}", layer.top_k, group.top_k));
+    return invalid_config(fmt::format("top_k is {}, it has to be 1 to the group's {}", layer.top_k, group.top_k));
   if (layer.alignment < 1 || layer.alignment > group.alignment)
-    return invalid_config(fmt::format("alignment is {}, the group's is {}", layer.alignment, group.alignment));
+    return invalid_config(
+        fmt::format("alignment is {}, it has to be 1 to the group's {}", layer.alignment, group.alignment));
   return layer;
 }
 
 Status agree(Communicator& communicator, const Resolved& mine) {
   const std::array<Field, kFields> fields = fields_of(mine);
-  std::array<std::int64_t, kFields> said;
-  for (std::size_t i = 0; i < kFields; ++i) said[i] = fields[i].value;
+  std::array<std::int64_t, kFields> own;
+  for (std::size_t i = 0; i < kFields; ++i) own[i] = fields[i].value;
   std::vector<std::int64_t> all(kFields * static_cast<std::size_t>(communicator.size()));
   ACCORD_RETURN_IF_ERROR(
-      communicator.all_gather({said.data(), said.size(), DType::kInt64}, {all.data(), all.size(), DType::kInt64, {}}));
+      communicator.all_gather({own.data(), own.size(), DType::kInt64}, {all.data(), all.size(), DType::kInt64, {}}));
   for (Rank rank = 1; rank < communicator.size(); ++rank) {
     for (std::size_t i = 0; i < kFields; ++i) {
       const std::int64_t theirs = all[rank * kFields + i];
@@ -164,7 +167,7 @@ Status agree(Communicator& communicator, const Resolved& mine) {
       const bool is_number = fields[i].name != "placement";
       return {StatusCode::kMismatch,
               is_number ? fmt::format("{} is {} on rank 0 and {} on rank {}", fields[i].name, all[i], theirs, rank)
-                        : fmt::format("rank {} has another placement than rank 0", rank),
+                        : fmt::format("the placement of rank {} differs from that of rank 0", rank),
               {rank}};
     }
   }

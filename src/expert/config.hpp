@@ -8,7 +8,7 @@
 
 namespace accord::expert {
 
-inline constexpr int kMostExperts = 1 << 24;
+inline constexpr int kMaxExperts = 1 << 24;
 
 /// A configuration with all defaults filled in, and its placement.
 struct Resolved {

@@ -58,9 +58,9 @@ Result<Domains> find_domains(Communicator& communicator, const Window& window, c
   if (config.algorithm == ExpertAlgorithm::kAllToAll) std::iota(of.begin(), of.end(), 0);
   Domains domains(of);
   if (config.algorithm != ExpertAlgorithm::kDirect || domains.count() == 1) return domains;
-  const auto stranger = std::find_if(of.begin(), of.end(), [&](int it) { return it != of[0]; });
+  const auto outsider = std::find_if(of.begin(), of.end(), [&](int it) { return it != of[0]; });
   return Status(StatusCode::kUnsupported,
-                fmt::format("algorithm is direct, but ranks 0 and {} do not share memory", stranger - of.begin()));
+                fmt::format("algorithm is direct, but ranks 0 and {} do not share memory", outsider - of.begin()));
 }
 
 }  // namespace accord::expert

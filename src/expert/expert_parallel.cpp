@@ -59,9 +59,9 @@ void ExpertHandle::slots(std::span<std::int32_t> ranks, std::span<std::int32_t> 
   const expert::Routing& routing = state_->routing;
   const std::int64_t first = routing.choice(state_->rank, 0, 0);
   for (std::int64_t i = 0; i < tokens() * top_k(); ++i) {
-    const bool goes = routing.place[first + i] >= 0;
-    ranks[i] = goes ? state_->holder(first + i) : -1;
-    slots[i] = goes ? routing.slot[first + i] : -1;
+    const bool is_kept = routing.place[first + i] >= 0;
+    ranks[i] = is_kept ? state_->holder(first + i) : -1;
+    slots[i] = is_kept ? routing.slot[first + i] : -1;
   }
 }
 

@@ -18,7 +18,7 @@ ACCORD_ON_DEVICE inline std::uint64_t spread(std::uint64_t x) {
 }
 
 /// Fingerprint term of the k-th choice of a token of `rank`, sent to `place`.
-ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t token, int k, int place) {
+ACCORD_ON_DEVICE inline std::uint64_t choice_fingerprint(int rank, std::int64_t token, int k, int place) {
   return spread(static_cast<std::uint64_t>(rank) * 0x9E3779B97F4A7C15ULL +
                 static_cast<std::uint64_t>(token) * 0xC2B2AE3D27D4EB4FULL +
                 static_cast<std::uint64_t>(k) * 0x165667B19E3779F9ULL +
@@ -26,7 +26,7 @@ ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t toke
 }
 
 /// Fingerprint term of the number of tokens of `rank`.
-ACCORD_ON_DEVICE inline std::uint64_t mark_of_tokens(int rank, std::int64_t tokens) {
+ACCORD_ON_DEVICE inline std::uint64_t tokens_fingerprint(int rank, std::int64_t tokens) {
   return spread(static_cast<std::uint64_t>(rank) * 0xA0761D6478BD642FULL +
                 static_cast<std::uint64_t>(tokens) * 0xE7037ED1A0B428DBULL + 1);
 }

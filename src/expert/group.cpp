@@ -1,5 +1,5 @@
-// In a call, each rank checks its arguments, the ranks meet, move rows, and part. Ranks report argument errors when
-// they meet, so that no rank waits for one that has left.
+// In a call, each rank checks its arguments, the ranks meet, move rows, and finish together. Ranks report argument
+// errors when they meet, so that no rank waits for one that has left.
 #include "expert/group.hpp"
 
 #include <fmt/format.h>
@@ -46,23 +46,23 @@ RowSize row_size(int hidden, DType dtype, bool scales) {
 
 }  // namespace
 
-class Group::Turn {
+class Group::CallGuard {
  public:
-  explicit Turn(Group& group) : group_(group), mine_(!group.busy_.test_and_set(std::memory_order_acquire)) {}
-  ~Turn() {
-    if (mine_) group_.busy_.clear(std::memory_order_release);
+  explicit CallGuard(Group& group) : group_(group), entered_(!group.busy_.test_and_set(std::memory_order_acquire)) {}
+  ~CallGuard() {
+    if (entered_) group_.busy_.clear(std::memory_order_release);
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
   Status status() const {
-    if (mine_) return {};
+    if (entered_) return {};
     return {StatusCode::kWrongState,
             fmt::format("expert group \"{}\": another thread is in a call", group_.communicator_.name())};
   }
 
  private:
   Group& group_;
-  const bool mine_;
+  const bool entered_;
 };
 
 ExpertStatistics Group::statistics() const {
@@ -78,13 +78,13 @@ Report Group::report() const {
 }
 
 Status Group::add_window(const Window& window) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   if (device_ != nullptr)
-    return {StatusCode::kUnsupported, "add_window: windows are of CPU memory, the group's buffers lie on GPUs"};
+    return {StatusCode::kUnsupported, "add_window: windows hold CPU memory, but the group's buffers are on GPUs"};
   const auto check = [&]() -> Status {
     if (window.size() != size() || window.rank() != rank())
-      return {StatusCode::kInvalidArgument, fmt::format("the window is of rank {} of {}, the group's is {} of {}",
+      return {StatusCode::kInvalidArgument, fmt::format("the window's rank is {} of {}, but the group's is {} of {}",
                                                         window.rank(), window.size(), rank(), size())};
     for (const Rank r : domains_.ranks(domains_.of(rank())))
       if (window.bytes(r) > 0 && window.peer(r).empty())
@@ -101,8 +101,8 @@ Status Group::add_window(const Window& window) {
 }
 
 Result<std::shared_ptr<Handle>> Group::make_handle(ExpertLayerConfig layer) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   Result<ExpertLayerConfig> resolved = resolve(layer, config_);
   if (!resolved.ok()) return resolved.status().with_context("expert handle");
   auto handle = std::make_shared<Handle>();
@@ -122,7 +122,7 @@ Result<std::shared_ptr<Handle>> Group::make_handle(ExpertLayerConfig layer) {
 template <typename Call>
 Status Group::checked(const Call& call, const Handle& handle) const {
   if (handle.group == id_) return check(call, handle, config_);
-  return {StatusCode::kInvalidArgument, fmt::format("handle {} is of another group", handle.number)};
+  return {StatusCode::kInvalidArgument, fmt::format("handle {} belongs to another group", handle.number)};
 }
 
 exec::PlaceWord Group::place_of(const ConstBuffer& buffer) const {
@@ -147,8 +147,8 @@ std::span<std::byte> Group::staging(Rank rank, std::int64_t round) const {
 }
 
 Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   if (device_ != nullptr) {
     ACCORD_RETURN_IF_ERROR(on_device("prepare", routing, handle));
     ACCORD_RETURN_IF_ERROR(device_->prepare(handle, routing));
@@ -183,15 +183,15 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
 }
 
 Status Group::decline(Handle& handle, bool prepares, const Status& why) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   if (prepares && handle.group == id_) handle.prepared = false;
   if (device_ != nullptr) {  // kernels of other ranks may already be waiting
-    communicator_.abort(fmt::format("a call that it cannot make: {}", why.message()));
+    communicator_.abort(fmt::format("the rank cannot make its call: {}", why.message()));
     return {};
   }
-  const Status told = rendezvous_.meet({.operation = Operation::kDecline}, why);
-  return communicator_.status().ok() ? Status() : told;
+  const Status status = rendezvous_.meet({.operation = Operation::kDecline}, why);
+  return communicator_.status().ok() ? Status() : status;
 }
 
 Status Group::gather_ids(Handle& handle) {
@@ -230,8 +230,8 @@ Status Group::on_device(std::string_view operation, const Call& call, const Hand
 template <typename Call>
 Status Group::run_on_device(Status (DeviceGroup::*move)(const Handle&, const Call&), std::string_view operation,
                             const Call& call, const Handle& handle) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   ACCORD_RETURN_IF_ERROR(on_device(operation, call, handle));
   ACCORD_RETURN_IF_ERROR((device_.get()->*move)(handle, call));
   ++statistics_.calls;
@@ -240,13 +240,13 @@ Status Group::run_on_device(Status (DeviceGroup::*move)(const Handle&, const Cal
 
 template <typename Move>
 Status Group::run(CallRecord record, const Handle& handle, const Status& arguments, Move move) {
-  const Turn turn(*this);
-  ACCORD_RETURN_IF_ERROR(turn.status());
+  const CallGuard guard(*this);
+  ACCORD_RETURN_IF_ERROR(guard.status());
   record.handle = handle.number;
   record.generation = handle.prepares;
   ACCORD_RETURN_IF_ERROR(rendezvous_.meet(record, arguments));
   ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
-  ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));
+  ACCORD_RETURN_IF_ERROR(rendezvous_.finish().with_context(to_string(record.operation)));
   const bool to_experts = record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
   std::int64_t there = 0, here = 0;  // rows of this rank's tokens elsewhere, and of other ranks' tokens here
   for (Rank r = 0; r < size(); ++r) {

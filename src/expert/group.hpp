@@ -68,7 +68,7 @@ class Group {
   friend class RowsOut;
   friend class RowsBack;
   /// Held by one thread at a time.
-  class Turn;
+  class CallGuard;
 
   Group(Communicator communicator, Resolved resolved, Window staging, Domains domains,
         std::unique_ptr<DeviceGroup> device);
@@ -92,7 +92,7 @@ class Group {
   template <typename Call>
   Status run_on_device(Status (DeviceGroup::*move)(const Handle&, const Call&), std::string_view operation,
                        const Call& call, const Handle& handle);
-  /// Runs a call: meet(), `move`, part().
+  /// Runs a call: meet(), `move`, finish().
   template <typename Move>
   Status run(CallRecord record, const Handle& handle, const Status& arguments, Move move);
 
@@ -116,8 +116,8 @@ class Group {
   Window staging_;
   Domains domains_;
   std::vector<std::vector<Rank>> guests_of_;  ///< indexed by rank: ranks elsewhere whose rows enter through it
-  std::size_t most_guests_ = 0;
-  int most_nodes_;
+  std::size_t max_guests_ = 0;
+  int max_nodes_;
   std::vector<Window> windows_;
   Rendezvous rendezvous_;
   std::uint64_t id_;

@@ -18,11 +18,11 @@ std::uint64_t next_id() {
 
 /// Bytes of staging memory per rank. Each half has room at least for one row of every rank, and for the pieces of one
 /// token of every rank.
-std::size_t staging_of(const Resolved& resolved, int ranks) {
+std::size_t staging_bytes(const Resolved& resolved, int ranks) {
   const ExpertGroupConfig& config = resolved.config;
   const std::size_t row =
       row_bytes(config.hidden, config.dtype) + sizeof(float) * to_size(scales_of_row(config.hidden));
-  const std::size_t piece = least_back_staging(config, most_nodes(resolved.placement, config.top_k));
+  const std::size_t piece = min_back_staging(config, max_nodes(resolved.placement, config.top_k));
   return std::max(config.staging_bytes, 2 * to_size(ranks) * round_up(std::max(row, piece), std::size_t{64}));
 }
 
@@ -31,22 +31,22 @@ std::size_t staging_of(const Resolved& resolved, int ranks) {
 Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, Result<ExpertGroupConfig> config) {
   Result<Resolved> resolved =
       config.ok() ? resolve(*std::move(config), borrowed.size()) : Result<Resolved>(config.status());
-  Result<std::optional<Communicator>> made = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
-  if (!made.ok()) return made.status().with_context("expert group");
-  Communicator own = **made;
+  Result<std::optional<Communicator>> split = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
+  if (!split.ok()) return split.status().with_context("expert group");
+  Communicator own = **split;
   Rendezvous rendezvous(own);
   std::unique_ptr<DeviceGroup> device;
   Status ready = resolved.status();
   if (ready.ok() && resolved->config.device.type != DeviceType::kCpu) {
-    Result<std::unique_ptr<DeviceGroup>> begun =
+    Result<std::unique_ptr<DeviceGroup>> created =
         DeviceGroup::create(*own.group(), resolved->config, resolved->placement);
-    ready = begun.status();
-    if (begun.ok()) device = *std::move(begun);
+    ready = created.status();
+    if (created.ok()) device = *std::move(created);
   }
   ACCORD_RETURN_IF_ERROR(rendezvous.meet({}, ready));
   ACCORD_RETURN_IF_ERROR(agree(own, *resolved).with_context("expert group"));
   if (device != nullptr) ACCORD_RETURN_IF_ERROR(device->connect().with_context("expert group"));
-  ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(device != nullptr ? 0 : staging_of(*resolved, own.size())));
+  ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(device != nullptr ? 0 : staging_bytes(*resolved, own.size())));
   Domains domains(std::vector<int>(to_size(own.size())));
   if (device == nullptr) {
     ACCORD_ASSIGN_OR_RETURN(domains, find_domains(own, staging, resolved->config));
@@ -62,7 +62,7 @@ Group::Group(Communicator communicator, Resolved resolved, Window staging, Domai
       placement_(std::make_shared<const Placement>(std::move(resolved.placement))),
       staging_(std::move(staging)),
       domains_(std::move(domains)),
-      most_nodes_(most_nodes(*placement_, config_.top_k)),
+      max_nodes_(max_nodes(*placement_, config_.top_k)),
       rendezvous_(communicator_),
       id_(next_id()),
       ids_(to_size(config_.max_tokens_per_rank) * to_size(config_.top_k)),
@@ -77,18 +77,18 @@ Group::Group(Communicator communicator, Resolved resolved, Window staging, Domai
       device_(std::move(device)) {
   for (Rank r = 0; r < size(); ++r) {
     guests_of_.push_back(domains_.guests(r));
-    most_guests_ = std::max(most_guests_, guests_of_.back().size());
+    max_guests_ = std::max(max_guests_, guests_of_.back().size());
   }
   report_ = start_report(communicator_.name(), config_, rank(), size());
   rendezvous_.share_clock_with(domains_.ranks(domains_.of(rank())));
 }
 
 Group::~Group() {
-  if (device_ != nullptr) device_->settle();
+  if (device_ != nullptr) device_->wait_for_peers();
 }
 
 void Group::close() {
-  if (device_ != nullptr) device_->settle();
+  if (device_ != nullptr) device_->wait_for_peers();
   communicator_.close();
 }
 

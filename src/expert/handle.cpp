@@ -18,13 +18,14 @@ void Handle::add_up() {
   std::fill(traffic.begin(), traffic.end(), 0);
   std::fill(loads.begin(), loads.end(), 0);
   fingerprint = 0;
-  for (Rank from = 0; from < placement->ranks(); ++from) fingerprint += mark_of_tokens(from, routing.tokens_of(from));
+  for (Rank from = 0; from < placement->ranks(); ++from)
+    fingerprint += tokens_fingerprint(from, routing.tokens_of(from));
   routing.for_each_choice([&](Rank from, std::int64_t token, int k, std::int64_t choice) {
     if (routing.expert[choice] >= 0) ++loads[routing.expert[choice]];
     const std::int32_t place = routing.place[choice];
     if (place < 0) return;
     ++traffic[from * placement->ranks() + placement->holder[place]];
-    fingerprint += mark_of_choice(from, token, k, place);
+    fingerprint += choice_fingerprint(from, token, k, place);
   });
 }
 

@@ -43,7 +43,8 @@ bool is_subtree(int first, int last, int experts) {
 
 Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int ranks) {
   if (lists.size() != static_cast<std::size_t>(ranks))
-    return invalid_placement(fmt::format("there are lists for {} ranks, the group has {}", lists.size(), ranks));
+    return invalid_placement(
+        fmt::format("there are lists for {} ranks, but the group has {} ranks", lists.size(), ranks));
   Placement placement;
   placement.experts = experts;
   placement.first_place.push_back(0);
@@ -52,7 +53,8 @@ Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int 
     const std::vector<int>& list = lists[rank];
     for (const int expert : list) {
       if (expert < 0 || expert >= experts)
-        return invalid_placement(fmt::format("rank {} has expert {}, there are 0 to {}", rank, expert, experts - 1));
+        return invalid_placement(
+            fmt::format("rank {} has expert {}, but the experts are 0 to {}", rank, expert, experts - 1));
       ++replicas[expert];
     }
     if (!std::is_sorted(list.begin(), list.end()))
@@ -73,17 +75,18 @@ Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int 
   return placement;
 }
 
-int most_nodes(const Placement& placement, int top_k) {
-  int most = 0;
+int max_nodes(const Placement& placement, int top_k) {
+  int nodes = 0;
   for (Rank rank = 0; rank < placement.ranks(); ++rank) {
     const std::span<const int> experts = placement.experts_of(rank);
     if (experts.empty()) continue;
-    const bool alone = placement.places() == placement.experts;
+    const bool has_no_replicas = placement.places() == placement.experts;
     const bool consecutive = experts.back() - experts.front() + 1 == static_cast<int>(experts.size());
-    const bool one = alone && consecutive && is_subtree(experts.front(), experts.back(), placement.experts);
-    most = std::max(most, one ? 1 : std::min(top_k, static_cast<int>(experts.size())));
+    const bool is_one_node =
+        has_no_replicas && consecutive && is_subtree(experts.front(), experts.back(), placement.experts);
+    nodes = std::max(nodes, is_one_node ? 1 : std::min(top_k, static_cast<int>(experts.size())));
   }
-  return most;
+  return nodes;
 }
 
 }  // namespace accord::expert

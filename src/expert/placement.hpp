@@ -37,6 +37,6 @@ Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int 
 
 /// Maximum number of different sums that a token's rows on one rank form in the canonical order, if it makes `top_k`
 /// choices. It is 1 if the experts of each rank are exactly those below some node of the tree.
-int most_nodes(const Placement& placement, int top_k);
+int max_nodes(const Placement& placement, int top_k);
 
 }  // namespace accord::expert

@@ -61,11 +61,11 @@ Status Rendezvous::meet(CallRecord record, const Status& mine) {
   for (std::size_t r = 0; r < all_.size(); ++r) clocks_[r] = all_[r].clock;
   note_waits(record.clock);
   if (std::any_of(all_.begin(), all_.end(), [](const CallRecord& it) { return it.error != 0; }))
-    return tell(name, mine);
+    return share_error(name, mine);
   return compare(record);
 }
 
-Status Rendezvous::tell(std::string_view operation, const Status& mine) {
+Status Rendezvous::share_error(std::string_view operation, const Status& mine) {
   std::string text = mine.message();
   text.resize(kTextBytes);
   text.back() = '\0';
@@ -84,27 +84,27 @@ Status Rendezvous::tell(std::string_view operation, const Status& mine) {
 
 Status Rendezvous::compare(const CallRecord& mine) {
   // A rank that has no elements of a buffer adopts the others' setting.
-  const auto settle = [&](Given CallRecord::*given) {
-    const auto told =
+  const auto resolve = [&](Given CallRecord::*given) {
+    const auto given_by =
         std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given != Given::kAny; });
-    const Given settled = told == all_.end() ? Given::kNo : *told.*given;
+    const Given common = given_by == all_.end() ? Given::kNo : *given_by.*given;
     for (CallRecord& record : all_)
-      if (record.*given == Given::kAny) record.*given = settled;
-    return settled;
+      if (record.*given == Given::kAny) record.*given = common;
+    return common;
   };
-  scales_ = settle(&CallRecord::scales);
-  weights_ = settle(&CallRecord::weights);
+  scales_ = resolve(&CallRecord::scales);
+  weights_ = resolve(&CallRecord::weights);
   const auto other =
       std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return !is_alike(it, all_.front()); });
   if (other == all_.end()) return {};
   const auto rank = static_cast<Rank>(other - all_.begin());
   return {StatusCode::kMismatch,
-          fmt::format("{} on group \"{}\": rank {} called {}, rank 0 {}", to_string(mine.operation),
+          fmt::format("{} on group \"{}\": rank {} called {}, rank 0 called {}", to_string(mine.operation),
                       communicator_.name(), rank, text_of(*other), text_of(all_.front())),
           {rank}};
 }
 
-Status Rendezvous::part() {
+Status Rendezvous::finish() {
   const std::int64_t mine = now();
   ACCORD_RETURN_IF_ERROR(
       communicator_.all_gather({&mine, 1, DType::kInt64}, {clocks_.data(), clocks_.size(), DType::kInt64, {}}));

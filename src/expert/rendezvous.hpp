@@ -72,7 +72,7 @@ class Rendezvous {
   /// Dtype of the weights.
   DType weights() const { return weights_ == Given::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
   /// Blocks until all ranks are done.
-  Status part();
+  Status finish();
 
   /// From now on waits() counts for `ranks`, the ranks that share this rank's clock.
   void share_clock_with(std::span<const Rank> ranks) { same_clock_.assign(ranks.begin(), ranks.end()); }
@@ -80,7 +80,7 @@ class Rendezvous {
   std::span<const double> waits() const { return waits_; }
 
  private:
-  Status tell(std::string_view operation, const Status& mine);
+  Status share_error(std::string_view operation, const Status& mine);
   Status compare(const CallRecord& mine);
   void note_waits(std::int64_t mine);
 

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "expert report";
 constexpr int kVersion = 1;
-constexpr int kMostRanks = 1 << 16;
+constexpr int kMaxRanks = 1 << 16;
 
 struct ListField {
   std::string_view name;
@@ -47,7 +47,7 @@ constexpr std::array<std::pair<std::string_view, std::int64_t ExpertStatistics::
 
 Result<std::int64_t> read_count(const JsonNode& node) {
   if (node.json().is_number_integer() && node.json().get<std::int64_t>() >= 0) return node.json().get<std::int64_t>();
-  return node.error("expected a whole number, not negative");
+  return node.error("expected a non-negative integer");
 }
 
 Result<std::int64_t> count_at(const JsonNode& root, std::string_view key) {
@@ -55,9 +55,9 @@ Result<std::int64_t> count_at(const JsonNode& root, std::string_view key) {
   return read_count(node);
 }
 
-Result<int> number_at(const JsonNode& root, std::string_view key, int least, int most) {
+Result<int> number_at(const JsonNode& root, std::string_view key, int min, int max) {
   ACCORD_ASSIGN_OR_RETURN(const JsonNode node, root.required(key));
-  return node.integer(least, most);
+  return node.integer(min, max);
 }
 
 /// Reads a list of `length` items. `read` returns the value of an item.
@@ -130,15 +130,16 @@ Result<Report> report_from_json(std::string_view text) {
   ACCORD_ASSIGN_OR_RETURN(const JsonTree tree, JsonTree::parse(text, kFormat));
   const JsonNode root = tree.root();
   ACCORD_ASSIGN_OR_RETURN(const JsonNode format, root.required("format"));
-  if (format.json() != "accord expert report") return format.error("this is no report of an expert group");
+  if (format.json() != "accord expert report") return format.error("this is not a report of an expert group");
   ACCORD_ASSIGN_OR_RETURN(const int version, number_at(root, "version", 1, 1 << 20));
-  if (version != kVersion) return root.error(fmt::format("version {} is not known, only {}", version, kVersion));
+  if (version != kVersion)
+    return root.error(fmt::format("version {} is not supported, expected {}", version, kVersion));
   Report report;
   ACCORD_ASSIGN_OR_RETURN(const JsonNode group, root.required("group"));
   ACCORD_ASSIGN_OR_RETURN(report.group, group.name());
-  ACCORD_ASSIGN_OR_RETURN(report.size, number_at(root, "size", 1, kMostRanks));
+  ACCORD_ASSIGN_OR_RETURN(report.size, number_at(root, "size", 1, kMaxRanks));
   ACCORD_ASSIGN_OR_RETURN(report.rank, number_at(root, "rank", 0, report.size - 1));
-  ACCORD_ASSIGN_OR_RETURN(report.experts, number_at(root, "experts", 1, kMostExperts));
+  ACCORD_ASSIGN_OR_RETURN(report.experts, number_at(root, "experts", 1, kMaxExperts));
   ACCORD_ASSIGN_OR_RETURN(report.top_k, number_at(root, "top_k", 1, report.experts));
   ACCORD_ASSIGN_OR_RETURN(report.hidden, number_at(root, "hidden", 1, 1 << 30));
   ACCORD_ASSIGN_OR_RETURN(report.alignment, number_at(root, "alignment", 1, 1 << 24));
@@ -154,11 +155,11 @@ Result<Report> report_from_json(std::string_view text) {
     return own;
   };
   ACCORD_ASSIGN_OR_RETURN(report.placement, list_at<std::vector<int>>(root, "placement", ranks, read_own));
-  std::vector<bool> held(static_cast<std::size_t>(report.experts));
+  std::vector<bool> is_placed(static_cast<std::size_t>(report.experts));
   for (const std::vector<int>& own : report.placement)
-    for (const int expert : own) held[static_cast<std::size_t>(expert)] = true;
-  if (const auto lost = std::find(held.begin(), held.end(), false); lost != held.end())
-    return root.error(fmt::format("placement: no rank has expert {}", lost - held.begin()));
+    for (const int expert : own) is_placed[static_cast<std::size_t>(expert)] = true;
+  if (const auto missing = std::find(is_placed.begin(), is_placed.end(), false); missing != is_placed.end())
+    return root.error(fmt::format("placement: no rank has expert {}", missing - is_placed.begin()));
   for (const ListField& field : kLists) {
     ACCORD_ASSIGN_OR_RETURN(report.*field.list,
                             list_at<std::int64_t>(root, field.name, length_of(field, report), read_count));
@@ -170,7 +171,7 @@ Result<Report> report_from_json(std::string_view text) {
                           list_at<double>(root, "wait_seconds", ranks, [](const JsonNode& node) -> Result<double> {
                             if (node.json().is_number() && node.json().get<double>() >= 0)
                               return node.json().get<double>();
-                            return node.error("expected a number, not negative");
+                            return node.error("expected a non-negative number");
                           }));
   return report;
 }

@@ -80,7 +80,7 @@ struct Candidate {
 };
 
 /// Sets `place` to -1 for the choices sent to `rank` that have to be dropped.
-void drop_of_rank(Routing& routing, const Placement& placement, std::span<const double> weights, Rank rank) {
+void drop_for_rank(Routing& routing, const Placement& placement, std::span<const double> weights, Rank rank) {
   const auto is_here = [&](std::int32_t place) { return place >= 0 && placement.holder[place] == rank; };
   std::vector<Candidate> candidates;
   for (std::int64_t c = 0; c < routing.choices(); ++c)
@@ -88,14 +88,14 @@ void drop_of_rank(Routing& routing, const Placement& placement, std::span<const 
   std::sort(candidates.begin(), candidates.end());
 
   const std::int64_t alignment = routing.shape.alignment;
-  std::int64_t left = routing.ranks[rank].total_rows;
+  std::int64_t remaining = routing.ranks[rank].total_rows;
   std::vector<std::int64_t> rows(routing.rows);
-  std::size_t gone = 0;
-  for (; left > routing.shape.max_recv_rows; ++gone) {
-    std::int64_t& of_expert = rows[routing.place[candidates[gone].choice]];
-    if (--of_expert % alignment == 0) left -= alignment;
+  std::size_t dropped = 0;
+  for (; remaining > routing.shape.max_recv_rows; ++dropped) {
+    std::int64_t& of_expert = rows[routing.place[candidates[dropped].choice]];
+    if (--of_expert % alignment == 0) remaining -= alignment;
   }
-  for (std::size_t i = gone; i-- > 0;) {
+  for (std::size_t i = dropped; i-- > 0;) {
     std::int32_t& place = routing.place[candidates[i].choice];
     const bool fits = rows[place] % alignment != 0;
     if (fits)
@@ -108,8 +108,8 @@ void drop_of_rank(Routing& routing, const Placement& placement, std::span<const 
 }  // namespace
 
 void reserve(Routing& routing, const Placement& placement, std::int64_t choices) {
-  const auto most = static_cast<std::size_t>(choices);
-  for (std::vector<std::int32_t>* list : {&routing.expert, &routing.place, &routing.slot}) list->resize(most);
+  const auto count = static_cast<std::size_t>(choices);
+  for (std::vector<std::int32_t>* list : {&routing.expert, &routing.place, &routing.slot}) list->resize(count);
   for (std::vector<std::int64_t>* list : {&routing.rows, &routing.counts, &routing.offsets})
     list->resize(placement.expert.size());
   routing.ranks.resize(placement.ranks());
@@ -157,7 +157,7 @@ void drop_by_slot(Routing& routing, const Placement& placement) {
 
 void drop_by_weight(Routing& routing, const Placement& placement, std::span<const double> weights) {
   for (Rank rank = 0; rank < placement.ranks(); ++rank)
-    if (overflows(routing, rank)) drop_of_rank(routing, placement, weights, rank);
+    if (overflows(routing, rank)) drop_for_rank(routing, placement, weights, rank);
   routing.for_each_choice([&](Rank rank, std::int64_t token, int k, std::int64_t choice) {
     if (routing.expert[choice] >= 0 && routing.place[choice] < 0) drop(routing, rank, token, k, choice);
   });

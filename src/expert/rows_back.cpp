@@ -18,19 +18,19 @@ constexpr std::size_t kLine = 64, kWord = 8;
 std::size_t scales_offset(RowSize size) { return round_up(size.row, kWord); }
 
 /// Maximum bytes of the pieces of one token on one rank.
-std::size_t most_bytes(std::size_t leaf, std::size_t partial, int most_nodes, int top_k) {
-  if (most_nodes == 1) return std::max(leaf, partial);
+std::size_t max_bytes(std::size_t leaf, std::size_t partial, int max_nodes, int top_k) {
+  if (max_nodes == 1) return std::max(leaf, partial);
   const auto k = static_cast<std::size_t>(top_k);
   return std::max(k * leaf, k / 2 * partial + k % 2 * leaf);
 }
 
 }  // namespace
 
-std::size_t least_back_staging(const ExpertGroupConfig& config, int most_nodes) {
+std::size_t min_back_staging(const ExpertGroupConfig& config, int max_nodes) {
   const RowSize size{row_bytes(config.hidden, config.dtype), sizeof(float) * scales_of_row(config.hidden)};
   const std::size_t leaf = round_up(scales_offset(size) + size.scales, kLine);
   const std::size_t partial = round_up(row_bytes(config.hidden, kernels::tree_accumulator(config.dtype)), kLine);
-  return most_bytes(leaf, partial, most_nodes, config.top_k);
+  return max_bytes(leaf, partial, max_nodes, config.top_k);
 }
 
 RowsBack::RowsBack(Group& group, const Handle& handle, const BackCall& call)
@@ -43,18 +43,18 @@ RowsBack::RowsBack(Group& group, const Handle& handle, const BackCall& call)
       leaf_bytes_(round_up(scales_offset(call.size) + call.size.scales, kLine)),
       partial_bytes_(round_up(row_bytes(call.hidden, accumulator_), kLine)) {
   stages_ = group_.domains_.count() > 1;
-  std::int64_t most = 0;
+  std::int64_t max_tokens = 0;
   for (Rank rank = 0; rank < group_.size(); ++rank) {
-    most = std::max(most, routing_.tokens_of(rank));
+    max_tokens = std::max(max_tokens, routing_.tokens_of(rank));
     for (Rank reader = 0; reader < group_.size(); ++reader)
       stages_ |=
           routing_.ranks[rank].recv_rows > 0 && routing_.tokens_of(reader) > 0 && !is_read_in_place(rank, reader);
   }
   // Each half of the staging memory has one part for the tokens of each rank.
-  const std::size_t of_token = most_bytes(leaf_bytes_, partial_bytes_, group_.most_nodes_, routing_.shape.top_k);
+  const std::size_t of_token = max_bytes(leaf_bytes_, partial_bytes_, group_.max_nodes_, routing_.shape.top_k);
   const std::size_t part = group_.staging(me_, 0).size() / static_cast<std::size_t>(group_.size());
-  chunk_ = stages_ ? static_cast<std::int64_t>(part / of_token) : std::max<std::int64_t>(most, 1);
-  rounds_ = quotient_up(most, chunk_);
+  chunk_ = stages_ ? static_cast<std::int64_t>(part / of_token) : std::max<std::int64_t>(max_tokens, 1);
+  rounds_ = quotient_up(max_tokens, chunk_);
 }
 
 bool RowsBack::is_read_in_place(Rank from, Rank reader) const {
@@ -70,7 +70,7 @@ Status RowsBack::run() {
       ACCORD_RETURN_IF_ERROR(group_.communicator_.barrier());
       if (round + 1 < rounds_) stage(round + 1);
     }
-    if (group_.domains_.count() > 1) ACCORD_RETURN_IF_ERROR(bring_sums(round));
+    if (group_.domains_.count() > 1) ACCORD_RETURN_IF_ERROR(exchange_sums(round));
     add_up(round);
   }
   return {};
@@ -124,7 +124,7 @@ void RowsBack::begin_pieces(Rank of_tokens, std::int64_t round) {
   }
 }
 
-Status RowsBack::bring_sums(std::int64_t round) {
+Status RowsBack::exchange_sums(std::int64_t round) {
   const Domains& domains = group_.domains_;
   const auto by_domain = [&](const Leaf& leaf) { return domain(leaf); };
   std::size_t sent = 0;

@@ -19,9 +19,10 @@ struct BackCall {
 
 /// Half the staging memory has one part for the tokens of each rank. Returns the minimum bytes of a part: the pieces
 /// of one token.
-std::size_t least_back_staging(const ExpertGroupConfig& config, int most_nodes);
+std::size_t min_back_staging(const ExpertGroupConfig& config, int max_nodes);
 
-/// Runs one combine or dispatch_backward. REQUIRES: the ranks have met; they part afterwards.
+/// Runs one combine or dispatch_backward. REQUIRES: the ranks have met; they finish the call
+/// together afterwards.
 class RowsBack {
  public:
   RowsBack(Group& group, const Handle& handle, const BackCall& call);
@@ -38,7 +39,7 @@ class RowsBack {
   int domain(const Leaf& leaf) const { return group_.domains_.of(holder(leaf)); }
 
   void stage(std::int64_t round);
-  Status bring_sums(std::int64_t round);
+  Status exchange_sums(std::int64_t round);
   void add_up(std::int64_t round);
   /// Writes the sum of the operands, which are everything below `node`, as a piece.
   void write_piece(Node node, std::byte* to);

@@ -20,17 +20,17 @@ RowsOut::RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt t
       slots_(slots) {
   const Domains& domains = group_.domains_;
   stages_ = domains.count() > 1;
-  std::int64_t most = 0;
+  std::int64_t max_tokens = 0;
   for (Rank from = 0; from < group_.size(); ++from) {
-    most = std::max(most, routing_.tokens_of(from));
+    max_tokens = std::max(max_tokens, routing_.tokens_of(from));
     for (Rank to = 0; to < group_.size(); ++to)
       stages_ |= from != to && routing_.tokens_of(from) > 0 && routing_.ranks[to].recv_rows > 0 &&
                  !is_written_in_place(to) && !is_read_in_place(from);
   }
   const std::size_t rows_in_staging = group_.staging(me_, 0).size() / size_.both();
-  chunk_ = stages_ ? static_cast<std::int64_t>(rows_in_staging / (1 + group_.most_guests_))
-                   : std::max<std::int64_t>(most, 1);
-  rounds_ = quotient_up(most, chunk_);
+  chunk_ = stages_ ? static_cast<std::int64_t>(rows_in_staging / (1 + group_.max_guests_))
+                   : std::max<std::int64_t>(max_tokens, 1);
+  rounds_ = quotient_up(max_tokens, chunk_);
 }
 
 bool RowsOut::is_read_in_place(Rank from) const {
@@ -45,11 +45,11 @@ bool RowsOut::is_written_in_place(Rank to) const {
 Status RowsOut::run() {
   clear_padding();
   push();
-  if (rounds_ > 0 && stages_) ACCORD_RETURN_IF_ERROR(bring_in(0));
+  if (rounds_ > 0 && stages_) ACCORD_RETURN_IF_ERROR(begin_round(0));
   for (std::int64_t round = 0; round < rounds_; ++round) {
     if (stages_) {
       ACCORD_RETURN_IF_ERROR(group_.communicator_.barrier());
-      if (round + 1 < rounds_) ACCORD_RETURN_IF_ERROR(bring_in(round + 1));
+      if (round + 1 < rounds_) ACCORD_RETURN_IF_ERROR(begin_round(round + 1));
     }
     pull(round);
   }
@@ -71,7 +71,7 @@ void RowsOut::store(RowsAt to, ConstRowsAt row) const {
   if (size_.scales > 0) std::memcpy(to.scales, row.scales, size_.scales);
 }
 
-void RowsOut::take(std::int64_t slot, ConstRowsAt row) {
+void RowsOut::store_slot(std::int64_t slot, ConstRowsAt row) {
   const auto at = static_cast<std::size_t>(slot);
   store({slots_.rows + at * size_.row, slots_.scales + at * size_.scales}, row);
 }
@@ -102,7 +102,7 @@ void RowsOut::push_rows() {
       const Rank to = handle_.holder(c);
       if (!is_mine_to_write(to)) continue;
       if (to == me_) {
-        take(routing_.slot[c], row);
+        store_slot(routing_.slot[c], row);
         continue;
       }
       const auto slot = static_cast<std::size_t>(routing_.slot[c]);
@@ -117,7 +117,7 @@ RowsOut::Span RowsOut::tokens_in(Rank rank, std::int64_t round) const {
   return {std::min(tokens, round * chunk_), std::min(tokens, (round + 1) * chunk_)};
 }
 
-bool RowsOut::goes_to(Rank rank, std::int64_t token, int domain) const {
+bool RowsOut::has_choice_in(Rank rank, std::int64_t token, int domain) const {
   const std::int64_t first = routing_.choice(rank, token, 0);
   for (std::int64_t c = first; c < first + routing_.shape.top_k; ++c)
     if (routing_.place[c] >= 0 && group_.domains_.of(handle_.holder(c)) == domain) return true;
@@ -127,13 +127,14 @@ bool RowsOut::goes_to(Rank rank, std::int64_t token, int domain) const {
 std::int64_t RowsOut::rows_to(Rank rank, std::int64_t round, int domain) const {
   const Span tokens = tokens_in(rank, round);
   std::int64_t rows = 0;
-  for (std::int64_t token = tokens.first; token < tokens.last; ++token) rows += goes_to(rank, token, domain) ? 1 : 0;
+  for (std::int64_t token = tokens.first; token < tokens.last; ++token)
+    rows += has_choice_in(rank, token, domain) ? 1 : 0;
   return rows;
 }
 
-Status RowsOut::bring_in(std::int64_t round) {
+Status RowsOut::begin_round(std::int64_t round) {
   if (!is_read_in_place(me_)) stage(round);
-  return group_.domains_.count() > 1 ? bring_guests(round) : Status();
+  return group_.domains_.count() > 1 ? exchange_guest_rows(round) : Status();
 }
 
 void RowsOut::stage(std::int64_t round) {
@@ -146,7 +147,7 @@ void RowsOut::stage(std::int64_t round) {
   }
 }
 
-Status RowsOut::bring_guests(std::int64_t round) {
+Status RowsOut::exchange_guest_rows(std::int64_t round) {
   const Domains& domains = group_.domains_;
   const Span tokens = tokens_in(me_, round);
   std::size_t sent = 0;
@@ -154,7 +155,7 @@ Status RowsOut::bring_guests(std::int64_t round) {
     group_.counts_[to] = 0;
     if (domains.shared(me_, to) || domains.proxy(me_, domains.of(to)) != to) continue;
     for (std::int64_t token = tokens.first; token < tokens.last; ++token) {
-      if (!goes_to(me_, token, domains.of(to))) continue;
+      if (!has_choice_in(me_, token, domains.of(to))) continue;
       const auto t = static_cast<std::size_t>(token);
       std::byte* const row = group_.outgoing(sent + size_.both()) + sent;
       std::memcpy(row, tokens_.rows + t * size_.row, size_.row);
@@ -177,13 +178,13 @@ Status RowsOut::bring_guests(std::int64_t round) {
 template <typename RowOf>
 void RowsOut::pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_of) {
   const Span tokens = tokens_in(from, round);
-  std::size_t guests_seen = 0;
+  std::size_t guest_rows = 0;
   for (std::int64_t token = tokens.first; token < tokens.last; ++token) {
-    if (of_guest && !goes_to(from, token, group_.domains_.of(me_))) continue;
-    const ConstRowsAt row = row_of(of_guest ? guests_seen++ : static_cast<std::size_t>(token - tokens.first));
+    if (of_guest && !has_choice_in(from, token, group_.domains_.of(me_))) continue;
+    const ConstRowsAt row = row_of(of_guest ? guest_rows++ : static_cast<std::size_t>(token - tokens.first));
     const std::int64_t first = routing_.choice(from, token, 0);
     for (std::int64_t c = first; c < first + routing_.shape.top_k; ++c)
-      if (routing_.place[c] >= 0 && handle_.holder(c) == me_) take(routing_.slot[c], row);
+      if (routing_.place[c] >= 0 && handle_.holder(c) == me_) store_slot(routing_.slot[c], row);
   }
 }
 

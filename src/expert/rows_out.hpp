@@ -6,8 +6,8 @@
 
 namespace accord::expert {
 
-/// Runs one dispatch or combine_backward, of rows and their scales. REQUIRES: the ranks have met; they part
-/// afterwards.
+/// Runs one dispatch or combine_backward, of rows and their scales. REQUIRES: the ranks have met; they finish the
+/// call together afterwards.
 class RowsOut {
  public:
   RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt tokens, RowsAt slots);
@@ -23,14 +23,14 @@ class RowsOut {
   void clear_padding();
   void push();
   void push_rows();
-  Status bring_in(std::int64_t round);
+  Status begin_round(std::int64_t round);
   void stage(std::int64_t round);
-  Status bring_guests(std::int64_t round);
+  Status exchange_guest_rows(std::int64_t round);
   void pull(std::int64_t round);
   void pull_rows(std::int64_t round);
   template <typename RowOf>
   void pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_of);
-  void take(std::int64_t slot, ConstRowsAt row);
+  void store_slot(std::int64_t slot, ConstRowsAt row);
   /// Writes a row and its scales.
   void store(RowsAt to, ConstRowsAt row) const;
 
@@ -40,7 +40,7 @@ class RowsOut {
   };
   Span tokens_in(Rank rank, std::int64_t round) const;
   /// Whether a token has a choice in `domain`.
-  bool goes_to(Rank rank, std::int64_t token, int domain) const;
+  bool has_choice_in(Rank rank, std::int64_t token, int domain) const;
   std::int64_t rows_to(Rank rank, std::int64_t round, int domain) const;
 
   Group& group_;

@@ -46,15 +46,15 @@ inline int height(std::int32_t a, std::int32_t b) { return std::bit_width(static
 /// Calls use(node) for the largest nodes within `whole` whose leaves all have the same owner, in ascending order.
 template <typename Owner, typename Use>
 void for_each_node(std::span<const Leaf> leaves, Node whole, const Owner& owner, const Use& use) {
-  bool one = true;
+  bool has_one_owner = true;
   int highest = whole.first;  // the node splits into its two halves after this leaf
   for (int i = whole.first; i + 1 < whole.last; ++i) {
-    one &= owner(leaves[i]) == owner(leaves[i + 1]);
+    has_one_owner &= owner(leaves[i]) == owner(leaves[i + 1]);
     const auto gap = [&](int at) { return height(leaves[at].expert, leaves[at + 1].expert); };
     if (gap(i) > gap(highest)) highest = i;
   }
   if (whole.first == whole.last) return;
-  if (one) return use(whole);
+  if (has_one_owner) return use(whole);
   for_each_node(leaves, {whole.first, highest + 1}, owner, use);
   for_each_node(leaves, {highest + 1, whole.last}, owner, use);
 }
@@ -62,7 +62,7 @@ void for_each_node(std::span<const Leaf> leaves, Node whole, const Owner& owner,
 /// The order in which the sums of some nodes are added: how often the last two are added once the i-th is available.
 class MergeOrder {
  public:
-  explicit MergeOrder(int most) : gaps_(static_cast<std::size_t>(most)) {}
+  explicit MergeOrder(int max_nodes) : gaps_(static_cast<std::size_t>(max_nodes)) {}
 
   /// Number of additions after the node with the id `expert`. `next`: id of the following node, -1 after the last.
   std::uint16_t merges_after(std::int32_t expert, std::int32_t next) {

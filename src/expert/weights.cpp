@@ -1,4 +1,4 @@
-// Weights are small compared to rows: every rank gathers all of them, and takes its own.
+// Weights are small compared to rows: every rank gathers all of them and uses its own.
 #include <cstring>
 #include <numeric>
 
@@ -58,9 +58,9 @@ Status Group::return_weights(const Handle& handle, const ConstBuffer& grad, cons
   const std::int64_t first = routing.choice(rank(), 0, 0), choices = handle.tokens() * handle.layer.top_k;
   for (std::int64_t i = 0; i < choices; ++i) {
     const std::int64_t c = first + i;
-    const bool goes = routing.place[c] >= 0;
+    const bool is_kept = routing.place[c] >= 0;
     store_weight(grad_weights, i,
-                 goes ? gathered_weights_[firsts[handle.holder(c)] + static_cast<std::size_t>(routing.slot[c])] : 0);
+                 is_kept ? gathered_weights_[firsts[handle.holder(c)] + static_cast<std::size_t>(routing.slot[c])] : 0);
   }
   return {};
 }

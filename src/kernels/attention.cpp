@@ -94,16 +94,18 @@ Status check(const AttentionCall& call, std::size_t scratch) {
       call.value_dim <= 0 || call.kv_heads <= 0 || call.heads % call.kv_heads != 0) {
     return {
         StatusCode::kInvalidArgument,
-        fmt::format("attention: batch {}, {} heads over {} key heads (which must divide them), {} queries, {} keys, "
-                    "head size {} and {}",
-                    call.batch, call.heads, call.kv_heads, call.q_len, call.k_len, call.head_dim, call.value_dim)};
+        fmt::format(
+            "attention: invalid sizes: batch {}, {} heads over {} key heads (must be a divisor), {} queries, {} keys, "
+            "head size {} and {}",
+            call.batch, call.heads, call.kv_heads, call.q_len, call.k_len, call.head_dim, call.value_dim)};
   }
   if (call.mask.kind != MaskKind::kNone && call.mask.data == nullptr) {
-    return {StatusCode::kInvalidArgument, "attention: a mask without data"};
+    return {StatusCode::kInvalidArgument, "attention: the mask has no data"};
   }
   if (scratch < attention_scratch_min(call)) {
-    return {StatusCode::kInvalidArgument, fmt::format("attention: {} floats of scratch given, at least {} needed",
-                                                      scratch, attention_scratch_min(call))};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("attention: {} floats of scratch are too few, at least {} are needed", scratch,
+                        attention_scratch_min(call))};
   }
   return {};
 }

@@ -293,8 +293,8 @@ bool ClampRow(const void* const* inputs, void* output, std::int64_t count, const
   T* const y = static_cast<T*>(output);
   ACCORD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < count; ++i) {
-    const T raised = x[i] < low ? low : x[i];
-    y[i] = raised > high ? high : raised;
+    const T at_least_low = x[i] < low ? low : x[i];
+    y[i] = at_least_low > high ? high : at_least_low;
   }
   return true;
 }

@@ -49,16 +49,16 @@ HWY_INLINE void EncodeGroup(const T* x, std::byte* to) {
   }
 }
 
-template <typename Take>
-HWY_INLINE void DecodeGroup(const std::byte* from, Take take) {
+template <typename Visit>
+HWY_INLINE void DecodeGroup(const std::byte* from, Visit visit) {
   const Floats d;
-  const hn::RebindToSigned<Floats> whole;
+  const hn::RebindToSigned<Floats> integers;
   float scale = 0.0F;
   std::memcpy(&scale, from, sizeof(scale));
   const auto factor = hn::Set(d, scale);
   const auto* const codes = reinterpret_cast<const std::int8_t*>(from + sizeof(scale));
   for (std::size_t i = 0; i < kElements; i += hn::Lanes(d)) {
-    take(i, hn::Mul(factor, hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(Codes(), codes + i)))));
+    visit(i, hn::Mul(factor, hn::ConvertTo(d, hn::PromoteTo(integers, hn::LoadU(Codes(), codes + i)))));
   }
 }
 
@@ -67,9 +67,9 @@ HWY_INLINE void EncodeAs(const void* from, std::int64_t count, std::byte* to) {
   const T* x = static_cast<const T*>(from);
   for (; count >= kCodeGroup; count -= kCodeGroup, x += kCodeGroup, to += kCodeGroupBytes) EncodeGroup(x, to);
   if (count == 0) return;
-  T whole[kElements] = {};
-  std::copy(x, x + count, whole);
-  EncodeGroup(whole, to);
+  T padded[kElements] = {};
+  std::copy(x, x + count, padded);
+  EncodeGroup(padded, to);
 }
 
 template <typename T>

@@ -22,7 +22,7 @@ namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-void CopyPastCache(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
+void CopyStreaming(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t head = (lanes - reinterpret_cast<std::uintptr_t>(to) % lanes) % lanes;
@@ -48,17 +48,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace accord::kernels {
 
-HWY_EXPORT(CopyPastCache);
+HWY_EXPORT(CopyStreaming);
 
 void copy(void* destination, const void* source, std::size_t bytes, Store store) {
   // below this, the partial vectors at both ends cost more than streaming saves
-  constexpr std::size_t kWorthStreaming = 1024;
+  constexpr std::size_t kMinStreamedBytes = 1024;
   if (bytes == 0 || destination == source) return;
-  if (store == Store::kTemporal || bytes < kWorthStreaming) {
+  if (store == Store::kTemporal || bytes < kMinStreamedBytes) {
     std::memcpy(destination, source, bytes);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(CopyPastCache)
+  HWY_DYNAMIC_DISPATCH(CopyStreaming)
   (static_cast<std::uint8_t*>(destination), static_cast<const std::uint8_t*>(source), bytes);
 }
 

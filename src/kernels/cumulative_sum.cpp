@@ -13,13 +13,13 @@ namespace accord::kernels {
 namespace {
 
 Layout without_dim(const Layout& layout, int dim) {
-  Layout rest;
+  Layout remaining;
   for (int i = 0; i < layout.dims; ++i) {
     if (i == dim) continue;
-    rest.sizes[rest.dims] = layout.sizes[i];
-    rest.strides[rest.dims++] = layout.strides[i];
+    remaining.sizes[remaining.dims] = layout.sizes[i];
+    remaining.strides[remaining.dims++] = layout.strides[i];
   }
-  return rest;
+  return remaining;
 }
 
 template <typename T>
@@ -54,7 +54,10 @@ void run_sums(const ConstView& x, int dim, const View& y) {
 Status cumulative_sum(const ConstView& x, int dim, const View& y) {
   const bool fits = x.layout.dims == y.layout.dims && dim >= 0 && dim < x.layout.dims &&
                     std::equal(x.layout.sizes.begin(), x.layout.sizes.begin() + x.layout.dims, y.layout.sizes.begin());
-  if (!fits) return {StatusCode::kInvalidArgument, fmt::format("cumulative sum along dimension {}: sizes differ", dim)};
+  if (!fits)
+    return {StatusCode::kInvalidArgument,
+            fmt::format("cumulative sum along dimension {}: the output's sizes differ, or the dimension does not exist",
+                        dim)};
   if (x.dtype == y.dtype && x.dtype == DType::kFloat32) {
     run_sums<float>(x, dim, y);
   } else if (x.dtype == y.dtype && x.dtype == DType::kInt32) {

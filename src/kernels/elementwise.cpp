@@ -25,7 +25,7 @@ Status no_kernel(std::string_view what, DType input, DType output) {
 // Broadcasts the inputs to the output's sizes and runs the kernel.
 template <std::size_t kInputs>
 Status run(std::string_view what, RowKernel kernel, std::array<ConstView, kInputs> inputs, const View& y,
-           const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre) {
+           const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kUnchanged) {
   const std::span<const std::int64_t> sizes(y.layout.sizes.data(), static_cast<std::size_t>(y.layout.dims));
   for (ConstView& input : inputs) {
     Result<Layout> layout = broadcast_layout(input.layout, sizes);
@@ -33,7 +33,7 @@ Status run(std::string_view what, RowKernel kernel, std::array<ConstView, kInput
     input.layout = *layout;
   }
   if (run_rows(kernel, inputs, y, parameters, narrow)) return {};
-  return {StatusCode::kInvalidArgument, fmt::format("{}: division of a whole number by zero", what)};
+  return {StatusCode::kInvalidArgument, fmt::format("{}: integer division by zero", what)};
 }
 
 // The dtype in which kernels compute on operands of `dtype`.
@@ -71,17 +71,17 @@ Result<Element> element_of(Scalar value, DType dtype) {
     case DType::kBool: write<std::uint8_t>(element, value.real != 0.0); return element;
     default: break;
   }
-  return Status(StatusCode::kUnsupported, fmt::format("no scalars of {}", accord::to_string(dtype)));
+  return Status(StatusCode::kUnsupported, fmt::format("{} scalars are not supported", accord::to_string(dtype)));
 }
 
 }  // namespace
 
 Scalar Scalar::of(double value) {
-  using Whole = std::numeric_limits<std::int64_t>;
+  using Int64 = std::numeric_limits<std::int64_t>;
   constexpr double kPastEnd = 0x1p63;
   if (std::isnan(value)) return {value, 0};
-  if (value >= kPastEnd) return {value, Whole::max()};
-  if (value < -kPastEnd) return {value, Whole::min()};
+  if (value >= kPastEnd) return {value, Int64::max()};
+  if (value < -kPastEnd) return {value, Int64::min()};
   return {value, static_cast<std::int64_t>(value)};
 }
 
@@ -171,9 +171,10 @@ Status binary_scalar(BinaryOp op, const ConstView& a, Scalar b, const View& y) {
 Status where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& y) {
   if (condition.dtype != DType::kBool || a.dtype != b.dtype || a.dtype != y.dtype) {
     return {StatusCode::kUnsupported,
-            fmt::format("where: condition must be bool and the rest of one dtype, got {}, {}, {} and {}",
-                        accord::to_string(condition.dtype), accord::to_string(a.dtype), accord::to_string(b.dtype),
-                        accord::to_string(y.dtype))};
+            fmt::format(
+                "where: the condition must be bool and the other operands must share one dtype, not {}, {}, {} and {}",
+                accord::to_string(condition.dtype), accord::to_string(a.dtype), accord::to_string(b.dtype),
+                accord::to_string(y.dtype))};
   }
   return run<3>("where", where_row_kernel(size_of(y.dtype)), {condition, a, b}, y);
 }
@@ -197,7 +198,8 @@ Status fill(Scalar value, const View& y) {
 
 Status arange(Scalar start, Scalar step, const View& y) {
   if (y.layout.dims != 1) {
-    return {StatusCode::kInvalidArgument, fmt::format("arange: one dimension expected, got {}", y.layout.dims)};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("arange: the output must have one dimension, not {}", y.layout.dims)};
   }
   if (y.dtype != DType::kFloat32 && y.dtype != DType::kInt32 && y.dtype != DType::kInt64) {
     return no_kernel("arange", y.dtype, y.dtype);

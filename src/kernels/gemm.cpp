@@ -42,7 +42,7 @@ Status gemm(const GemmCall& call) {
       b_stride < (transposed ? call.k : call.n) || c_stride < call.n) {
     return {StatusCode::kInvalidArgument,
             fmt::format(
-                "gemm [{} x {}] times [{} x {}], {} of them: row strides {}, {} and {} are too small or a size is "
+                "gemm [{} x {}] times [{} x {}], batch {}: a row stride ({}, {} or {}) is too small, or a size is "
                 "negative",
                 call.m, call.k, call.k, call.n, call.batch, call.a_row_stride, call.b_row_stride, call.c_row_stride)};
   }

@@ -18,10 +18,10 @@ struct ConvolutionShape {
   Extent2 input, output, kernel, stride, padding, dilation;
 };
 
-/// Gathers the inputs of one output position. `place` is its flat index in [batch, height, width]. Writes channels
+/// Gathers the inputs of one output position. `position` is its flat index in [batch, height, width]. Writes channels
 /// [first, first + count) of each position under the kernel to `patch`, as [kernel height, kernel width, count]
 /// elements of `element` bytes. Positions outside the image are zeros. Cost: one copy of the data.
-void gather_patch(const ConvolutionShape& shape, const std::byte* x, std::size_t element, std::int64_t place,
+void gather_patch(const ConvolutionShape& shape, const std::byte* x, std::size_t element, std::int64_t position,
                   std::int64_t first, std::int64_t count, std::byte* patch);
 
 /// y[b, i, j] = x[b, i', j'], the nearest position, as in PyTorch's upsample_nearest2d:
@@ -29,7 +29,7 @@ void gather_patch(const ConvolutionShape& shape, const std::byte* x, std::size_t
 struct UpsampleCall {
   std::int64_t batch = 0;
   Extent2 input, output;
-  std::size_t place_bytes = 0;  ///< bytes per position, all channels
+  std::size_t position_bytes = 0;  ///< bytes per position, all channels
   const std::byte* x = nullptr;
   std::byte* y = nullptr;
 };
@@ -39,8 +39,8 @@ void upsample_nearest(const UpsampleCall& call, std::int64_t first, std::int64_t
 /// Group norm: y = (x - mean) / sqrt(variance + eps) * weight + bias. The mean and the biased variance are over all
 /// positions of the channels of a group. Sums over 64 positions are accumulated in fp32, and their totals in double.
 struct GroupNormCall {
-  std::int64_t batch = 0, places = 0, channels = 0, groups = 0;
-  const float* x = nullptr;       ///< [batch, places, channels]
+  std::int64_t batch = 0, positions = 0, channels = 0, groups = 0;
+  const float* x = nullptr;       ///< [batch, positions, channels]
   const float* weight = nullptr;  ///< [channels], or null
   const float* bias = nullptr;    ///< [channels], or null
   float eps = 1e-5F;

@@ -39,13 +39,13 @@ void copy_tile(const Word* x, std::int64_t x_across, Word* y, std::int64_t y_acr
 // x is contiguous along dimension `across` of the loop (operand 0 is x, operand 1 is y); y is contiguous along the
 // last.
 template <typename Word>
-void copy_in_tiles(const RowLoop<2>& whole, int across, const void* from, void* to) {
+void copy_in_tiles(const RowLoop<2>& full, int across, const void* from, void* to) {
   constexpr std::int64_t kTile = 32;
-  RowLoop<2> loop = whole;  // `across` is removed here: the tiles step along it
+  RowLoop<2> loop = full;  // `across` is removed here: the tiles step along it
   loop.sizes[across] = 1;
-  const std::int64_t x_across = whole.strides[0][across], y_across = whole.strides[1][across];
-  const std::int64_t x_along = whole.row_stride(0);
-  const std::int64_t rows = whole.sizes[across], length = whole.row_size();
+  const std::int64_t x_across = full.strides[0][across], y_across = full.strides[1][across];
+  const std::int64_t x_along = full.row_stride(0);
+  const std::int64_t rows = full.sizes[across], length = full.row_size();
   loop.for_each_row([&](const std::array<std::int64_t, 2>& offsets) {
     const Word* const x = static_cast<const Word*>(from) + offsets[0];
     Word* const y = static_cast<Word*>(to) + offsets[1];
@@ -74,8 +74,8 @@ std::span<const std::int64_t> sizes_of(const View& y) {
 }
 
 template <typename Word>
-void take_along(const ConstView& x, std::int64_t stride, const ConstView& index, const View& y,
-                const RowLoop<3>& loop) {
+void gather_along(const ConstView& x, std::int64_t stride, const ConstView& index, const View& y,
+                  const RowLoop<3>& loop) {
   loop.for_each_row([&](const std::array<std::int64_t, 3>& offsets) {
     for (std::int64_t i = 0; i < loop.row_size(); ++i) {
       const std::int64_t chosen = id_at(index.data, index.dtype, offsets[0] + i * loop.row_stride(0));
@@ -89,7 +89,7 @@ void take_along(const ConstView& x, std::int64_t stride, const ConstView& index,
 }  // namespace
 
 std::optional<BadId> gather_rows(const GatherCall& call) {
-  const std::int64_t rows = call.rows_in_all.value_or(call.table_rows);
+  const std::int64_t rows = call.total_rows.value_or(call.table_rows);
   if (const std::optional<BadId> bad = find_bad_id(call.ids, call.id_dtype, call.count, rows)) return bad;
   const std::byte* const table = static_cast<const std::byte*>(call.table);
   for (std::int64_t i = 0; i < call.count; ++i) {
@@ -106,17 +106,17 @@ std::optional<BadId> gather_rows(const GatherCall& call) {
 
 Status copy_strided(const ConstView& x, const View& y) {
   if (x.dtype != y.dtype) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("copy from {} to {}: dtypes differ", accord::to_string(x.dtype), accord::to_string(y.dtype))};
+    return {StatusCode::kInvalidArgument, fmt::format("copy from {} to {}: the dtypes differ",
+                                                      accord::to_string(x.dtype), accord::to_string(y.dtype))};
   }
   Result<Layout> layout = broadcast_layout(x.layout, sizes_of(y));
   if (!layout.ok()) return layout.status().with_context("copy");
-  const ConstView seen{x.data, x.dtype, *layout};
-  const RowLoop<2> loop({&seen.layout, &y.layout});
+  const ConstView broadcast{x.data, x.dtype, *layout};
+  const RowLoop<2> loop({&broadcast.layout, &y.layout});
   const int across = tile_dimension(loop);
   const std::size_t element = size_of(x.dtype);
   if (across < 0) {
-    run_rows(copy_row_kernel(element), std::span(&seen, 1), y);
+    run_rows(copy_row_kernel(element), std::span(&broadcast, 1), y);
     return {};
   }
   switch (element) {
@@ -137,14 +137,15 @@ Status gather_elements(const ConstView& x, int dim, const ConstView& index, cons
   if (!fits) {
     return {
         StatusCode::kInvalidArgument,
-        fmt::format("gather along dimension {}: x and output need one dtype, the index int64 or int32 and the output's "
-                    "sizes, which must not exceed x's elsewhere",
-                    dim)};
+        fmt::format(
+            "gather along dimension {}: x and the output must have the same dtype; the index must be int64 or int32 "
+            "and have the output's sizes, which must not exceed x's sizes in other dimensions",
+            dim)};
   }
-  Layout picked = y.layout;  // x's strides over the output's sizes, with stride 0 along `dim`
-  picked.strides = x.layout.strides;
-  picked.strides[dim] = 0;
-  const RowLoop<3> loop({&index.layout, &picked, &y.layout});
+  Layout gathered = y.layout;  // x's strides over the output's sizes, with stride 0 along `dim`
+  gathered.strides = x.layout.strides;
+  gathered.strides[dim] = 0;
+  const RowLoop<3> loop({&index.layout, &gathered, &y.layout});
   const std::int64_t limit = x.layout.sizes[dim];
   std::int64_t bad = 0;
   const bool good = loop.for_each_row([&](const std::array<std::int64_t, 3>& offsets) {
@@ -156,14 +157,14 @@ Status gather_elements(const ConstView& x, int dim, const ConstView& index, cons
   });
   if (!good) {
     return {StatusCode::kInvalidArgument,
-            fmt::format("gather: index {} is outside dimension {} of size {}", bad, dim, limit)};
+            fmt::format("gather: index {} is out of range for dimension {} of size {}", bad, dim, limit)};
   }
   const std::int64_t stride = x.layout.strides[dim];
   switch (size_of(x.dtype)) {
-    case 1: take_along<std::uint8_t>(x, stride, index, y, loop); break;
-    case 2: take_along<std::uint16_t>(x, stride, index, y, loop); break;
-    case 4: take_along<std::uint32_t>(x, stride, index, y, loop); break;
-    default: take_along<std::uint64_t>(x, stride, index, y, loop); break;
+    case 1: gather_along<std::uint8_t>(x, stride, index, y, loop); break;
+    case 2: gather_along<std::uint16_t>(x, stride, index, y, loop); break;
+    case 4: gather_along<std::uint32_t>(x, stride, index, y, loop); break;
+    default: gather_along<std::uint64_t>(x, stride, index, y, loop); break;
   }
   return {};
 }

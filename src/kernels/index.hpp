@@ -28,7 +28,7 @@ struct GatherCall {
   std::int64_t output_row_stride = 0;
   std::int64_t first_row = 0;  ///< if the table is part of a larger one: its first row there
   /// rows of the larger table; ids of rows outside this part give zeros
-  std::optional<std::int64_t> rows_in_all = {};
+  std::optional<std::int64_t> total_rows = {};
 };
 
 /// Returns ids[i] of an int64 or int32 array.
@@ -38,7 +38,7 @@ std::int64_t id_at(const void* ids, DType dtype, std::int64_t i);
 std::optional<BadId> find_bad_id(const void* ids, DType dtype, std::int64_t count, std::int64_t rows);
 
 /// output[i] = table[ids[i] - first_row]. Checks all ids before it writes: if an id is below 0 or not below
-/// rows_in_all (table_rows if unset), returns the first such id and leaves the output untouched. REQUIRES: id_dtype
+/// total_rows (table_rows if unset), returns the first such id and leaves the output untouched. REQUIRES: id_dtype
 /// is int64 or int32. Cost: one read and one write of the rows.
 std::optional<BadId> gather_rows(const GatherCall& call);
 

@@ -29,7 +29,7 @@
 #define ACCORD_KERNELS_PAGED_ATTENTION_TILE
 namespace accord::kernels {
 
-constexpr std::int64_t kMostQueries = 8;  // per tile
+constexpr std::int64_t kMaxQueries = 8;  // per tile
 constexpr std::int64_t kChunkTokens = 256;
 
 /// Up to eight queries of one key head: query i is row first_row + i / group and query head first_head + i % group.
@@ -42,8 +42,8 @@ struct Tile {
   float* scores;            // [queries][kChunkTokens]
   float* q;                 // [queries][head_dim]
   float* output;            // [queries][value_width]
-  float maximum[kMostQueries];
-  float sum[kMostQueries];
+  float maximum[kMaxQueries];
+  float sum[kMaxQueries];
 
   std::int64_t end_of(std::int64_t query) const { return rows->context + first_row + query / group + 1; }
   std::int64_t begin_of(std::int64_t query) const {
@@ -115,7 +115,7 @@ HWY_INLINE void ScaleByToken(const Tile& tile, const std::byte* memory, std::int
 }
 
 // Sums that are computed side by side, so that none waits for the latency of its own last product.
-constexpr std::size_t kSumsBeside = 8;
+constexpr std::size_t kParallelSums = 8;
 
 // Computes the scores of kQueries queries, starting at `first`, with kGroups groups of 16 tokens, starting at
 // `token`.
@@ -197,7 +197,7 @@ HWY_INLINE void AddColumns(const Tile& tile, std::int64_t first, std::int64_t be
 
 template <typename T, std::size_t kQueries>
 void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end, const float* factors) {
-  constexpr std::size_t kColumns = kSumsBeside / kQueries;
+  constexpr std::size_t kColumns = kParallelSums / kQueries;
   constexpr auto kStep = static_cast<std::int64_t>(kColumns * kLanes);
   const std::int64_t width = tile.call->cache.value_width();
   std::int64_t i = 0;
@@ -253,7 +253,7 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
 
 template <typename T, std::size_t kQueries>
 void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end) {
-  constexpr std::size_t kGroups = std::max<std::size_t>(kSumsBeside / (kQueries * kPieces), 1);
+  constexpr std::size_t kGroups = std::max<std::size_t>(kParallelSums / (kQueries * kPieces), 1);
   constexpr auto kStep = static_cast<std::int64_t>(kGroups) * kTokenGroup;
   const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
   std::int64_t token = begin / kTokenGroup * kTokenGroup;
@@ -284,7 +284,7 @@ void AttendTileAs(Tile& tile) {
     });
     constexpr bool kScaled = std::is_same_v<T, std::int8_t>;
     const PagedCache& cache = tile.call->cache;
-    float factors[kMostQueries];
+    float factors[kMaxQueries];
     for (std::int64_t query = 0; query < tile.queries; ++query) {
       float* scores = tile.scores + query * kChunkTokens;
       std::fill(scores, scores + begin / kTokenGroup * kTokenGroup - chunk, 0.0F);
@@ -315,7 +315,7 @@ namespace accord::kernels {
 HWY_EXPORT(AttendTile);
 
 std::size_t paged_attention_scratch(const PagedAttentionCall& call) {
-  return static_cast<std::size_t>(kMostQueries * (kChunkTokens + call.cache.head_dim + call.cache.value_width()));
+  return static_cast<std::size_t>(kMaxQueries * (kChunkTokens + call.cache.head_dim + call.cache.value_width()));
 }
 
 void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, std::int64_t kv_head,
@@ -323,19 +323,19 @@ void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, s
   const PagedCache& cache = call.cache;
   const std::int64_t group = call.heads / cache.kv_heads;
   // A group larger than a tile is split; a smaller one leaves room for more rows.
-  for (std::int64_t in_group = 0; in_group < group; in_group += kMostQueries) {
-    const std::int64_t heads = std::min(group - in_group, kMostQueries);
-    const std::int64_t rows_at_once = kMostQueries / heads;
+  for (std::int64_t in_group = 0; in_group < group; in_group += kMaxQueries) {
+    const std::int64_t heads = std::min(group - in_group, kMaxQueries);
+    const std::int64_t rows_at_once = kMaxQueries / heads;
     for (std::int64_t row = first_row; row < first_row + count; row += rows_at_once) {
       const std::int64_t tile_rows = std::min(rows_at_once, first_row + count - row);
       Tile tile{
           &call,   &rows,   kv_head, row, kv_head * group + in_group, heads, tile_rows * heads, 0, 0, scratch.data(),
           nullptr, nullptr, {},      {}};
-      tile.q = tile.scores + kMostQueries * kChunkTokens;
-      tile.output = tile.q + kMostQueries * cache.head_dim;
+      tile.q = tile.scores + kMaxQueries * kChunkTokens;
+      tile.output = tile.q + kMaxQueries * cache.head_dim;
       tile.begin = tile.begin_of(0);
       tile.end = tile.end_of(tile.queries - 1);
-      std::fill(tile.maximum, tile.maximum + kMostQueries, -__builtin_inff());
+      std::fill(tile.maximum, tile.maximum + kMaxQueries, -__builtin_inff());
       std::fill(tile.output, tile.output + tile.queries * cache.value_width(), 0.0F);
       for (std::int64_t query = 0; query < tile.queries; ++query) {
         const float* q = call.q.data + (row + query / heads) * call.q.row_stride +

@@ -277,7 +277,7 @@ void Run(void* destination, void* mirror, const void* const* at, const Factor* f
 // Which trees are unrolled: those over two sources and, on request, those over three and four. Targets older than
 // AVX2 have fewer, because each unrolled tree adds compile time.
 enum class Unrolled { kPairs, kToFour };
-inline constexpr int kMostWrittenOut = HWY_TARGET == HWY_SCALAR ? 0 : HWY_TARGET == HWY_SSE4 ? 2 : 4;
+inline constexpr int kMaxUnrolled = HWY_TARGET == HWY_SCALAR ? 0 : HWY_TARGET == HWY_SSE4 ? 2 : 4;
 
 template <class Type, class Op, Unrolled kUnrolled = Unrolled::kPairs>
 void Reduce(void* destination, void* mirror, const void* const* at, const Factor* factors, int n, std::size_t count) {
@@ -289,10 +289,10 @@ void Reduce(void* destination, void* mirror, const void* const* at, const Factor
       if (mirror != nullptr && mirror != at[0]) std::memcpy(mirror, at[0], bytes);
       return;
     }
-    if constexpr (kMostWrittenOut >= 2) {
+    if constexpr (kMaxUnrolled >= 2) {
       if (n == 2) return Run<Type, Op, 2>(destination, mirror, at, factors, n, count);
     }
-    if constexpr (kMostWrittenOut >= 4 && kUnrolled == Unrolled::kToFour) {
+    if constexpr (kMaxUnrolled >= 4 && kUnrolled == Unrolled::kToFour) {
       if (n == 3) return Run<Type, Op, 3>(destination, mirror, at, factors, n, count);
       if (n == 4) return Run<Type, Op, 4>(destination, mirror, at, factors, n, count);
     }

@@ -86,12 +86,12 @@ using RowKernel = bool (*)(const void* const* inputs, void* output, std::int64_t
                            const RowParameters& parameters);
 
 /// How a kernel sees float16 and bfloat16: unchanged, or as float32 that is rounded once when it is stored.
-enum class NarrowFloats : std::uint8_t { kAsTheyAre, kAsFloat32 };
+enum class NarrowFloats : std::uint8_t { kUnchanged, kAsFloat32 };
 
 /// Runs `kernel` over operands of equal sizes (at most 3 inputs). Non-contiguous rows of inputs and outputs pass
 /// through blocks on the stack, as do narrow floats that the kernel sees as float32. Stops at the first call of the
 /// kernel that returns false. Returns true if every call returned true.
 bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output,
-              const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre);
+              const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kUnchanged);
 
 }  // namespace accord::kernels

@@ -1,5 +1,5 @@
-// The sum is computed one block of columns at a time, so that the pending sums stay in the L1 cache. Two rows that
-// are added to each other are added as they are read. Other rows are added to a pending sum, and the last addition
+// The sum is computed one block of columns at a time, so that the pending sums stay in the L1 cache. VectorPair rows
+// that are added to each other are added as they are read. Other rows are added to a pending sum, and the last addition
 // writes y. The last columns, fewer than a unit of two vectors, are copied to buffers in which a whole unit can be
 // read and written.
 
@@ -78,28 +78,33 @@ class RowTree {
 
   HWY_INLINE void run() {
     constexpr std::size_t kStep = sizeof(T) == 1 ? kScaleBlock : kBlock;
-    const std::size_t whole = call_.width / unit() * unit();
-    for (std::size_t first = 0; first < whole; first += kStep) sum_block(first, std::min(kStep, whole - first));
-    if (whole < call_.width) sum_block(whole, call_.width - whole);
+    const std::size_t whole_units = call_.width / unit() * unit();
+    for (std::size_t first = 0; first < whole_units; first += kStep)
+      sum_block(first, std::min(kStep, whole_units - first));
+    if (whole_units < call_.width) sum_block(whole_units, call_.width - whole_units);
   }
 
  private:
   using D = hn::ScalableTag<Sum>;
   using V = hn::Vec<D>;
   static constexpr std::size_t kBlock = 512;
-  static constexpr std::size_t kMostOfUnit = 2 * hn::MaxLanes(D());
+  static constexpr std::size_t kMaxUnit = 2 * hn::MaxLanes(D());
 
   /// Elements in two vectors.
   static HWY_INLINE std::size_t unit() { return 2 * hn::Lanes(D()); }
 
-  struct Two {
-    HWY_INLINE Two() {}  // see Group in reduce_simd.hpp
-    HWY_INLINE Two(V a, V b) : first(a), second(b) {}
+  struct VectorPair {
+    HWY_INLINE VectorPair() {}  // see Group in reduce_simd.hpp
+    HWY_INLINE VectorPair(V a, V b) : first(a), second(b) {}
     V first, second;
   };
-  static HWY_INLINE Two add(Two a, Two b) { return {hn::Add(a.first, b.first), hn::Add(a.second, b.second)}; }
-  static HWY_INLINE Two multiply(Two a, V factor) { return {hn::Mul(a.first, factor), hn::Mul(a.second, factor)}; }
-  static HWY_INLINE Two sums_at(const Sum* from) {
+  static HWY_INLINE VectorPair add(VectorPair a, VectorPair b) {
+    return {hn::Add(a.first, b.first), hn::Add(a.second, b.second)};
+  }
+  static HWY_INLINE VectorPair multiply(VectorPair a, V factor) {
+    return {hn::Mul(a.first, factor), hn::Mul(a.second, factor)};
+  }
+  static HWY_INLINE VectorPair sums_at(const Sum* from) {
     return {hn::LoadU(D(), from), hn::LoadU(D(), from + hn::Lanes(D()))};
   }
 
@@ -110,19 +115,19 @@ class RowTree {
     V scale, weight;
     bool scaled, weighted;
 
-    HWY_INLINE Two at(std::size_t i) const {
+    HWY_INLINE VectorPair at(std::size_t i) const {
       const D d;
       if (partials != nullptr) return sums_at(partials + i);
-      Two two;
+      VectorPair pair;
       if constexpr (kEvenOdd) {
-        two = {LoadHalf<0>(d, elements + i), LoadHalf<1>(d, elements + i)};
+        pair = {LoadHalf<0>(d, elements + i), LoadHalf<1>(d, elements + i)};
       } else {
-        two = {LoadWide(d, elements + i), LoadWide(d, elements + i + hn::Lanes(d))};
+        pair = {LoadWide(d, elements + i), LoadWide(d, elements + i + hn::Lanes(d))};
       }
       if constexpr (sizeof(T) == 1) {
-        if (scaled) two = multiply(two, scale);
+        if (scaled) pair = multiply(pair, scale);
       }
-      return weighted ? multiply(two, weight) : two;
+      return weighted ? multiply(pair, weight) : pair;
     }
   };
 
@@ -150,26 +155,26 @@ class RowTree {
 
   // Stores of(i) for the whole block in `to`, a buffer of sums.
   template <class Of>
-  HWY_INLINE void keep(Sum* to, std::size_t count, Of of) {
+  HWY_INLINE void store_sums(Sum* to, std::size_t count, Of of) {
     for (std::size_t i = 0; i < count; i += unit()) {
-      const Two two = of(i);
-      hn::StoreU(two.first, D(), to + i);
-      hn::StoreU(two.second, D(), to + i + hn::Lanes(D()));
+      const VectorPair pair = of(i);
+      hn::StoreU(pair.first, D(), to + i);
+      hn::StoreU(pair.second, D(), to + i + hn::Lanes(D()));
     }
   }
-  static HWY_INLINE void store(Two two, Y* y) {
+  static HWY_INLINE void store(VectorPair pair, Y* y) {
     if constexpr (kEvenOdd) {
-      StoreHalves(D(), two.first, two.second, y);
+      StoreHalves(D(), pair.first, pair.second, y);
     } else {
-      StoreNarrow(D(), two.first, y);
-      StoreNarrow(D(), two.second, y + hn::Lanes(D()));
+      StoreNarrow(D(), pair.first, y);
+      StoreNarrow(D(), pair.second, y + hn::Lanes(D()));
     }
   }
   template <class Of>
   HWY_INLINE void finish(std::size_t first, std::size_t count, Of of) {
     if constexpr (std::is_same_v<Y, float>) {
       if (narrow_ != nullptr) {
-        keep(complete_, count, of);
+        store_sums(complete_, count, of);
         return narrow_(complete_, static_cast<std::byte*>(call_.y) + first * y_bytes_, count);
       }
     }
@@ -185,21 +190,21 @@ class RowTree {
   // Merges the values of `of` with the topmost pending sums, `merges` times. The final result goes to y; any other
   // result becomes a pending sum.
   template <class Of>
-  HWY_INLINE void put(std::size_t first, std::size_t count, int merges, bool is_last, Of of) {
+  HWY_INLINE void merge(std::size_t first, std::size_t count, int merges, bool is_last, Of of) {
     if (merges == 0) {
       if (is_last) return finish(first, count, of);
-      return keep(waiting_[depth_++], count, of);
+      return store_sums(pending_[depth_++], count, of);
     }
-    Sum* left = waiting_[depth_ - 1];
+    Sum* left = pending_[depth_ - 1];
     const auto added = [&](std::size_t i) HWY_ATTR { return add(sums_at(left + i), of(i)); };
     if (is_last && merges == 1) return finish(first, count, added);
-    keep(left, count, added);
+    store_sums(left, count, added);
     for (; merges > 1; --merges) {
-      const Sum* const right = waiting_[--depth_];
-      left = waiting_[depth_ - 1];
+      const Sum* const right = pending_[--depth_];
+      left = pending_[depth_ - 1];
       const auto merged = [&](std::size_t i) HWY_ATTR { return add(sums_at(left + i), sums_at(right + i)); };
       if (is_last && merges == 2) return finish(first, count, merged);
-      keep(left, count, merged);
+      store_sums(left, count, merged);
     }
   }
 
@@ -211,15 +216,15 @@ class RowTree {
     for (std::size_t r = 0; r < rows; ++r) {
       const Operand operand = operand_of(call_.rows[r], first, count);
       const int merges = call_.rows[r].merges;
-      const auto alone = [&](std::size_t i) HWY_ATTR { return operand.at(i); };
+      const auto one_row = [&](std::size_t i) HWY_ATTR { return operand.at(i); };
       if (count < unit() || merges > 0 || r + 1 == rows || call_.rows[r + 1].merges == 0) {
-        put(first, count, merges, r + 1 == rows, alone);
+        merge(first, count, merges, r + 1 == rows, one_row);
         continue;
       }
-      // Two rows that are added to each other are read together.
+      // VectorPair rows that are added to each other are read together.
       const Operand next = operand_of(call_.rows[++r], first, count);
-      const auto both = [&](std::size_t i) HWY_ATTR { return add(operand.at(i), next.at(i)); };
-      put(first, count, call_.rows[r].merges - 1, r + 1 == rows, both);
+      const auto two_rows = [&](std::size_t i) HWY_ATTR { return add(operand.at(i), next.at(i)); };
+      merge(first, count, call_.rows[r].merges - 1, r + 1 == rows, two_rows);
     }
   }
 
@@ -227,11 +232,11 @@ class RowTree {
   const NarrowKernel narrow_ = nullptr;
   const std::size_t y_bytes_ = sizeof(Y);
   int depth_ = 0;  // number of pending sums
-  HWY_ALIGN Sum waiting_[kTreeDepth][kBlock];
+  HWY_ALIGN Sum pending_[kTreeDepth][kBlock];
   HWY_ALIGN Sum complete_[kBlock];
-  HWY_ALIGN Sum last_partials_[kMostOfUnit];
-  HWY_ALIGN T last_elements_[kMostOfUnit];
-  HWY_ALIGN Y last_y_[kMostOfUnit];
+  HWY_ALIGN Sum last_partials_[kMaxUnit];
+  HWY_ALIGN T last_elements_[kMaxUnit];
+  HWY_ALIGN Y last_y_[kMaxUnit];
 };
 
 template <typename T>

@@ -216,8 +216,9 @@ Status reduce_dims(Reduction reduction, const ConstView& x, std::span<const int>
   std::array<bool, kMaxDims> is_reduced{};
   for (const int dim : dims) {
     if (dim < 0 || dim >= x.layout.dims || is_reduced[dim]) {
-      return {StatusCode::kInvalidArgument, fmt::format("{} over dimension {} of a tensor with {}, or twice over one",
-                                                        to_string(reduction), dim, x.layout.dims)};
+      return {StatusCode::kInvalidArgument,
+              fmt::format("{}: dimension {} of a tensor with {} dimensions does not exist or appears twice",
+                          to_string(reduction), dim, x.layout.dims)};
     }
     is_reduced[dim] = true;
   }
@@ -242,11 +243,12 @@ Status reduce_dims(Reduction reduction, const ConstView& x, std::span<const int>
   }
   if (!fits || y_dim != y.layout.dims) {
     return {StatusCode::kInvalidArgument,
-            fmt::format("{} over dimensions: the output's sizes are not those that are kept", to_string(reduction))};
+            fmt::format("{} over dimensions: the output's sizes must be those of the kept dimensions",
+                        to_string(reduction))};
   }
   const std::int64_t reduced_count = reduced_x.count();
   if (reduced_count == 0 && (reduction == Reduction::kMax || reduction == Reduction::kMin)) {
-    return {StatusCode::kInvalidArgument, fmt::format("{} of nothing", to_string(reduction))};
+    return {StatusCode::kInvalidArgument, fmt::format("{} over no elements is undefined", to_string(reduction))};
   }
   kernel({RowLoop<2>({&kept_x, &kept_y}), RowLoop<1>({&reduced_x}), reduced_count, x.data, y.data});
   return {};

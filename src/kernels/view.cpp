@@ -58,7 +58,7 @@ Result<Layout> broadcast_layout(const Layout& layout, std::span<const std::int64
   }
   if (fits) return result;
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("sizes [{}] do not broadcast to [{}]",
+                fmt::format("sizes [{}] cannot be broadcast to [{}]",
                             fmt::join(layout.sizes.begin(), layout.sizes.begin() + layout.dims, ", "),
                             fmt::join(sizes.begin(), sizes.end(), ", ")));
 }

@@ -24,7 +24,7 @@ std::optional<std::size_t> BlockAllocator::allocate(std::size_t bytes, std::size
     remove_free(free_.find(begin));
     if (offset > begin) add_free(begin, offset - begin);
     if (offset + wanted < begin + size) add_free(offset + wanted, begin + size - offset - wanted);
-    taken_.emplace(offset, wanted);
+    allocated_.emplace(offset, wanted);
     return offset;
   }
   return std::nullopt;
@@ -32,9 +32,9 @@ std::optional<std::size_t> BlockAllocator::allocate(std::size_t bytes, std::size
 
 void BlockAllocator::release(std::size_t offset) {
   const std::lock_guard lock(mutex_);
-  const auto taken = taken_.find(offset);
-  std::size_t begin = offset, end = offset + taken->second;
-  taken_.erase(taken);
+  const auto allocated = allocated_.find(offset);
+  std::size_t begin = offset, end = offset + allocated->second;
+  allocated_.erase(allocated);
   const auto behind = free_.lower_bound(begin);
   if (behind != free_.begin()) {
     const auto before = std::prev(behind);

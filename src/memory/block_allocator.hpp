@@ -34,9 +34,9 @@ class BlockAllocator {
   void remove_free(std::map<std::size_t, std::size_t>::iterator place);
 
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;                ///< bytes by offset; no two are adjacent
-  std::set<std::pair<std::size_t, std::size_t>> by_size_;  ///< the same as (bytes, offset)
-  std::unordered_map<std::size_t, std::size_t> taken_;     ///< bytes by offset
+  std::map<std::size_t, std::size_t> free_;                 ///< bytes by offset; no two are adjacent
+  std::set<std::pair<std::size_t, std::size_t>> by_size_;   ///< the same as (bytes, offset)
+  std::unordered_map<std::size_t, std::size_t> allocated_;  ///< bytes by offset
 };
 
 }  // namespace accord::memory

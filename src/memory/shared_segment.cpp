@@ -35,9 +35,8 @@ Status check_file_limit(std::size_t bytes, std::string_view what) {
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur) return {};
   return Status(
       StatusCode::kResourceExhausted,
-      fmt::format(
-          "{}: files of this process may have {} at most, which counts for shared memory, too (raise ulimit -f)", what,
-          bytes_text(limit.rlim_cur)));
+      fmt::format("{}: files of this process are limited to {}, and so is its shared memory (raise ulimit -f)", what,
+                  bytes_text(limit.rlim_cur)));
 }
 
 Result<std::span<std::byte>> map(int fd, std::size_t bytes, std::string_view what) {

@@ -23,7 +23,7 @@ constexpr std::string_view kAxes[] = {"tp", "gtp", "cp", "ep", "dp", "pp"};
 struct Number {
   const char* name;
   int MeshConfig::*value;
-  int least;
+  int min;
 };
 constexpr Number kNumbers[] = {
     {"world_size", &MeshConfig::world_size, 1},
@@ -56,12 +56,12 @@ constexpr List kLists[] = {{"hierarchical_cp", &MeshConfig::hierarchical_cp},
 Status check_numbers(const MeshConfig& config) {
   for (const Number& number : kNumbers) {
     const int value = config.*number.value;
-    if (value >= number.least && value <= kMostRanks) continue;
-    return invalid(fmt::format("{} is {}; it is {} to {}", number.name, value, number.least, kMostRanks));
+    if (value >= number.min && value <= kMaxRanks) continue;
+    return invalid(fmt::format("{} is {}, expected {} to {}", number.name, value, number.min, kMaxRanks));
   }
-  if (config.rank_offset > kMostRanks - config.world_size) {
+  if (config.rank_offset > kMaxRanks - config.world_size) {
     return invalid(
-        fmt::format("rank_offset {} and {} ranks are more than {}", config.rank_offset, config.world_size, kMostRanks));
+        fmt::format("rank_offset {} plus {} ranks exceeds {}", config.rank_offset, config.world_size, kMaxRanks));
   }
   return {};
 }
@@ -85,16 +85,15 @@ Result<int> ranks_of_sizes(const MeshConfig& config) {
   const auto sizes = {config.tp, config.gtp, config.cp, config.pp};
   if (std::any_of(sizes.begin(), sizes.end(), [](int size) { return size < 1; })) return 1;
   if (config.dp == 0) {
-    return invalid(
-        "dp has no size, so the sizes do not say how many ranks there are: give world_size (--world), or dp");
+    return invalid("dp has no size, so the number of ranks is unknown: give world_size (--world) or dp");
   }
   std::int64_t ranks = std::max(config.dp, 1);
-  for (const int size : sizes) ranks = std::min<std::int64_t>(ranks * size, kMostRanks + 1);
+  for (const int size : sizes) ranks = std::min<std::int64_t>(ranks * size, kMaxRanks + 1);
   return static_cast<int>(ranks);
 }
 
 // The number of ranks divided by `factors`.
-Result<int> what_is_left(int world_size, std::span<const std::pair<const char*, int>> factors) {
+Result<int> remaining_ranks(int world_size, std::span<const std::pair<const char*, int>> factors) {
   std::int64_t product = 1;
   for (const auto& [name, size] : factors) product *= size;
   if (product <= world_size && world_size % product == 0) return static_cast<int>(world_size / product);
@@ -129,7 +128,7 @@ Result<std::string> complete_order(const MeshConfig& config) {
   for (const auto& [axis, size] : sizes) {
     if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
     if (size > 1) {
-      return invalid(fmt::format("{} is {}, but order \"{}\" does not say where it goes", axis, size, config.order));
+      return invalid(fmt::format("{} is {}, but order \"{}\" does not contain it", axis, size, config.order));
     }
     axes.emplace_back(axis);
   }
@@ -144,13 +143,13 @@ Result<std::string> complete_order(const MeshConfig& config) {
 Status check_stages(const MeshConfig& config) {
   if (config.pp == 1) return {};
   const Grid dense(dense_axes(config), 0), experts(expert_axes(config), 0);
-  const std::int64_t apart = dense.digit(*dense.find("pp")).stride,
-                     apart_of_experts = experts.digit(*experts.find("pp")).stride;
-  if (apart == apart_of_experts) return {};
+  const std::int64_t dense_stride = dense.digit(*dense.find("pp")).stride,
+                     expert_stride = experts.digit(*experts.find("pp")).stride;
+  if (dense_stride == expert_stride) return {};
   return invalid(fmt::format(
       "with order \"{}\" stages of the pipeline are {} ranks apart for dense layers and {} for experts, whose "
       "data-parallel sizes are {} and {}; put pp last, or make the sizes equal",
-      config.order, apart, apart_of_experts, config.dp, expert_dp(config)));
+      config.order, dense_stride, expert_stride, config.dp, expert_dp(config)));
 }
 
 Status check_levels(const MeshConfig& config) {
@@ -158,7 +157,7 @@ Status check_levels(const MeshConfig& config) {
     std::int64_t product = 1;
     for (const int size : config.hierarchical_cp) {
       if (size < 1 || size > config.cp) {
-        return invalid(fmt::format("hierarchical_cp has a level of {}, cp is {}", size, config.cp));
+        return invalid(fmt::format("hierarchical_cp has a level of {}, expected 1 to cp = {}", size, config.cp));
       }
       product *= size;
     }
@@ -185,7 +184,7 @@ Status check_positions(const MeshConfig& config) {
                                      std::pair{"position_embedding_stages", &config.position_embedding_stages}}) {
     for (const int stage : *stages) {
       if (stage >= -config.pp && stage < config.pp) continue;
-      return invalid(fmt::format("{} has stage {}, the pipeline has {}", name, stage, config.pp));
+      return invalid(fmt::format("{} contains stage {}, but the pipeline has {} stages", name, stage, config.pp));
     }
   }
   return {};
@@ -197,29 +196,29 @@ Status check_options(const MeshConfig& config) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return unknown_name("family", key, keys).with_context("mesh: options");
     }
-    const auto wrong = [&, &key = key](const char* name, const auto& value, const std::string& what) {
+    const auto invalid_option = [&, &key = key](const char* name, const auto& value, const std::string& what) {
       return invalid(fmt::format("options of \"{}\": {} is {}, expected {}", key, name, value, what));
     };
     for (const auto& [name, ctas] :
          {std::pair{"max_ctas", options.max_ctas}, std::pair{"min_ctas", options.min_ctas}}) {
-      if (ctas && (*ctas < 1 || *ctas > kMostCtas)) return wrong(name, *ctas, "1 to 64");
+      if (ctas && (*ctas < 1 || *ctas > kMaxCtas)) return invalid_option(name, *ctas, "1 to 64");
     }
     if (options.min_ctas && options.max_ctas && *options.min_ctas > *options.max_ctas) {
-      return wrong("min_ctas", *options.min_ctas, "at most max_ctas");
+      return invalid_option("min_ctas", *options.min_ctas, "at most max_ctas");
     }
     if (options.cga_cluster_size && (*options.cga_cluster_size < 0 || *options.cga_cluster_size > kLargestCluster)) {
-      return wrong("cga_cluster_size", *options.cga_cluster_size, "0 to 8");
+      return invalid_option("cga_cluster_size", *options.cga_cluster_size, "0 to 8");
     }
     if (options.net_name) {
       std::string lower = *options.net_name;
       std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
       if (lower != "ib" && lower != "socket")
-        return wrong("net_name", quoted_text(*options.net_name), "\"IB\" or \"Socket\"");
+        return invalid_option("net_name", quoted_text(*options.net_name), "\"IB\" or \"Socket\"");
     }
     if (options.timeout_seconds &&
         !(*options.timeout_seconds >= kShortestTimeout && *options.timeout_seconds <= kLongestTimeout)) {
-      return wrong("timeout_seconds", *options.timeout_seconds,
-                   fmt::format("{} to {:.0f}", kShortestTimeout, kLongestTimeout));
+      return invalid_option("timeout_seconds", *options.timeout_seconds,
+                            fmt::format("{} to {:.0f}", kShortestTimeout, kLongestTimeout));
     }
   }
   return {};
@@ -234,13 +233,13 @@ std::vector<MeshAxis> axes_of(const MeshConfig& config, const std::function<int(
 Result<bool> parse_flag(std::string_view text, std::string_view name) {
   if (text == "true" || text == "1" || text == "yes") return true;
   if (text == "false" || text == "0" || text == "no") return false;
-  return invalid(fmt::format("{} is {}; it is true or false", name, quoted_text(text)));
+  return invalid(fmt::format("{} is {}, expected true or false", name, quoted_text(text)));
 }
 
 Result<int> parse_number(std::string_view text, std::string_view name) {
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t value, parse_integer(text, fmt::format("mesh: {}", name)));
-  if (value < -kMostRanks || value > kMostRanks)
-    return invalid(fmt::format("{} is {}, at most {}", name, value, kMostRanks));
+  if (value < -kMaxRanks || value > kMaxRanks)
+    return invalid(fmt::format("{} is {}, expected {} to {}", name, value, -kMaxRanks, kMaxRanks));
   return static_cast<int>(value);
 }
 
@@ -313,11 +312,11 @@ Result<MeshConfig> resolved(MeshConfig config) {
       {"tp", config.tp}, {"gtp", config.gtp}, {"cp", config.cp}, {"pp", config.pp}};
   const std::pair<const char*, int> experts[] = {
       {"etp", config.etp}, {"egtp", config.egtp}, {"ep", config.ep}, {"pp", config.pp}};
-  ACCORD_ASSIGN_OR_RETURN(const int dp, what_is_left(config.world_size, dense));
-  ACCORD_RETURN_IF_ERROR(what_is_left(config.world_size, experts).status());
+  ACCORD_ASSIGN_OR_RETURN(const int dp, remaining_ranks(config.world_size, dense));
+  ACCORD_RETURN_IF_ERROR(remaining_ranks(config.world_size, experts).status());
   if (config.dp != 0 && config.dp != dp) {
-    return invalid(fmt::format("dp is {}, but of {} ranks and {} there are {} left", config.dp, config.world_size,
-                               product_text(dense), dp));
+    return invalid(fmt::format("dp is {}, expected {}: the {} ranks divided by {}", config.dp, dp, config.world_size,
+                               product_text(dense)));
   }
   config.dp = dp;
   ACCORD_ASSIGN_OR_RETURN(config.order, complete_order(config));
@@ -329,18 +328,18 @@ Result<MeshConfig> resolved(MeshConfig config) {
 }
 
 std::map<std::string, std::string> settings_of(const MeshGroupOptions& options) {
-  std::map<std::string, std::string> said;
-  const auto say = [&](const char* name, const auto& value) {
-    if (value) said.emplace(name, fmt::format("{}", *value));
+  std::map<std::string, std::string> settings;
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) settings.emplace(name, fmt::format("{}", *value));
   };
-  say("is_high_priority_stream", options.is_high_priority_stream);
-  say("cga_cluster_size", options.cga_cluster_size);
-  say("max_ctas", options.max_ctas);
-  say("min_ctas", options.min_ctas);
-  say("net_name", options.net_name);
-  say("timeout_seconds", options.timeout_seconds);
-  say("backend", options.backend);
-  return said;
+  add("is_high_priority_stream", options.is_high_priority_stream);
+  add("cga_cluster_size", options.cga_cluster_size);
+  add("max_ctas", options.max_ctas);
+  add("min_ctas", options.min_ctas);
+  add("net_name", options.net_name);
+  add("timeout_seconds", options.timeout_seconds);
+  add("backend", options.backend);
+  return settings;
 }
 
 std::string text_of(const MeshConfig& config) {
@@ -371,14 +370,14 @@ Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults)
     }
     const std::string_view name = part.substr(0, equals);
     if (!seen.insert(name).second) {
-      return Status(StatusCode::kInvalidArgument, fmt::format("mesh: {} is said twice", quoted_text(name)));
+      return Status(StatusCode::kInvalidArgument, fmt::format("mesh: {} appears twice", quoted_text(name)));
     }
     const int given = defaults.world_size;
     ACCORD_RETURN_IF_ERROR(mesh::set_field(defaults, name, part.substr(equals + 1)));
     if (given != 0 && defaults.world_size != given) {
       return Status(
           StatusCode::kInvalidArgument,
-          fmt::format("mesh: the sizes say world_size={}, but {} ranks are given", defaults.world_size, given));
+          fmt::format("mesh: the sizes set world_size={}, but {} ranks were given", defaults.world_size, given));
     }
   }
   return defaults;

@@ -9,7 +9,7 @@
 
 namespace accord::mesh {
 
-inline constexpr int kMostRanks = 1 << 20;
+inline constexpr int kMaxRanks = 1 << 20;
 
 /// Returns kInvalidArgument: "mesh: `why`".
 Status invalid(const std::string& why);

@@ -28,8 +28,8 @@ constexpr Fate kFates[] = {
     {"cga_cluster_size", MeshOptionFate::kNotApplicable, "CPU ranks have no clusters of blocks"},
     {"max_ctas", MeshOptionFate::kNotApplicable, "CPU ranks have no blocks"},
     {"min_ctas", MeshOptionFate::kNotApplicable, "CPU ranks have no blocks"},
-    {"net_name", MeshOptionFate::kNotApplicable, "UCX takes the network that UCX_NET_DEVICES names"},
-    {"timeout_seconds", MeshOptionFate::kApplied, "of the group's calls"},
+    {"net_name", MeshOptionFate::kNotApplicable, "UCX uses the network that UCX_NET_DEVICES names"},
+    {"timeout_seconds", MeshOptionFate::kApplied, "to the group's calls"},
     {"backend", MeshOptionFate::kTranslated, "the group is accord's"},
 };
 
@@ -37,10 +37,10 @@ std::vector<MeshOptionReport> fates_of(const std::map<std::string, MeshGroupOpti
   const bool has_gpu = device::runtime_of(DeviceType::kCuda).ok();
   std::vector<MeshOptionReport> reports;
   for (const auto& [key, given] : options) {
-    const std::map<std::string, std::string> said = mesh::settings_of(given);
+    const std::map<std::string, std::string> settings = mesh::settings_of(given);
     for (const Fate& fate : kFates) {
-      const auto value = said.find(fate.option);
-      if (value == said.end()) continue;
+      const auto value = settings.find(fate.option);
+      if (value == settings.end()) continue;
       const bool is_for_gpus = has_gpu && fate.fate == MeshOptionFate::kNotApplicable;
       reports.push_back({key, fate.option, value->second, is_for_gpus ? MeshOptionFate::kApplied : fate.fate,
                          is_for_gpus ? "to the group's calls on GPUs" : fate.why});
@@ -52,7 +52,7 @@ std::vector<MeshOptionReport> fates_of(const std::map<std::string, MeshGroupOpti
 Status check_strict(const std::vector<MeshOptionReport>& reports) {
   for (const MeshOptionReport& report : reports) {
     if (report.fate != MeshOptionFate::kNotApplicable) continue;
-    return Status(StatusCode::kUnsupported, fmt::format("mesh: {}={} of \"{}\" changes nothing: {}", report.option,
+    return Status(StatusCode::kUnsupported, fmt::format("mesh: {}={} of \"{}\" has no effect: {}", report.option,
                                                         report.value, report.key, report.why));
   }
   return {};
@@ -115,39 +115,39 @@ class Mesh::State {
     if (place == place_of_family_.end()) return std::optional<Communicator>();
     const std::lock_guard lock(mutex_);
     if (closed_) return Status(StatusCode::kClosed, fmt::format("mesh \"{}\" was closed on this rank", options_.name));
-    Made& made = groups_[place->second];
-    if (!made.communicator) {
-      ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, make(made.group));
-      made.communicator = Communicator(std::move(group));
+    OwnGroup& own = groups_[place->second];
+    if (!own.communicator) {
+      ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> created, create_group(own.group));
+      own.communicator = Communicator(std::move(created));
     }
-    return made.communicator;
+    return own.communicator;
   }
 
   /// Groups that were created live on with their communicators. The peers of the others are notified that this rank
   /// will never join.
   ~State() {
-    if (!closed_) leave_unmade();
+    if (!closed_) decline_uncreated();
   }
 
   void close() {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    leave_unmade();
-    for (Made& made : groups_) {
-      if (made.communicator) made.communicator->close();
+    decline_uncreated();
+    for (OwnGroup& own : groups_) {
+      if (own.communicator) own.communicator->close();
     }
   }
 
  private:
-  struct Made {
+  struct OwnGroup {
     MeshGroup group;
     std::optional<Communicator> communicator;
   };
 
-  void leave_unmade() const {
-    for (const Made& made : groups_) {
-      if (!made.communicator) shared_->leave(place_of(made.group));
+  void decline_uncreated() const {
+    for (const OwnGroup& own : groups_) {
+      if (!own.communicator) shared_->leave(place_of(own.group));
     }
   }
 
@@ -158,7 +158,7 @@ class Mesh::State {
     return place;
   }
 
-  Result<std::shared_ptr<comm::Group>> make(const MeshGroup& group) const {
+  Result<std::shared_ptr<comm::Group>> create_group(const MeshGroup& group) const {
     const int first = group.families.front();
     comm::GroupOptions options = options_;
     options.name = fmt::format("{}.{}", options_.name, plan_.families()[static_cast<std::size_t>(first)].name);
@@ -168,13 +168,13 @@ class Mesh::State {
     }
     GroupHints& hints = options.hints;
     hints.is_high_priority_stream = group.options.is_high_priority_stream.value_or(hints.is_high_priority_stream);
-    const auto take = [](auto& hint, const auto& given) {
+    const auto set_hint = [](auto& hint, const auto& given) {
       if (given) hint = given;
     };
-    take(hints.cga_cluster_size, group.options.cga_cluster_size);
-    take(hints.max_ctas, group.options.max_ctas);
-    take(hints.min_ctas, group.options.min_ctas);
-    take(hints.net_name, group.options.net_name);
+    set_hint(hints.cga_cluster_size, group.options.cga_cluster_size);
+    set_hint(hints.max_ctas, group.options.max_ctas);
+    set_hint(hints.min_ctas, group.options.min_ctas);
+    set_hint(hints.net_name, group.options.net_name);
     return shared_->make(place_of(group), options);
   }
 
@@ -186,22 +186,22 @@ class Mesh::State {
   const std::shared_ptr<comm::SharedGroups> shared_;
   std::map<int, std::size_t> place_of_family_;
   std::mutex mutex_;
-  std::vector<Made> groups_;  // communicators guarded by mutex_
-  bool closed_ = false;       // guarded by mutex_
+  std::vector<OwnGroup> groups_;  // communicators guarded by mutex_
+  bool closed_ = false;           // guarded by mutex_
 };
 
 Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, MeshOptions given) {
   comm::Group& parent = *communicator.group();
   const bool is_whole = communicator.size() == plan.world_size();
   const Rank first = is_whole ? 0 : plan.rank_offset();
-  Status refused;
+  Status error;
   if (first + plan.world_size() > communicator.size()) {
-    refused = Status(StatusCode::kInvalidArgument,
-                     fmt::format("mesh: ranks {} to {} are planned, but group \"{}\" has {}", first,
-                                 first + plan.world_size() - 1, communicator.name(), communicator.size()));
+    error = Status(StatusCode::kInvalidArgument,
+                   fmt::format("mesh: the plan has ranks {} to {}, but group \"{}\" has {} ranks", first,
+                               first + plan.world_size() - 1, communicator.name(), communicator.size()));
   }
   std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
-  if (refused.ok() && given.strict) refused = check_strict(reports);
+  if (error.ok() && given.strict) error = check_strict(reports);
   const comm::GroupOptions options = options_of_groups(parent, std::move(given));
   std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);
   const comm::SharedGroups::Request request{
@@ -209,7 +209,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
       .size = plan.world_size(),
       .window_bytes = offsets.back(),
       .terms = fmt::format("name={} slot_bytes={} {}", options.name, options.hints.slot_bytes, plan.text()),
-      .refused = std::move(refused),
+      .refused = std::move(error),
       .options = options};
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups, comm::SharedGroups::connect(parent, request));
   const Rank rank = communicator.rank() + (is_whole ? plan.rank_offset() : 0);

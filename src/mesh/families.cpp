@@ -29,10 +29,10 @@ constexpr Row kDp = {"dp", "dp", false, "dp", "data parallel"};
 constexpr Row kDpGtp = {"dp_gtp", "dp", false, "dp-gtp", "data parallel with gtp"};
 constexpr Row kDpCpGtp = {"dp_cp_gtp", "dp_cp", false, "dp-cp-gtp", "data parallel with context parallel and gtp"};
 constexpr Row kCp = {"cp", "cp", false, "cp", "context parallel"};
-constexpr Row kGtp = {"gtp", "gtp", false, "gtp", "ranks that rebuild weights of a tensor-parallel part together"};
+constexpr Row kGtp = {"gtp", "gtp", false, "gtp", "ranks that rebuild the weights of a tensor-parallel part together"};
 constexpr Row kPp = {"pp", "pp", false, "pp", "pipeline parallel"};
 constexpr Row kEdp = {"ep_dp", "ep_dp", true, "dp", "data parallel of experts"};
-constexpr Row kEgtp = {"ep_gtp", "ep_gtp", true, "gtp", "as gtp, of experts"};
+constexpr Row kEgtp = {"ep_gtp", "ep_gtp", true, "gtp", "gtp of experts"};
 constexpr Row kModel[] = {{"mp", "mp", false, "tp-gtp-pp", "model parallel: tensor and pipeline"},
                           {"tp", "tp", false, "tp", "tensor parallel"}};
 constexpr Row kJoined[] = {
@@ -102,7 +102,7 @@ class Table {
     Family mirror = families_.back();
     mirror.facts.key = "";
     mirror.facts.name += "_gloo";
-    mirror.facts.description += ", of tensors in the host's memory";
+    mirror.facts.description += ", for tensors in host memory";
     families_.push_back(std::move(mirror));
   }
 
@@ -116,7 +116,7 @@ class Table {
     add(kDpCp);
     add_gloo();
     if (config_.all_gather_group) {
-      add(kDpCp, "dp_cp_ag", "dp_cp", {}, "a second one of dp_cp, for all_gathers");
+      add(kDpCp, "dp_cp_ag", "dp_cp", {}, "second group of dp_cp, for all_gathers");
       families_.back().shares = false;
     }
     if (instances > 1) {
@@ -222,9 +222,9 @@ std::vector<int> hybrid_sizes(std::int64_t neighbours) {
 
 std::vector<Rank> Family::ranks_of(Rank rank) const {
   const std::int64_t position = line.position(rank);
-  const bool in_none =
+  const bool is_in_none =
       cut.kind == Cut::Kind::kPositions && !std::binary_search(cut.positions.begin(), cut.positions.end(), position);
-  return in_none ? std::vector<Rank>() : cut_at(*this, rank, position);
+  return is_in_none ? std::vector<Rank>() : cut_at(*this, rank, position);
 }
 
 std::vector<std::vector<Rank>> Family::all_groups() const {

@@ -37,17 +37,17 @@ Status check_axes(std::span<const MeshAxis> axes, int rank_offset) {
   if (axes.empty()) return invalid("there is no axis");
   for (const MeshAxis& axis : axes) {
     if (axis.name.empty() || axis.name.find_first_of("-,= ") != std::string::npos) {
-      return invalid(fmt::format("{} cannot be the name of an axis", quoted_text(axis.name)));
+      return invalid(fmt::format("{} is not a valid name of an axis", quoted_text(axis.name)));
     }
-    if (!names.insert(axis.name).second) return invalid(fmt::format("axis \"{}\" is there twice", axis.name));
-    if (axis.size < 1 || axis.size > kMostRanks) {
-      return invalid(fmt::format("axis \"{}\" has {} positions; it has 1 to {}", axis.name, axis.size, kMostRanks));
+    if (!names.insert(axis.name).second) return invalid(fmt::format("axis \"{}\" appears twice", axis.name));
+    if (axis.size < 1 || axis.size > kMaxRanks) {
+      return invalid(fmt::format("axis \"{}\" has {} positions, expected 1 to {}", axis.name, axis.size, kMaxRanks));
     }
     ranks *= axis.size;
-    if (ranks > kMostRanks) return invalid(fmt::format("its axes have more than {} ranks", kMostRanks));
+    if (ranks > kMaxRanks) return invalid(fmt::format("the axes have more than {} ranks", kMaxRanks));
   }
-  if (rank_offset >= 0 && rank_offset <= kMostRanks - ranks) return {};
-  return invalid(fmt::format("rank_offset is {}; it is 0 to {}", rank_offset, kMostRanks - ranks));
+  if (rank_offset >= 0 && rank_offset <= kMaxRanks - ranks) return {};
+  return invalid(fmt::format("rank_offset is {}, expected 0 to {}", rank_offset, kMaxRanks - ranks));
 }
 
 }  // namespace
@@ -77,14 +77,14 @@ Result<MeshPlan> MeshPlan::of_axes(std::span<const MeshAxis> axes, std::span<con
     std::set<std::string_view> seen;
     for (const std::string& axis : along) {
       if (!grid.find(axis)) return unknown_name("axis", axis, names).with_context("mesh");
-      if (!seen.insert(axis).second) return mesh::invalid(fmt::format("a family lies along axis \"{}\" twice", axis));
+      if (!seen.insert(axis).second) return mesh::invalid(fmt::format("a family contains axis \"{}\" twice", axis));
     }
-    if (along.empty()) return mesh::invalid("a family lies along no axis");
+    if (along.empty()) return mesh::invalid("a family contains no axis");
     found.push_back(mesh::family_along(grid, along));
     const std::string& name = found.back().facts.name;
     const auto is_same = [&](const mesh::Family& family) { return family.facts.name == name; };
     if (std::count_if(found.begin(), found.end(), is_same) > 1) {
-      return mesh::invalid(fmt::format("family \"{}\" is there twice", name));
+      return mesh::invalid(fmt::format("family \"{}\" appears twice", name));
     }
     text += fmt::format(" family {}", name);
   }

@@ -155,7 +155,7 @@ Status check_version(const JsonNode& node) {
   if (node.has("gpus") && node.has("protocol"))
     return node.error("this is an execution plan of MSCCL++; accord plan import makes a plan of it");
   if (!node.has("format") || !node.has("version"))
-    return node.error("this is no plan: \"format\" or \"version\" is missing");
+    return node.error("this is not a plan: \"format\" or \"version\" is missing");
   ACCORD_ASSIGN_OR_RETURN(const std::string format, node.at("format").text());
   if (format != "accord-plan")
     return node.at("format").error(fmt::format("expected \"accord-plan\", not \"{}\"", format));

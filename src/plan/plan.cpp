@@ -12,10 +12,10 @@ namespace {
 
 // "a, b -> c, d"; of many operands the first two and the last.
 std::string operands_text(std::span<const Chunk> chunks) {
-  constexpr std::size_t kShown = 4;
+  constexpr std::size_t kMaxShown = 4;
   std::vector<std::string> words;
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    if (chunks.size() > kShown && i == 2) {
+    if (chunks.size() > kMaxShown && i == 2) {
       words.push_back(fmt::format("... ({} more)", chunks.size() - 3));
       i = chunks.size() - 1;
     }

@@ -33,8 +33,9 @@ Status check_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
   };
   if (!name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, fits)) return {};
-  return invalid(fmt::format("{} is no name for selection tables; it takes 1 to {} letters, digits, \"_\" and \".\"",
-                             quoted_text(name), kLongestName));
+  return invalid(
+      fmt::format("{} is not a name for selection tables, which consists of 1 to {} letters, digits, \"_\" and \".\"",
+                  quoted_text(name), kLongestName));
 }
 
 struct Bytes {
@@ -44,7 +45,7 @@ struct Bytes {
 
 Result<Bytes> read_bytes(std::string_view text) {
   const std::vector<std::string_view> ends = split_text(text, '-');
-  if (ends.size() != 2) return invalid(fmt::format("bytes {} is no range; write 0-4k or 1m-inf", quoted_text(text)));
+  if (ends.size() != 2) return invalid(fmt::format("bytes {} is not a range; write 0-4k or 1m-inf", quoted_text(text)));
   Bytes bytes;
   ACCORD_ASSIGN_OR_RETURN(bytes.from, parse_bytes(ends[0]));
   ACCORD_ASSIGN_OR_RETURN(bytes.to, parse_bytes(ends[1]));

@@ -15,7 +15,7 @@ namespace accord::plan {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr int kMostRanks = 1 << 30;
+constexpr int kMaxRanks = 1 << 30;
 constexpr std::string_view kMarks = "[],:;=@-#";
 
 class TableParser {
@@ -140,18 +140,18 @@ class TableParser {
     ACCORD_RETURN_IF_ERROR(expect('-'));
     ACCORD_RETURN_IF_ERROR(parse_number(name, most));
     if (least <= most) return {};
-    return error_at(place, fmt::format("{} {}-{} are none", name, least, most));
+    return error_at(place, fmt::format("{} {}-{} is an empty range", name, least, most));
   }
 
   Status parse_number(std::string_view what, int& result) {
     const std::string_view number = word();
     if (number.empty()) return expected(fmt::format("a number of {}", what));
-    result = kMostRanks;
+    result = kMaxRanks;
     if (number == "inf") return {};
     const Result<std::int64_t> value = parse_integer(number, fmt::format("number of {}", what));
     if (!value.ok()) return error_at(word_at_, value.status().message());
-    if (*value < 1 || *value > kMostRanks)
-      return error_at(word_at_, fmt::format("{} is no number of {}", number, what));
+    if (*value < 1 || *value > kMaxRanks)
+      return error_at(word_at_, fmt::format("{} is not a number of {}", number, what));
     result = static_cast<int>(*value);
     return {};
   }

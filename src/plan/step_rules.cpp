@@ -74,7 +74,7 @@ Status check_source(const Plan& plan, Rank rank, const Chunk& chunk, StepKind ki
   }
   if (chunk.rank == rank || chunk.space == Space::kScratch || chunk.space == Space::kPartials) return {};
   if (plan.buffers != Buffers::kAnywhere && is_buffer(chunk.space)) return {};
-  return invalid("{} cannot be reached from rank {}: of a peer's memory a step reads scratch and partials only{}",
+  return invalid("{} cannot be reached from rank {}: in a peer's memory a step reads only scratch and partials{}",
                  to_string(chunk), rank,
                  is_buffer(chunk.space)             ? ", and in plans for buffers in windows input and output"
                  : chunk.space == Space::kMulticast ? ", and multicast of every rank at once"
@@ -84,12 +84,13 @@ Status check_source(const Plan& plan, Rank rank, const Chunk& chunk, StepKind ki
 Status check_destination(const Plan& plan, Rank rank, const Chunk& chunk, StepKind kind) {
   if (chunk.space == Space::kInput)
     return invalid("{} must not be written: it is the caller's input", to_string(chunk));
-  if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
+  if (chunk.space == Space::kPackets) return invalid("{} must only be written by put packets", to_string(chunk));
   if (chunk.rank == rank || chunk.rank == kEveryRank) return {};
   if ((chunk.space == Space::kScratch || chunk.space == Space::kPartials) && kind == StepKind::kCopy) return {};
   if (plan.buffers != Buffers::kAnywhere && chunk.space == Space::kOutput) return {};
   return invalid(
-      "{} cannot be written from rank {}: of a peer's memory a copy writes scratch and partials, a reduction nothing{}",
+      "{} cannot be written from rank {}: in a peer's memory a copy writes only scratch and partials, a reduction "
+      "nothing{}",
       to_string(chunk), rank, chunk.space == Space::kOutput ? ", and in plans for buffers in windows both output" : "");
 }
 
@@ -110,7 +111,7 @@ Status check_operand_counts(const Step& step) {
       if ((sources < 2 && !is_of_every_rank(step.sources)) || destinations < 1 || destinations > 2)
         return needs("two or more sources, or one of every rank, and one or two destinations");
       if (sources > 1 && is_of_every_rank(step.sources))
-        return invalid("what is of every rank is the only source of its sum");
+        return invalid("a chunk of every rank must be the only source of its sum");
       if (sources > 1 && is_of_every_rank(step.destinations))
         return invalid("a sum of several sources is copied to every rank, not written there");
       break;
@@ -131,19 +132,19 @@ Status check_id(int id, int limit, std::string_view what) {
   return invalid("{} {} is out of bounds: ids are 0-{}", what, id, limit - 1);
 }
 
-bool lies_in(const std::vector<Chunk>& chunks, Space space) {
+bool is_in(const std::vector<Chunk>& chunks, Space space) {
   return std::ranges::any_of(chunks, [&](const Chunk& chunk) { return chunk.space == space; });
 }
 
 Status check_partials(const Step& step) {
-  if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
+  if (!is_in(step.sources, Space::kPartials) && !is_in(step.destinations, Space::kPartials)) return {};
   const auto is_partial = [](const Chunk& chunk) { return chunk.space == Space::kPartials; };
   const bool moves = step.kind == StepKind::kCopy && std::ranges::all_of(step.sources, is_partial) &&
                      std::ranges::all_of(step.destinations, is_partial);
   if (step.kind != StepKind::kReduce && !moves)
-    return invalid("partials are read and written by reductions, and copied to partials, only");
-  if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
-  if (lies_in(step.sources, Space::kMulticast) || lies_in(step.destinations, Space::kMulticast))
+    return invalid("partials can only be read and written by reductions, and copied to partials");
+  if (is_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
+  if (is_in(step.sources, Space::kMulticast) || is_in(step.destinations, Space::kMulticast))
     return invalid("a reduction with partials cannot touch multicast, which holds elements");
   return {};
 }
@@ -155,8 +156,8 @@ bool meet(const Chunk& a, const Chunk& b) {
 }
 
 Status check_no_packets(const Step& step) {
-  if (!lies_in(step.sources, Space::kPackets)) return {};
-  return invalid("what comes in packets is not written to every rank: copy it from there first");
+  if (!is_in(step.sources, Space::kPackets)) return {};
+  return invalid("data in packets cannot be written to every rank: copy them out of the packets first");
 }
 
 Status check_movement(const Plan& plan, Rank rank, const Step& step) {
@@ -211,7 +212,7 @@ Status check_put(const Plan& plan, Rank rank, const Step& step) {
 Status check_shape(const Plan& plan) {
   if (plan.size < 1 || plan.size > kMaxSize) return invalid("{} ranks; a plan has 1-{}", plan.size, kMaxSize);
   if (plan.root < 0 || plan.root >= plan.size)
-    return invalid("root {} is none of the ranks 0-{}", plan.root, plan.size - 1);
+    return invalid("root {} is not one of the ranks 0-{}", plan.root, plan.size - 1);
   if (plan.collective == Collective::kSendRecv && (plan.size != 2 || plan.root != 0)) {
     return invalid("send_recv is a plan for 2 ranks with root 0, not for {} with root {}", plan.size, plan.root);
   }

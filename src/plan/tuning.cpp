@@ -64,7 +64,7 @@ Status check_body(const std::vector<std::string_view>& lines) {
     const std::string_view line = trimmed(lines[i]);
     if (end < i && !line.empty())
       return corrupt_line(i,
-                          fmt::format("{} stands after the line \"{}\", which is the last", quoted_text(line), kEnd));
+                          fmt::format("{} follows the line \"{}\", which must be the last", quoted_text(line), kEnd));
     if (line == kEnd) end = i;
     const bool is_head = line.starts_with(kAnyVersion) ||
                          std::any_of(kFields.begin(), kFields.end(),
@@ -94,11 +94,11 @@ Result<TuningFacts> parse_tuning(std::string_view text) {
   const std::vector<std::string_view> lines = split_text(text, '\n');
   const std::string_view first = lines.empty() ? std::string_view() : trimmed(lines.front());
   if (first != kFirstLine)
-    return Status(
-        StatusCode::kCorrupt,
-        first.starts_with(kAnyVersion)
-            ? fmt::format("it is a tuning table of another version ({})", quoted_text(first))
-            : fmt::format("it is no tuning table: its first line is {}, not \"{}\"", quoted_text(first), kFirstLine));
+    return Status(StatusCode::kCorrupt,
+                  first.starts_with(kAnyVersion)
+                      ? fmt::format("it is a tuning table of another version ({})", quoted_text(first))
+                      : fmt::format("it is not a tuning table: its first line is {}, not \"{}\"", quoted_text(first),
+                                    kFirstLine));
   TuningFacts facts;
   ACCORD_ASSIGN_OR_RETURN(facts.version, value_of(lines, 1));
   ACCORD_ASSIGN_OR_RETURN(facts.processor, value_of(lines, 2));

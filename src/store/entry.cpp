@@ -26,14 +26,16 @@ Result<std::int64_t> add_to(std::string_view key, const std::string* value, std:
   if (value != nullptr) {
     const Result<std::int64_t> number = parse_integer(*value, "the value");
     if (!number.ok()) {
-      return Status(StatusCode::kInvalidArgument, fmt::format("add to store key {}: its value {} is no decimal number",
-                                                              quoted_text(key), quoted_text(*value)));
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("add to store key {}: its value {} is not a decimal number", quoted_text(key),
+                                quoted_text(*value)));
     }
     sum = *number;
   }
   if (__builtin_add_overflow(sum, delta, &sum)) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("add to store key {}: {} and {} make no number of 64 bits",
-                                                            quoted_text(key), *value, delta));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("add to store key {}: the sum of {} and {} does not fit in 64 bits", quoted_text(key),
+                              *value, delta));
   }
   return sum;
 }

@@ -24,8 +24,8 @@
 namespace accord {
 namespace {
 
-constexpr auto kLookWithInotify = std::chrono::milliseconds(100);
-constexpr auto kLookWithout = std::chrono::milliseconds(5);
+constexpr auto kPauseWithInotify = std::chrono::milliseconds(100);
+constexpr auto kPauseWithoutInotify = std::chrono::milliseconds(5);
 
 std::string file_name(std::string_view key) {
   constexpr std::size_t kLongest = 200;
@@ -47,7 +47,7 @@ class DirectoryWatch {
   }
 
   void wait(Deadline deadline) {
-    const Duration longest = fd_.valid() ? Duration(kLookWithInotify) : Duration(kLookWithout);
+    const Duration longest = fd_.valid() ? Duration(kPauseWithInotify) : Duration(kPauseWithoutInotify);
     pollfd entry = {fd_.get(), POLLIN, 0};  // poll() ignores a descriptor of -1
     const Deadline end = Deadline::in(std::min(longest, deadline.remaining()));
     if (poll(&entry, 1, end.poll_milliseconds()) <= 0) return;

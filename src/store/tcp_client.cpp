@@ -20,7 +20,7 @@ constexpr auto kAttemptTimeout = std::chrono::seconds(5);
 constexpr auto kWarnAfter = std::chrono::seconds(10);
 constexpr Duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Duration kLongestPause = std::chrono::milliseconds(500);
-constexpr std::size_t kMostIdle = 8;
+constexpr std::size_t kMaxIdle = 8;
 
 template <typename Bytes>
 std::span<const std::byte> as_bytes(const Bytes& bytes) {
@@ -86,17 +86,18 @@ Result<std::unique_ptr<TcpClient>> TcpClient::connect(const std::string& host, i
     Result<Found> found = try_all_addresses(host, port, deadline, "store " + url);
     if (found.ok()) {
       std::unique_ptr<TcpClient> client(new TcpClient(found->address, url));
-      client->give_back(std::move(found->connection));
+      client->release_connection(std::move(found->connection));
       return client;
     }
     if (is_final(found.status())) return found.status();
     // An attempt that the deadline cut short says less than the one before it.
     if (failure.ok() || found.status().code() != StatusCode::kTimeout) failure = found.status();
     if (deadline.passed()) {
-      return Status(StatusCode::kTimeout,
-                    fmt::format("store {}: no connection within {}, at last: {}; check that rank 0 runs and that all "
-                                "ranks were given its address and port",
-                                url, duration_text(timeout), failure.message()));
+      return Status(
+          StatusCode::kTimeout,
+          fmt::format("store {}: no connection within {}; the last error: {}; check that rank 0 runs and that all "
+                      "ranks were given its address and port",
+                      url, duration_text(timeout), failure.message()));
     }
     if (!warned && warning.passed()) {
       log().warn("still waiting for rank 0: {}", failure.message());
@@ -108,14 +109,14 @@ Result<std::unique_ptr<TcpClient>> TcpClient::connect(const std::string& host, i
 
 Result<std::unique_ptr<TcpClient>> TcpClient::connect_here(const Address& address, std::string url, Duration timeout) {
   std::unique_ptr<TcpClient> client(new TcpClient(address, std::move(url)));
-  ACCORD_ASSIGN_OR_RETURN(UniqueFd connection, client->take_connection(Deadline::in(timeout)));
-  client->give_back(std::move(connection));
+  ACCORD_ASSIGN_OR_RETURN(UniqueFd connection, client->acquire_connection(Deadline::in(timeout)));
+  client->release_connection(std::move(connection));
   return client;
 }
 
 Result<TcpClient::Reply> TcpClient::call(const Request& request, Deadline deadline) {
   const std::string what = fmt::format("store {}: {} {}", url_, name_of(request.operation), quoted_text(request.key));
-  ACCORD_ASSIGN_OR_RETURN(UniqueFd connection, take_connection(deadline));
+  ACCORD_ASSIGN_OR_RETURN(UniqueFd connection, acquire_connection(deadline));
   std::array<char, kReplyHeaderBytes> header_bytes = {};
   ACCORD_RETURN_IF_ERROR(send(connection.get(), request, deadline, what));
   ACCORD_RETURN_IF_ERROR(read_all(connection.get(), std::as_writable_bytes(std::span(header_bytes)), deadline, what));
@@ -123,7 +124,7 @@ Result<TcpClient::Reply> TcpClient::call(const Request& request, Deadline deadli
   if (!header.ok()) return header.status().with_context(what);
   Reply reply{.text = std::string(header->text_bytes, '\0'), .number = header->number};
   ACCORD_RETURN_IF_ERROR(read_all(connection.get(), std::as_writable_bytes(std::span(reply.text)), deadline, what));
-  give_back(std::move(connection));
+  release_connection(std::move(connection));
   if (header->code != StatusCode::kOk) return Status(header->code, std::move(reply.text));
   return reply;
 }
@@ -138,7 +139,7 @@ Status TcpClient::send(int fd, const Request& request, Deadline deadline, const 
   return write_all(fd, as_bytes(message), deadline, what);
 }
 
-Result<UniqueFd> TcpClient::take_connection(Deadline deadline) {
+Result<UniqueFd> TcpClient::acquire_connection(Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (getpid() != process_) {
@@ -156,9 +157,9 @@ Result<UniqueFd> TcpClient::take_connection(Deadline deadline) {
   return Status(StatusCode::kPeerLost, connection.status().message() + "; its host is gone");
 }
 
-void TcpClient::give_back(UniqueFd connection) {
+void TcpClient::release_connection(UniqueFd connection) {
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(connection));
 }
 
 }  // namespace accord::store

@@ -45,8 +45,8 @@ class TcpClient {
 
  private:
   TcpClient(Address address, std::string url);
-  Result<UniqueFd> take_connection(Deadline deadline);
-  void give_back(UniqueFd connection);
+  Result<UniqueFd> acquire_connection(Deadline deadline);
+  void release_connection(UniqueFd connection);
   static Status send(int fd, const Request& request, Deadline deadline, const std::string& what);
 
   const Address address_;

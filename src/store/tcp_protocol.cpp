@@ -19,7 +19,7 @@ void put(char* at, Integer value) {
 }
 
 template <typename Integer>
-Integer take(std::string_view bytes, std::size_t at) {
+Integer read(std::string_view bytes, std::size_t at) {
   std::uint64_t bits = 0;
   for (std::size_t i = 0; i < sizeof(Integer); ++i) {
     bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
@@ -42,9 +42,9 @@ std::array<char, kHelloBytes> encode_hello(Side side) {
 
 Status check_hello(std::string_view bytes, Side side) {
   if (bytes.size() != kHelloBytes || !bytes.starts_with(magic_of(side))) {
-    return corrupt(fmt::format("no accord store: it begins with {}", quoted_text(bytes)));
+    return corrupt(fmt::format("it does not use accord's store protocol: it begins with {}", quoted_text(bytes)));
   }
-  const auto version = take<std::uint32_t>(bytes, 8);
+  const auto version = read<std::uint32_t>(bytes, 8);
   if (version == kProtocolVersion) return Status();
   return Status(StatusCode::kMismatch,
                 fmt::format("the other side speaks version {} of the store's protocol, this one version {}; "
@@ -64,18 +64,18 @@ std::array<char, kRequestHeaderBytes> encode(const RequestHeader& header) {
 Result<RequestHeader> decode_request(std::string_view bytes) {
   if (bytes.size() != kRequestHeaderBytes) return corrupt(fmt::format("a request header of {} bytes", bytes.size()));
   RequestHeader header;
-  const auto operation = take<std::uint32_t>(bytes, 0);
+  const auto operation = read<std::uint32_t>(bytes, 0);
   header.operation = static_cast<Operation>(operation);
-  header.key_bytes = take<std::uint32_t>(bytes, 4);
-  header.value_bytes = take<std::uint32_t>(bytes, 8);
-  header.number = take<std::int64_t>(bytes, 16);
+  header.key_bytes = read<std::uint32_t>(bytes, 4);
+  header.value_bytes = read<std::uint32_t>(bytes, 8);
+  header.number = read<std::int64_t>(bytes, 16);
   if (operation < 1 || operation > 4) return corrupt(fmt::format("unknown operation {}", operation));
-  if (take<std::uint32_t>(bytes, 12) != 0) return corrupt("a reserved field is not zero");
+  if (read<std::uint32_t>(bytes, 12) != 0) return corrupt("a reserved field is not zero");
   if (header.key_bytes < 1 || header.key_bytes > kMaxKeyBytes) {
     return corrupt(fmt::format("a key of {} bytes", header.key_bytes));
   }
-  const std::size_t most = header.operation == Operation::kSet ? kMaxValueBytes : 0;
-  if (header.value_bytes > most) return corrupt(fmt::format("a value of {} bytes", header.value_bytes));
+  const std::size_t max = header.operation == Operation::kSet ? kMaxValueBytes : 0;
+  if (header.value_bytes > max) return corrupt(fmt::format("a value of {} bytes", header.value_bytes));
   return header;
 }
 
@@ -90,10 +90,10 @@ std::array<char, kReplyHeaderBytes> encode(const ReplyHeader& header) {
 Result<ReplyHeader> decode_reply(std::string_view bytes) {
   if (bytes.size() != kReplyHeaderBytes) return corrupt(fmt::format("a reply header of {} bytes", bytes.size()));
   ReplyHeader header;
-  const auto code = take<std::uint32_t>(bytes, 0);
+  const auto code = read<std::uint32_t>(bytes, 0);
   header.code = static_cast<StatusCode>(code);
-  header.text_bytes = take<std::uint32_t>(bytes, 4);
-  header.number = take<std::int64_t>(bytes, 8);
+  header.text_bytes = read<std::uint32_t>(bytes, 4);
+  header.number = read<std::int64_t>(bytes, 8);
   if (code > static_cast<std::uint32_t>(StatusCode::kInternal)) return corrupt(fmt::format("unknown status {}", code));
   if (header.text_bytes > kMaxValueBytes) return corrupt(fmt::format("a reply of {} bytes", header.text_bytes));
   return header;

@@ -61,9 +61,9 @@ class TcpServer {
   // Each returns false if the client must be dropped.
   bool on_ready(Client& client, std::uint32_t events);
   bool receive(Client& client);
-  bool understand(Client& client);
+  bool parse_requests(Client& client);
   bool greet(Client& client);
-  bool carry_out(Client& client, const RequestHeader& header, std::string key, std::string value);
+  bool execute(Client& client, const RequestHeader& header, std::string key, std::string value);
   bool answer(Client& client, ReplyHeader header, Value text);
   bool send_answer(Client& client);
   bool watch_for_room(Client& client, bool wanted);

@@ -17,7 +17,7 @@ namespace accord::store {
 bool TcpServer::on_ready(Client& client, std::uint32_t events) {
   if (client.answering() && (events & EPOLLOUT) != 0 && !send_answer(client)) return false;
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
-  return receive(client) && understand(client);
+  return receive(client) && parse_requests(client);
 }
 
 bool TcpServer::receive(Client& client) {
@@ -31,7 +31,7 @@ bool TcpServer::receive(Client& client) {
   return false;
 }
 
-bool TcpServer::understand(Client& client) {
+bool TcpServer::parse_requests(Client& client) {
   if (client.received.empty()) return true;
   if (client.answering() || !client.waiting_for.empty()) return false;
   if (!client.greeted) return greet(client);
@@ -40,7 +40,7 @@ bool TcpServer::understand(Client& client) {
   if (received.size() < kRequestHeaderBytes) return true;
   const Result<RequestHeader> header = decode_request(received.substr(0, kRequestHeaderBytes));
   if (!header.ok()) {
-    log().info("the store drops a client: {}", header.status().message());
+    log().info("the store dropped a client: {}", header.status().message());
     return false;
   }
   const std::size_t whole = kRequestHeaderBytes + header->key_bytes + header->value_bytes;
@@ -49,14 +49,14 @@ bool TcpServer::understand(Client& client) {
   std::string key(received.substr(kRequestHeaderBytes, header->key_bytes));
   std::string value(received.substr(kRequestHeaderBytes + header->key_bytes));
   client.received = std::string();  // frees the memory of a large value
-  return carry_out(client, *header, std::move(key), std::move(value));
+  return execute(client, *header, std::move(key), std::move(value));
 }
 
 bool TcpServer::greet(Client& client) {
   if (client.received.size() < kHelloBytes) return true;
   const Status hello = check_hello(std::string_view(client.received).substr(0, kHelloBytes), Side::kClient);
   if (hello.code() == StatusCode::kCorrupt) {
-    log().info("the store drops a connection that is {}", hello.message());
+    log().info("the store dropped a connection: {}", hello.message());
     return false;
   }
   // A client with another version receives our hello before the connection ends, so that it can report the mismatch.
@@ -65,10 +65,10 @@ bool TcpServer::greet(Client& client) {
   set_deadline(client, Clock::time_point::max());
   const auto reply = encode_hello(Side::kHost);
   client.head.assign(reply.data(), reply.size());
-  return send_answer(client) && hello.ok() && understand(client);
+  return send_answer(client) && hello.ok() && parse_requests(client);
 }
 
-bool TcpServer::carry_out(Client& client, const RequestHeader& header, std::string key, std::string value) {
+bool TcpServer::execute(Client& client, const RequestHeader& header, std::string key, std::string value) {
   const auto entry = values_.find(key);
   switch (header.operation) {
     case Operation::kSet:

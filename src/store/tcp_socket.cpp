@@ -76,7 +76,7 @@ Result<Address> address_of(int fd) {
   return address;
 }
 
-constexpr Duration kComesBack = std::chrono::seconds(2);
+constexpr Duration kReuseTimeout = std::chrono::seconds(2);
 
 // True if a connection to `address` and the port of `listening` arrives here, as through an address that a router or
 // a cluster's service forwards to this machine.
@@ -84,7 +84,7 @@ bool leads_here(Address address, int listening, const std::string& url) {
   const Result<int> port = port_of(listening);
   if (!port.ok()) return false;
   address = with_port(address, *port);
-  const Deadline deadline = Deadline::in(kComesBack);
+  const Deadline deadline = Deadline::in(kReuseTimeout);
   const Result<UniqueFd> connection = connect_to(address, deadline, url);
   return connection.ok() && wait_readable(listening, deadline, url).ok();
 }
@@ -95,8 +95,8 @@ Status check_leads_here(const std::string& host, int port, int listening) {
   const auto found = [&](const Address& address) { return is_here(address) || leads_here(address, listening, url); };
   if (std::any_of(addresses.begin(), addresses.end(), found)) return Status();
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: \"{}\" is no address of this machine, which is to host the store of rank 0; give an "
-                            "address by which the other ranks reach this machine",
+                fmt::format("{}: \"{}\" is not an address of this machine, which hosts the store of rank 0; give an "
+                            "address at which the other ranks reach this machine",
                             url, host));
 }
 

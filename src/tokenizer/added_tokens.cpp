@@ -21,16 +21,16 @@ bool begins_with_word(std::string_view text) {
   return !text.empty() && is_word(next_character(text, at));
 }
 
-// Returns where the spaces at the end of text[0, end) begin, but at least `least`.
-std::size_t begin_of_spaces(std::string_view text, std::size_t least, std::size_t end) {
-  while (end > least) {
+// Returns where the spaces at the end of text[0, end) begin, but at least `lower_bound`.
+std::size_t begin_of_spaces(std::string_view text, std::size_t lower_bound, std::size_t end) {
+  while (end > lower_bound) {
     std::size_t at = end - 1;
     while (!is_boundary(text, at)) --at;
     std::size_t next = at;
     if (!is_space(next_character(text, next))) break;
     end = at;
   }
-  return std::max(end, least);
+  return std::max(end, lower_bound);
 }
 
 std::size_t end_of_spaces(std::string_view text, std::size_t at) {
@@ -116,36 +116,36 @@ void TokenTrie::find(std::string_view text, std::vector<Stretch>& stretches) con
 
 Result<AddedTokens> AddedTokens::read(const JsonNode& node, const Vocabulary& vocabulary,
                                       const std::vector<std::unique_ptr<Normalizer>>& normalizers) {
-  AddedTokens made;
+  AddedTokens result;
   ACCORD_ASSIGN_OR_RETURN(const auto items, node.items());
   auto next_id = static_cast<TokenId>(vocabulary.size());
   for (const JsonNode& item : items) {
     ACCORD_ASSIGN_OR_RETURN(AddedToken read, read_one(item));
-    const AddedToken& token = *made.tokens_.emplace_back(std::make_unique<AddedToken>(std::move(read)));
+    const AddedToken& token = *result.tokens_.emplace_back(std::make_unique<AddedToken>(std::move(read)));
     const auto in_model = vocabulary.id_of(token.content);
     const TokenId expected = in_model ? *in_model : next_id++;
     if (token.id != expected) {
       return item.at("id").error(fmt::format("{} has id {}, but {} {}", quoted_text(token.content), token.id,
-                                             in_model ? "the model's vocabulary gives it" : "the next free one is",
+                                             in_model ? "its id in the model's vocabulary is" : "the next free id is",
                                              expected));
     }
-    if (!made.by_content_.emplace(token.content, &token).second) {
-      return item.error(fmt::format("{} comes twice", quoted_text(token.content)));
+    if (!result.by_content_.emplace(token.content, &token).second) {
+      return item.error(fmt::format("{} appears twice", quoted_text(token.content)));
     }
-    made.by_id_.emplace(token.id, &token);
-    if (token.special) made.special_.insert(token.content);
+    result.by_id_.emplace(token.id, &token);
+    if (token.special) result.special_.insert(token.content);
     NormalText text{token.content};
     if (token.normalized) {
       for (const auto& normalizer : normalizers) ACCORD_RETURN_IF_ERROR(normalizer->apply(text));
     }
     if (text.text.empty())
-      return item.error(fmt::format("nothing is left of {} when it is normalized", quoted_text(token.content)));
-    if (!(token.normalized ? made.of_normalized_ : made.of_input_).insert(text.text, &token)) {
-      return item.error(fmt::format("{} is an earlier one when it is normalized", quoted_text(token.content)));
+      return item.error(fmt::format("{} is empty after normalization", quoted_text(token.content)));
+    if (!(token.normalized ? result.of_normalized_ : result.of_input_).insert(text.text, &token)) {
+      return item.error(fmt::format("{} equals an earlier token after normalization", quoted_text(token.content)));
     }
-    made.decoded_.emplace(token.id, std::move(text.text));
+    result.decoded_.emplace(token.id, std::move(text.text));
   }
-  return made;
+  return result;
 }
 
 const AddedToken* AddedTokens::find(std::string_view content) const {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 constexpr TokenId kNoToken = -1;
-constexpr std::size_t kKept = 1 << 16;  // symbols for which a thread keeps memory between words
+constexpr std::size_t kMaxKeptSymbols = 1 << 16;  // symbols for which a thread keeps memory between words
 
 struct Symbol {
   TokenId id;
@@ -35,7 +35,7 @@ struct Candidate {
   std::uint32_t at;
   TokenId left;
   TokenId right;
-  TokenId made;
+  TokenId merged;
 };
 struct IsLater {
   bool operator()(const Candidate& a, const Candidate& b) const {
@@ -57,7 +57,7 @@ class Bpe : public Model {
     if (options_.unk_token) unknown_ = vocabulary_.id_of(*options_.unk_token);
     for (std::size_t byte = 0; byte < 256; ++byte) {
       const auto value = static_cast<char>(byte);
-      of_byte_[byte] = vocabulary_.id_of(spelled({&value, 1})).value_or(kNoToken);
+      of_byte_[byte] = vocabulary_.id_of(encode_bytes({&value, 1})).value_or(kNoToken);
       fallback_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
     }
   }
@@ -67,19 +67,19 @@ class Bpe : public Model {
   Status encode(std::string_view word, WordForm form, std::vector<TokenId>& ids) const override {
     const bool is_bytes = form == WordForm::kBytes;
     if (options_.ignore_merges) {
-      if (const auto id = vocabulary_.id_of(is_bytes ? spelled(word) : word)) return ids.push_back(*id), Status();
+      if (const auto id = vocabulary_.id_of(is_bytes ? encode_bytes(word) : word)) return ids.push_back(*id), Status();
     }
     thread_local std::vector<Symbol> symbols;
     symbols.clear();
     if (!is_bytes || !add_bytes(word, symbols)) {
       symbols.clear();
-      ACCORD_RETURN_IF_ERROR(is_bytes ? add_characters(spelled(word), symbols) : add_characters(word, symbols));
+      ACCORD_RETURN_IF_ERROR(is_bytes ? add_characters(encode_bytes(word), symbols) : add_characters(word, symbols));
     }
     merge(symbols);
     if (!symbols.empty()) {
       for (std::uint32_t at = 0; at != kNone; at = symbols[at].next) ids.push_back(symbols[at].id);
     }
-    if (symbols.capacity() > kKept) symbols = {};
+    if (symbols.capacity() > kMaxKeptSymbols) symbols = {};
     return {};
   }
 
@@ -119,7 +119,7 @@ class Bpe : public Model {
         if (!options_.unk_token) continue;  // the character is dropped
         if (!unknown_) {
           return Status(StatusCode::kInvalidArgument,
-                        fmt::format("the vocabulary has neither {} nor the token for unknown characters, {}",
+                        fmt::format("the vocabulary has neither {} nor {}, the token for unknown characters",
                                     quoted_text(text), quoted_text(*options_.unk_token)));
         }
         if (is_unknown && !options_.fuse_unk) add(*unknown_, symbols);
@@ -146,16 +146,16 @@ class Bpe : public Model {
       const TokenId right = symbols[symbols[at].next].id;
       const Merge* merge = merges_.find(left, right);
       if (merge == nullptr) return std::nullopt;
-      return Candidate{merge->rank, at, left, right, merge->made};
+      return Candidate{merge->rank, at, left, right, merge->merged};
     };
     const auto push = [&](std::uint32_t at) {
-      if (const auto made = candidate(at)) {
-        heap.push_back(*made);
+      if (const auto merged = candidate(at)) {
+        heap.push_back(*merged);
         std::ranges::push_heap(heap, IsLater());
       }
     };
     for (std::uint32_t at = 0; at + 1 < symbols.size(); ++at) {
-      if (const auto made = candidate(at)) heap.push_back(*made);
+      if (const auto merged = candidate(at)) heap.push_back(*merged);
     }
     std::ranges::make_heap(heap, IsLater());
     while (!heap.empty()) {
@@ -167,7 +167,7 @@ class Bpe : public Model {
       // changed.
       if (left.id != first.left || left.next == kNone || symbols[left.next].id != first.right) continue;
       Symbol& right = symbols[left.next];
-      left.id = first.made;
+      left.id = first.merged;
       left.next = right.next;
       right.id = kNoToken;
       if (left.next != kNone) {
@@ -176,7 +176,7 @@ class Bpe : public Model {
       }
       if (left.previous != kNone) push(left.previous);
     }
-    if (heap.capacity() > kKept) heap = {};
+    if (heap.capacity() > kMaxKeptSymbols) heap = {};
   }
 
   Vocabulary vocabulary_;
@@ -192,22 +192,22 @@ Result<MergeTable> make_merges(const ModelLists& lists, const JsonNode& node, co
   if (!lists.merges) return node.error("expected a list");
   MergeTable merges(lists.merges->size());
   std::uint32_t rank = 0;
-  std::string made;
+  std::string merged;
   for (const auto& [left, right] : *lists.merges) {
     const auto error = [&, at = rank](std::string_view what) {
       return node.error(fmt::format("entry {}: {}", at, what));
     };
     if (right.size() < prefix_bytes) return error("the second token is shorter than continuing_subword_prefix");
-    made.assign(left).append(right, prefix_bytes);
+    merged.assign(left).append(right, prefix_bytes);
     const auto left_id = vocabulary.id_of(left);
     const auto right_id = vocabulary.id_of(right);
-    const auto made_id = vocabulary.id_of(made);
-    if (!left_id || !right_id || !made_id) {
+    const auto merged_id = vocabulary.id_of(merged);
+    if (!left_id || !right_id || !merged_id) {
       return error(fmt::format("the vocabulary has no token {}", quoted_text(!left_id    ? left
                                                                              : !right_id ? right
-                                                                                         : made)));
+                                                                                         : merged)));
     }
-    merges.insert(*left_id, *right_id, {rank++, *made_id});
+    merges.insert(*left_id, *right_id, {rank++, *merged_id});
   }
   return merges;
 }

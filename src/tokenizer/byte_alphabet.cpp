@@ -35,14 +35,14 @@ std::optional<unsigned char> byte_of(char32_t character) {
   return static_cast<unsigned char>(kTables.bytes[character]);
 }
 
-std::string spelled(std::string_view bytes) {
+std::string encode_bytes(std::string_view bytes) {
   std::string text;
   text.reserve(2 * bytes.size());
   for (const char byte : bytes) append_character(kTables.characters[static_cast<unsigned char>(byte)], text);
   return text;
 }
 
-std::optional<std::string> unspelled(std::string_view text) {
+std::optional<std::string> decode_bytes(std::string_view text) {
   std::string bytes;
   for (std::size_t at = 0; at < text.size();) {
     const auto byte = byte_of(next_character(text, at));

@@ -15,9 +15,9 @@ const std::array<char32_t, 256>& byte_characters();
 std::optional<unsigned char> byte_of(char32_t character);
 
 /// Replaces each byte of `bytes` by its character.
-std::string spelled(std::string_view bytes);
+std::string encode_bytes(std::string_view bytes);
 
 /// Returns the bytes that `text` spells; nullopt if one of its characters stands for no byte.
-std::optional<std::string> unspelled(std::string_view text);
+std::optional<std::string> decode_bytes(std::string_view text);
 
 }  // namespace accord::tokenizer

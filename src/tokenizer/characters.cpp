@@ -68,8 +68,9 @@ bool is_numeric(char32_t c) {
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return c > ' ' && c < 0x7f && !(is_word(c) && c != '_');
-  constexpr char32_t kNoLonger[] = {0x166d, 0x111c9};  // punctuation in Unicode 8, but not in the current version
-  if (std::ranges::find(kNoLonger, c) != std::end(kNoLonger)) return true;
+  constexpr char32_t kFormerPunctuation[] = {0x166d,
+                                             0x111c9};  // punctuation in Unicode 8, but not in the current version
+  if (std::ranges::find(kFormerPunctuation, c) != std::end(kFormerPunctuation)) return true;
   const auto kind = category(c);
   return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !is_in(kLaterPunctuation, c);
 }
@@ -77,13 +78,13 @@ bool is_punctuation(char32_t c) {
 bool is_cleaned(char32_t c) { return is_in(kCleaned, c); }
 
 bool is_nonspacing_mark(char32_t c) {
-  constexpr char32_t kNoLonger = 0x1734;
-  return c == kNoLonger || (category(c) == UTF8PROC_CATEGORY_MN && !is_in(kLaterNonspacing, c));
+  constexpr char32_t kFormerPunctuation = 0x1734;
+  return c == kFormerPunctuation || (category(c) == UTF8PROC_CATEGORY_MN && !is_in(kLaterNonspacing, c));
 }
 
 bool is_mark(char32_t c) {
-  const bool no_longer = c == 0x1cf2 || c == 0x1cf3;
-  return no_longer || (is_any_mark(category(c)) && !is_in(kLaterMarks, c));
+  const bool was_mark = c == 0x1cf2 || c == 0x1cf3;
+  return was_mark || (is_any_mark(category(c)) && !is_in(kLaterMarks, c));
 }
 
 bool is_chinese(char32_t c) {

@@ -35,8 +35,8 @@ using chat_format::ByRole;
 using chat_format::Part;
 using chat_format::Parts;
 
-constexpr std::size_t kMostFormatBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostDateBytes = 256;
+constexpr std::size_t kMaxFormatBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxDateBytes = 256;
 
 Result<Part> read_part(const JsonNode& node) {
   if (!node.json().is_object()) {
@@ -82,7 +82,7 @@ void append(const Parts& parts, std::string& text) {
     const std::time_t now = std::time(nullptr);
     std::tm local = {};
     localtime_r(&now, &local);
-    std::array<char, kMostDateBytes> date = {};
+    std::array<char, kMaxDateBytes> date = {};
     text.append(date.data(), std::strftime(date.data(), date.size(), part.text.c_str(), &local));
   }
 }
@@ -108,13 +108,13 @@ std::vector<std::string_view> names_of(const ByRole& by_role) {
 }
 
 // Returns the entry for `role`. If there is none, the error lists the roles that exist.
-Result<const Parts*> look_up(const ByRole& by_role, const std::string& role, const std::string& where) {
+Result<const Parts*> find_parts(const ByRole& by_role, const std::string& role, const std::string& where) {
   const auto found = by_role.find(role);
   if (found != by_role.end()) return &found->second;
   const auto names = names_of(by_role);
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("this chat format has no message of {} {}{}", quoted_text(role), where,
-                            names.empty() ? "" : fmt::format("; there may be one of {}", fmt::join(names, ", "))));
+                fmt::format("this chat format does not allow a message of {} {}{}", quoted_text(role), where,
+                            names.empty() ? "" : fmt::format("; allowed roles: {}", fmt::join(names, ", "))));
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ struct ChatFormat::Table {
 };
 
 Result<ChatFormat> ChatFormat::load(const std::string& path) {
-  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostFormatBytes));
+  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxFormatBytes));
   return parse(text, path);
 }
 
@@ -138,10 +138,12 @@ Result<ChatFormat> ChatFormat::parse(std::string_view json, std::string_view nam
   ACCORD_ASSIGN_OR_RETURN(const JsonNode format, root.required("format"));
   if (format.json() != "accord-chat-format") return format.error("expected \"accord-chat-format\"");
   ACCORD_ASSIGN_OR_RETURN(const JsonNode version, root.required("format_version"));
-  if (version.json() != 1) return version.error_as(StatusCode::kUnsupported, "this accord reads version 1 only");
+  if (version.json() != 1)
+    return version.error_as(StatusCode::kUnsupported, "this version of accord reads only version 1");
   if (root.has("unsupported")) {
     ACCORD_ASSIGN_OR_RETURN(const std::string reason, root.at("unsupported").name());
-    return root.error_as(StatusCode::kUnsupported, "the model's chat template has no such form: " + reason);
+    return root.error_as(StatusCode::kUnsupported,
+                         "the model's chat template cannot be expressed in this format: " + reason);
   }
   constexpr std::array<std::string_view, 7> kKeys = {"format", "format_version", "start",  "between",
                                                      "end",    "generation",     "trimmed"};
@@ -164,24 +166,24 @@ Result<ChatFormat> ChatFormat::parse(std::string_view json, std::string_view nam
 }
 
 Result<std::string> ChatFormat::render(std::span<const ChatMessage> messages, AddGenerationPrompt prompt) const {
-  if (messages.empty()) return Status(StatusCode::kInvalidArgument, "a conversation has at least one message");
+  if (messages.empty()) return Status(StatusCode::kInvalidArgument, "a conversation must have at least one message");
   std::string text;
   const ByRole* before = &table_->start;
   std::string where = "at the start";
   static const ByRole nothing;
   for (const ChatMessage& message : messages) {
-    ACCORD_ASSIGN_OR_RETURN(const Parts* parts, look_up(*before, message.role, where));
+    ACCORD_ASSIGN_OR_RETURN(const Parts* parts, find_parts(*before, message.role, where));
     append(*parts, text);
     const std::string repaired = tokenizer::well_formed(message.content);
     text += table_->trimmed.contains(message.role) ? trimmed(repaired) : std::string_view(repaired);
     const auto following = table_->between.find(message.role);
     before = following != table_->between.end() ? &following->second : &nothing;
-    where = fmt::format("after one of {}", quoted_text(message.role));
+    where = fmt::format("after a message of {}", quoted_text(message.role));
   }
   const bool is_prompt = prompt == AddGenerationPrompt::kYes;
   ACCORD_ASSIGN_OR_RETURN(const Parts* parts,
-                          look_up(is_prompt ? table_->generation : table_->end, messages.back().role,
-                                  is_prompt ? "that an answer follows" : "at the end"));
+                          find_parts(is_prompt ? table_->generation : table_->end, messages.back().role,
+                                     is_prompt ? "before an answer" : "at the end"));
   append(*parts, text);
   return text;
 }

@@ -11,7 +11,7 @@
 
 namespace accord::tokenizer {
 
-inline constexpr int kMostNested = 16;
+inline constexpr int kMaxNesting = 16;
 
 /// Returns the "type" of a component. Fails with kUnsupported if it is not one of `known`; the error names the type
 /// and the known ones.
@@ -21,7 +21,7 @@ inline Result<std::string> component_type(const JsonNode& node, std::string_view
   ACCORD_ASSIGN_OR_RETURN(const std::string type, type_node.text());
   if (std::ranges::find(known, type) != known.end()) return type;
   return type_node.error_as(StatusCode::kUnsupported,
-                            fmt::format("accord has no {} {}", kind, unknown_name("type", type, known).message()));
+                            fmt::format("unsupported {}: {}", kind, unknown_name("type", type, known).message()));
 }
 
 /// Fails if `node` has a key other than "type", `required` and `optional`, or lacks a required one.
@@ -48,9 +48,9 @@ inline bool is_null(const JsonNode& node, std::string_view key) {
   return !node.has(key) || node.at(key).json().is_null();
 }
 
-/// Returns the value of `node` at `key`, or `otherwise` if there is none.
-inline Result<bool> boolean_or(const JsonNode& node, std::string_view key, bool otherwise) {
-  if (is_null(node, key)) return otherwise;
+/// Returns the value of `node` at `key`, or `default_value` if there is none.
+inline Result<bool> boolean_or(const JsonNode& node, std::string_view key, bool default_value) {
+  if (is_null(node, key)) return default_value;
   return node.at(key).boolean();
 }
 
@@ -66,7 +66,7 @@ inline Result<std::string> read_character(const JsonNode& node) {
 /// those. `read` reads one component.
 template <typename T, typename Read>
 Status read_sequence(const JsonNode& node, std::string_view key, std::vector<T>& list, Read read, int depth = 0) {
-  if (depth > kMostNested) return node.error(fmt::format("sequences nest deeper than {}", kMostNested));
+  if (depth > kMaxNesting) return node.error(fmt::format("sequences nest deeper than {}", kMaxNesting));
   const bool is_sequence = node.has("type") && node.at("type").json() == "Sequence";
   if (!is_sequence) {
     ACCORD_ASSIGN_OR_RETURN(T component, read(node));

@@ -17,7 +17,7 @@ class ByteLevelDecoder : public Decoder {
  public:
   Status apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
-    for (std::string& token : tokens) bytes += unspelled(token).value_or(token);
+    for (std::string& token : tokens) bytes += decode_bytes(token).value_or(token);
     tokens.clear();
     tokens.push_back(well_formed(bytes));
     return {};
@@ -83,14 +83,14 @@ class MetaspaceDecoder : public Decoder {
 class ByteFallback : public Decoder {
  public:
   Status apply(std::vector<std::string>& tokens) const override {
-    std::vector<std::string> made;
+    std::vector<std::string> result;
     std::string run;
     const auto end_run = [&] {
       if (run.empty()) return;
       if (is_well_formed(run)) {
-        made.push_back(run);
+        result.push_back(run);
       } else {
-        made.insert(made.end(), run.size(), std::string(kReplacement));
+        result.insert(result.end(), run.size(), std::string(kReplacement));
       }
       run.clear();
     };
@@ -100,10 +100,10 @@ class ByteFallback : public Decoder {
         continue;
       }
       end_run();
-      made.push_back(std::move(token));
+      result.push_back(std::move(token));
     }
     end_run();
-    tokens = std::move(made);
+    tokens = std::move(result);
     return {};
   }
 
@@ -132,13 +132,13 @@ class ReplaceDecoder : public Decoder {
   ReplaceDecoder(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
-      std::string made;
+      std::string result;
       std::size_t copied = 0;
       ACCORD_RETURN_IF_ERROR(pattern_.for_each(token, [&](const Match& match) {
-        made.append(token, copied, match.begin - copied).append(content_);
+        result.append(token, copied, match.begin - copied).append(content_);
         copied = match.end;
       }));
-      token = std::move(made.append(token, copied));
+      token = std::move(result.append(token, copied));
     }
     return {};
   }
@@ -180,11 +180,11 @@ DecoderResult read_metaspace_decoder(const JsonNode& node) {
 }
 
 DecoderResult read_strip_decoder(const JsonNode& node) {
-  constexpr int kMost = 1 << 20;
+  constexpr int kMaxCount = 1 << 20;
   ACCORD_RETURN_IF_ERROR(check_component(node, {"content", "start", "stop"}));
   ACCORD_ASSIGN_OR_RETURN(std::string content, read_character(node.at("content")));
-  ACCORD_ASSIGN_OR_RETURN(const int start, node.at("start").integer(0, kMost));
-  ACCORD_ASSIGN_OR_RETURN(const int stop, node.at("stop").integer(0, kMost));
+  ACCORD_ASSIGN_OR_RETURN(const int start, node.at("start").integer(0, kMaxCount));
+  ACCORD_ASSIGN_OR_RETURN(const int stop, node.at("stop").integer(0, kMaxCount));
   return DecoderResult(std::make_unique<StripDecoder>(std::move(content), start, stop));
 }
 
@@ -218,10 +218,10 @@ DecoderResult read_decoder(const JsonNode& node) {
 }  // namespace
 
 Result<Decoders> read_decoders(const JsonNode& node) {
-  Decoders made;
-  made.joins_by_space = node.json().is_null();
-  if (!made.joins_by_space) ACCORD_RETURN_IF_ERROR(read_sequence(node, "decoders", made.list, read_decoder));
-  return made;
+  Decoders result;
+  result.joins_by_space = node.json().is_null();
+  if (!result.joins_by_space) ACCORD_RETURN_IF_ERROR(read_sequence(node, "decoders", result.list, read_decoder));
+  return result;
 }
 
 }  // namespace accord::tokenizer

@@ -100,11 +100,11 @@ class ReplaceNormalizer : public Normalizer {
   ReplaceNormalizer(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status apply(NormalText& text) const override {
-    std::string made;
-    made.reserve(text.text.size());
+    std::string result;
+    result.reserve(text.text.size());
     std::size_t copied = 0;
     ACCORD_RETURN_IF_ERROR(pattern_.for_each(text.text, [&](const Match& match) {
-      made.append(text.text, copied, match.begin - copied).append(content_);
+      result.append(text.text, copied, match.begin - copied).append(content_);
       if (match.begin == 0 && match.end > 0) {
         // The replacement of several characters counts as coming from the last of them.
         std::size_t first = 0;
@@ -113,8 +113,8 @@ class ReplaceNormalizer : public Normalizer {
       }
       copied = match.end;
     }));
-    if (copied == 0 && made.empty()) return {};
-    text.text = std::move(made.append(text.text, copied));
+    if (copied == 0 && result.empty()) return {};
+    text.text = std::move(result.append(text.text, copied));
     return {};
   }
 
@@ -166,12 +166,12 @@ using NormalizerResult = Result<std::unique_ptr<Normalizer>>;
 
 NormalizerResult read_bert_normalizer(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(check_component(node, {"clean_text", "handle_chinese_chars", "lowercase"}, {"strip_accents"}));
-  auto made = std::make_unique<BertNormalizer>();
-  ACCORD_ASSIGN_OR_RETURN(made->clean_text, node.at("clean_text").boolean());
-  ACCORD_ASSIGN_OR_RETURN(made->handle_chinese_chars, node.at("handle_chinese_chars").boolean());
-  ACCORD_ASSIGN_OR_RETURN(made->lowercase, node.at("lowercase").boolean());
-  ACCORD_ASSIGN_OR_RETURN(made->strip_accents, boolean_or(node, "strip_accents", made->lowercase));
-  return NormalizerResult(std::move(made));
+  auto result = std::make_unique<BertNormalizer>();
+  ACCORD_ASSIGN_OR_RETURN(result->clean_text, node.at("clean_text").boolean());
+  ACCORD_ASSIGN_OR_RETURN(result->handle_chinese_chars, node.at("handle_chinese_chars").boolean());
+  ACCORD_ASSIGN_OR_RETURN(result->lowercase, node.at("lowercase").boolean());
+  ACCORD_ASSIGN_OR_RETURN(result->strip_accents, boolean_or(node, "strip_accents", result->lowercase));
+  return NormalizerResult(std::move(result));
 }
 
 NormalizerResult read_normalizer(const JsonNode& node) {

@@ -24,10 +24,10 @@ Result<Pattern> Pattern::of_regex(std::string_view regex) {
 }
 
 Result<bool> Pattern::find(std::string_view text, std::size_t from, Match& match) const {
-  if (const auto* regex = std::get_if<Regex>(&what_)) return regex->find(text, from, match);
-  const auto& wanted = std::get<std::string>(what_);
-  const std::size_t begin = text.find(wanted, from);
-  match = {begin, begin + wanted.size()};
+  if (const auto* regex = std::get_if<Regex>(&pattern_)) return regex->find(text, from, match);
+  const auto& literal = std::get<std::string>(pattern_);
+  const std::size_t begin = text.find(literal, from);
+  match = {begin, begin + literal.size()};
   return begin != std::string_view::npos;
 }
 
@@ -41,15 +41,15 @@ Result<SplitBehavior> read_split_behavior(const JsonNode& node) {
 }
 
 void apply_behavior(SplitBehavior behavior, std::vector<Segment>& segments) {
-  std::vector<Segment> made;
-  made.reserve(segments.size());
+  std::vector<Segment> result;
+  result.reserve(segments.size());
   bool previous = false;
   const auto add = [&](const Segment& segment, bool is_merged) {
-    if (is_merged && !made.empty()) {
-      made.back().begin = std::min(made.back().begin, segment.begin);
-      made.back().end = std::max(made.back().end, segment.end);
+    if (is_merged && !result.empty()) {
+      result.back().begin = std::min(result.back().begin, segment.begin);
+      result.back().end = std::max(result.back().end, segment.end);
     } else {
-      made.push_back(segment);
+      result.push_back(segment);
     }
     previous = segment.is_match;
   };
@@ -68,10 +68,10 @@ void apply_behavior(SplitBehavior behavior, std::vector<Segment>& segments) {
       for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
         add(*segment, segment->is_match && !previous);
       }
-      std::ranges::reverse(made);
+      std::ranges::reverse(result);
       break;
   }
-  segments = std::move(made);
+  segments = std::move(result);
 }
 
 }  // namespace accord::tokenizer

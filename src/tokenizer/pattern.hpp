@@ -25,9 +25,9 @@ class Pattern {
   Status for_each(std::string_view text, Found found) const;
 
  private:
-  explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}
+  explicit Pattern(std::variant<std::string, Regex> pattern) : pattern_(std::move(pattern)) {}
   Result<bool> find(std::string_view text, std::size_t from, Match& match) const;
-  std::variant<std::string, Regex> what_;
+  std::variant<std::string, Regex> pattern_;
 };
 
 /// The treatment of the matches ("delimiters") by a split.

@@ -30,21 +30,21 @@ Result<std::shared_ptr<const Pipeline>> Pipeline::make(TokenizerFile file, std::
     if (std::ranges::find(kKeys, key) == kKeys.end()) return root.error(unknown_name("key", key, kKeys).message());
   }
   if (root.has("version") && root.at("version").json() != "1.0") {
-    return root.at("version").error_as(StatusCode::kUnsupported, "accord reads version \"1.0\" only");
+    return root.at("version").error_as(StatusCode::kUnsupported, "accord reads only version \"1.0\"");
   }
-  const std::shared_ptr<Pipeline> made(new Pipeline);
+  const std::shared_ptr<Pipeline> pipeline(new Pipeline);
   ACCORD_ASSIGN_OR_RETURN(const JsonNode model, root.required("model"));
-  ACCORD_ASSIGN_OR_RETURN(made->model_, read_model(model, std::move(file.lists)));
-  ACCORD_ASSIGN_OR_RETURN(made->normalizers_, read_normalizers(part(root, "normalizer")));
-  ACCORD_ASSIGN_OR_RETURN(made->pre_tokenizers_, read_pre_tokenizers(part(root, "pre_tokenizer")));
-  ACCORD_ASSIGN_OR_RETURN(made->frames_, read_frames(part(root, "post_processor")));
-  ACCORD_ASSIGN_OR_RETURN(made->decoders_, read_decoders(part(root, "decoder")));
-  ACCORD_ASSIGN_OR_RETURN(made->truncation_, read_truncation(part(root, "truncation"), made->frames_));
-  ACCORD_ASSIGN_OR_RETURN(made->padding_, read_padding(part(root, "padding")));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->model_, read_model(model, std::move(file.lists)));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->normalizers_, read_normalizers(part(root, "normalizer")));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->pre_tokenizers_, read_pre_tokenizers(part(root, "pre_tokenizer")));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->frames_, read_frames(part(root, "post_processor")));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->decoders_, read_decoders(part(root, "decoder")));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->truncation_, read_truncation(part(root, "truncation"), pipeline->frames_));
+  ACCORD_ASSIGN_OR_RETURN(pipeline->padding_, read_padding(part(root, "padding")));
   static const auto no_tokens = JsonNode::Json::array();
   const JsonNode added = root.has("added_tokens") ? root.at("added_tokens") : JsonNode(no_tokens, "", "added_tokens");
-  ACCORD_ASSIGN_OR_RETURN(made->added_, AddedTokens::read(added, made->vocabulary(), made->normalizers_));
-  return std::shared_ptr<const Pipeline>(made);
+  ACCORD_ASSIGN_OR_RETURN(pipeline->added_, AddedTokens::read(added, pipeline->vocabulary(), pipeline->normalizers_));
+  return std::shared_ptr<const Pipeline>(pipeline);
 }
 
 Result<Encoding> Pipeline::encode(std::string_view first, std::optional<std::string_view> second,
@@ -76,7 +76,7 @@ Status Pipeline::add_tokens(std::string_view text, std::vector<TokenId>& ids) co
   std::string repaired;
   if (!is_well_formed(text)) text = repaired = well_formed(text);
   ids.reserve(text.size() / 3);
-  auto cache = take_cache();
+  auto cache = acquire_cache();
   std::vector<Stretch> stretches;
   added_->of_input().find(text, stretches);
   Status status;
@@ -89,7 +89,7 @@ Status Pipeline::add_tokens(std::string_view text, std::vector<TokenId>& ids) co
       break;
     }
   }
-  give_cache(std::move(cache));
+  release_cache(std::move(cache));
   return status;
 }
 
@@ -123,16 +123,16 @@ Status Pipeline::add_normalized(std::string_view text, bool begins_input, WordCa
 
 Status Pipeline::add_word(std::string_view word, WordCache& cache, std::vector<TokenId>& ids) const {
   const WordForm form = pre_tokenizers_.ends_in_bytes ? WordForm::kBytes : WordForm::kText;
-  if (word.size() > WordCache::kMostBytes) return model_->encode(word, form, ids);
+  if (word.size() > WordCache::kMaxBytes) return model_->encode(word, form, ids);
   const WordCache::Key key(word);
-  const auto known = cache.find(key);
-  if (!known.empty()) {
-    ids.insert(ids.end(), known.begin(), known.end());
+  const auto cached = cache.find(key);
+  if (!cached.empty()) {
+    ids.insert(ids.end(), cached.begin(), cached.end());
     return {};
   }
   const std::size_t before = ids.size();
   ACCORD_RETURN_IF_ERROR(model_->encode(word, form, ids));
-  cache.keep(key, std::span(ids).subspan(before));
+  cache.store(key, std::span(ids).subspan(before));
   return {};
 }
 
@@ -162,7 +162,7 @@ std::optional<std::string> Pipeline::text_of(TokenId id, ShowSpecial special) co
   return text;
 }
 
-std::unique_ptr<WordCache> Pipeline::take_cache() const {
+std::unique_ptr<WordCache> Pipeline::acquire_cache() const {
   const std::lock_guard lock(caches_mutex_);
   if (caches_.empty()) return std::make_unique<WordCache>();
   auto cache = std::move(caches_.back());
@@ -170,7 +170,7 @@ std::unique_ptr<WordCache> Pipeline::take_cache() const {
   return cache;
 }
 
-void Pipeline::give_cache(std::unique_ptr<WordCache> cache) const {
+void Pipeline::release_cache(std::unique_ptr<WordCache> cache) const {
   const std::lock_guard lock(caches_mutex_);
   caches_.push_back(std::move(cache));
 }

@@ -43,8 +43,8 @@ class Pipeline {
   Status add_normalized(std::string_view text, bool begins_input, WordCache& cache, std::vector<TokenId>& ids) const;
   Status add_word(std::string_view word, WordCache& cache, std::vector<TokenId>& ids) const;
   std::optional<std::string> text_of(TokenId id, ShowSpecial special) const;
-  std::unique_ptr<WordCache> take_cache() const;
-  void give_cache(std::unique_ptr<WordCache> cache) const;
+  std::unique_ptr<WordCache> acquire_cache() const;
+  void release_cache(std::unique_ptr<WordCache> cache) const;
 
   std::vector<std::unique_ptr<Normalizer>> normalizers_;
   PreTokenizers pre_tokenizers_;

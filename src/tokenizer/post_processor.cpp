@@ -69,19 +69,19 @@ Result<FramePiece> read_piece(const JsonNode& node, const SpecialIds& special) {
   const bool is_sequence = node.has("Sequence");
   ACCORD_ASSIGN_OR_RETURN(const JsonNode piece, node.required(is_sequence ? "Sequence" : "SpecialToken"));
   ACCORD_RETURN_IF_ERROR(piece.check_keys(std::array<std::string_view, 2>{"id", "type_id"}));
-  FramePiece made;
+  FramePiece result;
   ACCORD_ASSIGN_OR_RETURN(const std::string id, piece.at("id").text());
-  ACCORD_ASSIGN_OR_RETURN(made.type_id, read_token_id(piece.at("type_id")));
+  ACCORD_ASSIGN_OR_RETURN(result.type_id, read_token_id(piece.at("type_id")));
   if (is_sequence) {
     if (id != "A" && id != "B") return piece.at("id").error("expected \"A\" or \"B\"");
-    made.kind = id == "A" ? PieceKind::kFirst : PieceKind::kSecond;
-    return made;
+    result.kind = id == "A" ? PieceKind::kFirst : PieceKind::kSecond;
+    return result;
   }
   const auto found = special.find(id);
   if (found == special.end()) return piece.at("id").error(fmt::format("special_tokens has no {}", quoted_text(id)));
-  made.kind = PieceKind::kSpecial;
-  made.ids = found->second;
-  return made;
+  result.kind = PieceKind::kSpecial;
+  result.ids = found->second;
+  return result;
 }
 
 Result<Frame> read_frame(const JsonNode& node, const SpecialIds& special) {
@@ -101,7 +101,7 @@ Result<Frames> read_template(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(frames.single, read_frame(node.at("single"), special));
   ACCORD_ASSIGN_OR_RETURN(frames.pair, read_frame(node.at("pair"), special));
   if (std::ranges::any_of(frames.single, [](const FramePiece& piece) { return piece.kind == PieceKind::kSecond; })) {
-    return node.at("single").error("uses the second text, which there is none of");
+    return node.at("single").error("the frame of a single text must not use the second text");
   }
   return frames;
 }
@@ -128,14 +128,14 @@ Result<Side> read_side(const JsonNode& node) {
   return side == "Left" ? Side::kLeft : Side::kRight;
 }
 
-constexpr int kMostLength = 1 << 30;
+constexpr int kMaxLength = 1 << 30;
 
-Result<std::size_t> read_length(const JsonNode& node, int least) {
-  ACCORD_ASSIGN_OR_RETURN(const int length, node.integer(least, kMostLength));
+Result<std::size_t> read_length(const JsonNode& node, int min_length) {
+  ACCORD_ASSIGN_OR_RETURN(const int length, node.integer(min_length, kMaxLength));
   return static_cast<std::size_t>(length);
 }
 
-void cut(std::vector<TokenId>& ids, std::size_t length, Side side) {
+void shorten(std::vector<TokenId>& ids, std::size_t length, Side side) {
   if (ids.size() <= length) return;
   if (side == Side::kLeft) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(length));
   ids.resize(length);
@@ -149,7 +149,7 @@ Result<Frames> read_frames(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(read_sequence(node, "processors", list, read_post_processor));
   std::erase(list, std::nullopt);
   if (list.size() > 1)
-    return node.error_as(StatusCode::kUnsupported, "accord has no post_processor of several that add tokens");
+    return node.error_as(StatusCode::kUnsupported, "accord supports at most one post_processor that adds tokens");
   return list.empty() ? Frames() : *std::move(list[0]);
 }
 
@@ -168,7 +168,7 @@ Result<std::optional<Truncation>> read_truncation(const JsonNode& node, const Fr
   const std::size_t added = std::max(count_special(frames.single), count_special(frames.pair));
   if (truncation.max_length < added) {
     return node.at("max_length")
-        .error(fmt::format("{} is less than the {} special tokens", truncation.max_length, added));
+        .error(fmt::format("{} is less than the number of special tokens, {}", truncation.max_length, added));
   }
   ACCORD_ASSIGN_OR_RETURN(const std::string strategy, node.at("strategy").text());
   const auto found = std::ranges::find(kStrategies, strategy);
@@ -184,40 +184,41 @@ Result<std::optional<Truncation>> read_truncation(const JsonNode& node, const Fr
 
 Status truncate(const Truncation& truncation, std::size_t added, std::vector<TokenId>& first,
                 std::vector<TokenId>* second) {
-  const std::size_t most = truncation.max_length - added;
+  const std::size_t max_tokens = truncation.max_length - added;
   const std::size_t total = first.size() + (second != nullptr ? second->size() : 0);
-  if (total <= most) return {};
-  if (most == 0) {
+  if (total <= max_tokens) return {};
+  if (max_tokens == 0) {
     first.clear();
     if (second != nullptr) second->clear();
     return {};
   }
   using Strategy = Truncation::Strategy;
   if (truncation.strategy == Strategy::kLongestFirst) {
-    // The longer text is cut to what the shorter one leaves. If that would make it the shorter one, each gets half.
-    std::size_t lengths[2] = {most, 0};
+    // The longer text is shortened to what the shorter one leaves. If that would make it the shorter one, each gets
+    // half.
+    std::size_t lengths[2] = {max_tokens, 0};
     if (second != nullptr) {
       const bool is_first_longer = first.size() > second->size();
       std::size_t shorter = std::min(first.size(), second->size());
-      std::size_t longer = shorter > most ? shorter : std::max(shorter, most - shorter);
-      if (shorter + longer > most) {
-        shorter = most / 2;
-        longer = shorter + most % 2;
+      std::size_t longer = shorter > max_tokens ? shorter : std::max(shorter, max_tokens - shorter);
+      if (shorter + longer > max_tokens) {
+        shorter = max_tokens / 2;
+        longer = shorter + max_tokens % 2;
       }
       lengths[0] = is_first_longer ? longer : shorter;
       lengths[1] = is_first_longer ? shorter : longer;
-      cut(*second, lengths[1], truncation.side);
+      shorten(*second, lengths[1], truncation.side);
     }
-    cut(first, lengths[0], truncation.side);
+    shorten(first, lengths[0], truncation.side);
     return {};
   }
   auto* const target = truncation.strategy == Strategy::kOnlyFirst ? &first : second;
-  if (target == nullptr || target->size() <= total - most) {
+  if (target == nullptr || target->size() <= total - max_tokens) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} tokens are too many, and the one text that may be cut {}", total,
-                              target == nullptr ? "is not there" : "is too short"));
+                  fmt::format("{} tokens are too many, and the only text that may be truncated {}", total,
+                              target == nullptr ? "is absent" : "is too short"));
   }
-  cut(*target, target->size() - (total - most), truncation.side);
+  shorten(*target, target->size() - (total - max_tokens), truncation.side);
   return {};
 }
 

@@ -21,18 +21,18 @@ std::string_view text_of(const Words& words, const Word& word) {
 // Splits each word into the segments that `segments_of(text, segments)` returns for its text.
 template <typename SegmentsOf>
 Status split_each(Words& words, SegmentsOf segments_of) {
-  std::vector<Word> made;
-  made.reserve(std::max(words.list.size(), words.text.size() / 5));
+  std::vector<Word> result;
+  result.reserve(std::max(words.list.size(), words.text.size() / 5));
   std::vector<Segment> segments;
   for (const Word& word : words.list) {
     segments.clear();
     ACCORD_RETURN_IF_ERROR(segments_of(text_of(words, word), segments));
     for (const Segment& segment : segments) {
       if (segment.begin == segment.end) continue;
-      made.push_back({word.begin + segment.begin, word.begin + segment.end, word.begins_input && segment.begin == 0});
+      result.push_back({word.begin + segment.begin, word.begin + segment.end, word.begins_input && segment.begin == 0});
     }
   }
-  words.list = std::move(made);
+  words.list = std::move(result);
   return {};
 }
 
@@ -150,11 +150,11 @@ class ByteLevelPreTokenizer : public PreTokenizer {
         return segments_of_pattern(*pattern_, text, segments);
       }));
     }
-    if (spell_bytes) spell(words);
+    if (encode_words) encode(words);
     return {};
   }
 
-  bool spell_bytes = true;
+  bool encode_words = true;
 
  private:
   static void add_spaces(Words& words) {
@@ -168,11 +168,11 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     }
     words.text = std::move(text);
   }
-  static void spell(Words& words) {
+  static void encode(Words& words) {
     std::string text;
     for (Word& word : words.list) {
       const std::size_t begin = text.size();
-      text += spelled(text_of(words, word));
+      text += encode_bytes(text_of(words, word));
       word = {begin, text.size(), word.begins_input};
     }
     words.text = std::move(text);
@@ -255,7 +255,7 @@ PreTokenizerResult read_metaspace_pre_tokenizer(const JsonNode& node) {
     if (found == kSchemes.end()) return scheme_node.error(unknown_name("scheme", scheme, kSchemes).message());
     prepend = static_cast<MetaspacePreTokenizer::Prepend>(found - kSchemes.begin());
     if (!adds_prefix && prepend != MetaspacePreTokenizer::Prepend::kNever) {
-      return scheme_node.error("add_prefix_space is false, prepend_scheme is not \"never\"");
+      return scheme_node.error("prepend_scheme must be \"never\" because add_prefix_space is false");
     }
   }
   return PreTokenizerResult(std::make_unique<MetaspacePreTokenizer>(std::move(replacement), prepend, splits));
@@ -302,18 +302,18 @@ PreTokenizerResult read_pre_tokenizer(const JsonNode& node) {
 }  // namespace
 
 Result<PreTokenizers> read_pre_tokenizers(const JsonNode& node) {
-  PreTokenizers made;
-  if (node.json().is_null()) return made;
+  PreTokenizers result;
+  if (node.json().is_null()) return result;
   ByteLevelPreTokenizer* last_bytes = nullptr;
   const auto read = [&](const JsonNode& item) -> PreTokenizerResult {
     ACCORD_ASSIGN_OR_RETURN(auto one, read_pre_tokenizer(item));
     last_bytes = dynamic_cast<ByteLevelPreTokenizer*>(one.get());
     return PreTokenizerResult(std::move(one));
   };
-  ACCORD_RETURN_IF_ERROR(read_sequence(node, "pretokenizers", made.list, read));
-  made.ends_in_bytes = last_bytes != nullptr;
-  if (last_bytes != nullptr) last_bytes->spell_bytes = false;
-  return made;
+  ACCORD_RETURN_IF_ERROR(read_sequence(node, "pretokenizers", result.list, read));
+  result.ends_in_bytes = last_bytes != nullptr;
+  if (last_bytes != nullptr) last_bytes->encode_words = false;
+  return result;
 }
 
 }  // namespace accord::tokenizer

@@ -15,8 +15,8 @@
 namespace accord::tokenizer {
 namespace {
 
-constexpr std::uint32_t kMostSteps = 10'000'000;
-constexpr std::uint32_t kMostHeap = 64 << 10;  // KiB
+constexpr std::uint32_t kMaxSteps = 10'000'000;
+constexpr std::uint32_t kMaxHeap = 64 << 10;  // KiB
 
 std::string error_text(int error) {
   std::array<char, 256> text = {};
@@ -32,8 +32,8 @@ class MatchState {
     return state;
   }
   MatchState() : data_(pcre2_match_data_create(1, nullptr)), context_(pcre2_match_context_create(nullptr)) {
-    pcre2_set_match_limit(context_, kMostSteps);
-    pcre2_set_heap_limit(context_, kMostHeap);
+    pcre2_set_match_limit(context_, kMaxSteps);
+    pcre2_set_heap_limit(context_, kMaxHeap);
   }
   ~MatchState() {
     pcre2_match_data_free(data_);
@@ -92,7 +92,7 @@ Result<bool> Regex::find(std::string_view text, std::size_t from, Match& match) 
   }
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
-    return Status(StatusCode::kResourceExhausted, fmt::format("a regex of the tokenizer gives up on {}: {}",
+    return Status(StatusCode::kResourceExhausted, fmt::format("a regex of the tokenizer cannot search {}: {}",
                                                               quoted_text(text.substr(from)), error_text(found)));
   }
   const auto* const ends = pcre2_get_ovector_pointer(state.data());

@@ -18,7 +18,8 @@ namespace {
 // The members of Oniguruma's \w and \s. Outside a class, its \w also contains Latin-1's superscript digits and
 // fractions.
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-constexpr std::string_view kWordAlone = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+constexpr std::string_view kWordOutsideClass =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view kSpace = "\\p{White_Space}";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -30,7 +31,7 @@ class Translation {
   explicit Translation(std::string_view pattern) : pattern_(pattern) {}
 
   Result<std::string> run() {
-    if (folds_beyond_pcre2()) return unsupported("letters that fold to several where case is ignored,");
+    if (folds_beyond_pcre2()) return unsupported("letters that match several letters if case is ignored,");
     while (at_ < pattern_.size()) {
       const char c = pattern_[at_];
       if (c == '\\') {
@@ -51,7 +52,7 @@ class Translation {
 
  private:
   Status unsupported(std::string_view what) const {
-    return Status(StatusCode::kUnsupported, fmt::format("the regex {} has {} at byte {}, which accord does not read",
+    return Status(StatusCode::kUnsupported, fmt::format("the regex {} has {} at byte {}, which accord does not support",
                                                         quoted_text(pattern_, 200), what, at_));
   }
   bool follows(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
@@ -73,7 +74,7 @@ class Translation {
     at_ += text.size();
   }
   // Writes `text` in place of the next `bytes` bytes of the pattern.
-  void put(std::string_view text, std::size_t bytes) {
+  void replace(std::string_view text, std::size_t bytes) {
     out_ += text;
     at_ += bytes;
   }
@@ -82,7 +83,7 @@ class Translation {
     if (at_ + 1 == pattern_.size()) return unsupported("a backslash at its end");
     const char c = pattern_[at_ + 1];
     const auto class_of = [&](std::string_view members, bool is_negated) {
-      put(in_class ? std::string(members) : fmt::format("[{}{}]", is_negated ? "^" : "", members), 2);
+      replace(in_class ? std::string(members) : fmt::format("[{}{}]", is_negated ? "^" : "", members), 2);
       return Status();
     };
     switch (c) {
@@ -93,9 +94,9 @@ class Translation {
       case 'd': return class_of("\\p{Nd}", false);
       case 'D': return class_of("\\P{Nd}", false);
       case 'h': return class_of("0-9a-fA-F", false);
-      case 'w': return class_of(in_class ? kWord : kWordAlone, false);
-      case 'W': return in_class ? unsupported("\\W in a class") : class_of(kWordAlone, true);
-      case 'v': return put("\\x0b", 2), Status();
+      case 'w': return class_of(in_class ? kWord : kWordOutsideClass, false);
+      case 'W': return in_class ? unsupported("\\W in a class") : class_of(kWordOutsideClass, true);
+      case 'v': return replace("\\x0b", 2), Status();
       case 'r':
       case 'n':
       case 't':
@@ -109,15 +110,15 @@ class Translation {
     if (!in_class && (c == 'b' || c == 'B')) return word_edge(c == 'b');
     if (!in_class && (c == 'A' || c == 'z' || c == 'Z')) return copy(pattern_.substr(at_, 2)), Status();
     if (is_letter(c) || is_digit(c)) return unsupported(fmt::format("\\{}", c));
-    if (static_cast<unsigned char>(c) >= 0x80) return put("", 1), Status();
+    if (static_cast<unsigned char>(c) >= 0x80) return replace("", 1), Status();
     copy(pattern_.substr(at_, 2));
     return {};
   }
 
   Status word_edge(bool is_edge) {
-    put(is_edge ? fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordAlone)
-                : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordAlone),
-        2);
+    replace(is_edge ? fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordOutsideClass)
+                    : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordOutsideClass),
+            2);
     return {};
   }
 
@@ -135,7 +136,8 @@ class Translation {
                                                           "Uppercase", "Lowercase",  "Ideographic", "Emoji",
                                                           "Dash",      "Hex_Digit",  "ASCII"};
     const bool is_category_or_binary = name.size() <= 2 || std::ranges::find(kBinary, name) != kBinary.end();
-    put(fmt::format("\\{}{{{}{}{}}}", pattern_[at_ + 1], no, is_category_or_binary ? "" : "sc:", name), end + 1 - at_);
+    replace(fmt::format("\\{}{{{}{}{}}}", pattern_[at_ + 1], no, is_category_or_binary ? "" : "sc:", name),
+            end + 1 - at_);
     return {};
   }
 
@@ -145,20 +147,21 @@ class Translation {
     const bool is_braced = follows("\\x{");
     const std::size_t begin = at_ + (is_braced ? 3 : 2);
     std::size_t end = begin;
-    const std::size_t most = is_braced ? 8 : pattern_[at_ + 1] == 'u' ? 4 : 2;
-    while (end < pattern_.size() && end - begin < most && is_hexadecimal(pattern_[end])) ++end;
+    const std::size_t max_count = is_braced ? 8 : pattern_[at_ + 1] == 'u' ? 4 : 2;
+    while (end < pattern_.size() && end - begin < max_count && is_hexadecimal(pattern_[end])) ++end;
     const std::string_view digits = pattern_.substr(begin, end - begin);
     const bool is_closed =
-        is_braced ? end < pattern_.size() && pattern_[end] == '}' && !digits.empty() : digits.size() == most;
-    if (!is_closed || (!is_braced && most == 2 && digits[0] >= '8')) return unsupported("a code that is no character");
-    put(fmt::format("\\x{{{}}}", digits), end - at_ + (is_braced ? 1 : 0));
+        is_braced ? end < pattern_.size() && pattern_[end] == '}' && !digits.empty() : digits.size() == max_count;
+    if (!is_closed || (!is_braced && max_count == 2 && digits[0] >= '8'))
+      return unsupported("a code that is not a character");
+    replace(fmt::format("\\x{{{}}}", digits), end - at_ + (is_braced ? 1 : 0));
     return {};
   }
 
   Status character_class() {
     copy("[");
     if (follows("^")) copy("^");
-    if (follows("]")) return unsupported("] at the front of a class");
+    if (follows("]")) return unsupported("] at the start of a class");
     while (at_ < pattern_.size() && pattern_[at_] != ']') {
       if (pattern_[at_] == '[') return unsupported("a class within a class");
       if (follows("&&")) return unsupported("&& in a class");
@@ -193,15 +196,16 @@ class Translation {
       while (at < pattern_.size() && is_digit(pattern_[at])) ++at;
       return pattern_.substr(begin, at - begin);
     };
-    const std::string_view least = number();
+    const std::string_view min_count = number();
     const bool is_range = at < pattern_.size() && pattern_[at] == ',';
     if (is_range) ++at;
-    const std::string_view most = is_range ? number() : least;
-    const bool is_interval = at < pattern_.size() && pattern_[at] == '}' && !(least.empty() && most.empty());
-    if (!is_interval) return put("\\{", 1), Status();
+    const std::string_view max_count = is_range ? number() : min_count;
+    const bool is_interval = at < pattern_.size() && pattern_[at] == '}' && !(min_count.empty() && max_count.empty());
+    if (!is_interval) return replace("\\{", 1), Status();
     const char next = at + 1 < pattern_.size() ? pattern_[at + 1] : '\0';
     if (next == '+' || (next == '?' && !is_range)) return unsupported("a quantifier after {n}");
-    put(fmt::format("{{{}{}{}}}", least.empty() ? "0" : least, is_range ? "," : "", is_range ? most : ""),
+    replace(
+        fmt::format("{{{}{}{}}}", min_count.empty() ? "0" : min_count, is_range ? "," : "", is_range ? max_count : ""),
         at + 1 - at_);
     return {};
   }

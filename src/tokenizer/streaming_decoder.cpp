@@ -13,14 +13,14 @@ namespace {
 
 // A character has at most four bytes and so spans at most four tokens. If this many tokens are not yet text, they
 // never will be.
-constexpr std::size_t kMostWaiting = 8;
+constexpr std::size_t kMaxPending = 8;
 
 }  // namespace
 
 Result<std::string> StreamingDecoder::new_text() const {
   ACCORD_ASSIGN_OR_RETURN(std::string text, pipeline_->decode(window_, special_));
-  if (text.starts_with(given_text_)) return text.substr(given_text_.size());
-  return pipeline_->decode(std::span(window_).subspan(given_), special_);
+  if (text.starts_with(returned_text_)) return text.substr(returned_text_.size());
+  return pipeline_->decode(std::span(window_).subspan(returned_), special_);
 }
 
 Result<std::string> StreamingDecoder::push(TokenId id) {
@@ -28,18 +28,18 @@ Result<std::string> StreamingDecoder::push(TokenId id) {
   window_.push_back(id);
   ACCORD_ASSIGN_OR_RETURN(std::string text, new_text());
   const bool may_change = text.empty() || text.ends_with(tokenizer::kReplacement);
-  if (may_change && window_.size() - given_ <= kMostWaiting) return std::string();
-  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(given_));
-  given_ = window_.size();
-  ACCORD_ASSIGN_OR_RETURN(given_text_, pipeline_->decode(window_, special_));
+  if (may_change && window_.size() - returned_ <= kMaxPending) return std::string();
+  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(returned_));
+  returned_ = window_.size();
+  ACCORD_ASSIGN_OR_RETURN(returned_text_, pipeline_->decode(window_, special_));
   return text;
 }
 
 Result<std::string> StreamingDecoder::finish() {
   ACCORD_ASSIGN_OR_RETURN(std::string rest, new_text());
   window_.clear();
-  given_ = 0;
-  given_text_.clear();
+  returned_ = 0;
+  returned_text_.clear();
   return rest;
 }
 

@@ -6,12 +6,12 @@
 namespace accord {
 namespace {
 
-constexpr std::size_t kMostTokenizerBytes = std::size_t{1} << 28;
+constexpr std::size_t kMaxTokenizerBytes = std::size_t{1} << 28;
 
 }  // namespace
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
-  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostTokenizerBytes));
+  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxTokenizerBytes));
   return parse(text, path);
 }
 

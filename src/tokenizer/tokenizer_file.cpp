@@ -19,19 +19,19 @@ class Reader : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
   bool binary(binary_t& value) override { return add(Json::binary(value)); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (place_ != Place::kVocab || value > kMostTokenId) return add(value);
+    if (place_ != Place::kVocab || value > kMaxTokenId) return add(value);
     file.lists.vocab->emplace_back(std::move(key_), static_cast<TokenId>(value));
     return true;
   }
   bool string(string_t& text) override {
     if (place_ == Place::kMerges) {
       const std::size_t space = text.find(' ');
-      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return no_merge();
+      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return merge_error();
       file.lists.merges->emplace_back(text.substr(0, space), text.substr(space + 1));
       return true;
     }
     if (place_ != Place::kPair) return add(std::move(text));
-    if (pair_size_ == 2) return no_merge();
+    if (pair_size_ == 2) return merge_error();
     (pair_size_++ == 0 ? pair_.first : pair_.second) = std::move(text);
     return true;
   }
@@ -62,7 +62,7 @@ class Reader : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override {
     if (place_ != Place::kPair) return close();
-    if (pair_size_ < 2) return no_merge();
+    if (pair_size_ < 2) return merge_error();
     file.lists.merges->push_back(std::move(pair_));
     place_ = Place::kMerges;
     return true;
@@ -76,12 +76,12 @@ class Reader : public nlohmann::json_sax<Json> {
   enum class Place : std::uint8_t { kTree, kVocab, kMerges, kPair };
 
   bool in_model() const { return place_ == Place::kTree && open_.size() == 2 && open_[1] == model_; }
-  bool no_merge() {
+  bool merge_error() {
     error = fmt::format("model.merges: entry {}: expected two tokens", file.lists.merges->size());
     return false;
   }
   // Adds a value to the innermost open object or array of the tree.
-  Json* put(Json value) {
+  Json* insert(Json value) {
     if (open_.empty()) return &(*file.tree = std::move(value));
     Json& parent = *open_.back();
     if (parent.is_object()) return &(parent[key_] = std::move(value));
@@ -90,17 +90,18 @@ class Reader : public nlohmann::json_sax<Json> {
   }
   bool add(Json value) {
     if (place_ == Place::kVocab) {
-      error = fmt::format("model.vocab: the id of {} is no whole number of 31 bits", quoted_text(key_));
+      error =
+          fmt::format("model.vocab: the id of {} is not a non-negative integer of up to 31 bits", quoted_text(key_));
       return false;
     }
-    if (place_ != Place::kTree) return no_merge();
-    put(std::move(value));
+    if (place_ != Place::kTree) return merge_error();
+    insert(std::move(value));
     return true;
   }
   bool open(Json value) {
     if (place_ != Place::kTree) return add(std::move(value));
     const bool is_model = open_.size() == 1 && open_[0]->is_object() && key_ == "model";
-    open_.push_back(put(std::move(value)));
+    open_.push_back(insert(std::move(value)));
     if (is_model) model_ = open_.back();
     return true;
   }

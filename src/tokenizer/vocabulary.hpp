@@ -40,7 +40,7 @@ class Vocabulary {
   std::unordered_map<TokenId, std::string_view> by_id_;
 };
 
-inline constexpr TokenId kMostTokenId = INT32_MAX;
+inline constexpr TokenId kMaxTokenId = INT32_MAX;
 
 /// Reads an id of up to 31 bits.
 Result<TokenId> read_token_id(const JsonNode& node);

@@ -12,23 +12,23 @@
 namespace accord::tokenizer {
 namespace {
 
-constexpr int kMostCharacters = 4096;  // per word; the time for a word is quadratic in its length
+constexpr int kMaxCharacters = 4096;  // per word; the time for a word is quadratic in its length
 
 class WordPiece : public Model {
  public:
-  WordPiece(Vocabulary vocabulary, TokenId unknown, std::string prefix, std::size_t most_characters)
+  WordPiece(Vocabulary vocabulary, TokenId unknown, std::string prefix, std::size_t max_characters)
       : vocabulary_(std::move(vocabulary)),
         unknown_(unknown),
         prefix_(std::move(prefix)),
-        most_characters_(most_characters) {}
+        max_characters_(max_characters) {}
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
   Status encode(std::string_view word, WordForm form, std::vector<TokenId>& ids) const override {
-    if (form == WordForm::kBytes) return encode(spelled(word), WordForm::kText, ids);
+    if (form == WordForm::kBytes) return encode(encode_bytes(word), WordForm::kText, ids);
     const auto begins_character = [](char c) { return (c & 0xc0) != 0x80; };
     const std::size_t before = ids.size();
-    bool is_known = static_cast<std::size_t>(std::ranges::count_if(word, begins_character)) <= most_characters_;
+    bool is_known = static_cast<std::size_t>(std::ranges::count_if(word, begins_character)) <= max_characters_;
     std::string text;
     for (std::size_t at = 0; is_known && at < word.size();) {
       text.assign(at > 0 ? prefix_ : "").append(word.substr(at));
@@ -54,7 +54,7 @@ class WordPiece : public Model {
   Vocabulary vocabulary_;
   TokenId unknown_;
   std::string prefix_;
-  std::size_t most_characters_;
+  std::size_t max_characters_;
 };
 
 }  // namespace
@@ -64,12 +64,12 @@ Result<std::unique_ptr<Model>> read_word_piece(const JsonNode& node, ModelLists 
       check_component(node, {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"}));
   ACCORD_ASSIGN_OR_RETURN(const std::string unknown, node.at("unk_token").text());
   ACCORD_ASSIGN_OR_RETURN(std::string prefix, node.at("continuing_subword_prefix").text());
-  ACCORD_ASSIGN_OR_RETURN(const int most, node.at("max_input_chars_per_word").integer(0, kMostCharacters));
+  ACCORD_ASSIGN_OR_RETURN(const int max_characters, node.at("max_input_chars_per_word").integer(0, kMaxCharacters));
   ACCORD_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(std::move(lists.vocab), node.at("vocab")));
   const auto id = vocabulary.id_of(unknown);
   if (!id) return node.at("unk_token").error(fmt::format("the vocabulary has no token {}", quoted_text(unknown)));
-  return std::unique_ptr<Model>(
-      std::make_unique<WordPiece>(std::move(vocabulary), *id, std::move(prefix), static_cast<std::size_t>(most)));
+  return std::unique_ptr<Model>(std::make_unique<WordPiece>(std::move(vocabulary), *id, std::move(prefix),
+                                                            static_cast<std::size_t>(max_characters)));
 }
 
 Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists) {

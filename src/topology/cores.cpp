@@ -19,7 +19,7 @@ namespace {
 
 using Machine = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-Result<Machine> look_at_machine() {
+Result<Machine> inspect_machine() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return Status(StatusCode::kResourceExhausted, "hwloc_topology_init failed");
   Machine machine(topology, hwloc_topology_destroy);
@@ -27,14 +27,14 @@ Result<Machine> look_at_machine() {
   // Caches, devices and the rest are not needed; leaving them out makes discovery several times faster.
   hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  if (hwloc_topology_load(topology) != 0) return Status(StatusCode::kIo, "hwloc could not look at this machine");
+  if (hwloc_topology_load(topology) != 0) return Status(StatusCode::kIo, "hwloc could not inspect this machine");
   return machine;
 }
 
 }  // namespace
 
 Result<Cores> cores_of(const std::vector<int>& cpus) {
-  ACCORD_ASSIGN_OR_RETURN(const Machine machine, look_at_machine());
+  ACCORD_ASSIGN_OR_RETURN(const Machine machine, inspect_machine());
   std::set<int> cores;
   std::set<int> nodes;
   for (const int cpu : cpus) {

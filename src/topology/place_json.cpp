@@ -24,21 +24,21 @@ Status corrupt(std::string message) {
   return Status(StatusCode::kCorrupt, "the place of a rank: " + std::move(message));
 }
 
-Status take_number(const Json& value, std::string_view name, int lowest, int& number) {
+Status read_number(const Json& value, std::string_view name, int lowest, int& number) {
   const bool in_range = value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<int>::max();
   if (!in_range || value.get<int>() < lowest) {
     return corrupt(
-        fmt::format("\"{}\" is no whole number from {} to {}", name, lowest, std::numeric_limits<int>::max()));
+        fmt::format("\"{}\" is not a whole number from {} to {}", name, lowest, std::numeric_limits<int>::max()));
   }
   number = value.get<int>();
   return Status();
 }
 
-Status take_numbers(const Json& value, std::string_view name, std::vector<int>& numbers) {
-  if (!value.is_array()) return corrupt(fmt::format("\"{}\" is no list", name));
+Status read_numbers(const Json& value, std::string_view name, std::vector<int>& numbers) {
+  if (!value.is_array()) return corrupt(fmt::format("\"{}\" is not a list", name));
   for (const Json& element : value) {
     int number = 0;
-    ACCORD_RETURN_IF_ERROR(take_number(element, name, 0, number));
+    ACCORD_RETURN_IF_ERROR(read_number(element, name, 0, number));
     if (!numbers.empty() && numbers.back() >= number) return corrupt(fmt::format("\"{}\" is not ascending", name));
     numbers.push_back(number);
   }
@@ -73,7 +73,7 @@ std::string to_json(const Place& place) {
 Result<Place> place_from_json(std::string_view text) {
   if (text.size() > kMaxTextBytes) return corrupt(fmt::format("{} of text", bytes_text(text.size())));
   const Json object = Json::parse(text, nullptr, false);
-  if (!object.is_object()) return corrupt("no JSON object, but " + quoted_text(text));
+  if (!object.is_object()) return corrupt("expected a JSON object, found " + quoted_text(text));
   for (const auto& [name, value] : object.items()) {
     if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) {
       return corrupt(unknown_name("field", name, kFields).message());
@@ -82,18 +82,18 @@ Result<Place> place_from_json(std::string_view text) {
   for (const std::string_view field : kFields) {
     if (!object.contains(field)) return corrupt(fmt::format("\"{}\" is missing", field));
   }
-  if (!object["host"].is_string()) return corrupt("\"host\" is no text");
+  if (!object["host"].is_string()) return corrupt("\"host\" is not a string");
   Place place;
-  if (!object["reader"].is_string()) return corrupt("\"reader\" is no text");
-  if (!object["process_space"].is_string()) return corrupt("\"process_space\" is no text");
+  if (!object["reader"].is_string()) return corrupt("\"reader\" is not a string");
+  if (!object["process_space"].is_string()) return corrupt("\"process_space\" is not a string");
   place.host = object["host"].get<std::string>();
   place.process_space = object["process_space"].get<std::string>();
   place.reader = object["reader"].get<std::string>();
-  ACCORD_RETURN_IF_ERROR(take_number(object["process"], "process", 0, place.process));
-  ACCORD_RETURN_IF_ERROR(take_number(object["cores"], "cores", 1, place.cores));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["cpus"], "cpus", place.cpus));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["numa_nodes"], "numa_nodes", place.numa_nodes));
-  ACCORD_RETURN_IF_ERROR(take_numbers(object["core_ids"], "core_ids", place.core_ids));
+  ACCORD_RETURN_IF_ERROR(read_number(object["process"], "process", 0, place.process));
+  ACCORD_RETURN_IF_ERROR(read_number(object["cores"], "cores", 1, place.cores));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["cpus"], "cpus", place.cpus));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["numa_nodes"], "numa_nodes", place.numa_nodes));
+  ACCORD_RETURN_IF_ERROR(read_numbers(object["core_ids"], "core_ids", place.core_ids));
   ACCORD_RETURN_IF_ERROR(check_consistent(place));
   return place;
 }

@@ -24,7 +24,7 @@ bool reads_itself() {
 
 // Scope 0: any process that is otherwise allowed. 1: descendants, and processes named by the target. Above: only
 // privileged processes.
-bool yama_consents() {
+bool yama_allows() {
   const Result<std::string> scope = read_file("/proc/sys/kernel/yama/ptrace_scope", 16);
   if (!scope.ok() || scope->empty() || (*scope)[0] == '0') return true;
   return (*scope)[0] == '1' && prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0;
@@ -38,7 +38,7 @@ std::string this_reader() {
   const bool one_user = getuid() == geteuid() && getgid() == getegid();
   const Result<std::uint64_t> processes = namespace_number("pid");
   if (!one_user || prctl(PR_GET_DUMPABLE) != 1 || !processes.ok()) return "";
-  if (!reads_itself() || !yama_consents()) return "";
+  if (!reads_itself() || !yama_allows()) return "";
   return fmt::format("user-{}-{}/pid-{}", getuid(), getgid(), *processes);
 }
 

@@ -52,7 +52,7 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
 int Topology::cores_of_host(int host) const { return static_cast<int>(cores_together(places_, ranks_of_host(host))); }
 
 // Whether ranks share cores does not change.
-Topology Topology::apart() const {
+Topology Topology::without_shared_memory() const {
   std::vector<Place> places = places_;
   for (const Rank rank : ranks_) places[static_cast<std::size_t>(rank)].host += "/rank-" + std::to_string(rank);
   Topology topology(std::move(places));

@@ -42,7 +42,7 @@ class Topology {
   static Topology uniform(int size);
 
   /// The same ranks without shared memory: each counts as a host of its own.
-  Topology apart() const;
+  Topology without_shared_memory() const;
 
   int size() const { return static_cast<int>(places_.size()); }
   /// 0, 1, ..., size - 1.

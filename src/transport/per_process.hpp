@@ -19,15 +19,15 @@ T& per_process() {
   };
   static std::atomic<Owned*> current{nullptr};
   const pid_t process = ::getpid();
-  Owned* seen = current.load(std::memory_order_acquire);
-  while (seen == nullptr || seen->process != process) {
-    auto* fresh = new Owned{process, seen, {}};
-    if (current.compare_exchange_strong(seen, fresh, std::memory_order_acq_rel, std::memory_order_acquire)) {
+  Owned* found = current.load(std::memory_order_acquire);
+  while (found == nullptr || found->process != process) {
+    auto* fresh = new Owned{process, found, {}};
+    if (current.compare_exchange_strong(found, fresh, std::memory_order_acq_rel, std::memory_order_acquire)) {
       return fresh->value;
     }
     delete fresh;
   }
-  return seen->value;
+  return found->value;
 }
 
 }  // namespace accord::transport

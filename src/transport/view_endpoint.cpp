@@ -110,7 +110,7 @@ class ViewEndpoint final : public Endpoint {
   std::string descriptor() const override { return {}; }
   Result<std::vector<std::unique_ptr<Link>>> connect(std::span<const PeerDescriptor> /*peers*/,
                                                      Deadline /*deadline*/) override {
-    return Status(StatusCode::kWrongState, "a part of an endpoint is connected from the first");
+    return Status(StatusCode::kWrongState, "a part of an endpoint is connected from the start");
   }
 
  private:

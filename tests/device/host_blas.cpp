@@ -13,7 +13,7 @@ namespace {
 using device::Epilogue;
 using device::Matrices;
 using device::Product;
-using device::SecondIs;
+using device::SecondLayout;
 
 constexpr std::size_t kWorkspaceBytes = 4096;
 
@@ -30,7 +30,7 @@ void multiply_now(const Product& p) {
         float sum = 0.0F;
         for (std::int64_t k = 0; k < p.k; ++k)
           sum += element(p.a, i, row, k) *
-                 (p.second_is == SecondIs::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
+                 (p.second_layout == SecondLayout::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
         if (p.a_scales != nullptr) sum *= p.a_scales[row] * p.b_scales[column];
         sum *= p.alpha;
         if (p.beta != 0.0F) sum += p.beta * element(p.c, i, row, column);
@@ -46,24 +46,26 @@ void multiply_now(const Product& p) {
 }
 
 Status check_sizes(const Product& p, bool takes_scales) {
-  const auto refuse = [&](std::string_view why) {
+  const auto unsupported = [&](std::string_view why) {
     return Status(StatusCode::kUnsupported, fmt::format("[{}, {}] x [{}, {}]: {}", p.m, p.k, p.k, p.n, why));
   };
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) return refuse("a size below 1");
-  const bool rows = p.second_is == SecondIs::kRows;
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) return unsupported("a size is below 1");
+  const bool rows = p.second_layout == SecondLayout::kRows;
   if (p.a.row_stride < p.k || p.b.row_stride < (rows ? p.k : p.n) || p.c.row_stride < p.n)
-    return refuse("rows overlap");
-  const bool tiny = p.a.dtype == DType::kFloat8E4M3FN;
+    return unsupported("rows overlap");
+  const bool is_float8 = p.a.dtype == DType::kFloat8E4M3FN;
   const bool real = p.a.dtype == DType::kFloat32 || p.a.dtype == DType::kBFloat16 || p.a.dtype == DType::kFloat16;
-  if (p.a.dtype != p.b.dtype || (!tiny && !real)) return refuse("dtypes");
-  if (tiny && (!rows || (p.n | p.k) % 16 != 0)) return refuse("float8 of these sizes");
+  if (p.a.dtype != p.b.dtype || (!is_float8 && !real)) return unsupported("the dtypes do not fit together");
+  if (is_float8 && (!rows || (p.n | p.k) % 16 != 0)) return unsupported("float8 does not support these sizes");
   const bool has_scales = p.a_scales != nullptr;
-  if (has_scales != (p.b_scales != nullptr)) return refuse("scales of one matrix alone");
-  if (has_scales && (!tiny || !takes_scales || p.batch != 1 || p.epilogue != Epilogue::kNone)) return refuse("scales");
-  if (tiny && p.c.dtype == DType::kFloat32 && p.bias != nullptr) return refuse("a bias of float32 for float8");
+  if (has_scales != (p.b_scales != nullptr)) return unsupported("only one matrix has scales");
+  if (has_scales && (!is_float8 || !takes_scales || p.batch != 1 || p.epilogue != Epilogue::kNone))
+    return unsupported("the product does not support scales");
+  if (is_float8 && p.c.dtype == DType::kFloat32 && p.bias != nullptr)
+    return unsupported("float8 does not support a float32 bias");
   const bool narrow = p.c.dtype == DType::kBFloat16 || p.c.dtype == DType::kFloat16;
-  const bool as_wide = p.c.dtype == DType::kFloat32 || (tiny ? narrow : p.c.dtype == p.a.dtype);
-  return as_wide ? Status() : refuse("the result's dtype");
+  const bool as_wide = p.c.dtype == DType::kFloat32 || (is_float8 ? narrow : p.c.dtype == p.a.dtype);
+  return as_wide ? Status() : unsupported("the dtype of the result is not supported");
 }
 
 }  // namespace
@@ -76,10 +78,10 @@ HostBlas& HostBlas::instance() {
 Status HostBlas::check(const Product& product) const {
   ACCORD_RETURN_IF_ERROR(check_sizes(product, takes_scales_));
   const Float8 takes = takes_float8_;
-  const bool tiny = product.a.dtype == DType::kFloat8E4M3FN;
-  if (tiny && (takes == Float8::kNone || (takes == Float8::kWithoutScales && product.a_scales != nullptr)))
+  const bool is_float8 = product.a.dtype == DType::kFloat8E4M3FN;
+  if (is_float8 && (takes == Float8::kNone || (takes == Float8::kWithoutScales && product.a_scales != nullptr)))
     return Status(StatusCode::kUnsupported, "no kernel for this shape of float8");
-  if (!tiny && !takes_epilogues_ && (product.bias != nullptr || product.epilogue != Epilogue::kNone))
+  if (!is_float8 && !takes_epilogues_ && (product.bias != nullptr || product.epilogue != Epilogue::kNone))
     return Status(StatusCode::kUnsupported, "no kernel with a bias or an activation");
   return Status();
 }

@@ -21,13 +21,13 @@ class HostBlas final : public device::Blas {
   std::size_t workspace_bytes() const override;
   std::string describe() const override { return "plain loops"; }
   /// `false`: as on a GPU that is not a Hopper.
-  void take_scales(bool takes) { takes_scales_ = takes; }
+  void set_takes_scales(bool takes) { takes_scales_ = takes; }
   /// The float8 products that have a kernel. The others are rejected although their shapes are valid, as where
   /// cuBLASLt's heuristics find no kernel.
   enum class Float8 : std::uint8_t { kAll, kWithoutScales, kNone };
-  void take_float8(Float8 takes) { takes_float8_ = takes; }
+  void set_takes_float8(Float8 takes) { takes_float8_ = takes; }
   /// Sets whether products of floats may include a bias and an activation.
-  void take_epilogues(bool takes) { takes_epilogues_ = takes; }
+  void set_takes_epilogues(bool takes) { takes_epilogues_ = takes; }
   /// Returns the number of products that were put into streams.
   int products() const { return products_; }
 

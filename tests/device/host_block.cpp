@@ -27,7 +27,7 @@ void run_blocks(const HostBlocks& blocks) {
                     team, warps[static_cast<std::size_t>(thread / blocks.lanes)],
                     reinterpret_cast<std::byte*>(shared.data()));
       blocks.code(blocks.arguments, one);
-      team.meet(thread);  // the next block uses the same shared memory
+      team.sync(thread);  // the next block uses the same shared memory
     }
   };
   if (turns) return turns->run(run);

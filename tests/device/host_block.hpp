@@ -22,46 +22,46 @@ namespace accord::testing {
 /// The Block of device/kernel.hpp.
 class HostBlock {
  public:
-  struct Place {
+  struct Position {
     int thread = 0, threads = 1, block = 0, blocks = 1, lanes = 1;
     bool may_wait = true;  ///< for other blocks
   };
-  HostBlock(const Place& place, HostTeam& team, HostTeam& warp, std::byte* shared)
-      : place_(place), team_(team), warp_(warp), shared_(shared) {}
+  HostBlock(const Position& position, HostTeam& team, HostTeam& warp, std::byte* shared)
+      : position_(position), team_(team), warp_(warp), shared_(shared) {}
 
-  int thread() const { return place_.thread; }
-  int threads() const { return place_.threads; }
-  int block() const { return place_.block; }
-  int blocks() const { return place_.blocks; }
-  std::size_t first() const { return static_cast<std::size_t>(place_.block * place_.threads + place_.thread); }
-  std::size_t stride() const { return static_cast<std::size_t>(place_.blocks * place_.threads); }
-  int lane() const { return place_.thread % place_.lanes; }
-  int lanes() const { return place_.lanes; }
+  int thread() const { return position_.thread; }
+  int threads() const { return position_.threads; }
+  int block() const { return position_.block; }
+  int blocks() const { return position_.blocks; }
+  std::size_t first() const { return static_cast<std::size_t>(position_.block * position_.threads + position_.thread); }
+  std::size_t stride() const { return static_cast<std::size_t>(position_.blocks * position_.threads); }
+  int lane() const { return position_.thread % position_.lanes; }
+  int lanes() const { return position_.lanes; }
 
-  void sync() const { team_.meet(thread()); }
+  void sync() const { team_.sync(thread()); }
   bool any(bool x) const { return block_max(x ? 1 : 0) != 0; }
-  void sync_warp() const { warp_.meet(lane()); }
+  void sync_warp() const { warp_.sync(lane()); }
   std::byte* shared() const { return shared_; }
 
   template <typename T>
   T from_lane(T x, int lane) const {
-    return warp_.show(this->lane(), x)[lane];
+    return warp_.exchange(this->lane(), x)[lane];
   }
   template <DType kDType>
   void multiply(const device::Tiles& a, const device::TilePair& b, device::Sums& c) const {
     static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
     require_fragments();
-    struct Held {
+    struct Operands {
       device::Tiles a;
       device::TilePair b;
     };
-    const auto held = warp_.show(lane(), Held{a, b});
+    const auto operands = warp_.exchange(lane(), Operands{a, b});
     for (int i = 0; i < 4; ++i) {
       const int row = lane() / 4 + i / 2 * 8, column = lane() % 4 * 2 + i % 2;
       double sum = c.of[i];
       for (int k = 0; k < 16; ++k) {
-        const std::uint32_t in_a = held[row % 8 * 4 + k % 8 / 2].a.of[row / 8 + k / 8 * 2];
-        const std::uint32_t in_b = held[column * 4 + k % 8 / 2].b.of[k / 8];
+        const std::uint32_t in_a = operands[row % 8 * 4 + k % 8 / 2].a.of[row / 8 + k / 8 * 2];
+        const std::uint32_t in_b = operands[column * 4 + k % 8 / 2].b.of[k / 8];
         sum += double{half_of<kDType>(in_a, k % 2)} * double{half_of<kDType>(in_b, k % 2)};
       }
       c.of[i] = static_cast<float>(sum);
@@ -73,12 +73,13 @@ class HostBlock {
   device::Tiles load_transposed(const void* row) const {
     return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(column, row_of_tile); });
   }
-  void copy_later(device::Words* to, const device::Words* from, bool is_there) {
-    copies_.push_back({to, is_there ? from : nullptr});
-    if ((++copies_begun_ + static_cast<unsigned>(thread())) % 2 == 0) await_last_copy();  // some complete immediately
+  void copy_async(device::Words* to, const device::Words* from, bool is_present) {
+    copies_.push_back({to, is_present ? from : nullptr});
+    if ((++copies_started_ + static_cast<unsigned>(thread())) % 2 == 0)
+      complete_last_copy();  // some complete immediately
   }
-  void await_copies() {
-    while (!copies_.empty()) await_last_copy();
+  void wait_copies() {
+    while (!copies_.empty()) complete_last_copy();
   }
   template <typename T>
   T warp_sum(T x) const {
@@ -98,7 +99,7 @@ class HostBlock {
   }
 
   void pause() const {
-    if (!place_.may_wait) {
+    if (!position_.may_wait) {
       std::fputs("a kernel waits with several blocks that need not run at the same time: others may never run\n",
                  stderr);
       std::abort();
@@ -122,20 +123,20 @@ class HostBlock {
   }
 
   void store_multicast(std::byte* at, const device::Words& x) const {
-    for (std::byte* const place : places_of_all(at)) std::memcpy(place, &x, sizeof(x));
+    for (std::byte* const address : addresses_of_all(at)) std::memcpy(address, &x, sizeof(x));
   }
   /// Adds from the last device to the first, which is not the canonical order.
   template <device::SwitchSum kSum>
   device::Words sum_multicast(const std::byte* at) const {
-    const std::vector<std::byte*> places = places_of_all(at);
+    const std::vector<std::byte*> addresses = addresses_of_all(at);
     using device::SwitchSum;
-    if constexpr (kSum == SwitchSum::kUInt32) return sum_of<std::uint32_t, std::uint32_t>(places);
-    if constexpr (kSum == SwitchSum::kUInt64) return sum_of<std::uint64_t, std::uint64_t>(places);
-    if constexpr (kSum == SwitchSum::kFloat32) return sum_of<float, float>(places);
-    if constexpr (kSum == SwitchSum::kFloat64) return sum_of<double, double>(places);
+    if constexpr (kSum == SwitchSum::kUInt32) return sum_of<std::uint32_t, std::uint32_t>(addresses);
+    if constexpr (kSum == SwitchSum::kUInt64) return sum_of<std::uint64_t, std::uint64_t>(addresses);
+    if constexpr (kSum == SwitchSum::kFloat32) return sum_of<float, float>(addresses);
+    if constexpr (kSum == SwitchSum::kFloat64) return sum_of<double, double>(addresses);
     constexpr bool kIsBrain = kSum == SwitchSum::kBFloat16;
     return sum_of<std::uint16_t, float>(
-        places, [](std::uint16_t x) { return kIsBrain ? device::from_bfloat16(x) : device::from_float16(x); },
+        addresses, [](std::uint16_t x) { return kIsBrain ? device::from_bfloat16(x) : device::from_float16(x); },
         [](float x) { return kIsBrain ? device::to_bfloat16(x) : device::to_float16(x); });
   }
   void fence_multicast() const {}
@@ -143,13 +144,13 @@ class HostBlock {
  private:
   template <typename Stored, typename Sum>
   static device::Words sum_of(
-      const std::vector<std::byte*>& places, Sum (*widen)(Stored) = [](Stored x) { return static_cast<Sum>(x); },
+      const std::vector<std::byte*>& addresses, Sum (*widen)(Stored) = [](Stored x) { return static_cast<Sum>(x); },
       Stored (*narrow)(Sum) = [](Sum x) { return static_cast<Stored>(x); }) {
     constexpr std::size_t kCount = sizeof(device::Words) / sizeof(Stored);
     std::array<Sum, kCount> sums = {};
     std::array<Stored, kCount> stored = {};
-    for (std::size_t p = places.size(); p-- > 0;) {
-      std::memcpy(stored.data(), places[p], sizeof(stored));
+    for (std::size_t p = addresses.size(); p-- > 0;) {
+      std::memcpy(stored.data(), addresses[p], sizeof(stored));
       for (std::size_t i = 0; i < kCount; ++i) sums[i] += widen(stored[i]);
     }
     for (std::size_t i = 0; i < kCount; ++i) stored[i] = narrow(sums[i]);
@@ -166,8 +167,8 @@ class HostBlock {
   }
 
   void require_fragments() const {
-    if (place_.lanes == device::kFragmentLanes) return;
-    std::fputs("a kernel with fragments does not say that its warps have 32 lanes\n", stderr);
+    if (position_.lanes == device::kFragmentLanes) return;
+    std::fputs("a kernel that uses fragments does not declare warps of 32 lanes\n", stderr);
     std::abort();
   }
   /// Returns one of a word's two elements.
@@ -176,39 +177,39 @@ class HostBlock {
     const auto bits = static_cast<std::uint16_t>(word >> (16 * i));
     return kDType == DType::kBFloat16 ? device::from_bfloat16(bits) : device::from_float16(bits);
   }
-  /// `place` gives the row and column in its tile of the element at a row and column of the result.
-  template <typename Place>
-  device::Tiles gather_tiles(const void* row, Place place) const {
+  /// `locate` gives the row and column in its tile of the element at a row and column of the result.
+  template <typename Locate>
+  device::Tiles gather_tiles(const void* row, Locate locate) const {
     require_fragments();
     if (std::bit_cast<std::uintptr_t>(row) % 16 != 0) {
       std::fputs("a row of a tile is not aligned to 16 bytes\n", stderr);
       std::abort();
     }
-    const auto rows = warp_.show(lane(), row);
+    const auto rows = warp_.exchange(lane(), row);
     device::Tiles tiles{};
     for (int tile = 0; tile < 4; ++tile) {
       for (int i = 0; i < 2; ++i) {
-        const auto [its_row, its_column] = place(lane() / 4, lane() % 4 * 2 + i);
+        const auto [tile_row, tile_column] = locate(lane() / 4, lane() % 4 * 2 + i);
         std::uint16_t element;
-        std::memcpy(&element, static_cast<const std::byte*>(rows[tile * 8 + its_row]) + its_column * 2, 2);
+        std::memcpy(&element, static_cast<const std::byte*>(rows[tile * 8 + tile_row]) + tile_column * 2, 2);
         tiles.of[tile] |= std::uint32_t{element} << (16 * i);
       }
     }
     return tiles;
   }
 
-  void await_last_copy() {
+  void complete_last_copy() {
     const auto [to, from] = copies_.back();
     *to = from == nullptr ? device::Words{} : *from;
     copies_.pop_back();
   }
 
-  const Place place_;
+  const Position position_;
   HostTeam& team_;
   HostTeam& warp_;
   std::byte* const shared_;
   std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< not done yet; a null source means zeros
-  unsigned copies_begun_ = 0;
+  unsigned copies_started_ = 0;
 };
 
 /// A kernel's code for the host: the work of one thread, with the kernel's arguments.

@@ -11,8 +11,8 @@
 namespace accord::testing {
 namespace {
 
-Status capture_error(std::string_view call, std::string_view why) {
-  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
+Status capture_error(std::string_view call, std::string_view reason) {
+  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, reason));
 }
 
 /// Returns whether every node is one of `ends` or comes before one of them.
@@ -29,7 +29,7 @@ bool all_reached(const CapturedGraph& graph, const std::set<std::size_t>& ends) 
 
 Status HostRuntime::begin_capture(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("begin_capture"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("begin_capture"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("begin_capture", device, stream));
   if (worker->is_default) return capture_error("begin_capture", "a default stream cannot be captured");
   if (worker->capture != nullptr) return capture_error("begin_capture", "the stream is being captured already");
@@ -46,7 +46,7 @@ Status HostRuntime::join(Worker& worker, const PointRef& point) {
   if (capture.ended) return capture_error("wait", "the event was last recorded in a capture that has ended");
   if (worker.capture != nullptr && worker.capture != point->capture) {
     capture.valid = worker.capture->valid = false;
-    return capture_error("wait", "the event is of another capture than the stream");
+    return capture_error("wait", "the event and the stream belong to different captures");
   }
   if (worker.is_default) {
     capture.valid = false;
@@ -65,7 +65,7 @@ Status HostRuntime::join(Worker& worker, const PointRef& point) {
 
 Result<Graph> HostRuntime::end_capture(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("end_capture"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("end_capture"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("end_capture", device, stream));
   const auto capture = worker->capture;
   if (capture == nullptr) return capture_error("end_capture", "the stream is not being captured");
@@ -73,14 +73,14 @@ Result<Graph> HostRuntime::end_capture(Device device, Stream stream) {
   const bool joined = all_reached(*capture->graph, worker->tail);
   capture->ended = true;
   for (Worker* const member : capture->members) member->capture = nullptr;
-  if (!capture->valid) return capture_error("end_capture", "the capture was spoilt by an earlier error");
+  if (!capture->valid) return capture_error("end_capture", "the capture was invalidated by an earlier error");
   if (!joined) return capture_error("end_capture", "another stream joined the capture and was not waited for");
   return capture->graph;
 }
 
 Status HostRuntime::launch(const Graph& graph, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("launch"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("launch"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const origin, find("launch", graph->lanes.front(), stream));
   if (origin->capture != nullptr) return capture_error("launch", "the stream is being captured");
   ACCORD_RETURN_IF_ERROR(follow(*origin, graph->last_launch));
@@ -108,9 +108,9 @@ Status HostRuntime::launch(const Graph& graph, Stream stream) {
 
 Result<device::Graph> HostRuntime::capture(Device device, Stream stream, const std::function<Status()>& body) {
   ACCORD_RETURN_IF_ERROR(begin_capture(device, stream));
-  const Status put = body();
+  const Status body_status = body();
   Result<Graph> graph = end_capture(device, stream);
-  ACCORD_RETURN_IF_ERROR(put);
+  ACCORD_RETURN_IF_ERROR(body_status);
   ACCORD_RETURN_IF_ERROR(graph.status());
   const std::lock_guard lock(mutex_);
   void* const handle = graph->get();
@@ -134,7 +134,7 @@ Status HostRuntime::destroy_graph(device::Graph graph) {
 
 Result<bool> HostRuntime::is_capturing(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("is_capturing"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("is_capturing"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("is_capturing", device, stream));
   return worker->capture != nullptr;
 }

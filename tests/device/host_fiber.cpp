@@ -29,7 +29,7 @@ class Stacks {
     static Stacks& stacks = *new Stacks;
     return stacks;
   }
-  stack_context take() {
+  stack_context acquire() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) return boost::context::protected_fixedsize_stack(kStackBytes).allocate();
     const stack_context stack = free_.back();
@@ -37,7 +37,7 @@ class Stacks {
     ASAN_UNPOISON_MEMORY_REGION(bottom_of(stack), stack.size);
     return stack;
   }
-  void give_back(const stack_context& stack) {
+  void release(const stack_context& stack) {
     const std::lock_guard lock(mutex_);
     free_.push_back(stack);
   }
@@ -48,8 +48,8 @@ class Stacks {
 };
 
 /// The allocator through which Boost's fibers free their stacks.
-struct GiveBack {
-  void deallocate(const stack_context& stack) const { Stacks::instance().give_back(stack); }
+struct ReleaseStack {
+  void deallocate(const stack_context& stack) const { Stacks::instance().release(stack); }
 };
 
 /// `fake` receives AddressSanitizer's copy of the stack that is left; null if that stack is left for good.
@@ -64,8 +64,8 @@ void end_switch(void* fake, const void** bottom, std::size_t* bytes) {
 }  // namespace
 
 HostFiber::HostFiber(std::function<void()> work)
-    : stack_(Stacks::instance().take()),
-      fiber_(std::allocator_arg, boost::context::preallocated(stack_.sp, stack_.size, stack_), GiveBack{},
+    : stack_(Stacks::instance().acquire()),
+      fiber_(std::allocator_arg, boost::context::preallocated(stack_.sp, stack_.size, stack_), ReleaseStack{},
              [this, work = std::move(work)](fiber&& caller) {
                end_switch(nullptr, &callers_bottom_, &callers_bytes_);
                caller_ = std::move(caller);

@@ -15,7 +15,7 @@ namespace accord::testing {
 namespace {
 
 /// Memory of at least this many bytes is a file.
-constexpr std::size_t kShareable = std::size_t{64} << 10;
+constexpr std::size_t kMinShareableBytes = std::size_t{64} << 10;
 
 struct Shared {
   int process = 0;
@@ -23,20 +23,20 @@ struct Shared {
   std::size_t bytes = 0;
 };
 
-void* mapped(int file, std::size_t bytes) {
+void* map_file(int file, std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
 }  // namespace
 
-void* HostRuntime::keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device) {
+void* HostRuntime::allocate_memory(std::size_t bytes, std::size_t alignment, std::optional<Device> device) {
   if (bytes == 0) return nullptr;
   int file = -1;
   void* memory = nullptr;
-  if (device.has_value() && bytes >= kShareable) {
+  if (device.has_value() && bytes >= kMinShareableBytes) {
     file = ::memfd_create("accord-test-device", MFD_CLOEXEC);
-    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0 || (memory = mapped(file, bytes)) == nullptr)
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0 || (memory = map_file(file, bytes)) == nullptr)
       throw std::bad_alloc();
   } else {
     memory = ::operator new(bytes, std::align_val_t(alignment));
@@ -46,18 +46,18 @@ void* HostRuntime::keep(std::size_t bytes, std::size_t alignment, std::optional<
   return memory;
 }
 
-Status HostRuntime::give_back(std::string_view call, std::optional<Device> device, void* memory) {
+Status HostRuntime::free_memory(std::string_view call, std::optional<Device> device, void* memory) {
   if (memory == nullptr) return {};
   const auto found = allocations_.find(memory);
   if (found == allocations_.end() || found->second.device != device)
-    return error(call, "memory that was not allocated so");
+    return error(call, "the memory was not allocated by this call for this device");
   const Allocation allocation = found->second;
   allocations_.erase(found);
   if (allocation.file < 0) {
     ::operator delete(memory, std::align_val_t(allocation.alignment));
   } else {
     // A process that has opened the memory and uses it after this is killed by SIGBUS.
-    if (::ftruncate(allocation.file, 0) != 0) return error(call, "it cannot be taken from others");
+    if (::ftruncate(allocation.file, 0) != 0) return error(call, "the file of the memory cannot be truncated");
     ::munmap(memory, allocation.bytes);
     ::close(allocation.file);
   }
@@ -66,11 +66,12 @@ Status HostRuntime::give_back(std::string_view call, std::optional<Device> devic
 
 Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("share"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("share"));
   const auto found = allocations_.find(memory);
   if (found == allocations_.end() || found->second.device != device)
-    return error("share", "memory that was not allocated so");
-  if (found->second.file < 0) return error("share", fmt::format("only pieces of {} bytes and more", kShareable));
+    return error("share", "the memory was not allocated by this call for this device");
+  if (found->second.file < 0)
+    return error("share", fmt::format("only allocations of {} bytes and more can be shared", kMinShareableBytes));
   const Shared shared{::getpid(), found->second.file, found->second.bytes};
   device::MemoryHandle handle;
   static_assert(sizeof(shared) <= sizeof(handle));
@@ -80,13 +81,13 @@ Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
 
 Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle& handle) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("open_shared"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("open_shared"));
   ACCORD_RETURN_IF_ERROR(check("open_shared", device));
   Shared shared;
   std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
-  if (shared.process == ::getpid()) return error("open_shared", "memory of this process");
+  if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
   const int file = ::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC);
-  void* const memory = file < 0 ? nullptr : mapped(file, shared.bytes);
+  void* const memory = file < 0 ? nullptr : map_file(file, shared.bytes);
   if (file >= 0) ::close(file);
   if (memory == nullptr) return error("open_shared", "there is no such memory");
   opened_[memory] = shared.bytes;
@@ -95,10 +96,10 @@ Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle
 
 Status HostRuntime::close_shared(Device device, void* memory) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("close_shared"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("close_shared"));
   ACCORD_RETURN_IF_ERROR(check("close_shared", device));
   const auto found = opened_.find(memory);
-  if (found == opened_.end()) return error("close_shared", "memory that was not opened");
+  if (found == opened_.end()) return error("close_shared", "the memory was not opened by open_shared");
   ::munmap(memory, found->second);
   opened_.erase(found);
   return {};

@@ -9,6 +9,6 @@ namespace accord::testing {
 
 /// Returns, for each device's part, the address that corresponds to `at`, which is inside a Multicast::all. Ends the
 /// program if there is none, as a device would fault.
-std::vector<std::byte*> places_of_all(const std::byte* at);
+std::vector<std::byte*> addresses_of_all(const std::byte* at);
 
 }  // namespace accord::testing

@@ -20,8 +20,8 @@ thread_local std::vector<int> before_current;  // for push_current()
 
 }  // namespace
 
-Status error(std::string_view call, std::string_view why) {
-  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
+Status error(std::string_view call, std::string_view reason) {
+  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, reason));
 }
 
 HostRuntime& HostRuntime::instance() {
@@ -32,7 +32,7 @@ HostRuntime& HostRuntime::instance() {
 void HostRuntime::set_current_device(int index) { current = index; }
 int HostRuntime::current_device() { return current; }
 
-Status HostRuntime::take_failure(std::string_view call) {
+Status HostRuntime::pop_failure(std::string_view call) {
   const auto found = failures_.find(call);
   if (found == failures_.end() || found->second.empty()) return {};
   const Status failure = found->second.front();
@@ -42,7 +42,7 @@ Status HostRuntime::take_failure(std::string_view call) {
 
 Status HostRuntime::check(std::string_view call, Device device) const {
   if (device.type == DeviceType::kCuda && device.index >= 0 && device.index < count_) return {};
-  return error(call, fmt::format("{} is none of {} devices", to_string(device), count_));
+  return error(call, fmt::format("{} does not exist: there are {} devices", to_string(device), count_));
 }
 
 void HostRuntime::fail_next(std::string_view call, Status failure) {
@@ -57,13 +57,13 @@ void HostRuntime::set_count(int devices) {
 
 Status HostRuntime::viable() {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("viable"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("viable"));
   return count_ > 0 ? Status() : Status(StatusCode::kUnsupported, "the test has no devices");
 }
 
 int HostRuntime::count() {
   const std::lock_guard lock(mutex_);
-  return take_failure("count").ok() ? count_ : 0;
+  return pop_failure("count").ok() ? count_ : 0;
 }
 
 LiveObjects HostRuntime::live() const {
@@ -98,7 +98,7 @@ std::size_t HostRuntime::bytes_on(Device device) const {
 
 Result<std::optional<Device>> HostRuntime::device_of(const void* memory) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("device_of"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("device_of"));
   const Allocation* const found = allocation_of(memory, 1);
   return found == nullptr ? std::nullopt : found->device;
 }
@@ -107,36 +107,36 @@ Result<void*> HostRuntime::allocate(Device device, std::size_t bytes) { return a
 
 Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_t alignment) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("allocate"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("allocate"));
   ACCORD_RETURN_IF_ERROR(check("allocate", device));
-  return keep(bytes, alignment, device);
+  return allocate_memory(bytes, alignment, device);
 }
 
 Status HostRuntime::release(Device device, void* memory) {
   if (release_waits_) wait_for_all(device);
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("release"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("release"));
   ACCORD_RETURN_IF_ERROR(check("release", device));
-  return give_back("release", device, memory);
+  return free_memory("release", device, memory);
 }
 
 Result<void*> HostRuntime::allocate_host(Device device, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("allocate_host"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("allocate_host"));
   ACCORD_RETURN_IF_ERROR(check("allocate_host", device));
-  return keep(bytes, kAlignment, std::nullopt);
+  return allocate_memory(bytes, kAlignment, std::nullopt);
 }
 
 Status HostRuntime::release_host(Device device, void* memory) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("release_host"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("release_host"));
   ACCORD_RETURN_IF_ERROR(check("release_host", device));
-  return give_back("release_host", std::nullopt, memory);
+  return free_memory("release_host", std::nullopt, memory);
 }
 
 Status HostRuntime::push_current(Device device) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("push_current"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("push_current"));
   ACCORD_RETURN_IF_ERROR(check("push_current", device));
   before_current.push_back(current);
   current = device.index;
@@ -150,14 +150,14 @@ void HostRuntime::pop_current() {
 
 Result<std::string> HostRuntime::describe(Device device) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("describe"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("describe"));
   ACCORD_RETURN_IF_ERROR(check("describe", device));
   return std::string("host memory");
 }
 
 Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("copy"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("copy"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("copy", device, stream));
   if (bytes == 0) return {};
   const Allocation* const there = allocation_of(to, bytes);
@@ -170,21 +170,21 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
 
 Result<int> HostRuntime::multiprocessors(Device device) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("multiprocessors"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("multiprocessors"));
   ACCORD_RETURN_IF_ERROR(check("multiprocessors", device));
   return kHostMultiprocessors;
 }
 
 Status HostRuntime::reach(Device from, Device to) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("reach"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("reach"));
   ACCORD_RETURN_IF_ERROR(check("reach", from));
   return check("reach", to);
 }
 
 Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("fill"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("fill"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("fill", device, stream));
   if (bytes == 0) return {};
   return push(*worker, [=] { std::memset(memory, value, bytes); });
@@ -194,7 +194,7 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
                            Stream stream) {
   const HostKernel* const code = host_kernel(kernel.name);
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("launch"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("launch"));
   if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("launch", device, stream));
   const auto* const first = static_cast<const std::byte*>(arguments);
@@ -219,18 +219,18 @@ Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) 
 
 Status HostRuntime::record(device::Event event, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("record"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("record"));
   ACCORD_ASSIGN_OR_RETURN(PointRef* const last, find("record", event));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("record", device, stream));
   if (const Device of = events_[event.handle]->device; of != device)
-    return error("record", fmt::format("an event of {}, not of {}", to_string(of), to_string(device)));
+    return error("record", fmt::format("the event belongs to {}, not to {}", to_string(of), to_string(device)));
   ACCORD_ASSIGN_OR_RETURN(*last, mark(*worker));
   return {};
 }
 
 Status HostRuntime::wait(device::Event event, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("wait"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("wait"));
   ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("wait", event));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("wait", device, stream));
   return follow(*worker, *last);
@@ -238,7 +238,7 @@ Status HostRuntime::wait(device::Event event, Device device, Stream stream) {
 
 Status HostRuntime::synchronize(Device device, Stream stream) {
   std::unique_lock lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("synchronize"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("synchronize"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("synchronize", device, stream));
   if (worker->capture != nullptr) {
     worker->capture->valid = false;
@@ -246,12 +246,12 @@ Status HostRuntime::synchronize(Device device, Stream stream) {
   }
   ACCORD_ASSIGN_OR_RETURN(const PointRef end, mark(*worker));
   lock.unlock();
-  return await(end) ? Status() : error("synchronize", "the runtime ends");
+  return await(end) ? Status() : error("synchronize", "the runtime is being destroyed");
 }
 
 Result<Stream> HostRuntime::create_stream(Device device, bool /*high_priority*/) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("create_stream"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("create_stream"));
   ACCORD_RETURN_IF_ERROR(check("create_stream", device));
   std::unique_ptr<Worker> worker(new Worker{.device = device});
   const Stream stream{worker.get()};
@@ -261,7 +261,7 @@ Result<Stream> HostRuntime::create_stream(Device device, bool /*high_priority*/)
 
 Status HostRuntime::destroy_stream(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("destroy_stream"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("destroy_stream"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("destroy_stream", device, stream));
   if (worker->is_default) return error("destroy_stream", "a default stream");
   if (worker->capture != nullptr) return error("destroy_stream", "the stream is being captured");
@@ -272,7 +272,7 @@ Status HostRuntime::destroy_stream(Device device, Stream stream) {
 
 Result<device::Event> HostRuntime::create_event(Device device) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("create_event"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("create_event"));
   ACCORD_RETURN_IF_ERROR(check("create_event", device));
   auto state = std::make_unique<EventState>(EventState{.device = device, .last = nullptr});
   const device::Event event{state.get()};
@@ -282,7 +282,7 @@ Result<device::Event> HostRuntime::create_event(Device device) {
 
 Status HostRuntime::destroy_event(device::Event event) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("destroy_event"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("destroy_event"));
   ACCORD_RETURN_IF_ERROR(find("destroy_event", event).status());
   events_.erase(event.handle);
   return {};
@@ -290,10 +290,10 @@ Status HostRuntime::destroy_event(device::Event event) {
 
 Result<bool> HostRuntime::has_happened(device::Event event) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("has_happened"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("has_happened"));
   ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("has_happened", event));
   if (*last == nullptr) return true;
-  if ((*last)->capture == nullptr) return (*last)->happened;
+  if ((*last)->capture == nullptr) return (*last)->reached;
   (*last)->capture->valid = false;
   return error("has_happened", "the event was last recorded in a capture");
 }

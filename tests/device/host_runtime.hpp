@@ -24,8 +24,8 @@ struct Point;
 struct Worker;
 struct CapturedGraph;
 
-/// Returns kInternal with the text that a device's library would report: "`call`: `why`".
-Status error(std::string_view call, std::string_view why);
+/// Returns kInternal with the text that a device's library would report: "`call`: `reason`".
+Status error(std::string_view call, std::string_view reason);
 
 /// A position in a stream, reached once.
 using PointRef = std::shared_ptr<Point>;
@@ -155,9 +155,9 @@ class HostRuntime final : public device::Runtime {
   /// Returns the device of a stream, by its handle; nullopt for an unknown stream.
   std::optional<Device> device_of(Stream stream) const;
   Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);
-  /// Returns a point that is reached by happen().
+  /// Returns a point that is reached by reach_point().
   PointRef make_point();
-  void happen(const PointRef& point);
+  void reach_point(const PointRef& point);
   /// Blocks until `point` has been reached and returns true; returns false if the runtime ends first.
   bool await(const PointRef& point);
   /// Returns whether everything that was put into a stream before `point` is done; true for null and for captured
@@ -178,13 +178,13 @@ class HostRuntime final : public device::Runtime {
     int file = -1;  ///< holds the device's memory, so that other processes can open it
   };
 
-  Status take_failure(std::string_view call);
+  Status pop_failure(std::string_view call);
   Status check(std::string_view call, Device device) const;
   Result<Worker*> find(std::string_view call, Device device, Stream stream);
   Result<PointRef*> find(std::string_view call, device::Event event);
   const Allocation* allocation_of(const void* memory, std::size_t bytes) const;
-  void* keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device);
-  Status give_back(std::string_view call, std::optional<Device> device, void* memory);
+  void* allocate_memory(std::size_t bytes, std::size_t alignment, std::optional<Device> device);
+  Status free_memory(std::string_view call, std::optional<Device> device, void* memory);
 
   void wait_for_all(Device device);
   Status push(Worker& worker, std::function<void()> run);

@@ -11,7 +11,7 @@
 namespace accord::testing {
 
 void BusyStream::release() {
-  if (end_ != nullptr) runtime_->happen(end_);
+  if (end_ != nullptr) runtime_->reach_point(end_);
   end_ = nullptr;
 }
 
@@ -30,7 +30,7 @@ HostRuntime::~HostRuntime() {
   while (!multicasts_.empty()) (void)leave_multicast({DeviceType::kCuda, 0}, {.handle = *multicasts_.begin()});
   while (!allocations_.empty()) {
     const auto& [memory, allocation] = *allocations_.begin();
-    (void)give_back("~HostRuntime", allocation.device, const_cast<void*>(memory));
+    (void)free_memory("~HostRuntime", allocation.device, const_cast<void*>(memory));
   }
 }
 
@@ -79,8 +79,8 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
   if (found == streams_.end()) return Status(StatusCode::kInternal, fmt::format("{}: no such stream", call));
   Worker* const worker = found->second.get();
   if (worker->device == device) return worker;
-  return Status(StatusCode::kInternal,
-                fmt::format("{}: a stream of {}, not of {}", call, to_string(worker->device), to_string(device)));
+  return Status(StatusCode::kInternal, fmt::format("{}: the stream belongs to {}, not to {}", call,
+                                                   to_string(worker->device), to_string(device)));
 }
 
 Status HostRuntime::push(Worker& worker, std::function<void()> run) {
@@ -91,7 +91,7 @@ Status HostRuntime::push(Worker& worker, std::function<void()> run) {
     return {};
   }
   if (!worker.capture->valid)
-    return Status(StatusCode::kInternal, "the stream's capture was spoilt by an earlier error");
+    return Status(StatusCode::kInternal, "the stream's capture was invalidated by an earlier error");
   auto& nodes = worker.capture->graph->nodes;
   nodes.push_back({.run = std::move(run), .lane = worker.lane, .after = worker.tail});
   worker.tail = {nodes.size() - 1};
@@ -100,42 +100,43 @@ Status HostRuntime::push(Worker& worker, std::function<void()> run) {
 
 PointRef HostRuntime::make_point() { return std::make_shared<Point>(); }
 
-void HostRuntime::happen(const PointRef& point) {
+void HostRuntime::reach_point(const PointRef& point) {
   const std::lock_guard lock(mutex_);
-  point->happened = true;
+  point->reached = true;
   changed_.notify_all();
 }
 
 bool HostRuntime::await(const PointRef& point) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return point->happened || ending_; });
-  return point->happened;
+  changed_.wait(lock, [&] { return point->reached || ending_; });
+  return point->reached;
 }
 
 bool HostRuntime::is_reached(const PointRef& point) const {
   const std::lock_guard lock(mutex_);
-  return point == nullptr || point->capture != nullptr || point->happened;
+  return point == nullptr || point->capture != nullptr || point->reached;
 }
 
 Result<PointRef> HostRuntime::mark(Worker& worker) {
   auto point = make_point();
   if (worker.capture != nullptr) {
     if (!worker.capture->valid)
-      return Status(StatusCode::kInternal, "the stream's capture was spoilt by an earlier error");
+      return Status(StatusCode::kInternal, "the stream's capture was invalidated by an earlier error");
     point->capture = worker.capture;
     point->nodes = worker.tail;
     return point;
   }
-  ACCORD_RETURN_IF_ERROR(push(worker, [this, point] { happen(point); }));
+  ACCORD_RETURN_IF_ERROR(push(worker, [this, point] { reach_point(point); }));
   return point;
 }
 
 Status HostRuntime::follow(Worker& worker, const PointRef& point) {
   if (point == nullptr) return {};
   if (point->capture != nullptr) return join(worker, point);
-  if (worker.capture == nullptr) return point->happened ? Status() : push(worker, [this, point] { await(point); });
+  if (worker.capture == nullptr) return point->reached ? Status() : push(worker, [this, point] { await(point); });
   worker.capture->valid = false;
-  return Status(StatusCode::kInternal, "a stream that is captured cannot wait for what is outside of the capture");
+  return Status(StatusCode::kInternal,
+                "a stream that is being captured cannot wait for something outside of the capture");
 }
 
 Result<PointRef> HostRuntime::mark(Device device, Stream stream) {
@@ -166,7 +167,7 @@ void HostRuntime::wait_for_all(Device device) {
 
 Status HostRuntime::enqueue(Device device, Stream stream, std::function<void()> run) {
   const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("enqueue"));
+  ACCORD_RETURN_IF_ERROR(pop_failure("enqueue"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("enqueue", device, stream));
   return push(*worker, std::move(run));
 }

@@ -32,7 +32,7 @@ struct Capture {
 };
 
 struct Point {
-  bool happened = false;
+  bool reached = false;
   std::shared_ptr<Capture> capture;
   std::set<std::size_t> nodes;  ///< of the capture: the nodes that it follows
 };

@@ -19,8 +19,8 @@ void HostTurns::run(const std::function<void(int)>& work) {
   for (int thread = 0; thread < threads(); ++thread) fibers_.emplace_back([&work, thread] { work(thread); });
   for (int left = threads(); left > 0;) {
     const int thread = next();
-    if (thread == kNobody) {
-      std::fputs("threads of a kernel's block meet where others do not come\n", stderr);
+    if (thread == kNoThread) {
+      std::fputs("threads of a kernel's block wait at a barrier that other threads do not reach\n", stderr);
       std::abort();
     }
     fiber(thread).resume();
@@ -44,10 +44,10 @@ void HostTurns::shuffle() {
 int HostTurns::next() const {
   for (const int thread : order_)
     if (is_ready_[static_cast<std::size_t>(thread)]) return thread;
-  return kNobody;
+  return kNoThread;
 }
 
-void HostTurns::go_on(int thread) {
+void HostTurns::wait_for_turn(int thread) {
   if (next() != thread) fiber(thread).leave();
 }
 
@@ -58,10 +58,10 @@ void HostTurns::stop(int thread) {
 
 void HostTurns::resume(int thread) { is_ready_[static_cast<std::size_t>(thread)] = true; }
 
-void HostTurns::give_way(int thread) {
+void HostTurns::yield_turn(int thread) {
   std::erase(order_, thread);
   order_.push_back(thread);
-  go_on(thread);
+  wait_for_turn(thread);
 }
 
 HostTeam::HostTeam(int threads, int first, HostTurns* turns)
@@ -70,19 +70,19 @@ HostTeam::HostTeam(int threads, int first, HostTurns* turns)
       turns_(turns),
       barrier_(threads),
       times_(static_cast<std::size_t>(threads)),
-      shown_(2, Row(static_cast<std::size_t>(threads))) {}
+      slots_(2, Row(static_cast<std::size_t>(threads))) {}
 
-void HostTeam::meet(int me) {
+void HostTeam::sync(int me) {
   if (turns_ == nullptr) return barrier_.arrive_and_wait();
   if (++arrived_ < threads_) return turns_->stop(first_ + me);
   arrived_ = 0;
   for (int thread = 0; thread < threads_; ++thread) turns_->resume(first_ + thread);
   if (threads_ == turns_->threads()) turns_->shuffle();
-  turns_->go_on(first_ + me);
+  turns_->wait_for_turn(first_ + me);
 }
 
 void HostTeam::pause(int me) {
-  if (turns_ != nullptr) turns_->give_way(first_ + me);
+  if (turns_ != nullptr) turns_->yield_turn(first_ + me);
   std::this_thread::yield();
 }
 

@@ -34,15 +34,15 @@ class HostTurns {
   void stop(int thread);
   void resume(int thread);
   /// Returns when the thread has the turn.
-  void go_on(int thread);
+  void wait_for_turn(int thread);
   /// Returns when the thread has the turn again, after the other threads.
-  void give_way(int thread);
+  void yield_turn(int thread);
   /// Draws the next order.
   void shuffle();
   int threads() const { return static_cast<int>(is_ready_.size()); }
 
  private:
-  static constexpr int kNobody = -1;
+  static constexpr int kNoThread = -1;
   HostFiber& fiber(int thread) { return fibers_[static_cast<std::size_t>(thread)]; }
   int next() const;
 
@@ -55,17 +55,17 @@ class HostTurns {
 
 /// A place where the threads of a block or a warp meet and exchange values.
 class HostTeam {
-  struct Shown {
+  struct Slot {
     std::byte bytes[32];
   };
-  using Row = std::vector<Shown>;
+  using Row = std::vector<Slot>;
 
  public:
   /// Creates the team of `threads` threads of a block, from number `first` on. `turns`: the block's; null if its
   /// threads run in parallel.
   HostTeam(int threads, int first, HostTurns* turns);
   /// Waits for all threads of the team. `me`: the thread's number in this team.
-  void meet(int me);
+  void sync(int me);
   /// For loops that wait for other threads: lets them run.
   void pause(int me);
   /// The values that all threads have shown, in the order of the threads. Valid until the thread shows another value.
@@ -81,23 +81,23 @@ class HostTeam {
    private:
     friend class HostTeam;
     explicit All(const Row& row) : row_(row.data()) {}
-    const Shown* row_;
+    const Slot* row_;
   };
   template <typename T>
-  All<T> show(int me, const T& x) {
+  All<T> exchange(int me, const T& x) {
     // Two rows alternate: a thread that writes to a row again has met all others since they read it.
-    Row& row = shown_[times_[static_cast<std::size_t>(me)]++ % 2];
-    static_assert(sizeof(T) <= sizeof(Shown));
+    Row& row = slots_[times_[static_cast<std::size_t>(me)]++ % 2];
+    static_assert(sizeof(T) <= sizeof(Slot));
     std::memcpy(row[static_cast<std::size_t>(me)].bytes, &x, sizeof(T));
-    meet(me);
+    sync(me);
     return All<T>(row);
   }
   /// Returns the values of all threads, combined in the order of the threads.
   template <typename T, typename Combine>
   T combine(int me, T x, Combine combine) {
-    const All<T> its = show(me, x);
-    T all = its[0];
-    for (int i = 1; i < static_cast<int>(times_.size()); ++i) all = combine(all, its[i]);
+    const All<T> values = exchange(me, x);
+    T all = values[0];
+    for (int i = 1; i < static_cast<int>(times_.size()); ++i) all = combine(all, values[i]);
     return all;
   }
 
@@ -107,7 +107,7 @@ class HostTeam {
   int arrived_ = 0;                 ///< at the next meeting, if threads take turns
   std::barrier<> barrier_;          ///< if threads run in parallel
   std::vector<std::size_t> times_;  ///< values that each thread has shown
-  std::vector<Row> shown_;
+  std::vector<Row> slots_;
 };
 
 }  // namespace accord::testing

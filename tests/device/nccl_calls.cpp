@@ -36,18 +36,18 @@ std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t str
   const std::size_t size = size_of(operation.dtype);
   if (size == 0) return fmt::format("dtype {}", static_cast<int>(operation.dtype));
   if (operation.root < 0 || operation.root >= comm.size)
-    return fmt::format("root or peer {} of {}", operation.root, comm.size);
+    return fmt::format("root or peer {} does not exist among {} ranks", operation.root, comm.size);
   if (operation.op < ncclSum) return fmt::format("op {}", static_cast<int>(operation.op));
   if (operation.op >= ncclNumOps) {
     const auto found = comm.redops.find(operation.op);
     if (found == comm.redops.end()) return fmt::format("op {}", static_cast<int>(operation.op));
-    if (found->second.dtype != operation.dtype) return "an op of another dtype";
+    if (found->second.dtype != operation.dtype) return "the op was created for another dtype";
     operation.factor = found->second;
   }
-  if (is_scaled_float8_of_one_rank(comm, operation)) return "8-bit floats of one rank that are scaled";
+  if (is_scaled_float8_of_one_rank(comm, operation)) return "8-bit floats of a single rank cannot be scaled";
   if (const auto device = HostRuntime::instance().device_of(Stream{stream});
       stream != nullptr && device != comm.where())
-    return fmt::format("a stream of {}, a communicator of {}", device ? to_string(*device) : "no device",
+    return fmt::format("the stream is on {}, but the communicator is on {}", device ? to_string(*device) : "no device",
                        to_string(comm.where()));
 
   const Kind kind = operation.kind;
@@ -57,9 +57,9 @@ std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t str
   const bool receives = kind != Kind::kSend && (kind != Kind::kReduce || at_root);
   const HostRuntime& runtime = HostRuntime::instance();
   if (sends && part > 0 && !runtime.holds(operation.send, kind == Kind::kReduceScatter ? whole : part))
-    return "sendbuff is not of that size in memory that a device reaches";
+    return "sendbuff does not have that size in memory that a device can access";
   if (receives && part > 0 && !runtime.holds(operation.receive, kind == Kind::kAllGather ? whole : part))
-    return "recvbuff is not of that size in memory that a device reaches";
+    return "recvbuff does not have that size in memory that a device can access";
   return "";
 }
 
@@ -71,7 +71,7 @@ ncclResult_t call(std::string_view symbol, ncclComm_t comm, Operation operation,
   if (found == nullptr) return result;
   const std::string wrong = refusal(*found, operation, stream);
   if (!wrong.empty()) return fail(ncclInvalidArgument, fmt::format("{}: {}", symbol, wrong));
-  operation.hangs = world.take_hang(symbol, found->home_rank);
+  operation.hangs = world.pop_hang(symbol, found->home_rank);
   if (operation.count == 0 && !has_peer(operation.kind) && !operation.hangs) return ncclSuccess;
   return start(found, operation, stream);
 }

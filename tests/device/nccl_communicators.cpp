@@ -17,38 +17,39 @@ ncclResult_t initialise(std::string_view symbol, ncclComm_t* comm, int nranks, c
   World& world = World::instance();
   std::unique_lock lock(world.mutex);
   Options options;
-  const ncclResult_t readable = read_options(config, {}, options);
-  world.note(rank, fmt::format("{} rank={} nranks={}{}", symbol, rank, nranks, options.text));
-  if (const ncclResult_t failure = world.take_failure(symbol, rank); failure != ncclSuccess) return failure;
-  if (readable != ncclSuccess) return readable;
+  const ncclResult_t options_result = read_options(config, {}, options);
+  world.log_call(rank, fmt::format("{} rank={} nranks={}{}", symbol, rank, nranks, options.text));
+  if (const ncclResult_t failure = world.pop_failure(symbol, rank); failure != ncclSuccess) return failure;
+  if (options_result != ncclSuccess) return options_result;
   if (comm == nullptr || nranks < 1 || rank < 0 || rank >= nranks)
-    return fail(ncclInvalidArgument, fmt::format("{}: rank {} of {}", symbol, rank, nranks));
+    return fail(ncclInvalidArgument, fmt::format("{}: rank {} does not exist among {} ranks", symbol, rank, nranks));
   const std::string key(id.internal, sizeof id.internal);
   const auto forming = world.forming.find(key);
   if (forming == world.forming.end())
-    return fail(ncclInvalidUsage, fmt::format("{}: no such id, or it is used up", symbol));
-  auto& [size, come] = forming->second;
+    return fail(ncclInvalidUsage, fmt::format("{}: the id does not exist or has been used already", symbol));
+  auto& [size, arrived] = forming->second;
   if (size != 0 && size != nranks)
-    return fail(ncclInvalidArgument, fmt::format("{}: {} ranks, another rank says {}", symbol, nranks, size));
-  if (come.contains(rank)) return fail(ncclInvalidUsage, fmt::format("{}: rank {} is there already", symbol, rank));
+    return fail(ncclInvalidArgument, fmt::format("{}: nranks is {}, but another rank passed {}", symbol, nranks, size));
+  if (arrived.contains(rank))
+    return fail(ncclInvalidUsage, fmt::format("{}: rank {} has already arrived", symbol, rank));
 
-  const auto made = std::make_shared<ncclComm>(rank, HostRuntime::current_device(), options);
-  made->rank = rank;
-  made->size = nranks;
-  world.live[made.get()] = made;
-  *comm = made.get();
-  made->handle = comm;
-  if (!world.take_hang(symbol, rank)) {
+  const auto created = std::make_shared<ncclComm>(rank, HostRuntime::current_device(), options);
+  created->rank = rank;
+  created->size = nranks;
+  world.live[created.get()] = created;
+  *comm = created.get();
+  created->handle = comm;
+  if (!world.pop_hang(symbol, rank)) {
     size = nranks;
-    come[rank] = made;
-    if (static_cast<int>(come.size()) == nranks) {
+    arrived[rank] = created;
+    if (static_cast<int>(arrived.size()) == nranks) {
       std::vector<std::shared_ptr<ncclComm>> ranks;
-      for (const auto& [number, each] : come) ranks.push_back(each);
+      for (const auto& [number, each] : arrived) ranks.push_back(each);
       world.forming.erase(forming);
       form(ranks);
     }
   }
-  return conclude(lock, made, made->formed);
+  return conclude(lock, created, created->formed);
 }
 
 std::shared_ptr<ncclComm> make_child(const ncclComm& parent, const Options& options, ncclComm_t* handle) {
@@ -59,14 +60,15 @@ std::shared_ptr<ncclComm> make_child(const ncclComm& parent, const Options& opti
 }
 
 /// Forms one communicator for each color, of the visits that have a child.
-void form_children(Visits& visits) {
-  std::map<int, std::vector<const Visit*>> by_color;
-  for (const auto& [rank, visit] : visits)
-    if (visit.child != nullptr) by_color[visit.color].push_back(&visit);
+void form_children(Arrivals& arrivals) {
+  std::map<int, std::vector<const Arrival*>> by_color;
+  for (const auto& [rank, arrival] : arrivals)
+    if (arrival.child != nullptr) by_color[arrival.color].push_back(&arrival);
   for (auto& [color, members] : by_color) {
-    std::stable_sort(members.begin(), members.end(), [](const Visit* a, const Visit* b) { return a->key < b->key; });
+    std::stable_sort(members.begin(), members.end(),
+                     [](const Arrival* a, const Arrival* b) { return a->key < b->key; });
     std::vector<std::shared_ptr<ncclComm>> ranks;
-    for (const Visit* const each : members) ranks.push_back(each->child);
+    for (const Arrival* const each : members) ranks.push_back(each->child);
     form(ranks);
   }
 }
@@ -81,15 +83,15 @@ bool drain(std::unique_lock<std::mutex>& lock, ncclComm& comm) {
     if (runtime.is_reached(next) && !comm.pending.empty()) next = *comm.pending.begin();
     if (runtime.is_reached(next)) return true;
     lock.unlock();
-    const bool happened = runtime.await(next);
+    const bool reached = runtime.await(next);
     lock.lock();
-    if (!happened) return false;
+    if (!reached) return false;
   }
   return false;
 }
 
 /// Removes the communicator from the library.
-void forget(const std::shared_ptr<ncclComm>& comm) {
+void remove_communicator(const std::shared_ptr<ncclComm>& comm) {
   comm->stopped = true;
   comm->last = nullptr;  // a capture keeps the communicator alive
   World::instance().live.erase(comm.get());
@@ -102,8 +104,8 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  world.note(-1, "ncclGetUniqueId");
-  if (const ncclResult_t failure = world.take_failure("ncclGetUniqueId", -1); failure != ncclSuccess) return failure;
+  world.log_call(-1, "ncclGetUniqueId");
+  if (const ncclResult_t failure = world.pop_failure("ncclGetUniqueId", -1); failure != ncclSuccess) return failure;
   if (id == nullptr) return fail(ncclInvalidArgument, "ncclGetUniqueId: null");
   *id = {};
   fmt::format_to_n(id->internal, sizeof id->internal, "accord test {}", world.next_id++);
@@ -124,17 +126,17 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
   std::unique_lock lock(world.mutex);
   Options options;
   const auto parent = world.find(comm);
-  const ncclResult_t readable = read_options(config, parent == nullptr ? Options() : parent->options, options);
+  const ncclResult_t options_result = read_options(config, parent == nullptr ? Options() : parent->options, options);
   ncclResult_t result = ncclSuccess;
   const std::string line = fmt::format(" color={} key={}{}", color, key, config == nullptr ? "" : options.text);
   if (begin("ncclCommSplit", comm, Needs::kReadiness, line, result) == nullptr) return result;
-  if (readable != ncclSuccess) return readable;
+  if (options_result != ncclSuccess) return options_result;
   if (child == nullptr || color < NCCL_SPLIT_NOCOLOR)
-    return fail(ncclInvalidArgument, "ncclCommSplit: color or newcomm");
+    return fail(ncclInvalidArgument, "ncclCommSplit: color or newcomm is invalid");
   *child = nullptr;
-  Visit visit{.comm = comm, .child = nullptr, .color = color, .key = key};
-  if (color != NCCL_SPLIT_NOCOLOR) visit.child = make_child(*parent, options, child);
-  return meet(lock, "Split", std::move(visit), static_cast<std::size_t>(parent->size), form_children);
+  Arrival arrival{.comm = comm, .child = nullptr, .color = color, .key = key};
+  if (color != NCCL_SPLIT_NOCOLOR) arrival.child = make_child(*parent, options, child);
+  return rendezvous(lock, "Split", std::move(arrival), static_cast<std::size_t>(parent->size), form_children);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, ncclComm_t* child, ncclConfig_t* config,
@@ -143,26 +145,27 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, 
   std::unique_lock lock(world.mutex);
   Options options;
   const auto parent = world.find(comm);
-  const ncclResult_t readable = read_options(config, parent == nullptr ? Options() : parent->options, options);
-  const std::set<int> left_out(excluded, excluded + (excluded == nullptr ? 0 : std::max(excluded_count, 0)));
-  const std::string list = fmt::format("{}", fmt::join(left_out, ","));
+  const ncclResult_t options_result = read_options(config, parent == nullptr ? Options() : parent->options, options);
+  const std::set<int> excluded_ranks(excluded, excluded + (excluded == nullptr ? 0 : std::max(excluded_count, 0)));
+  const std::string list = fmt::format("{}", fmt::join(excluded_ranks, ","));
   const bool aborts = flags == NCCL_SHRINK_ABORT;
   ncclResult_t result = ncclSuccess;
   const std::string line = fmt::format(" exclude={} flags={}{}", list, flags, config == nullptr ? "" : options.text);
   if (begin("ncclCommShrink", comm, aborts ? Needs::kExistence : Needs::kReadiness, line, result) == nullptr)
     return result;
-  if (readable != ncclSuccess) return readable;
-  if (child == nullptr || left_out.empty() || *left_out.begin() < 0 || *left_out.rbegin() >= parent->size ||
-      left_out.contains(parent->rank) || parent->clique == nullptr || (flags != NCCL_SHRINK_DEFAULT && !aborts))
+  if (options_result != ncclSuccess) return options_result;
+  if (child == nullptr || excluded_ranks.empty() || *excluded_ranks.begin() < 0 ||
+      *excluded_ranks.rbegin() >= parent->size || excluded_ranks.contains(parent->rank) || parent->clique == nullptr ||
+      (flags != NCCL_SHRINK_DEFAULT && !aborts))
     return fail(ncclInvalidArgument,
                 fmt::format("ncclCommShrink: rank {} of {} without {}", parent->rank, parent->size, list));
   if (aborts) {
     parent->stopped = true;
     end_pending(*parent);
   }
-  Visit visit{.comm = comm, .child = make_child(*parent, options, child)};
-  const std::size_t remaining = static_cast<std::size_t>(parent->size) - left_out.size();
-  return meet(lock, "Shrink " + list, std::move(visit), remaining, form_children);
+  Arrival arrival{.comm = comm, .child = make_child(*parent, options, child)};
+  const std::size_t remaining = static_cast<std::size_t>(parent->size) - excluded_ranks.size();
+  return rendezvous(lock, "Shrink " + list, std::move(arrival), remaining, form_children);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -172,10 +175,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const auto found = begin("ncclCommFinalize", comm, Needs::kReadiness, "", result);
   if (found == nullptr) return result;
   if (found->revoked) return fail(ncclInvalidUsage, "ncclCommFinalize: after ncclCommRevoke");
-  if (found->finalized) return fail(ncclInvalidArgument, "ncclCommFinalize: a second time");
+  if (found->finalized) return fail(ncclInvalidArgument, "ncclCommFinalize: called a second time");
   found->finalized = true;
-  if (world.take_hang("ncclCommFinalize", found->home_rank))
-    found->pending.insert(HostRuntime::instance().make_point());
+  if (world.pop_hang("ncclCommFinalize", found->home_rank)) found->pending.insert(HostRuntime::instance().make_point());
   if (!found->options.blocking) return state_of(*found);
   return drain(lock, *found) ? ncclSuccess : fail(ncclInternalError, "ncclCommFinalize: aborted");
 }
@@ -186,9 +188,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   ncclResult_t result = ncclSuccess;
   const auto found = begin("ncclCommDestroy", comm, Needs::kExistence, "", result);
   if (found == nullptr) return result;
-  if (world.take_hang("ncclCommDestroy", found->home_rank)) found->pending.insert(HostRuntime::instance().make_point());
+  if (world.pop_hang("ncclCommDestroy", found->home_rank)) found->pending.insert(HostRuntime::instance().make_point());
   if (!drain(lock, *found)) return fail(ncclInternalError, "ncclCommDestroy: aborted");
-  forget(found);
+  remove_communicator(found);
   return ncclSuccess;
 }
 
@@ -199,11 +201,11 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   const auto found = begin("ncclCommRevoke", comm, Needs::kExistence, fmt::format(" flags={}", flags), result);
   if (found == nullptr) return result;
   if (flags != NCCL_REVOKE_DEFAULT || found->finalized || found->clique == nullptr)
-    return fail(ncclInvalidUsage, "ncclCommRevoke: flags, or a communicator that is not in use");
+    return fail(ncclInvalidUsage, "ncclCommRevoke: invalid flags, or the communicator is not in use");
   found->revoked = true;
   found->stopped = true;
-  if (world.take_hang("ncclCommRevoke", found->home_rank))
-    found->pending_visits.insert(HostRuntime::instance().make_point());
+  if (world.pop_hang("ncclCommRevoke", found->home_rank))
+    found->pending_arrivals.insert(HostRuntime::instance().make_point());
   else
     end_pending(*found);
   return state_of(*found) == ncclInProgress ? ncclInProgress : ncclSuccess;
@@ -217,13 +219,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (found == nullptr) return result;
   found->aborted = true;
   end_pending(*found);
-  HostRuntime::instance().happen(found->formed);
+  HostRuntime::instance().reach_point(found->formed);
   for (auto& [id, forming] : world.forming)
-    std::erase_if(forming.come, [&](const auto& each) { return each.second == found; });
+    std::erase_if(forming.arrived, [&](const auto& each) { return each.second == found; });
   world.counts.registrations -= static_cast<int>(found->registrations.size());
   world.counts.windows -= static_cast<int>(found->windows.size());
   world.counts.redops -= static_cast<int>(found->redops.size());
-  forget(found);
+  remove_communicator(found);
   return ncclSuccess;
 }
 

@@ -44,10 +44,10 @@ void hang_next(std::string_view symbol, int rank) {
   world.hangs.insert({std::string(symbol), rank});
 }
 
-void set_windows(bool are_there) {
+void set_windows(bool exist) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  world.has_windows = are_there;
+  world.has_windows = exist;
 }
 
 void set_async_error(int rank, nccl::ncclResult_t result) {
@@ -56,7 +56,7 @@ void set_async_error(int rank, nccl::ncclResult_t result) {
   for (const auto& [handle, comm] : world.live) {
     if (comm->home_rank != rank) continue;
     comm->error = result;
-    comm->error_text = "an error that the test set";
+    comm->error_text = "an error that the test requested";
   }
 }
 

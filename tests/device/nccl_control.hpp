@@ -35,7 +35,7 @@ void hang_next(std::string_view symbol, int rank);
 
 /// Sets whether windows exist. Without them, ncclCommWindowRegister succeeds but gives no window, as on a machine
 /// whose GPUs cannot reach each other's memory.
-void set_windows(bool are_there);
+void set_windows(bool exist);
 
 /// From now on, ncclCommGetAsyncError reports `result` for all communicators of the rank, and their calls return it.
 void set_async_error(int rank, nccl::ncclResult_t result);

@@ -15,7 +15,7 @@ using Bytes = std::vector<std::byte>;
 
 void complete(const Posted& posted) {
   posted.comm->pending.erase(posted.done);
-  HostRuntime::instance().happen(posted.done);
+  HostRuntime::instance().reach_point(posted.done);
 }
 
 void disagree(const Posted& posted) {

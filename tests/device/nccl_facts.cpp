@@ -7,7 +7,7 @@ namespace {
 ncclResult_t tell(std::string_view symbol, ncclComm_t comm, int* value, int (*get)(const ncclComm&)) {
   const std::lock_guard lock(World::instance().mutex);
   ncclResult_t result = ncclSuccess;
-  const auto found = ask(symbol, comm, Needs::kReadiness, result);
+  const auto found = find_in_state(symbol, comm, Needs::kReadiness, result);
   if (found == nullptr) return result;
   if (value == nullptr) return fail(ncclInvalidArgument, std::string(symbol) + ": null");
   *value = get(*found);
@@ -21,7 +21,7 @@ extern "C" {
 ncclResult_t ncclGetVersion(int* version) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  if (const ncclResult_t failure = world.take_failure("ncclGetVersion", -1); failure != ncclSuccess) return failure;
+  if (const ncclResult_t failure = world.pop_failure("ncclGetVersion", -1); failure != ncclSuccess) return failure;
   if (version == nullptr) return fail(ncclInvalidArgument, "ncclGetVersion: null");
   *version = world.version;
   return ncclSuccess;
@@ -44,7 +44,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const std::lock_guard lock(World::instance().mutex);
   ncclResult_t result = ncclSuccess;
-  const auto found = ask("ncclCommGetAsyncError", comm, Needs::kExistence, result);
+  const auto found = find_in_state("ncclCommGetAsyncError", comm, Needs::kExistence, result);
   if (found == nullptr) return result;
   if (error == nullptr) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: null");
   *error = state_of(*found);

@@ -86,9 +86,9 @@ ncclResult_t end(const Group& ended) {
   std::map<ncclComm*, int> operations;
   for (const Entry& entry : ended.entries) ++operations[entry.comm.get()];
   for (const auto& [comm, count] : operations)
-    world.note(comm->home_rank, fmt::format("ncclGroupEnd rank={} operations={}", comm->rank, count));
+    world.log_call(comm->home_rank, fmt::format("ncclGroupEnd rank={} operations={}", comm->rank, count));
   const int rank = ended.entries.empty() ? -1 : ended.entries.front().comm->home_rank;
-  if (const ncclResult_t failure = world.take_failure("ncclGroupEnd", rank); failure != ncclSuccess) return failure;
+  if (const ncclResult_t failure = world.pop_failure("ncclGroupEnd", rank); failure != ncclSuccess) return failure;
   ncclResult_t result = launch(ended.entries);
   for (const auto& [comm, done] : ended.waits) {
     const ncclResult_t each = conclude(lock, comm, done);
@@ -122,7 +122,7 @@ extern "C" {
 ncclResult_t ncclGroupStart() {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  if (const ncclResult_t failure = world.take_failure("ncclGroupStart", -1); failure != ncclSuccess) return failure;
+  if (const ncclResult_t failure = world.pop_failure("ncclGroupStart", -1); failure != ncclSuccess) return failure;
   ++group.depth;
   return ncclSuccess;
 }

@@ -18,8 +18,8 @@ extern "C" {
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  world.note(-1, fmt::format("ncclMemAlloc bytes={}", bytes));
-  if (const ncclResult_t failure = world.take_failure("ncclMemAlloc", -1); failure != ncclSuccess) return failure;
+  world.log_call(-1, fmt::format("ncclMemAlloc bytes={}", bytes));
+  if (const ncclResult_t failure = world.pop_failure("ncclMemAlloc", -1); failure != ncclSuccess) return failure;
   if (memory == nullptr || bytes == 0) return fail(ncclInvalidArgument, "ncclMemAlloc: nothing");
   const Device device{DeviceType::kCuda, static_cast<std::int16_t>(HostRuntime::current_device())};
   const auto allocated = HostRuntime::instance().allocate(device, round_up(bytes, kWindowAlignment), kWindowAlignment);
@@ -31,11 +31,12 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
 ncclResult_t ncclMemFree(void* memory) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
-  world.note(-1, "ncclMemFree");
-  if (const ncclResult_t failure = world.take_failure("ncclMemFree", -1); failure != ncclSuccess) return failure;
+  world.log_call(-1, "ncclMemFree");
+  if (const ncclResult_t failure = world.pop_failure("ncclMemFree", -1); failure != ncclSuccess) return failure;
   HostRuntime& runtime = HostRuntime::instance();
   const auto device = runtime.device_of(memory);
-  if (!device.ok() || !device->has_value()) return fail(ncclInvalidArgument, "ncclMemFree: not of ncclMemAlloc");
+  if (!device.ok() || !device->has_value())
+    return fail(ncclInvalidArgument, "ncclMemFree: the memory is not from ncclMemAlloc");
   const Status released = runtime.release(**device, memory);
   return released.ok() ? ncclSuccess : fail(ncclInvalidArgument, released.message());
 }
@@ -47,10 +48,10 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, 
   const auto found = begin("ncclCommRegister", comm, Needs::kReadiness, fmt::format(" bytes={}", bytes), result);
   if (found == nullptr) return result;
   if (handle == nullptr || bytes == 0 || !HostRuntime::instance().holds(memory, bytes))
-    return fail(ncclInvalidArgument, "ncclCommRegister: not in memory that a device reaches");
-  auto made = std::make_unique<char>();
-  *handle = made.get();
-  found->registrations[*handle] = std::move(made);
+    return fail(ncclInvalidArgument, "ncclCommRegister: no device can access the memory");
+  auto created = std::make_unique<char>();
+  *handle = created.get();
+  found->registrations[*handle] = std::move(created);
   ++world.counts.registrations;
   return ncclSuccess;
 }
@@ -76,16 +77,16 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   if (window == nullptr || bytes == 0 || !HostRuntime::instance().holds(memory, bytes) ||
       reinterpret_cast<std::uintptr_t>(memory) % kWindowAlignment != 0)
     return fail(ncclInvalidArgument,
-                "ncclCommWindowRegister: not in memory that a device reaches, or not aligned to 4096 bytes");
+                "ncclCommWindowRegister: no device can access the memory, or it is not aligned to 4096 bytes");
   *window = nullptr;
   if (world.has_windows) {
-    auto made = std::make_unique<ncclWindow_vidmem>();
-    *window = made.get();
-    found->windows[*window] = std::move(made);
+    auto created = std::make_unique<ncclWindow_vidmem>();
+    *window = created.get();
+    found->windows[*window] = std::move(created);
     ++world.counts.windows;
   }
-  return meet(lock, "WindowRegister", {.comm = comm, .child = nullptr}, static_cast<std::size_t>(found->size),
-              [](Visits&) {});
+  return rendezvous(lock, "WindowRegister", {.comm = comm, .child = nullptr}, static_cast<std::size_t>(found->size),
+                    [](Arrivals&) {});
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
@@ -110,9 +111,9 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   if (found == nullptr) return result;
   const std::size_t bytes = size_of(dtype);
   if (op == nullptr || scalar == nullptr || bytes == 0 || (!on_device && residence != ncclScalarHostImmediate))
-    return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: op, scalar, dtype or residence");
+    return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: op, scalar, dtype or residence is invalid");
   if (on_device && !HostRuntime::instance().holds(scalar, bytes))
-    return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: no device reaches the scalar");
+    return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: no device can access the scalar");
   Factor factor{.dtype = dtype, .memory = on_device ? scalar : nullptr, .value = {}};
   if (!on_device) std::memcpy(factor.value.data(), scalar, bytes);
   *op = static_cast<ncclRedOp_t>(found->next_redop++);
@@ -128,7 +129,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   const auto found = begin("ncclRedOpDestroy", comm, Needs::kExistence, "", result);
   if (found == nullptr) return result;
   if (found->redops.erase(op) == 0)
-    return fail(ncclInvalidArgument, "ncclRedOpDestroy: not of ncclRedOpCreatePreMulSum");
+    return fail(ncclInvalidArgument, "ncclRedOpDestroy: the op is not from ncclRedOpCreatePreMulSum");
   --world.counts.redops;
   return ncclSuccess;
 }

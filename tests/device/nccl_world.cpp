@@ -16,8 +16,8 @@ thread_local std::string last_error;
 struct IntegerOption {
   const char* name;
   int ncclConfig_t::*member;
-  int least = INT_MIN;
-  int largest = INT_MAX;
+  int min = INT_MIN;
+  int max = INT_MAX;
 };
 constexpr IntegerOption kBeforeNetName[] = {{"blocking", &ncclConfig_t::blocking, 0, 1},
                                             {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, 8},
@@ -36,8 +36,8 @@ constexpr IntegerOption kAfterCommName[] = {{"collnetEnable", &ncclConfig_t::col
 
 }  // namespace
 
-ncclResult_t fail(ncclResult_t result, std::string why) {
-  last_error = std::move(why);
+ncclResult_t fail(ncclResult_t result, std::string reason) {
+  last_error = std::move(reason);
   return fail_group(result);
 }
 
@@ -46,9 +46,11 @@ World& World::instance() {
   return *world;
 }
 
-void World::note(int rank, std::string line) { log[rank].push_back(std::move(line) + (in_group() ? " group" : "")); }
+void World::log_call(int rank, std::string line) {
+  log[rank].push_back(std::move(line) + (in_group() ? " group" : ""));
+}
 
-ncclResult_t World::take_failure(std::string_view symbol, int rank) {
+ncclResult_t World::pop_failure(std::string_view symbol, int rank) {
   const auto found = failures.find(symbol);
   if (found == failures.end()) return ncclSuccess;
   auto& queue = found->second;
@@ -57,10 +59,10 @@ ncclResult_t World::take_failure(std::string_view symbol, int rank) {
   if (mine == queue.end()) return ncclSuccess;
   const ncclResult_t result = mine->result;
   queue.erase(mine);
-  return fail(result, fmt::format("{}: a failure that the test asked for", symbol));
+  return fail(result, fmt::format("{}: a failure that the test requested", symbol));
 }
 
-bool World::take_hang(std::string_view symbol, int rank) { return hangs.erase({std::string(symbol), rank}) != 0; }
+bool World::pop_hang(std::string_view symbol, int rank) { return hangs.erase({std::string(symbol), rank}) != 0; }
 
 std::shared_ptr<ncclComm> World::find(ncclComm* comm) const {
   const auto found = live.find(comm);
@@ -89,7 +91,7 @@ ncclResult_t read_options(const ncclConfig_t* config, const Options& inherited, 
     const int value = given.*option.member;
     if (value == NCCL_CONFIG_UNDEF_INT) return;
     options.text += fmt::format(" {}={}", option.name, value);
-    if (value < option.least || value > option.largest)
+    if (value < option.min || value > option.max)
       result = fail(ncclInvalidArgument, fmt::format("ncclConfig_t: {} is {}", option.name, value));
   };
   std::for_each(std::begin(kBeforeNetName), std::end(kBeforeNetName), read);
@@ -107,23 +109,23 @@ ncclResult_t state_of(const ncclComm& comm) {
   if (comm.error != ncclSuccess) return comm.error;
   const HostRuntime& runtime = HostRuntime::instance();
   const bool drains = comm.finalized && !(runtime.is_reached(comm.last) && comm.pending.empty());
-  return !runtime.is_reached(comm.formed) || !comm.pending_visits.empty() || drains ? ncclInProgress : ncclSuccess;
+  return !runtime.is_reached(comm.formed) || !comm.pending_arrivals.empty() || drains ? ncclInProgress : ncclSuccess;
 }
 
-std::shared_ptr<ncclComm> ask(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result) {
+std::shared_ptr<ncclComm> find_in_state(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result) {
   World& world = World::instance();
   auto found = world.find(comm);
   if (found == nullptr) {
     result = fail(ncclInvalidArgument, fmt::format("{}: no such communicator", symbol));
     return nullptr;
   }
-  result = world.take_failure(symbol, found->home_rank);
+  result = world.pop_failure(symbol, found->home_rank);
   if (result != ncclSuccess) return nullptr;
   if (needs == Needs::kExistence) return found;
   result = state_of(*found);
   if (result == ncclSuccess) return found;
   result = result == ncclInProgress
-               ? fail(ncclInvalidArgument, fmt::format("{}: the call before is in progress", symbol))
+               ? fail(ncclInvalidArgument, fmt::format("{}: the previous call is still in progress", symbol))
                : fail(result, fmt::format("{}: {}", symbol, found->error_text));
   return nullptr;
 }
@@ -132,8 +134,8 @@ std::shared_ptr<ncclComm> begin(std::string_view symbol, ncclComm_t comm, Needs 
                                 ncclResult_t& result) {
   World& world = World::instance();
   if (const auto found = world.find(comm); found != nullptr)
-    world.note(found->home_rank, fmt::format("{} rank={}{}", symbol, found->rank, line));
-  return ask(symbol, comm, needs, result);
+    world.log_call(found->home_rank, fmt::format("{} rank={}{}", symbol, found->rank, line));
+  return find_in_state(symbol, comm, needs, result);
 }
 
 void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
@@ -144,7 +146,7 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
     ranks[rank]->size = static_cast<int>(ranks.size());
     World::instance().live[ranks[rank].get()] = ranks[rank];
     std::atomic_ref(*ranks[rank]->handle).store(ranks[rank].get());  // on another thread than the owner's
-    HostRuntime::instance().happen(ranks[rank]->formed);
+    HostRuntime::instance().reach_point(ranks[rank]->formed);
   }
 }
 
@@ -162,27 +164,27 @@ ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<
   return aborted ? fail(ncclInternalError, "the communicator was aborted by another thread") : ncclSuccess;
 }
 
-ncclResult_t meet(std::unique_lock<std::mutex>& lock, std::string_view name, Visit visit, std::size_t expected,
-                  const std::function<void(Visits&)>& complete) {
-  const auto comm = World::instance().find(visit.comm);
+ncclResult_t rendezvous(std::unique_lock<std::mutex>& lock, std::string_view name, Arrival arrival,
+                        std::size_t expected, const std::function<void(Arrivals&)>& complete) {
+  const auto comm = World::instance().find(arrival.comm);
   HostRuntime& runtime = HostRuntime::instance();
-  visit.done = runtime.make_point();
-  const PointRef done = visit.done;
+  arrival.done = runtime.make_point();
+  const PointRef done = arrival.done;
   comm->pending.insert(done);
-  comm->pending_visits.insert(done);
-  if (World::instance().take_hang(fmt::format("ncclComm{}", name.substr(0, name.find(' '))), comm->home_rank))
+  comm->pending_arrivals.insert(done);
+  if (World::instance().pop_hang(fmt::format("ncclComm{}", name.substr(0, name.find(' '))), comm->home_rank))
     return conclude(lock, comm, done);
-  const std::string key = fmt::format("{} {}", name, comm->visits[std::string(name)]++);
-  Visits& visits = comm->clique->visits[key];
-  visits.emplace(comm->rank, std::move(visit));
-  if (visits.size() == expected) {
-    complete(visits);
-    for (auto& [rank, each] : visits) {
+  const std::string key = fmt::format("{} {}", name, comm->arrivals[std::string(name)]++);
+  Arrivals& arrivals = comm->clique->arrivals[key];
+  arrivals.emplace(comm->rank, std::move(arrival));
+  if (arrivals.size() == expected) {
+    complete(arrivals);
+    for (auto& [rank, each] : arrivals) {
       each.comm->pending.erase(each.done);
-      each.comm->pending_visits.erase(each.done);
-      runtime.happen(each.done);
+      each.comm->pending_arrivals.erase(each.done);
+      runtime.reach_point(each.done);
     }
-    comm->clique->visits.erase(key);
+    comm->clique->arrivals.erase(key);
   }
   return conclude(lock, comm, done);
 }
@@ -193,11 +195,11 @@ void end_pending(ncclComm& comm) {
     for (auto& [number, posted] : comm.clique->collectives) posted.erase(comm.rank);
     for (auto& [pair, posted] : comm.clique->sends) std::erase_if(posted, mine);
     for (auto& [pair, posted] : comm.clique->receives) std::erase_if(posted, mine);
-    for (auto& [key, visits] : comm.clique->visits) visits.erase(comm.rank);
+    for (auto& [key, arrivals] : comm.clique->arrivals) arrivals.erase(comm.rank);
   }
-  for (const PointRef& point : comm.pending) HostRuntime::instance().happen(point);
+  for (const PointRef& point : comm.pending) HostRuntime::instance().reach_point(point);
   comm.pending.clear();
-  comm.pending_visits.clear();
+  comm.pending_arrivals.clear();
 }
 
 extern "C" const char* ncclGetLastError(ncclComm_t comm) {

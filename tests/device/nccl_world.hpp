@@ -55,21 +55,21 @@ struct Posted {
 };
 
 /// A rank in a call that returns once the other ranks have made it too.
-struct Visit {
+struct Arrival {
   ncclComm* comm;
   std::shared_ptr<ncclComm> child;  ///< null if the rank gets none
   int color = 0;
   int key = 0;
   PointRef done = {};
 };
-using Visits = std::map<int, Visit>;  // by rank
+using Arrivals = std::map<int, Arrival>;  // by rank
 
 /// The state that the ranks of one communicator share.
 struct Clique {
   std::map<std::uint64_t, std::map<int, Posted>> collectives;  ///< by number in the communicator's order, then rank
   std::map<std::pair<int, int>, std::deque<Posted>> sends;     ///< by (from, to)
   std::map<std::pair<int, int>, std::deque<Posted>> receives;
-  std::map<std::string, Visits> visits;
+  std::map<std::string, Arrivals> arrivals;
 };
 
 /// A communicator's options, as they were given.
@@ -92,7 +92,7 @@ struct World {
   /// Ids that were created and not yet used up.
   struct Forming {
     int size = 0;
-    std::map<int, std::shared_ptr<ncclComm>> come;
+    std::map<int, std::shared_ptr<ncclComm>> arrived;
   };
   std::map<std::string, Forming> forming;
 
@@ -107,9 +107,9 @@ struct World {
   bool has_windows = true;
 
   // REQUIRES: mutex is held.
-  void note(int rank, std::string line);
-  ncclResult_t take_failure(std::string_view symbol, int rank);
-  bool take_hang(std::string_view symbol, int rank);
+  void log_call(int rank, std::string line);
+  ncclResult_t pop_failure(std::string_view symbol, int rank);
+  bool pop_hang(std::string_view symbol, int rank);
   std::shared_ptr<ncclComm> find(ncclComm* comm) const;
 };
 
@@ -133,10 +133,10 @@ struct ncclComm {
   bool finalized = false;
   ncclResult_t error = ncclSuccess;
   std::string error_text;
-  std::set<PointRef> pending;         ///< of posted operations, visits and hangs; abort completes all of them
-  std::set<PointRef> pending_visits;  ///< those during which the communicator is in progress
+  std::set<PointRef> pending;           ///< of posted operations, visits and hangs; abort completes all of them
+  std::set<PointRef> pending_arrivals;  ///< those during which the communicator is in progress
   std::uint64_t collectives = 0;
-  std::map<std::string, int> visits;
+  std::map<std::string, int> arrivals;
   PointRef last;  ///< after everything that was put into streams
   cudaStream_t last_stream = nullptr;
   std::map<void*, std::unique_ptr<char>> registrations;
@@ -148,7 +148,7 @@ struct ncclComm {
 };
 
 /// Stores the reason for this thread's ncclGetLastError, and returns `result`.
-ncclResult_t fail(ncclResult_t result, std::string why);
+ncclResult_t fail(ncclResult_t result, std::string reason);
 
 /// Returns the state that ncclCommGetAsyncError reports. REQUIRES: the world's mutex is held.
 ncclResult_t state_of(const ncclComm& comm);
@@ -157,7 +157,7 @@ enum class Needs { kExistence, kReadiness };
 
 /// Returns the communicator if it is in the state that the call needs and the test has requested no failure of
 /// `symbol`. Otherwise returns null, and `result` is the reason. REQUIRES: the world's mutex is held.
-std::shared_ptr<ncclComm> ask(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result);
+std::shared_ptr<ncclComm> find_in_state(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result);
 /// Does the same for a call that is logged; `line` is the text after the symbol and the rank.
 std::shared_ptr<ncclComm> begin(std::string_view symbol, ncclComm_t comm, Needs needs, const std::string& line,
                                 ncclResult_t& result);
@@ -168,8 +168,8 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks);
 /// Does the rank's part in the next call of `name` on its communicator. When `expected` ranks have arrived, calls
 /// `complete` and ends the call for all of them. Returns when this rank's call may return. Releases the world's
 /// mutex.
-ncclResult_t meet(std::unique_lock<std::mutex>& lock, std::string_view name, Visit visit, std::size_t expected,
-                  const std::function<void(Visits&)>& complete);
+ncclResult_t rendezvous(std::unique_lock<std::mutex>& lock, std::string_view name, Arrival arrival,
+                        std::size_t expected, const std::function<void(Arrivals&)>& complete);
 
 /// Ends a call that waits for `done`, at the end of the group if there is one. Releases the world's mutex.
 ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm, const PointRef& done);

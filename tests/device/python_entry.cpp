@@ -32,12 +32,12 @@ int accord_test_use_devices(const char* library) {
 }
 
 /// Sets whether the library of products takes float8 scales, as on a Hopper; 1 at first.
-void accord_test_take_scales(int takes) { accord::testing::HostBlas::instance().take_scales(takes != 0); }
+void accord_test_take_scales(int takes) { accord::testing::HostBlas::instance().set_takes_scales(takes != 0); }
 
 /// Sets the float8 products for which the library has kernels, as a HostBlas::Float8; 0 at first.
 void accord_test_take_float8(int takes) {
   using accord::testing::HostBlas;
-  HostBlas::instance().take_float8(static_cast<HostBlas::Float8>(takes));
+  HostBlas::instance().set_takes_float8(static_cast<HostBlas::Float8>(takes));
 }
 
 /// Returns the number of products that were put into streams.

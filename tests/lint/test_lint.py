@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import check_cuda
+import check_imports
 import check_layers
 import check_lengths
 import check_paths
@@ -15,6 +16,7 @@ from tree import root_of_this_tree
 
 TABLE = """
 # map
+## Layers
 | layer | what |
 |---|---|
 | `base` | errors |
@@ -22,6 +24,21 @@ TABLE = """
 | `plan` | data; may include `base` and `topology` only. |
 | `comm` | all of it |
 
+### Inside a layer
+| layer | order |
+|---|---|
+| `comm` | `flight` < `device` and `nccl` < `cuda` · `window` |
+
+### The Python package
+| module | what |
+|---|---|
+| `_core` | compiled |
+| `plan` · `texts` | |
+| `accord` | names |
+| `torch` · `mesh` | |
+| `jit` | may import `_core` only. |
+
+### Others
 | other table | `comm` |
 |---|---|
 | `store` | is no layer row |
@@ -43,14 +60,14 @@ def tree(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "check", [check_cuda, check_layers, check_lengths, check_paths], ids=lambda check: check.__name__
+    "check", [check_cuda, check_imports, check_layers, check_lengths, check_paths], ids=lambda check: check.__name__
 )
 def test_this_tree_passes(check):
     assert check.violations(root_of_this_tree()) == []
 
 
 def test_the_table_gives_each_layer_what_lies_above_it():
-    assert check_layers.allowed_includes(TABLE) == {
+    assert check_layers.allowed_includes(check_layers.section(TABLE, "Layers")) == {
         "base": {"base"},
         "store": {"store", "base"},
         "topology": {"topology", "base"},
@@ -85,6 +102,102 @@ def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
     assert len(found) == 1
     assert found[0].startswith(file)
     assert says in found[0]
+
+
+def test_the_table_gives_each_folder_of_a_layer_what_lies_before_it():
+    assert check_layers.inner_orders(check_layers.section(TABLE, "Inside a layer")) == {
+        "comm": {
+            "flight": {"flight"},
+            "device": {"flight", "device", "nccl"},
+            "nccl": {"flight", "device", "nccl"},
+            "cuda": {"flight", "device", "nccl", "cuda"},
+            "window": {"flight", "device", "nccl", "window"},
+        }
+    }
+
+
+def test_includes_of_folders_before_are_allowed(tree):
+    text = '#include "comm/flight/a.hpp"\n#include "comm/nccl/a.hpp"\n#include "comm/a.hpp"\n'
+    files = {f"src/comm/{place}": text for place in ("a.cpp", "device/a.cpp", "nccl/deep/a.cpp", "window/a.cpp")}
+    assert check_layers.violations(tree(files)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "says"),
+    [
+        (
+            "src/comm/flight/a.cpp",
+            '#include "comm/window/x.hpp"',
+            "comm/flight includes comm/window/x.hpp; it may include no",
+        ),
+        ("src/comm/cuda/a.cpp", '#include "comm/window/deep/x.hpp"', "it may include device, flight, nccl"),
+        ("src/comm/nccl/a.cpp", '#include "comm/cuda/x.hpp"', "comm/nccl includes comm/cuda/x.hpp"),
+        ("src/comm/extra/a.cpp", "int a;", 'folder src/comm/extra is not in the table "Inside a layer"'),
+    ],
+)
+def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, include, says):
+    (found,) = check_layers.violations(tree({file: f"// text\n{include}\n"}))
+    assert found.startswith(file)
+    assert says in found
+
+
+PYTHON = {
+    "__init__.py": "from accord import plan\nfrom accord._core import Error\n",
+    "plan.py": "import json\nfrom accord import _core\nif TYPE_CHECKING:\n    from accord.torch.groups import Group\n",
+    "torch/__init__.py": "from accord.torch.groups import Group\n",
+    "torch/groups.py": "import accord\nfrom accord import Error, plan\nfrom . import work\n",
+    "torch/work.py": "def f():\n    from ..plan import step\n",
+}
+
+
+def python(files: dict[str, str]) -> dict[str, str]:
+    return {f"python/accord/{name}": text for name, text in {**PYTHON, **files}.items()}
+
+
+def test_imports_upwards_without_a_circle_are_allowed(tree):
+    assert check_imports.violations(tree(python({}))) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        (
+            "plan.py",
+            "def f():\n    import accord.texts\n",
+            "2: accord.plan imports accord.texts; plan may import _core",
+        ),
+        ("torch/a.py", "from accord.mesh.grid import Grid\n", "1: accord.torch.a imports accord.mesh.grid; torch may"),
+        ("mesh/grid.py", "try:\n    from accord import jit\nexcept: pass\n", "2: accord.mesh.grid imports accord.jit;"),
+        ("jit/a.py", "from accord import info\n", "1: accord.jit.a imports accord; jit may import _core"),
+    ],
+)
+def test_an_import_that_crosses_the_layers_of_the_python_package_is_found(tree, file, text, says):
+    others = {"texts.py": "", "mesh/grid.py": "", "jit/__init__.py": ""}
+    (found,) = check_imports.violations(tree(python({**others, file: text})))
+    assert found.startswith(f"python/accord/{file}:{says}")
+
+
+def test_a_module_outside_the_table_is_found(tree):
+    found = check_imports.violations(tree(python({"extra/a.py": "from accord import plan\n"})))
+    assert found == ["accord.extra.a: extra is not in the table of the Python package of docs/architecture.md"]
+
+
+def test_a_circle_of_imports_is_found_with_its_modules(tree):
+    found = check_imports.violations(
+        tree(
+            python(
+                {
+                    "torch/work.py": "def f():\n    import accord.torch.tensors\n",
+                    "torch/tensors.py": "from .groups import Group\n",
+                }
+            )
+        )
+    )
+    assert found == [
+        "circle: accord.torch.groups imports accord.torch.work (python/accord/torch/groups.py:3), "
+        "accord.torch.work imports accord.torch.tensors (python/accord/torch/work.py:2), "
+        "accord.torch.tensors imports accord.torch.groups (python/accord/torch/tensors.py:1)"
+    ]
 
 
 @pytest.mark.parametrize(

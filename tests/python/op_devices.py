@@ -11,8 +11,8 @@ import torch
 from op_values import Call, Tally, difference_of
 
 import accord
-from accord.export_sharding import ShardingPlan
-from accord.package import write_package
+from accord.package.sharding import ShardingPlan
+from accord.package.writer import write_package
 
 Expected = tuple[Call, list[torch.Tensor]]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 import accord
-from accord.export_graph import DTYPES
+from accord.graph.builder import DTYPES
 
 aten = torch.ops.aten
 INF, NAN = math.inf, math.nan

@@ -68,13 +68,13 @@ def test_logits_have_the_same_bits_on_one_two_four_and_eight_ranks(ranks, packag
 
 def test_invalid_canonical_ranks_are_rejected(packages):
     path = packages["float32"]
-    with pytest.raises(accord.InvalidArgument, match="canonical_ranks is 6, no power of two"):
+    with pytest.raises(accord.InvalidArgument, match="canonical_ranks is 6, which is not a power of two"):
         accord.load(path, canonical_ranks=6)
     with pytest.raises(
         accord.InvalidArgument, match=r"512 inputs in 8 units cannot be divided among canonical_ranks = 16"
     ):
         accord.load(path, canonical_ranks=16)
     with pytest.raises(
-        accord.InvalidArgument, match=r'group "tp" has 3 ranks, which is no divisor of canonical_ranks = 8'
+        accord.InvalidArgument, match=r'group "tp" has 3 ranks, which does not divide canonical_ranks = 8'
     ):
         accord.Engine.load(path, {"tp": (0, 3)}, canonical_ranks=8)

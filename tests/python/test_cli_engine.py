@@ -95,7 +95,7 @@ def test_inspect_says_which_numbers_of_ranks_loading_refuses(model, tmp_path):
     assert facts["most_ranks"] == 4
     refused = [row["ranks"] for row in facts["by_ranks"] if row["weight_bytes_of_rank_0"] is None]
     assert refused == [8]
-    assert "ranks 8   too many: there are units for 4 at most" in accord("engine", "inspect", path).stdout
+    assert "ranks 8   too many ranks: there are units for at most 4" in accord("engine", "inspect", path).stdout
     with pytest.raises(accord_package.InvalidArgument, match="4 units of 16"):
         accord_package.Engine.load(path, {"tp": (0, 8)})
 
@@ -129,7 +129,7 @@ def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_pack
     (damaged / "weights-00001.safetensors").write_bytes(weights)
     for seen_by_rank_1, says in (
         (damaged, 'rank 1 of group "all ranks" could not get ready: weights-00001.safetensors'),
-        (package, "rank 1 loaded another package"),
+        (package, "rank 1 loaded a different package"),
     ):
         command = f'exec "{ACCORD}" engine run "$([ $RANK = 1 ] && echo "{seen_by_rank_1}" || echo "{whole_package}")"'
         command += f' --inputs "{inputs}"'
@@ -159,7 +159,7 @@ def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_group_that_is_
     assert accord(*command[1:]).returncode == 0
     refused = accord("run", "-n", 2, *command)
     assert refused.returncode == 1
-    assert "has 2 groups; say by --group which one the ranks form" in refused.stderr
+    assert "has 2 groups; choose with --group which one the ranks form" in refused.stderr
     result = accord("run", "-n", 2, *command, "--group", "outer", "--check-ranks-equal", "--json")
     assert result.returncode == 0, result.stderr
     for figures in json.loads(result.stdout.removeprefix("[0] "))["ranks"]:

@@ -39,7 +39,7 @@ def test_a_prompt_is_continued_as_transformers_does(text_model):
     told = generate(text_model.path, "--prompt", "Ça", "--stats")
     assert told.returncode == 0, told.stderr
     assert told.stdout == text_model.continued("Ça", 40) + "\n"
-    assert re.search(r"3 tokens of prompt, 17 of answer; first after \d+\.\d", told.stderr)
+    assert re.search(r"3 prompt tokens, 17 answer tokens; first after \d+\.\d", told.stderr)
     assert "tokens/s" in told.stderr
 
 
@@ -101,16 +101,16 @@ def test_a_system_message_comes_first(text_model):
         (["--prompt", "x", "--interactive"], 2, "excludes"),
         (["--prompt", "x", "--top-p", "2"], 2, "--top-p"),
         (["--prompt", "x", "--temperature", "-1"], 2, "--temperature: -1 is less than 0\n"),
-        (["--prompt", "x", "--max-new-tokens", "0"], 2, "--max-new-tokens: 0 is not more than 0\n"),
+        (["--prompt", "x", "--max-new-tokens", "0"], 2, "--max-new-tokens: 0 is not greater than 0\n"),
         (["--prompt", "x", "--seed", "-1"], 2, "--seed: -1 is less than 0\n"),
-        (["--prompt", "x", "--seed", "1.5"], 2, "--seed = 1.5 is no number that this option takes\n"),
+        (["--prompt", "x", "--seed", "1.5"], 2, "--seed = 1.5 is not a valid number for this option\n"),
         (["--prompt", "x", "--cache-dtype", "int3"], 1, "int3"),
         (["--prompt", "x " * 300], 1, "context"),
         (["--prompt", "x", "--ranks", 3], 1, "rank"),
         (["--prompt", "x", "--ranks", 3, "--pp", 2], 1, "3 ranks cannot form 2 stages of 1 replicas"),
         (["--prompt", "x", "--memory-limit", "100KiB"], 1, "the limit is 100 KiB"),
         (["--prompt", "x", "--memory-limit", "two"], 1, "--memory-limit"),
-        (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, no power of two"),
+        (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, which is not a power of two"),
     ],
 )
 def test_what_cannot_be_is_an_error(text_model, arguments, code, message):

@@ -54,7 +54,7 @@ def test_the_command_tells_where_the_package_and_the_headers_are(consumer):
     assert run(accord, "--include-dir") == f"{consumer / 'prefix/include'}\n"
     of_a_build = subprocess.run([BUILD / "bin/accord", "--cmake-dir"], capture_output=True, text=True, check=False)
     assert of_a_build.returncode == 1
-    assert "this is no installed accord" in of_a_build.stderr
+    assert "this accord is not installed" in of_a_build.stderr
 
 
 def test_a_c_program_asks_for_features(consumer):

@@ -38,7 +38,7 @@ def test_text_lists_the_groups_of_a_rank_and_of_a_family():
     result = accord("mesh", "show", SIZES, "--world", 16, "--rank", 15, "--family", "pp")
     assert result.returncode == 0, result.stderr
     assert "dense layers  tp 2 x cp 2 x dp 2 x pp 2" in result.stdout
-    assert "rank 15 is in 16 groups of 11 sets of ranks, 11 of them of more than one rank:" in result.stdout
+    assert "rank 15 is in 16 groups of 11 distinct sets of ranks, 11 of them with more than one rank:" in result.stdout
     assert re.search(r"^  cp, ep +2 ranks: 13, 15$", result.stdout, re.MULTILINE)
     assert re.search(r"^  tp_dp_cp +8 ranks: 8-15$", result.stdout, re.MULTILINE)
     assert result.stdout.split("\npp:\n")[1].split() == "0, 8 1, 9 2, 10 3, 11 4, 12 5, 13 6, 14 7, 15".split()
@@ -65,7 +65,7 @@ def test_the_chart_has_a_square_for_each_rank_in_the_color_of_its_group(tmp_path
 def test_two_configurations_are_compared_by_their_groups():
     same = accord("mesh", "show", "tp=2,pp=2", "--world", 8, "--check", "pp=2,tp=2,dp=2,order=tp-dp-pp")
     assert same.returncode == 0, same.stderr
-    assert "the same groups in all 17 families" in same.stdout
+    assert "all 17 families have the same groups" in same.stdout
     other = accord("mesh", "show", "tp=2", "--world", 8, "--check", "tp=4,optimizer_instances=2")
     assert other.returncode == 1
     assert "tp                         4 groups and 2; the first that differ: 0, 1, and 0-3" in other.stdout
@@ -93,17 +93,17 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
     [
         (("tp=3", "--world", 8), "tp = 3, which does not divide the 8 ranks"),
         (("tpp=2", "--world", 8), 'did you mean "tp"'),
-        (("tp=2", "--world", 8, "--rank", 8), "rank 8 is none of the mesh's, 0 to 7"),
+        (("tp=2", "--world", 8, "--rank", 8), "rank 8 is not in the mesh, which has ranks 0 to 7"),
         (("tp=2", "--world", 8, "--family", "dpcp"), 'did you mean "dp_cp"'),
         (("tp=2", "--world", 8, "--check", "tp=x"), "tp"),
-        (("tp=2", "--world", 0), "--world: 0 is not more than 0"),
+        (("tp=2", "--world", 0), "--world: 0 is not greater than 0"),
         (("tp=2",), "dp has no size"),
-        (("tp=0",), "tp is 0; it is 1 to 1048576"),
-        (("cp=-2",), "cp is -2; it is 1 to 1048576"),
+        (("tp=0",), "tp is 0, expected 1 to 1048576"),
+        (("cp=-2",), "cp is -2, expected 1 to 1048576"),
         (("tp=2, ,dp=2",), '"" has no value'),
-        (("tp=2,dp=2", "--world", 8), "dp is 2, but of 8 ranks"),
-        (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks are given"),
-        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, but of 4 ranks"),
+        (("tp=2,dp=2", "--world", 8), "dp is 2, expected 4: the 8 ranks"),
+        (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks were given"),
+        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 2: the 4 ranks"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):

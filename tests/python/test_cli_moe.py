@@ -65,8 +65,8 @@ def test_text_and_chart_tell_the_same(reports, tmp_path):
     assert result.returncode == 0, result.stderr
     assert 'group "world.experts": 3 ranks, 6 experts, top 2, 2 maps' in result.stdout
     assert re.search(r"^ +0 +8 +2 +0$", result.stdout, re.MULTILINE)
-    assert "ids out of range: 2 in all, most of them (2) by rank 1" in result.stdout
-    assert "experts by choices: busiest 0 (10), " in result.stdout
+    assert "ids out of range: 2 in total, most of them (2) by rank 1" in result.stdout
+    assert "choices by expert: most 0 (10), " in result.stdout
     titles = [title.text for title in ElementTree.parse(chart).iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 9 + 6 + 9
     assert "rank 0 to rank 1: 2 rows" in titles
@@ -79,7 +79,8 @@ def test_balance_prints_what_a_group_takes(reports):
     placement = json.loads(result.stdout)
     assert placement == accord_module.moe.balance_experts([10, 2, 2, 2, 0, 2], 3, 3)
     busiest = re.fullmatch(
-        r"the busiest of 3 ranks had (\S+) times the mean; of 3 it would have (\S+) times\n", result.stderr
+        r"the busiest of 3 ranks had (\S+) times the mean; with 3 ranks it would have (\S+) times the mean\n",
+        result.stderr,
     )
     assert float(busiest[1]) == pytest.approx(12 * 3 / 18)
     assert float(busiest[2]) < 1.2
@@ -97,10 +98,10 @@ def test_mistakes_are_refused(reports, tmp_path):
     assert "other.json: expert report:" in refused("report", other)
     report = json.loads(reports[0].read_text())
     for change, text in [
-        ({"format": "x"}, "format: this is no report of an expert group"),
-        ({"version": 2}, "version 2 is not known, only 1"),
+        ({"format": "x"}, "format: this is not a report of an expert group"),
+        ({"version": 2}, "version 2 is not supported, expected 1"),
         ({"loads": [1]}, "loads: has 1 items, expected 6"),
-        ({"traffic": [-1] * 9}, "traffic[0]: expected a whole number, not negative"),
+        ({"traffic": [-1] * 9}, "traffic[0]: expected a non-negative integer"),
         ({"placement": [[0], [99], []]}, "placement[1][0]: 99 is out of bounds: 0 to 5"),
         ({"placement": [[0, 1], [2, 3], [5]]}, "placement: no rank has expert 4"),
         ({"size": 10**9}, "size: 1000000000 is out of bounds"),
@@ -108,9 +109,9 @@ def test_mistakes_are_refused(reports, tmp_path):
         other.write_text(json.dumps(report | change))
         assert text in refused("report", other)
     other.write_text(json.dumps(report | {"prepares": 7}))
-    assert "give the reports of one group's ranks that were written together" in refused(
+    assert "give reports of one group's ranks that were written at the same time" in refused(
         "report", *reports, other, code=2
     )
-    assert "is of rank 0, as another file is" in refused("report", reports[0], reports[0], code=2)
-    assert "2 places for 6 experts" in refused("balance", reports[0], "--ranks", 1, "--per-rank", 2, code=2)
+    assert "is of rank 0, but another file is of the same rank" in refused("report", reports[0], reports[0], code=2)
+    assert "2 places, expected 6 to" in refused("balance", reports[0], "--ranks", 1, "--per-rank", 2, code=2)
     assert "REPORTS is required" in refused("report", code=2)

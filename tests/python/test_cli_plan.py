@@ -35,7 +35,7 @@ def test_list_of_one_collective_says_what_refuses_an_op():
     names = "two_shot one_shot packet recursive_doubling rabenseifner hierarchical ring nvls two_shot_zero_copy one_shot_zero_copy"
     assert set(rows) == set(names.split())
     assert rows["two_shot"]["refused"] == ""
-    assert "adds some ranks at a time" in rows["ring"]["refused"]
+    assert "adds only some ranks at a time" in rows["ring"]["refused"]
 
 
 def test_show_draws_ranks_and_steps_and_tells_the_cost():
@@ -179,7 +179,7 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
     overridden = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
     assert overridden["algorithm"] == "packet"
-    assert overridden["rules"][1]["reason"] == "matches, but a later rule decides"
+    assert overridden["rules"][1]["reason"] == "matches, but a later rule takes precedence"
     canonical = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
     assert canonical["algorithm"] == "one_shot"
     assert "canonical order" in canonical["rules"][0]["reason"]
@@ -200,7 +200,7 @@ def test_why_counts_ranks_against_the_cores_of_this_machine():
         (("show", "all_reduce:rin"), 'unknown all_reduce algorithm "rin"; did you mean "ring"?'),
         (("show", "direct"), "write one of barrier:direct, broadcast:direct"),
         (("show", "all_reduce:ring", "--bytes", "7"), "7 bytes are no whole number of float32"),
-        (("why", "all_reduce", "8X"), '"8X" is no size'),
+        (("why", "all_reduce", "8X"), '"8X" is not a size'),
         (("why", "all_reduce", "8k", "--dtype", "float31"), 'did you mean "float32"?'),
         (("why", "all_reduce", "8k", "--op", "band"), "band has no meaning for float32"),
         (("why", "all_reduce", "8k", "--select", "all_reduce:0-4k=rig"), "--select: selection table, at character 17"),
@@ -309,6 +309,6 @@ def test_why_knows_a_plan_of_the_users_own(tmp_path):
     assert told["algorithm"] == "mine"
     assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
     passed_over = plan_answer(*asked, "-n", 3)
-    assert passed_over["rules"][0]["reason"] == "no plan of that name is for 3 ranks"
+    assert passed_over["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
     assert passed_over["algorithm"] == "two_shot"
     assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}

@@ -94,7 +94,7 @@ def test_rules_after_the_file_win(table, tmp_path):
     ("spoil", "message"),
     [
         (lambda text: text.replace("# end\n", ""), "it is cut off"),
-        (lambda text: text.replace(HEAD, "all_reduce:0-inf=ring"), "it is no tuning table"),
+        (lambda text: text.replace(HEAD, "all_reduce:0-inf=ring"), "it is not a tuning table"),
         (lambda text: text.replace(HEAD, "# accord tuning table 2"), "a tuning table of another version"),
         (lambda text: re.sub("# processor: .*", "# processor: Z80", text), 'was measured on "Z80"'),
         (lambda text: text.replace("# end", "all_reduce:0-1k=rong;\n# end"), 'did you mean "ring"'),
@@ -108,9 +108,9 @@ def test_rules_after_the_file_win(table, tmp_path):
             'line 6: expected "# measured: DAY", found "# measured:"',
         ),
         (lambda text: text.replace("# cores: ", "# cores: -"), 'line 4: expected "# cores: NUMBER", found "# cores: -'),
-        (lambda text: text + "all_reduce:0-inf=ring\n", '"all_reduce:0-inf=ring" stands after the line "# end"'),
-        (lambda text: text + "# a remark\n", '"# a remark" stands after'),
-        (lambda text: text + text, f'"{HEAD}" stands after'),
+        (lambda text: text + "all_reduce:0-inf=ring\n", '"all_reduce:0-inf=ring" follows the line "# end"'),
+        (lambda text: text + "# a remark\n", '"# a remark" follows'),
+        (lambda text: text + text, f'"{HEAD}" follows'),
         (lambda text: text.replace("# end", "# ranks: 4\n# end"), '"# ranks: 4" belongs to the head'),
         (lambda text: text.replace("# end", "# End"), "it is cut off"),
     ],
@@ -154,7 +154,7 @@ def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(tmp_
     for path, code in ((tmp_path / "absent/table", 1), (tmp_path, 1), ("-", 2)):
         refused = accord("tune", "--seconds", 3600, "-o", path, timeout=30)
         assert refused.returncode == code
-        assert ("--output is a file" if path == "-" else str(path)) in refused.stderr
+        assert ("--output must be a file" if path == "-" else str(path)) in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +167,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
         wait_until(partial.exists, "the first size")
         os.killpg(job.pid, signal.SIGINT)
         assert job.wait(timeout=60) == 130
-        assert "goes on from there" in job.stderr.read()
+        assert "continues from there" in job.stderr.read()
     finally:
         end(job)
     assert not path.exists()

@@ -133,9 +133,9 @@ def test_the_command_accepts_8_bit_all_reduce(packages, tmp_path):
 
 def test_invalid_options_are_rejected(packages):
     refused = {
-        "all_reduce_dtype is float16; sums travel as they are, or as int8": {"all_reduce_dtype": "float16"},
-        "canonical_ranks wants them exact": {"all_reduce_dtype": "int8", "canonical_ranks": 2},
-        "leave out overlap_rows": {"all_reduce_dtype": "int8", "overlap_rows": 64},
+        "all_reduce_dtype is float16; expected none or int8": {"all_reduce_dtype": "float16"},
+        "canonical_ranks needs exact sums": {"all_reduce_dtype": "int8", "canonical_ranks": 2},
+        "overlap_rows cannot be combined with all_reduce_dtype": {"all_reduce_dtype": "int8", "overlap_rows": 64},
     }
     for reason, options in refused.items():
         with pytest.raises(accord.InvalidArgument, match=reason):

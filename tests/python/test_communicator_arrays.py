@@ -69,7 +69,7 @@ def test_torch_tensors_are_arrays_of_every_dtype(comm):
     tensor = torch.zeros(4, 4)[:, 0]
     with pytest.raises(ValueError, match="array: is not contiguous"):
         comm.all_reduce(tensor)
-    with pytest.raises(TypeError, match="array: its dtype is .*; accord has int8, int16"):
+    with pytest.raises(TypeError, match="array: its dtype is .*; accord supports int8, int16"):
         comm.all_reduce(torch.zeros(2, dtype=torch.float8_e4m3fnuz))
     conjugate = torch.tensor([1 + 2j]).conj()
     for lazy in (conjugate, conjugate.imag):
@@ -135,7 +135,7 @@ def test_premul_sum_takes_a_number_or_an_array_of_one_element(comm):
     assert z.tolist() == [-2]
     with pytest.raises(accord.InvalidArgument, match="factor: premul_sum needs one"):
         comm.all_reduce(x, "premul_sum")
-    with pytest.raises(accord.InvalidArgument, match="factor: only premul_sum has one, not sum"):
+    with pytest.raises(accord.InvalidArgument, match="factor: only premul_sum takes one, not sum"):
         comm.all_reduce(x, factor=2)
     with pytest.raises(accord.InvalidArgument, match="factor is a complex number, the input is float32"):
         comm.all_reduce(x, "premul_sum", factor=1j)
@@ -170,7 +170,7 @@ READ_ONLY.flags.writeable = False
         (3.0, TypeError, "array: expected an array .* got float"),
         (None, TypeError, "NoneType"),
         ("text", TypeError, "array: expected an array .* got str"),
-        (np.zeros(3, np.longdouble), TypeError, "array: its dtype is of format .*; accord has int8, int16"),
+        (np.zeros(3, np.longdouble), TypeError, "array: its dtype is of format .*; accord supports int8, int16"),
         (np.zeros(3, "M8[s]"), TypeError, "array: its memory cannot be used"),
         (np.zeros(3, [("a", "f4")]), TypeError, "array: its dtype is of format"),
         (np.zeros(3, object), TypeError, "array: its"),

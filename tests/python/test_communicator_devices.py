@@ -86,16 +86,16 @@ def run_mistakes(_, path):
 
     def body(comm, rank):
         values = OnDevice(loaded, 0, np.ones(4, np.float32))
-        with pytest.raises(accord.InvalidArgument, match="input lies on cuda:0, output on cpu"):
+        with pytest.raises(accord.InvalidArgument, match="input is on cuda:0, output is on cpu"):
             comm.all_gather(values, np.ones(4, np.float32))
         for wrong in ("s", 1.5, True, -1, object()):
             with pytest.raises(TypeError, match="stream: expected a cudaStream_t as an integer"):
                 comm.all_reduce(values, stream=wrong)
-        with pytest.raises(accord.Unsupported, match="array: lies on cuda:0; this takes memory of the cpu"):
+        with pytest.raises(accord.Unsupported, match="array: is on cuda:0; this call takes memory on the CPU"):
             comm.window(64).put(values, 0)
         far = OnDevice(loaded, 0, np.ones(4, np.float32))
         far._device = 77
-        with pytest.raises(accord.InvalidArgument, match="a buffer lies on cuda:77, but this rank sees 4"):
+        with pytest.raises(accord.InvalidArgument, match="a buffer is on cuda:77, but this rank sees 4"):
             comm.all_reduce(far)
         assert comm.state == "ready"
 
@@ -151,11 +151,11 @@ def run_windows(_, path):
         assert values.tolist() == [3] * 8192
         own = OnDevice(loaded, rank, np.zeros(100, np.float32))
         assert comm.device_window(own).use in ("symmetric", "registered")
-        with pytest.raises(accord.InvalidArgument, match="memory: -1 is no number of bytes"):
+        with pytest.raises(accord.InvalidArgument, match="memory: -1 is not a number of bytes"):
             comm.device_window(-1)
         with pytest.raises(accord.InvalidArgument, match="there is no GPU -2"):
             comm.device_window(64, device=-2)
-        with pytest.raises(accord.InvalidArgument, match="a buffer lies on cuda:99"):
+        with pytest.raises(accord.InvalidArgument, match="a buffer is on cuda:99"):
             comm.device_window(64, device=99)
 
     on_thread_ranks(2, body)
@@ -193,7 +193,7 @@ def run_lending(_, path):
         comm.all_reduce(values)
         assert loaded.accord_test_synchronize(rank, None) == 0
         assert values.values.tolist() == [2.0] * 5
-        with pytest.raises(accord.WrongState, match="has made calls on a GPU already"):
+        with pytest.raises(accord.WrongState, match="has already made calls on a GPU"):
             comm.lend_nccl(own.value)
         comm.close()
         assert loaded.ncclCommDestroy(own) == 0

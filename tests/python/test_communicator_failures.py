@@ -171,7 +171,7 @@ def leaves_by_error(comm):
 def test_a_with_block_left_by_an_error_tells_the_others_which(ranks):
     first, second = ranks(2).run(leaves_by_error)
     assert first == ("KeyError", "closed")
-    assert "rank 0 left its `with` block by KeyError: 'weights'" in second[0] and second[1] == "closed"
+    assert "rank 0 left its `with` block with KeyError: 'weights'" in second[0] and second[1] == "closed"
 
 
 def waits_with_timeout(comm):

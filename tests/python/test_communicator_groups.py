@@ -49,9 +49,9 @@ def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
     for rank, (failures, state) in enumerate(ranks(2).run(refused)):
         assert failures == [
             None,
-            f"the list does not name rank {rank}, which calls; others need not call",
+            f"the list does not name rank {rank}, which makes the call; only listed ranks need to call",
             "the list names rank 1 twice",
-            "the list names rank 2, there are ranks 0 and 1",
+            "the list names rank 2, but the group has ranks 0 and 1",
             (1 - rank,),
         ]
         assert state == "ready"

@@ -99,10 +99,10 @@ def test_counts_on_which_two_ranks_disagree_are_named(fresh_ranks):
     [
         ([], "0 counts of the output are given, expected one for each of 1 ranks"),
         ([1, 2], "2 counts of the output"),
-        ([-1], "counts: -1 is no count of elements"),
-        (["a"], "counts: 'a' is no count of elements"),
-        ([2.0], "counts: 2.0 is no count of elements"),
-        ([1 << 70], "is no count of elements"),
+        ([-1], "counts: -1 is not a count of elements"),
+        (["a"], "counts: 'a' is not a count of elements"),
+        ([2.0], "counts: 2.0 is not a count of elements"),
+        ([1 << 70], "is not a count of elements"),
         ([5], "output has 2 elements, but its counts add up to 5"),
     ],
 )

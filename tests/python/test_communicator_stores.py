@@ -156,14 +156,14 @@ class NamedStore(DictStore):
 
 def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
     with pytest.raises(
-        accord.Timeout, match="in the shelf: rank 0 of 3 did not come in time .* waiting itself"
+        accord.Timeout, match="in the shelf: rank 0 of 3 did not arrive in time .* waiting itself"
     ) as caught:
         accord.Communicator.create(NamedStore(), 1, 3, timeout=0.1)
     assert caught.value.ranks == (0,)
 
 
 def test_a_path_is_a_text_without_null_bytes(tmp_path):
-    with pytest.raises(TypeError, match="expected as str, got bytes"):
+    with pytest.raises(TypeError, match="expected a path as str, got bytes"):
         accord.FileStore(b"store")
     with pytest.raises(accord.InvalidArgument, match="null byte.*store.x00"):
         accord.FileStore(f"{tmp_path}/store\0s")

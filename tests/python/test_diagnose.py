@@ -100,8 +100,8 @@ def test_a_rank_that_never_comes_to_a_call_is_named(job):
     finding = only_finding(state)
     assert finding["ranks"] == [1]
     assert finding["text"].startswith(
-        "rank 1 has not come to call 2, all_reduce of 1000 x float32 (sum), where ranks 0 and 2 wait; "
-        "its last was call 1, barrier, which ended "
+        "rank 1 has not arrived at call 2, all_reduce of 1000 x float32 (sum), where ranks 0 and 2 wait; "
+        "its last call was call 1, barrier, which ended "
     )
     assert state["verdict"] == "waits"
     for rank in (0, 2):
@@ -119,7 +119,7 @@ def test_the_table_says_the_same(job):
     launcher = job("one never comes")
     wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     text = accord("diagnose", "--pid", launcher.pid).stdout
-    assert text.startswith('group "world" (3 ranks): waits\n  rank 1 has not come to call 2, ')
+    assert text.startswith('group "world" (3 ranks): waits\n  rank 1 has not arrived at call 2, ')
     rows = {line.split()[0]: line for line in text.splitlines()[2:]}
     assert "call 2, all_reduce of 1000 x float32 (sum)" in rows["0"]
     assert rows["0"].endswith("rank 1")
@@ -141,7 +141,7 @@ def test_a_stopped_rank_is_named_and_needs_no_help_to_be_read(job):
     finding = only_finding(state)
     assert finding["ranks"] == [2]
     assert "by SIGSTOP" in finding["text"]
-    assert "has not come to call 3, reduce of 1000 x float32 (sum) to rank 1" in finding["text"]
+    assert "has not arrived at call 3, reduce of 1000 x float32 (sum) to rank 1" in finding["text"]
     assert state["ranks"][2]["condition"] == "stopped"
     assert state["ranks"][2]["call"]["number"] == 2
     assert look(state["ranks"][2]["process"])["world"]["findings"][0]["ranks"] == [2]
@@ -238,7 +238,7 @@ def test_a_process_without_a_communicator_is_refused(tmp_path):
         try:
             result = accord("diagnose", "--pid", sleeper.pid)
             assert result.returncode == 1
-            assert f"process {sleeper.pid} has no communicator of accord" in result.stderr
+            assert f"process {sleeper.pid} nor any process that it started has a communicator" in result.stderr
         finally:
             sleeper.kill()
     result = accord("diagnose", "--pid", sleeper.pid)

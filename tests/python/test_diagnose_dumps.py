@@ -176,8 +176,8 @@ def test_a_rank_that_came_too_late_is_named(tmp_path):
     group = diagnosis(dumps_of(tmp_path, late, timeout=1))
     (finding,) = group["findings"]
     assert (finding["kind"], finding["ranks"]) == ("behind", [1])
-    assert "has not come to call 2, all_reduce of 8 x float32 (sum), where ranks 0 and 2 wait" in finding["text"]
-    assert any("rank 1 did not come in time" in failure for failure in group["failures"])
+    assert "has not arrived at call 2, all_reduce of 8 x float32 (sum), where ranks 0 and 2 wait" in finding["text"]
+    assert any("rank 1 did not arrive in time" in failure for failure in group["failures"])
 
 
 def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
@@ -188,7 +188,7 @@ def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
     assert (finding["kind"], finding["ranks"]) == ("silent", [1])
     assert [rank["has_record"] for rank in group["ranks"]] == [True, False, True]
     text = accord("diagnose", tmp_path / "dumps").stdout
-    assert "rank 1 left no dump: it was killed or stopped, or goes on; ranks 0 and 2 wait in call 2" in text
+    assert "rank 1 left no dump: it was killed or stopped, or still runs; ranks 0 and 2 wait in call 2" in text
     assert "no record of it" in text
 
 
@@ -212,7 +212,7 @@ def test_the_launcher_dumps_a_hanging_job_that_is_interrupted(tmp_path):
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DUMP_DIR=str(dumps)),
     )
     try:
-        wait_until(lambda: "has not come" in accord("diagnose", "--pid", launcher.pid).stdout, "the job hangs")
+        wait_until(lambda: "has not arrived" in accord("diagnose", "--pid", launcher.pid).stdout, "the job hangs")
         launcher.send_signal(signal.SIGTERM)
         launcher.communicate(timeout=30)
     finally:
@@ -224,10 +224,10 @@ def test_the_launcher_dumps_a_hanging_job_that_is_interrupted(tmp_path):
 def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
     whole = Path(solo.dump(tmp_path / "dumps"))
     text = whole.read_text()
-    assert accord("diagnose", whole).stdout == "1 communicator where nobody waits\n"
+    assert accord("diagnose", whole).stdout == "1 communicator in which no rank waits\n"
     for contents, says in [
-        (text[: len(text) // 2], "it is no JSON, or not all of it"),
-        ("", "it is no JSON, or not all of it"),
+        (text[: len(text) // 2], "it is not JSON, or is incomplete"),
+        ("", "it is not JSON, or is incomplete"),
         ('{"a": 1}', 'it is no "accord flight log"'),
         (text.replace('"version":1', '"version":9'), "it is of version 9; this accord reads version 1"),
         (text.replace('"size":1', '"size":1,"rank":5'), '"rank" is 5, with 1 ranks'),
@@ -237,7 +237,7 @@ def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
         assert (result.returncode, result.stdout) == (1, "")
         assert f"accord diagnose: {whole}: {says}" in result.stderr
     (tmp_path / "empty").mkdir()
-    assert "there is no dump (accord-*.json) in it" in accord("diagnose", tmp_path / "empty").stderr
+    assert "the directory contains no dump (accord-*.json)" in accord("diagnose", tmp_path / "empty").stderr
     assert f"{tmp_path}/none: No such file" in accord("diagnose", tmp_path / "none").stderr
 
 

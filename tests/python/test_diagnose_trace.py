@@ -39,7 +39,7 @@ def trace(tmp_path_factory) -> dict:
     assert result.returncode == 0, result.stderr
     result = accord("diagnose", folder / "dumps", "--trace", folder / "trace.json")
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "3 communicators where nobody waits\n"
+    assert result.stdout == "3 communicators in which no rank waits\n"
     return json.loads((folder / "trace.json").read_text())
 
 

@@ -189,7 +189,7 @@ def test_an_engine_is_loaded_for_a_place_and_runs_after_bind(package):
         accord.InvalidArgument, match=r'"up\.weight" .* 8 units of 8 .* "tp" has 100 ranks; use at most 8'
     ):
         accord.Engine.load(package, {"tp": (0, 100)})
-    with pytest.raises(TypeError, match="groups: the name 3 is no text"):
+    with pytest.raises(TypeError, match="groups: the name 3 is not a str"):
         accord.load(package, groups={3: None})
     with pytest.raises(TypeError, match='groups: "tp" is a int, expected an accord.Communicator'):
         accord.load(package, groups={"tp": 3})

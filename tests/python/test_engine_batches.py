@@ -70,7 +70,8 @@ def run_and_tell(comm, path, given, bias):
 @pytest.mark.parametrize(("rows", "what"), [(1, "a batch of 1"), (13, "a batch of 13")])
 def test_a_batch_that_the_ranks_cannot_divide_is_refused_by_all(rows, what, ranks, package):
     for message in ranks(2).run(run_and_tell, package, x(rows).numpy(), BIAS.numpy()):
-        assert f'{what} on 2 ranks of group "dp": dimension "batch" of a rank is 2 to 6' in message, message
+        assert f'{what} rows cannot be divided among the 2 ranks of group "dp"' in message, message
+        assert 'dimension "batch" of each rank must be 2 to 6' in message, message
 
 
 def load_and_tell(comm, path):

@@ -328,7 +328,7 @@ def test_inputs_may_lie_on_the_engines_device(device_process, tmp_path):
     expected, given, streams, refused = device_process(run_inputs, str(package))
     np.testing.assert_array_equal(given, expected)
     assert streams == [1]
-    assert "its memory is on cuda:1, the engine is on cuda:0" in refused
+    assert "its memory is on cuda:1, but the engine is on cuda:0" in refused
 
 
 def run_mistakes(_, path, package):
@@ -339,11 +339,11 @@ def run_mistakes(_, path, package):
 
     library(path)
     for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", ""):
-        with pytest.raises(accord.InvalidArgument, match="is none of cpu, cuda, cuda:0"):
+        with pytest.raises(accord.InvalidArgument, match="does not exist; expected cpu, cuda, cuda:0"):
             accord.load(package, device=name)
-    with pytest.raises(accord.InvalidArgument, match="there is no cuda:99"):
+    with pytest.raises(accord.InvalidArgument, match="cuda:99 does not exist"):
         accord.load(package, device="cuda:99")
-    with pytest.raises(accord.Unsupported, match="not with canonical_ranks"):
+    with pytest.raises(accord.Unsupported, match="cannot be combined with canonical_ranks"):
         accord.load(package, device="cuda", canonical_ranks=2, overlap_rows=64)
     with accord.load(package, device="cuda") as engine:
         context = engine.create_context()

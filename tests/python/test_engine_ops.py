@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import accord
-from accord.export_ops import ARGUMENTS
+from accord.graph.ops import ARGUMENTS
 
 torch = pytest.importorskip("torch")
-import accord.export_language_model  # noqa: E402 - registers its ops with torch
+import accord.exporter.language_model  # noqa: E402 - registers its ops with torch
 
 functional = torch.nn.functional
 aten = torch.ops.aten

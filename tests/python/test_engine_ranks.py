@@ -90,7 +90,7 @@ def test_a_package_that_differs_on_one_rank_is_refused_by_the_ranks_of_both_grou
     # other group.
     for at_fault, message, state in told:
         assert (at_fault, state) == ((1,), "unbound")
-        assert 'group "inner": rank 1 loaded another package' in message
+        assert 'group "inner": rank 1 loaded a different package' in message
     assert all('rank 1 of group "outer" could not get ready' in message for _, message, _ in told[:2])
 
 
@@ -106,7 +106,7 @@ def bind_one_group(comm, path):
 def test_bind_names_the_ranks_that_loaded_another_package_than_most(ranks, packages):
     for at_fault, message in ranks(3).run(bind_one_group, per_rank=[(packages[number],) for number in (0, 1, 0)]):
         assert at_fault == (1,)
-        assert 'group "inner": rank 1 loaded another package' in message
+        assert 'group "inner": rank 1 loaded a different package' in message
 
 
 def load_over_both(comm, path):

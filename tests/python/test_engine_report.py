@@ -125,7 +125,7 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
     ("arguments", "says"),
     [
         (["--sizes", "rws=3"], 'unknown size "rws"; did you mean "rows"?'),
-        (["--sizes", "rows=101"], "rows is 101, not 1 to 100"),
+        (["--sizes", "rows=101"], "rows is 101, expected 1 to 100"),
         (["--sizes", "rows"], "expected name=value"),
         (["-n", "5"], "4 units"),
         (["-n", "2", "--group", "xx"], 'unknown group "xx"'),
@@ -295,7 +295,7 @@ def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tm
     assert refused.returncode == 1
     assert "the limit is 2 KiB" in refused.stderr
     refused = accord(*command, "--device", "gpu")
-    assert (refused.returncode, "is none of cpu, cuda, cuda:0" in refused.stderr) == (1, True)
+    assert (refused.returncode, "does not exist; expected cpu, cuda, cuda:0" in refused.stderr) == (1, True)
     refused = accord(*command, "--all-reduce-dtype", "int3")
     assert (refused.returncode, 'unknown dtype "int3"' in refused.stderr) == (1, True)
     with pytest.raises(ValueError, match="no module of this model"):

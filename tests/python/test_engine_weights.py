@@ -105,7 +105,7 @@ def test_a_package_that_is_another_or_damaged_changes_nothing(package, tmp_path)
     (damaged / "weights-00001.safetensors").write_bytes(content)
     with accord.load(package) as engine:
         for source, error, says in (
-            (path, accord.Mismatch, "another model"),
+            (path, accord.Mismatch, "a different model"),
             (damaged, accord.Corrupt, "weights-00001.safetensors"),
             (tmp_path / "nothing.accord", FileNotFoundError, "nothing"),
             (tmp_path / "nothing", accord.NotFound, "no safetensors files"),

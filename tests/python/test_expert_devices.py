@@ -70,7 +70,7 @@ def run_step(_, path):
         if rank == 0:
             with pytest.raises(accord.InvalidArgument, match="rows of 2 elements"):
                 group.dispatch(handle, put(np.zeros((3, 2), np.float32)), recv, stream=stream)
-            with pytest.raises(accord.InvalidArgument, match="tokens lies on cpu, the group's device is cuda:0"):
+            with pytest.raises(accord.InvalidArgument, match="tokens is on cpu, but the group's device is cuda:0"):
                 group.dispatch(handle, tokens, recv, stream=stream)
         group.dispatch(handle, x, recv, stream=stream)
         handle.fetch(stream)

@@ -305,7 +305,7 @@ def test_balanced_placements_are_what_groups_take():
     placement = balance_experts([90, 10, 10, 10, 10, 20], 2, 4)
     assert [len(own) for own in placement] == [4, 4]
     assert sorted({e for own in placement for e in own}) == list(range(6))
-    with pytest.raises(accord.InvalidArgument, match="2 places for 6 experts"):
+    with pytest.raises(accord.InvalidArgument, match="2 places, expected 6 to"):
         balance_experts([1] * 6, 2, 1)
 
     def body(comm):

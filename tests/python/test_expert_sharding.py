@@ -209,7 +209,7 @@ def test_invalid_sharding_is_rejected(sharding, message, tmp_path):
         ({"style": "row"}, "dimension 0"),
         ({"style": "column"}, "takes an expert rule or a row rule"),
         ({"style": "experts"}, 'did you mean "expert"?'),
-        ({"pattern": "*.lm_head"}, "is no layer of experts"),
+        ({"pattern": "*.lm_head"}, "is not a layer of experts"),
     ],
 )
 def test_damaged_rules_are_refused(changes, message, over_dp, tmp_path):

@@ -7,8 +7,8 @@ import torch
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_iter
 
-import accord.export_decomposition
-from accord.export_decomposition import core_aten, decompose
+import accord.graph.decomposition
+from accord.graph.decomposition import core_aten, decompose
 
 ROWS = torch.export.Dim("rows", min=2, max=64)
 
@@ -228,9 +228,9 @@ def test_only_programs_that_write_to_what_has_other_names_are_left_to_torch(monk
 
 def test_a_call_that_each_layer_makes_is_traced_once(monkeypatch):
     traced = []
-    make_fx = accord.export_decomposition.make_fx
+    make_fx = accord.graph.decomposition.make_fx
     monkeypatch.setattr(
-        accord.export_decomposition, "make_fx", lambda call, **table: traced.append(call) or make_fx(call, **table)
+        accord.graph.decomposition, "make_fx", lambda call, **table: traced.append(call) or make_fx(call, **table)
     )
     numbers = []
     for count in (2, 6):

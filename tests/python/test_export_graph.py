@@ -7,10 +7,9 @@ import pytest
 import torch
 from export_reference import read_json, run_graph
 
-from accord import export_ops
-from accord.export_graph import UnsupportedOpError
-from accord.export_sharding import ExportError
-from accord.exporter import export
+from accord.exporter.export import export
+from accord.graph import ops as export_ops
+from accord.graph.errors import ExportError, UnsupportedOpError
 
 BATCH = torch.export.Dim("batch", min=1, max=16)
 

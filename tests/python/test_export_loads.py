@@ -38,17 +38,17 @@ FLOATS, WHOLE = torch.ones(4, 3), torch.ones(4, 3, dtype=torch.int64)
 REFUSED = {  # what the error says besides the place -> model, input
     r"transposed convolution.*float32 \[1, 3, 8\]": (torch.nn.ConvTranspose1d(3, 4, 2), torch.ones(1, 3, 8)),
     r"aten.convolution.*float32 \[1, 3, 4, 4, 4\]": (torch.nn.Conv3d(3, 4, 2), torch.ones(1, 3, 4, 4, 4)),
-    r"aten.convolution.* weights of the package only.*float32": (
+    r"aten.convolution.* only with weights of the package.*float32": (
         torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(3, 4, 2)),
         torch.ones(1, 3, 8),
     ),
     r"aten.layer_norm.*float32 \[2, 4, 4\]": (torch.nn.LayerNorm((4, 4)), torch.ones(2, 4, 4)),
-    r"aten.gather.*of a scalar.*float32 \[\]": (
+    r"aten.gather.*for a scalar.*float32 \[\]": (
         Model(lambda x: x.gather(0, torch.zeros((), dtype=torch.int64))),
         torch.tensor(2.0),
     ),
-    r"aten.topk.*last dimension only.*float32 \[4, 3\]": (Model(lambda x: x.topk(2, dim=0)), FLOATS),
-    r"aten.bitwise_and.*bool only.*int64 \[4, 3\]": (Model(lambda n: n & 3), WHOLE),
+    r"aten.topk.*only along the last dimension.*float32 \[4, 3\]": (Model(lambda x: x.topk(2, dim=0)), FLOATS),
+    r"aten.bitwise_and.*only for bool.*int64 \[4, 3\]": (Model(lambda n: n & 3), WHOLE),
     r"aten.mm.*int64 \[4, 3\]": (Model(lambda n: n @ n.t()), WHOLE),
     r"aten.add.*uint8 \[4, 3\]": (Model(lambda n: n + 1), WHOLE.to(torch.uint8)),
     r"aten.linalg_vector_norm.*order 2": (Model(lambda x: torch.linalg.vector_norm(x, ord=1, dim=1)), FLOATS),

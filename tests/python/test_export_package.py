@@ -13,10 +13,11 @@ import xxhash
 from export_reference import read_json
 from safetensors import safe_open
 
-from accord import package as package_module
-from accord.export_sharding import Column, ExportError, Row, ShardingPlan
-from accord.exporter import export
-from accord.package import write_package
+from accord.exporter.export import export
+from accord.graph.errors import ExportError
+from accord.package import writer
+from accord.package.sharding import Column, Row, ShardingPlan
+from accord.package.writer import write_package
 
 ONE = {"name": "one", "dtype": "float32", "shape": [1]}
 FULL = {"op": "aten.full.default", "arguments": {"size": [1], "fill_value": 1.0}, "outputs": [ONE]}
@@ -105,7 +106,7 @@ def test_a_whole_tensor_has_granules_of_a_mebibyte(tmp_path):
 
 
 def test_large_weights_are_spread_over_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(package_module, "FILE_BYTES", 1000)
+    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
     tensors = {f"t{i}": torch.rand(100) for i in range(5)}
     path = write_package(tmp_path / "m.accord", GRAPH, tensors, empty_plan(), "test")
     files = [file["name"] for file in read_json(path, "manifest.json")["files"][1:]]
@@ -137,7 +138,7 @@ def test_an_older_package_is_replaced(tmp_path):
 
 
 def test_an_older_package_is_replaced_without_renameat2_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(package_module, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(writer, "_exchange", lambda one, other: False)
     path = tmp_path / "m.accord"
     write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
     write_package(path, GRAPH, {"b": torch.ones(3)}, empty_plan(), "new")

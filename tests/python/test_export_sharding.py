@@ -8,8 +8,9 @@ import torch
 from export_reference import read_json, read_tensors, unpacked
 
 from accord import Engine
-from accord.export_sharding import Column, ExportError, Row, default_unit
-from accord.exporter import export
+from accord.exporter.export import export
+from accord.graph.errors import ExportError
+from accord.package.sharding import Column, Row, default_unit
 
 
 class Block(torch.nn.Module):

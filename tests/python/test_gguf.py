@@ -46,7 +46,7 @@ def test_a_file_has_tokenizer_chat_format_and_the_frequencies_of_llama_3(text_mo
     assert factors.max() > 2
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, more=[("rope_freqs.weight", factors)])
     monkeypatch.setattr(sys, "argv", ["accord.gguf", str(file), str(tmp_path / "model.accord")])
-    importlib.import_module("accord.gguf").main()
+    importlib.import_module("accord.gguf.__main__").main()
     ids = np.random.default_rng(0).integers(0, len(text_model.tokenizer), 200)
     torch.testing.assert_close(
         logits_of_engine(tmp_path / "model.accord", ids), logits_of(model, ids), rtol=1e-4, atol=1e-5
@@ -124,7 +124,7 @@ def test_a_tokenizer_with_scores_is_that_of_sentence_piece(begins_with_space):
         "tokenizer.ggml.unknown_token_id": 0,
         "tokenizer.ggml.add_space_prefix": begins_with_space,
     }
-    document = importlib.import_module("accord.gguf_tokenizer").tokenizer_json(facts)
+    document = importlib.import_module("accord.gguf.tokenizer").tokenizer_json(facts)
     tokenizer = accord.Tokenizer.parse(json.dumps(document))
     known = dict(zip(tokens[259:], scores[259:], strict=True))
     for _ in range(200):

@@ -58,7 +58,7 @@ print(json.dumps({{**ranks, "what": "all_reduce", "bytes": 1024, "by": "accord",
 
 # bench_gpu on a machine whose driver is too old.
 BLIND = """#!/bin/sh
-echo "bench_gpu: skipped: the NVIDIA driver is for CUDA 12.4 and older, this build for 13.0, which needs driver 580 or newer" >&2
+echo "bench_gpu: skipped: the NVIDIA driver supports CUDA up to 12.4, but this build uses CUDA 13.0, which needs driver 580 or newer" >&2
 exit 77
 """
 

@@ -110,7 +110,7 @@ def test_without_a_gpu_it_says_why_and_measures_nothing(tmp_path):
     assert not output.exists()
     ended, _ = bench(tmp_path, "--hidden", "300")
     assert ended.returncode == 2
-    assert "--hidden is a multiple of 256" in ended.stderr
+    assert "--hidden must be a multiple of 256" in ended.stderr
 
 
 def test_a_torch_of_another_cuda_than_accords_is_told_before_anything_is_loaded(monkeypatch):

@@ -194,7 +194,7 @@ def test_little_is_buffered_for_a_stopped_peer_and_the_timeout_names_it(on_hosts
     (errors, _, grown, _), byte = ranks.run(use_window_of_a_stopped_rank, None, timeout=1)
     assert [(kind, at_fault) for kind, at_fault, _ in errors] == [("Timeout", (1,))] * 3
     for (*_, text), operation in zip(errors, ("put to", "signal to", "get from"), strict=True):
-        assert f"window {operation} rank 1" in text and "nothing came through in time" in text
+        assert f"window {operation} rank 1" in text and "nothing arrived in time" in text
     assert byte == 7
     assert grown < 64, f"{grown} MiB"
 

@@ -87,9 +87,9 @@ def test_a_second_job_at_one_port_is_refused_and_the_first_goes_on(start):
     second = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     said = [next_line(rank.stdout) for rank in second]
     assert time.monotonic() - began < 30, "before its timeout"
-    assert re.search(rf"rank 0 cannot host .* MASTER_PORT {port} and 2 ranks.* give one of them another", said[0])
+    assert re.search(rf"rank 0 cannot host .* MASTER_PORT {port} and 2 ranks.* give one of the jobs another", said[0])
     assert re.search(
-        rf"rank 1 of 2 is there already.*process {first[1].pid} of this host.*MASTER_PORT \({port}\)", said[1]
+        rf"rank 1 of 2 has already joined.*process {first[1].pid} of this host.*MASTER_PORT \({port}\)", said[1]
     )
     go_on(*first)
 
@@ -99,7 +99,7 @@ def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
     lonely = start(1, 3, MASTER_PORT=port, timeout=2)
-    assert "is the store of another job, of 2 ranks" in next_line(lonely.stdout)
+    assert "is the store of another job, which has 2 ranks" in next_line(lonely.stdout)
     other = [start(rank, 3, MASTER_PORT=port) for rank in range(3)]
     assert [next_line(rank.stdout) for rank in other] == ["ready\n"] * 3
     go_on(*first)
@@ -125,7 +125,7 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
     first = [start(rank, 2, MASTER_PORT=port, library="torch") for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
     second = start(1, 2, MASTER_PORT=port, library="torch", timeout=3)
-    assert "a process came as rank 1 before: if that was another job" in next_line(second.stdout)
+    assert "a process joined as rank 1 before: if that was another job" in next_line(second.stdout)
     go_on(*first)
 
 
@@ -134,7 +134,7 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
     [
         (1, {"address": "no-such-host.invalid"}, 'MASTER_ADDR: .*host "no-such-host.invalid" has no address'),
         (0, {"address": "no-such-host.invalid"}, 'host "no-such-host.invalid" has no address'),
-        (0, {"address": "192.0.2.1"}, '"192.0.2.1" is no address of this machine'),
+        (0, {"address": "192.0.2.1"}, '"192.0.2.1" is not an address of this machine'),
         (0, {"MASTER_PORT": "0"}, "MASTER_PORT=0 is out of range"),
         (1, {"MASTER_PORT": "http"}, "MASTER_PORT"),
         (1, {"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is out of range"),
@@ -153,7 +153,7 @@ def test_an_invalid_store_address_fails_at_once():
     began = time.monotonic()
     with pytest.raises(accord.NotFound, match='host "no-such-host.invalid" has no address'):
         accord.TcpStore("no-such-host.invalid", 29500)
-    with pytest.raises(accord.InvalidArgument, match="is no address of this machine"):
+    with pytest.raises(accord.InvalidArgument, match="is not an address of this machine"):
         accord.TcpStore("192.0.2.1", 0, is_host=True)
     with pytest.raises(accord.InvalidArgument, match="port 70000 is not in 1-65535"):
         accord.TcpStore("127.0.0.1", 70000)

@@ -214,8 +214,8 @@ def test_units_of_experts_may_stay_together(ranks, tmp_path):
 @pytest.mark.parametrize(
     ("sequences", "message"),
     [
-        ([(3, 0, [0])], "the batch has 3 rows, its inputs have 4"),
-        ([(4, 0, [64])], "names block 64 of 64"),
+        ([(3, 0, [0])], "the batch has 3 rows, but its inputs have 4"),
+        ([(4, 0, [64])], "uses block 64, but the cache has 64 blocks"),
         ([(4, 13, [5])], "has 17 tokens, but blocks for 16"),
         ([(4, 0, [1]), (0, 0, [2])], "has 0 rows"),
         ([(4, -1, [1])], "after -1 tokens"),
@@ -347,7 +347,7 @@ def test_an_invalid_request_is_rejected(llama, prompt, options, message):
 
 def test_an_engine_that_is_no_language_model_says_so(tmp_path):
     path = accord.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), path=tmp_path / "m.accord")
-    with accord.load(path) as engine, pytest.raises(accord.Unsupported, match="no language model"):
+    with accord.load(path) as engine, pytest.raises(accord.Unsupported, match="not a language model"):
         accord.LanguageModel.create(engine)
 
 

@@ -178,7 +178,7 @@ def test_a_second_signal_kills_without_waiting_for_the_grace():
     try:
         ready_ranks(process, 1)
         process.send_signal(signal.SIGINT)
-        assert "once more kills them" in next_line(process.stderr)
+        assert "a second one kills them" in next_line(process.stderr)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 128 + signal.SIGINT
     finally:
@@ -311,13 +311,13 @@ def test_a_reader_that_does_not_read_cannot_hold_up_an_interrupt():
     [
         (["--nproc", "2", "true"], 'unknown option "--nproc"'),
         (["--nprc-per-node", "2", "true"], 'did you mean "--nproc-per-node"?'),
-        (["-n", "two", "true"], '"two"; it takes a number from 1 to 65536, auto or cpu'),
+        (["-n", "two", "true"], '"two"; it must be a number from 1 to 65536, auto or cpu'),
         (["-n", "0", "true"], "--nproc-per-node"),
         (["-n", "gpu", "true"], "no CUDA"),
         (["--nnodes", "1:4", "true"], "give one number"),
         (["--nnodes", "2", "true"], "--rdzv-endpoint"),
         (["--nnodes", "2", "--standalone", "true"], "--standalone"),
-        (["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "localhost:1", "true"], "not below --nnodes 2"),
+        (["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "localhost:1", "true"], "less than --nnodes 2"),
         (["--bind", "socket", "true"], "--bind"),
         (["--log-dir"], "--log-dir"),
         ([], "no program to run"),

@@ -139,7 +139,7 @@ def test_a_signal_to_one_launcher_ends_the_job_everywhere(nodes):
     launchers[1].send_signal(signal.SIGTERM)
     results = finish(launchers)
     assert [code for code, _, _ in results] == [128 + signal.SIGTERM] * 2
-    assert "another launcher got SIGTERM" in results[0][2]
+    assert "another launcher received SIGTERM" in results[0][2]
 
 
 def test_a_restart_starts_the_ranks_of_all_nodes_with_a_new_port(nodes):
@@ -159,22 +159,22 @@ def test_node_zero_names_the_nodes_that_did_not_come(endpoint):
     launcher = start_accord("run", *options, "true")
     code, _, error = finish([launcher])[0]
     assert code == 1
-    assert f"2 of 3 launchers (--node-rank 1, 2) did not come to tcp://{endpoint}" in error
+    assert f"2 of 3 launchers (--node-rank 1, 2) did not arrive at tcp://{endpoint}" in error
 
 
 def test_a_launcher_that_finds_no_node_zero_says_so(endpoint):
     options = ["--nnodes", 2, "--node-rank", 1, "--rdzv-endpoint", endpoint, "--rdzv-timeout", 0.5]
     code, _, error = finish([start_accord("run", *options, "true")])[0]
     assert code == 1
-    assert f"no launcher of node 0 at tcp://{endpoint}" in error
+    assert f"the launcher of node 0 did not answer at tcp://{endpoint}" in error
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--nnodes", 3, "--node-rank", 1], "another launcher came as --node-rank 1"),
-        (["--nnodes", 4, "--node-rank", 2], "--nnodes 3, you with 4"),
-        (["--nnodes", 3, "--node-rank", 2, "--rdzv-id", "other"], 'you belong to "other"'),
+        (["--nnodes", 3, "--node-rank", 1], "another launcher arrived with --node-rank 1"),
+        (["--nnodes", 4, "--node-rank", 2], "--nnodes 3, but this launcher with 4"),
+        (["--nnodes", 3, "--node-rank", 2, "--rdzv-id", "other"], 'the launcher belongs to "other"'),
     ],
 )
 def test_a_launcher_of_another_job_is_refused_and_disturbs_nobody(endpoint, options, says):
@@ -184,7 +184,7 @@ def test_a_launcher_of_another_job_is_refused_and_disturbs_nobody(endpoint, opti
     launchers = [start("--nnodes", 3, "--node-rank", 0, "sh", "-c", "echo $WORLD_SIZE")]
     try:
         launchers.append(start("--nnodes", 3, "--node-rank", 1, "sh", "-c", "echo $WORLD_SIZE"))
-        assert next_line(launchers[0].stderr) == "accord run: node 1 has come (2 of 3)\n"
+        assert next_line(launchers[0].stderr) == "accord run: node 1 has arrived (2 of 3)\n"
         code, _, error = finish([start(*options, "true")])[0]
         assert code == 1
         assert says in error

@@ -198,10 +198,10 @@ def test_a_port_that_is_taken_is_an_error_at_once():
     ("options", "says"),
     [
         (["--master-addr", "no-such-host.invalid"], 'host "no-such-host.invalid" has no address'),
-        (["--master-addr", "192.0.2.1"], '"192.0.2.1" is no address of this machine'),
+        (["--master-addr", "192.0.2.1"], '"192.0.2.1" is not an address of this machine'),
         (
             ["--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", "192.0.2.1"],
-            '"192.0.2.1" is no address of this machine',
+            '"192.0.2.1" is not an address of this machine',
         ),
         (["--nnodes", 2, "--node-rank", 1, "--rdzv-endpoint", "no-such-host.invalid"], "has no address"),
         (["--nnodes", 2, "--rdzv-endpoint", "no-such-host.invalid"], "has no address"),

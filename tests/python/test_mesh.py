@@ -248,20 +248,20 @@ def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_r
     ("arguments", "message"),
     [
         ({"tp": 3, "world_size": 8}, "tp = 3, which does not divide the 8 ranks"),
-        ({"sizes": "tp=2,tp=2", "world_size": 8}, '"tp" is said twice'),
+        ({"sizes": "tp=2,tp=2", "world_size": 8}, '"tp" appears twice'),
         ({"xp": 3, "world_size": 8}, 'unknown axis or setting "xp"'),
         ({"world_size": 8, "options": {"dpp": {}}}, 'did you mean "dp"'),
         ({"world_size": 8, "options": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
-        ({"world_size": 8, "options": {"dp": {"max_ctas": "many"}}}, "max_ctas is 'many', which is not of its type"),
-        ({"world_size": 8, "options": {"dp": {"max_ctas": True}}}, "max_ctas is True, which is not of its type"),
-        ({"world_size": 8, "options": {3: {}}}, "a key of options is 3, no text"),
-        ({"world_size": 8, "options": {"dp": {3: 1}}}, 'the name of an option of "dp" is 3, no text'),
-        ({"world_size": 8, "options": [1]}, "options are [1], no dict"),
+        ({"world_size": 8, "options": {"dp": {"max_ctas": "many"}}}, "max_ctas is 'many', which has the wrong type"),
+        ({"world_size": 8, "options": {"dp": {"max_ctas": True}}}, "max_ctas is True, which has the wrong type"),
+        ({"world_size": 8, "options": {3: {}}}, "a key of options is 3, expected a str"),
+        ({"world_size": 8, "options": {"dp": {3: 1}}}, 'the name of an option of "dp" is 3, expected a str'),
+        ({"world_size": 8, "options": [1]}, "options are [1], expected a dict"),
         (
             {"world_size": 8, "options": {"dp": {"timeout_seconds": 1e10}}},
             "timeout_seconds is 10000000000, expected 0.001 to",
         ),
-        ({"world_size": 8, "options": {"dp": 8}}, 'options of "dp" are no dict'),
+        ({"world_size": 8, "options": {"dp": 8}}, 'options of "dp" are not a dict'),
     ],
 )
 def test_invalid_plans_are_rejected(arguments, message):
@@ -272,7 +272,7 @@ def test_invalid_plans_are_rejected(arguments, message):
 def test_ranks_that_are_not_there_are_refused():
     plan = MeshPlan("tp=2,rank_offset=8", world_size=4)
     for rank in (7, 12):
-        with pytest.raises(accord.InvalidArgument, match=f"rank {rank} is none of its ranks, 8 to 11"):
+        with pytest.raises(accord.InvalidArgument, match=f"rank {rank} does not exist; the ranks are 8 to 11"):
             plan.groups_of(rank)
     with pytest.raises(accord.NotFound, match='did you mean "tp_cp"'):
         plan.all_groups("tp-cp")
@@ -280,7 +280,7 @@ def test_ranks_that_are_not_there_are_refused():
 
 @pytest.mark.parametrize("size", [2.0, None, 1 << 70, [1, 2.5]])
 def test_a_size_that_is_no_whole_number_is_named(size):
-    with pytest.raises(accord.InvalidArgument, match=r"mesh: tp is .*, no whole number of 64 bits"):
+    with pytest.raises(accord.InvalidArgument, match=r"mesh: tp is .*, expected a 64-bit integer"):
         MeshPlan(tp=size, dp=2)
-    with pytest.raises(accord.InvalidArgument, match=r'mesh: axis "a" is .*, no whole number of 64 bits'):
+    with pytest.raises(accord.InvalidArgument, match=r'mesh: axis "a" is .*, expected a 64-bit integer'):
         MeshPlan.of_axes({"a": size}, [["a"]])

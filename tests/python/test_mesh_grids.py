@@ -65,8 +65,8 @@ def test_plans_follow_the_strides_of_a_device_mesh():
         expected = sorted(sorted(group) for group in groups.reshape(-1, groups.shape[-1]).tolist())
         assert sorted(plan.all_groups(family)) == expected
     for ranks, names, message in (
-        (torch.tensor([0, 2, 3]), ("a",), "no grid of consecutive ranks"),
-        (torch.tensor([[0, 1], [3, 2]]), ("a", "b"), "no grid of consecutive ranks"),
+        (torch.tensor([0, 2, 3]), ("a",), "do not form a grid of consecutive ranks"),
+        (torch.tensor([[0, 1], [3, 2]]), ("a", "b"), "do not form a grid of consecutive ranks"),
         (torch.arange(2), None, "has no mesh_dim_names"),
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
@@ -128,13 +128,13 @@ def test_a_grid_makes_its_groups_one_by_one(torch_ranks):
 def test_invalid_grids_are_rejected():
     for arguments, message in (
         (([2, 2], ["tp"]), "2 sizes for 1 names"),
-        (([2, 2], ["tp", "tp"]), "said twice"),
+        (([2, 2], ["tp", "tp"]), "appears twice"),
         (([2, 0], ["tp", "dp"]), "0"),
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
             HyperCommGrid(*arguments)
     grid = HyperCommGrid([2, 2], ["tp", "dp"])
-    for name, shape, message in (("e", [3], "has 3 ranks, the grid 4"), ("f", [2, 2], "2 sizes for 1 names")):
+    for name, shape, message in (("e", [3], "has 3 ranks, but the grid has 4"), ("f", [2, 2], "2 sizes for 1 names")):
         with pytest.raises(accord.InvalidArgument, match=message):
             grid.register_view(name, shape, ["ep"])
     with pytest.raises(accord.NotFound, match='no view "g"'):
@@ -166,4 +166,4 @@ def test_a_grid_accepts_megatron_cores_keywords_and_reports_their_effect(torch_r
             ("tp", "is_high_priority_stream", "True", "not applicable"),
         ]
         assert left == []
-        assert "is_high_priority_stream changes nothing" in refused
+        assert "is_high_priority_stream has no effect" in refused

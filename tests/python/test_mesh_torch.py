@@ -119,8 +119,8 @@ def refused_arguments(group, arguments, only_first):
         ({"tensor_model_parallel_size": 3}, "tp = 3, which does not divide the 4 ranks"),
         ({"order": "tp-tp-dp"}, "tp"),
         ({"order": "tp-xp-dp"}, "xp"),
-        ({"virtual_pipeline_model_parallel_size": 2}, "takes a pipeline of more than one stage"),
-        ({"tensor_model_parallel_size": 2.0}, "tensor_model_parallel_size is 2.0, no whole number"),
+        ({"virtual_pipeline_model_parallel_size": 2}, "requires a pipeline of more than one stage"),
+        ({"tensor_model_parallel_size": 2.0}, "tensor_model_parallel_size is 2.0, expected an integer"),
         (
             {"distributed_timeout_minutes": "30"},
             "distributed_timeout_minutes is '30'; give a number above 0, at most 5256000",
@@ -129,13 +129,13 @@ def refused_arguments(group, arguments, only_first):
         ({"distributed_timeout_minutes": float("inf")}, "distributed_timeout_minutes is inf"),
         ({"distributed_timeout_minutes": float("nan")}, "distributed_timeout_minutes is nan"),
         ({"distributed_timeout_minutes": True}, "distributed_timeout_minutes is True"),
-        ({"high_priority_stream_groups": "dp"}, "is a text, not a list of names"),
+        ({"high_priority_stream_groups": "dp"}, "is a str, expected a list of names"),
         ({"nccl_communicator_config_path": {"dpp": {}}}, 'did you mean "dp"'),
         ({"nccl_communicator_config_path": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
         ({"nccl_communicator_config_path": "/nowhere.yaml"}, "/nowhere.yaml: No such file or directory"),
         ({"high_priority_stream_groups": ["dpcp"]}, "dp_cp"),
-        ({"sharp_enabled_group": "dp"}, "takes use_sharp=True"),
-        ({"use_sharp": True, "strict": True}, "use_sharp changes nothing"),
+        ({"sharp_enabled_group": "dp"}, "requires use_sharp=True"),
+        ({"use_sharp": True, "strict": True}, "use_sharp has no effect"),
         ({"nccl_communicator_config_path": {"tp": {"max_ctas": 4}}, "strict": True}, "max_ctas=4"),
     ],
 )
@@ -192,7 +192,11 @@ def test_options_are_read_from_a_file_of_megatrons(tmp_path):
     expected = {"dp_cp": {"max_ctas": 32, "net_name": "IB"}, "tp": {"is_high_priority_stream": True}, "ep": {}}
     assert group_options(path) == expected
     assert group_options(path, ["ep"])["ep"] == {"is_high_priority_stream": True}
-    for text, message in (("a: [", "is no YAML"), ("- dp", "has no options by the names"), ("dp: 7", "are no dict")):
+    for text, message in (
+        ("a: [", "is not valid YAML"),
+        ("- dp", "does not contain options by names"),
+        ("dp: 7", "are not a dict"),
+    ):
         path.write_text(text)
         with pytest.raises(accord.InvalidArgument, match=message):
             group_options(path)
@@ -305,9 +309,9 @@ def after_the_end(group):
 
 def test_what_cannot_be_done_with_a_mesh_is_said(torch_ranks):
     messages = [
-        "the plan is 'tp=2', no MeshPlan",
-        'axis "tp" is none of',
-        'axis "xx" is none of',
+        "the plan is 'tp=2', expected a MeshPlan",
+        'axis "tp" does not exist; the axes are',
+        'axis "xx" does not exist; the axes are',
         "give each of one or more axes once",
         "give each of one or more axes once",
         'group "tp" was destroyed',

@@ -12,7 +12,7 @@ from op_cases import FAMILIES, all_calls  # noqa: E402
 from op_devices import compare_on_device  # noqa: E402
 from op_values import Call, In, compare, run_on_cpu  # noqa: E402
 
-from accord.export_ops import ARGUMENTS  # noqa: E402
+from accord.graph.ops import ARGUMENTS  # noqa: E402
 
 
 @pytest.mark.parametrize("family", FAMILIES)

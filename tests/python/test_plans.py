@@ -57,7 +57,7 @@ def test_more_signals_than_a_pair_has_room_for_are_refused_before_a_call():
 
 @pytest.mark.parametrize("ranks", [0, -1, 65537, 10**9])
 def test_a_number_of_ranks_that_no_plan_has_is_refused_at_once(ranks):
-    with pytest.raises(InvalidArgument, match=f"ranks: a plan has 1 to 65536, not {ranks}"):
+    with pytest.raises(InvalidArgument, match=f"ranks: a plan has 1 to 65536 ranks, not {ranks}"):
         plans.Program("all_reduce", ranks=ranks, name="none")
 
 

@@ -107,8 +107,8 @@ def test_a_cancelled_stream_ends(model):
     ("prompt", "options", "message"),
     [
         ("One", {"temprature": 1.0}, 'did you mean "temperature"'),
-        ("One", {"stop": [""]}, "an empty text that stops"),
-        ("One", {"logprobs": 1}, "logprobs: submit"),
+        ("One", {"stop": [""]}, "an empty stop text"),
+        ("One", {"logprobs": 1}, "logprobs: only submit"),
         ("One", {"samples": 2}, "samples: LanguageModel.generate"),
         ("One " * CONTEXT, {}, "context"),
         ([{"role": "wizard", "content": "x"}], {}, "wizard"),
@@ -125,9 +125,9 @@ def test_an_invalid_request_is_rejected_and_the_model_stays_usable(model, prompt
     ("prompt", "options", "message"),
     [
         ("One", {"temperature": "hot"}, "temperature: expected a number, got 'hot'"),
-        ("One", {"max_new_tokens": 1.5}, "max_new_tokens: expected a whole number of 32 bits, got 1.5"),
-        ("One", {"max_new_tokens": 10**30}, "max_new_tokens: expected a whole number of 32 bits, got 1000"),
-        ("One", {"seed": -1}, "seed: expected a whole number from 0 up, of 64 bits, got -1"),
+        ("One", {"max_new_tokens": 1.5}, "max_new_tokens: expected a 32-bit integer, got 1.5"),
+        ("One", {"max_new_tokens": 10**30}, "max_new_tokens: expected a 32-bit integer, got 1000"),
+        ("One", {"seed": -1}, "seed: expected an unsigned 64-bit integer, got -1"),
         ("One", {"biases": {"one": 1}}, "biases: expected a dict of token ids and numbers"),
         ("One \ud800", {}, "prompt: expected a str, got one with lone surrogates"),
         ([1, 2], {}, "expected a list of messages, got a int"),
@@ -187,5 +187,5 @@ def test_a_prompt_may_be_an_array_or_a_tensor_and_is_no_text(model):
     ):
         with pytest.raises(TypeError, match=message):
             model.submit(prompt)
-    with pytest.raises(accord.InvalidArgument, match="prompt: 4294967296 is no token id"):
+    with pytest.raises(accord.InvalidArgument, match="prompt: 4294967296 is not a token id"):
         model.submit([2**32])

@@ -172,7 +172,7 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
 @pytest.mark.parametrize(
     ("key", "part", "says"),
     [
-        ("normalizer", {"type": "Nmt"}, 'normalizer.type: accord has no normalizer unknown type "Nmt"'),
+        ("normalizer", {"type": "Nmt"}, 'normalizer.type: unsupported normalizer: unknown type "Nmt"'),
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}, "Precompiled"),
         ("pre_tokenizer", {"type": "UnicodeScripts"}, "UnicodeScripts"),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Bytelevel"}]}, 'did you mean "ByteLevel"'),

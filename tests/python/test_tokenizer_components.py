@@ -162,8 +162,8 @@ def test_a_regex_means_what_it_means_in_tokenizers(pattern):
     ("pattern", "says"),
     [
         (r"(a)\1", r"\1"), (r"(?<name>a)", "(?<"), ("[a[bc]]", "class within"), ("[a&&b]", "&&"), ("a{1,3}+", "quantifier"),
-        (r"[\W]", r"\W in a class"), ("a(?i)b|c", "(?i"), (r"\xe9", "no character"), (r"\Ra", r"\R"), ("(?m:.)", "(?m"),
-        (r"\p{L", "{name}"), ("[]a]", "] at the front"), (r"\K", r"\K"), ("(*UCP)a", "(*"),
+        (r"[\W]", r"\W in a class"), ("a(?i)b|c", "(?i"), (r"\xe9", "not a character"), (r"\Ra", r"\R"), ("(?m:.)", "(?m"),
+        (r"\p{L", "{name}"), ("[]a]", "] at the start"), (r"\K", r"\K"), ("(*UCP)a", "(*"),
         ("(?i)é", "case"), ("x(?i:ss)", "case"),
     ],
 )  # fmt: skip

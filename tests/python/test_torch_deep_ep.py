@@ -202,7 +202,7 @@ def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
     for errors in torch_ranks(2).run(too_many_on_one_rank):
         assert errors == [
             "rank 0 has 40 tokens, num_max_dispatch_tokens_per_rank is 16",
-            "num_worst_tokens is 2, 43 rows arrive on a rank",
+            "num_worst_tokens is 2, but up to 43 rows arrive on a rank",
         ]
 
 
@@ -210,7 +210,7 @@ def test_mistakes_are_refused(torch_ranks):
     for errors in torch_ranks(2).run(wrong_calls):
         assert errors == [
             "5 experts cannot be divided evenly among 2 ranks",
-            "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch",
+            "dispatch requires the results of get_dispatch_layout, or the handle of an earlier dispatch",
             "dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known",
         ]
 

@@ -131,18 +131,18 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         "unknown": 'low_latency_dispatch() has no argument "use_fp9"; did you mean "use_fp8"?',
         "two ends": "async_finish and return_recv_hook exclude each other",
         "waits": "dispatch_wait_recv_cost_stats: waits are not counted here",
-        "ue8m0 alone": "use_ue8m0 takes round_scale=True",
+        "ue8m0 alone": "use_ue8m0 requires round_scale=True",
         "no tensor": "x is list, it has to be a tensor",
         "hidden of dispatch": "dispatch: hidden is 128 on rank 0 and 64 on rank 1",
         "tokens of dispatch": "x has 3 rows, it has to have 4",
         "misspelt": 'did you mean "expert_alignment"?',
         "missing": "missing a required argument: 'handle'",
-        "foreign handle": "the handle is not one that a dispatch of this buffer gave",
+        "foreign handle": "the handle was not returned by a dispatch of this buffer",
         "hidden of combine": "combine: hidden is 128 on rank 0 and 64 on rank 1",
         "float8 sums": "x is float8_e4m3fn, it has to be one of float64, float32, float16, bfloat16",
         "logfmt": "use_logfmt: rows are sent as they are",
-        "another call": "rank 1 called low_latency_dispatch, rank 0 combine",
-        "most is a fraction": "num_max_dispatch_tokens_per_rank is 8.0, no whole number",
+        "another call": "rank 1 called low_latency_dispatch, rank 0 called combine",
+        "most is a fraction": "num_max_dispatch_tokens_per_rank is 8.0, expected an integer",
         "no ids": "topk_idx is NoneType, it has to be a tensor",
         "no memory": "x is strided on meta, it has to be a dense tensor on cpu",
         "sparse": "x is sparse_coo on cpu, it has to be a dense tensor on cpu",
@@ -151,7 +151,7 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         "layout": "is_token_in_rank is [4, 2] int32, it has to be [tokens, 2] bool",
         "wide layout": "is_token_in_rank is [4, 3] bool, it has to be [tokens, 2] bool",
         "experts": "num_tokens_per_expert is [4] float32, it has to be [experts] int32",
-        "weights alone": "topk_weights takes topk_idx",
+        "weights alone": "topk_weights requires topk_idx",
         "handle of the other kind": "the handle is one of low_latency_dispatch, it has to be one of dispatch",
         "handle of the other kind, too": "the handle is one of dispatch, it has to be one of low_latency_dispatch",
         "weights of combine": "topk_weights is [1, 2], it has to be [",
@@ -202,7 +202,7 @@ def few_tokens_and_numbers(group):
 def test_ranks_without_tokens_take_part_and_numbers_may_be_of_any_kind(torch_ranks):
     for arrived, error in torch_ranks(2).run(few_tokens_and_numbers):
         assert arrived == [(0, 0), (3, 3), (3, 3)]
-        assert error == "low_latency_dispatch: the buffer was destroyed; make another one"
+        assert error == "low_latency_dispatch: the buffer was destroyed; create another one"
 
 
 def test_a_config_has_deep_eps_names():

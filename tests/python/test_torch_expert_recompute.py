@@ -168,7 +168,7 @@ def other_ids(group):
 def test_a_handle_prepared_for_other_ids_is_refused_on_all_ranks_until_it_has_the_map_again(torch_ranks):
     for texts in torch_ranks(2).run(other_ids):
         assert len(texts) == 2
-        assert all("was prepared anew since the forward, for other ids" in text for text in texts)
+        assert all("was prepared again for other ids after the forward" in text for text in texts)
 
 
 def by_megatron(group, folder):

@@ -175,7 +175,7 @@ def prepared_anew(group):
 
 def test_a_map_that_was_prepared_anew_is_refused_in_backward(torch_ranks):
     for text in torch_ranks(2).run(prepared_anew):
-        assert "was prepared anew since the forward" in text
+        assert "was prepared again for other ids after the forward" in text
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_the_report_is_told_at_the_end(reported):
     text = reported[0]["stderr"]
     assert "torch.distributed was routed; " in text
     assert "0 (default_pg): 3 ranks, asked for gloo; cpu accord, by torch.distributed" in text
-    assert "timeout=0:01:00: applied, of the group's calls" in text
+    assert "timeout=0:01:00: applied, to the group's calls" in text
 
 
 WRITTEN_FOR_GPUS = """

@@ -270,7 +270,7 @@ def test_what_cannot_be_done_is_refused_by_its_name_and_does_no_harm(torchcomms_
         "sparse": "sparse",
         "meta": "takes tensors on the CPU, not on meta",
         "short list": "all_gather: the list has 1 tensors; expected 2",
-        "unequal list": "all_gather: a tensor of the list has 3 elements, the other tensor 4",
+        "unequal list": "all_gather: a tensor of the list has 3 elements, but the other has 4",
         "unequal dtypes": "float32.*float64",
         "long list": "scatter: the list has 3 tensors",
         "long gather": "gather: the list has 3 tensors",
@@ -278,7 +278,7 @@ def test_what_cannot_be_done_is_refused_by_its_name_and_does_no_harm(torchcomms_
         "peer": "dst must be in range",
         "size": "7",
         "odd": "3",
-        "splits": "split sizes of input come to 5 rows, but it has 4",
+        "splits": "split sizes of input add up to 5 rows, but it has 4",
         "few splits": "output has 1 split sizes; expected 2",
         "no rows": "output has no dimension",
     }

@@ -170,7 +170,7 @@ def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_name
             'communicator "" is not initialized',
             'communicator "world" is already finalized',
             'communicator "world" is already finalized',
-            'accord cannot make communicator "refused" for meta',
+            'accord cannot create communicator "refused" for meta',
             "wayt.*wait",
             'hint "wait".*comma',
             'hint "async" is "maybe"',

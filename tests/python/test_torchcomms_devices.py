@@ -40,7 +40,7 @@ def run_calls(_, path):
         stream = stream_of[rank] = HostStream(loaded, rank)
         backend = Backend()
         here.comm = comm
-        with pytest.raises(RuntimeError, match="for meta: it takes tensors on the CPU and on CUDA devices"):
+        with pytest.raises(RuntimeError, match="for meta: it supports the CPU and CUDA devices"):
             backend.init(torch.device("meta"), "gpus", options)
         backend.init(torch.device("cuda", rank), "gpus", options)
         ones = of_numpy(loaded, rank, np.ones(6, np.float32))

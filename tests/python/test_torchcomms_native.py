@@ -111,5 +111,5 @@ def test_a_call_has_its_own_timeout_and_abort_ends_all_ranks(torchcomms_ranks):
     first, second = torchcomms_ranks(2).run(options_of_calls)
     for said in (first, second):
         assert "abort() of torchcomms" in said[-1]
-    assert 'recv from rank 1 on group "quick" (ranks 0 and 1): rank 1 did not come in time' in first[0]
+    assert 'recv from rank 1 on group "quick" (ranks 0 and 1): rank 1 did not arrive in time' in first[0]
     assert [len(first), len(second)] == [2, 1]

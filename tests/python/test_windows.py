@@ -108,14 +108,16 @@ def test_arrays_outlive_window_and_communicator():
 
 
 def test_mistakes_name_the_bounds(window):
-    with pytest.raises(accord.InvalidArgument, match="window put .*: 3 x int64 at offset 65520 do not fit the 64 KiB"):
+    with pytest.raises(
+        accord.InvalidArgument, match="window put .*: 3 x int64 at offset 65520 do not fit into the 64 KiB"
+    ):
         window.put(np.arange(3), 0, 65520)
     for offset in (-1, 1 << 64, 0.5):
-        with pytest.raises(accord.InvalidArgument, match=f"offset: {offset} is no number of bytes"):
+        with pytest.raises(accord.InvalidArgument, match=f"offset: {offset} is not a number of bytes"):
             window.put(np.arange(3), 0, offset)
-    with pytest.raises(accord.InvalidArgument, match="alignment: -1 is no number of bytes"):
+    with pytest.raises(accord.InvalidArgument, match="alignment: -1 is not a number of bytes"):
         window.empty(3, alignment=-1)
-    with pytest.raises(accord.InvalidArgument, match="nbytes: -1 is no number of bytes"):
+    with pytest.raises(accord.InvalidArgument, match="nbytes: -1 is not a number of bytes"):
         accord.Communicator.create(accord.MemoryStore(), 0, 1).window(-1)
     with pytest.raises(accord.InvalidArgument, match="array: is read-only"):
         window.get(b"12345678", 0)
@@ -132,7 +134,7 @@ def test_mistakes_name_the_bounds(window):
 
 
 def test_a_wait_that_times_out_names_the_rank_and_may_be_repeated(window):
-    with pytest.raises(accord.Timeout, match="wait for rank 0.*no signal came in time") as raised:
+    with pytest.raises(accord.Timeout, match="wait for rank 0.*no signal arrived in time") as raised:
         window.wait(0, timeout=0.12)
     assert raised.value.ranks == (0,)
     window.signal(0)
@@ -249,7 +251,7 @@ def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, 
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         mine.signal(peer).wait(peer)
         mine.reduce([program.rank(0).input[0], program.rank(1).input[0]], mine.output[0])
-    with pytest.raises(accord.InvalidArgument, match="may still touch input.* when rank . has returned"):
+    with pytest.raises(accord.InvalidArgument, match="may still access input.* after rank . has returned"):
         program.verify()
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         mine.signal(peer, 1).wait(peer, 1)
@@ -281,7 +283,7 @@ def other_memory(comm):
 
 def test_registered_on_some_ranks_only_is_told_on_all(fresh_ranks):
     for message in fresh_ranks(2).run(other_memory):
-        assert "the buffers of rank 0 lie in windows of the group, those of rank 1 do not" in message
+        assert "the buffers of rank 0 are in windows of the group, those of rank 1 are not" in message
 
 
 def forks(comm):

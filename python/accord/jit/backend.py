@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from accord.export_decomposition import decompositions
-from accord.export_sharding import ExportError
+from accord.graph.decomposition import decompositions
+from accord.graph.errors import ExportError
+from accord.graph.symbols import symbols_of
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.options import Options
-from accord.jit.symbols import symbols_of
 
 
 def compile_fx(

@@ -19,9 +19,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import accord
-from accord.export_graph import GraphBuilder
-from accord.export_sharding import ExportError
-from accord.export_traced import TracedGraph, TracedSymbol, TracedWeight
+from accord.graph.builder import GraphBuilder
+from accord.graph.errors import ExportError
+from accord.graph.source_places import place_of
+from accord.graph.symbols import limit_symbols, symbol_sources
+from accord.graph.traced import TracedGraph, TracedSymbol, TracedWeight
 from accord.jit.bound_engine import BoundEngine
 from accord.jit.engine_builder import build_engine
 from accord.jit.lowering import lower
@@ -38,10 +40,8 @@ from accord.jit.partitioning import (
     is_wait,
 )
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
-from accord.jit.symbols import limit_symbols, symbol_sources
 from accord.jit.weight_state import WeightState
 from accord.process_groups import logical_name, process_group
-from accord.source_places import place_of
 
 MOST_OF_SAME_WEIGHTS = 2  # sets of engines kept for the latest addresses of the same weight tensors
 

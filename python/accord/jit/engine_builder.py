@@ -19,11 +19,12 @@ import torch.distributed as dist
 
 import accord
 from accord.engine_cache import EngineCache, cache_key
-from accord.export_graph import ExportedGraph
-from accord.export_sharding import ExportError, ShardingPlan
-from accord.export_weights import plan_packings
+from accord.graph.builder import ExportedGraph
+from accord.graph.errors import ExportError
 from accord.jit.options import Options
-from accord.package import write_package
+from accord.package.sharding import ShardingPlan
+from accord.package.weights import plan_packings
+from accord.package.writer import write_package
 from accord.process_groups import place_in, process_group
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 import accord
-from accord.call_structure import CallStructure
 from accord.jit.bound_engine import BoundEngine
 from accord.jit.model_call import ModelCall, inputs_of
+from accord.package.call_structure import CallStructure
 
 
 class EngineModule(torch.nn.Module):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.utils import _pytree
 
-from accord.call_structure import CallStructure, constant_entry, constant_from, spec_from_text
-from accord.export_graph import DTYPES
-from accord.symbolic_sizes import read_symbol
+from accord.graph.builder import DTYPES
+from accord.graph.symbolic_sizes import read_symbol
+from accord.package.call_structure import CallStructure, constant_entry, constant_from, spec_from_text
 
 NUMBERS = {"int": int, "float": float}
 

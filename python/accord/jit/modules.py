@@ -9,15 +9,18 @@ from pathlib import Path
 
 import torch
 
-from accord.export_decomposition import decompose
-from accord.export_errors import explained
-from accord.export_sharding import ExportError
-from accord.export_traced import check_arguments, check_dimensions, check_model
+from accord.graph.decomposition import decompose
+from accord.graph.errors import ExportError
+from accord.graph.explanations import explained
+from accord.graph.symbols import symbols_within
+from accord.graph.traced import check_arguments, check_dimensions, check_model, check_patterns
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.model_call import Expected, check_leaves, leaves_of
 from accord.jit.options import Options
 from accord.jit.report import CompilationReport
-from accord.jit.symbols import symbols_within
+from accord.jit.saving import save_compiled
+from accord.package.producer import producer
+from accord.package.progress import terminal_progress
 
 
 class CompiledModule(torch.nn.Module):
@@ -75,9 +78,10 @@ class CompiledModule(torch.nn.Module):
         """Writes the compiled model to the package `path` (NAME.accord), as accord.export() does with the same
         options; `weights` and `checkpoint` are the same as there. A model with collectives is saved by all ranks of
         torch.distributed's world together. Raises ExportError."""
-        from accord.exporter import save
-
-        return save(self, path, weights=weights, checkpoint=checkpoint)
+        check_arguments(path=path, checkpoint=checkpoint)
+        check_patterns("weights", weights)
+        progress = terminal_progress()
+        return save_compiled(self, path, producer(), weights=weights, checkpoint=checkpoint, progress=progress)
 
     def __reduce__(self):
         raise TypeError(

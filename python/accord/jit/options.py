@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from accord.export_ops import ARGUMENTS
-from accord.export_sharding import ExportError
-from accord.export_traced import check_arguments
+from accord.graph.errors import ExportError
+from accord.graph.ops import ARGUMENTS
+from accord.graph.traced import check_arguments
 
 
 @dataclass(frozen=True)

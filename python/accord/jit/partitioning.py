@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from accord.export_graph import GraphBuilder
-from accord.export_sharding import ExportError
-from accord.export_traced import TracedGraph, TracedSymbol
+from accord.graph.builder import GraphBuilder
+from accord.graph.errors import ExportError
+from accord.graph.traced import TracedGraph, TracedSymbol
 from accord.jit.lowering import KEPT_VIEW, views_to
 from accord.jit.options import Options
 

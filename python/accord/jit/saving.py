@@ -6,22 +6,20 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from accord.call_structure import CallStructure, constant_entry, spec_to_text
-from accord.checkpoint_files import find_references
-from accord.export_graph import ExportedGraph
-from accord.export_sharding import ExportError, ShardingPlan
-from accord.export_weights import Format, plan_packings
+from accord.graph.builder import ExportedGraph
+from accord.graph.errors import ExportError
+from accord.graph.symbolic_sizes import symbols_in
 from accord.jit.compiled_graph import CompiledGraph, EnginePlan
-from accord.jit.modules import CompiledModule
 from accord.jit.partitioning import Block, counts, is_collective, is_number, is_wait
 from accord.jit.torch_partition import TorchPartition, torch_partition
-from accord.package import Progress
-from accord.process_groups import logical_name, process_group
-from accord.program_package import (
+from accord.package.call_structure import CallStructure, constant_entry, spec_to_text
+from accord.package.checkpoint_files import find_references
+from accord.package.program import (
     EngineToWrite,
     ProgramPart,
     RankProgram,
@@ -29,7 +27,13 @@ from accord.program_package import (
     write_program,
     write_torch_program,
 )
-from accord.symbolic_sizes import symbols_in
+from accord.package.progress import Progress
+from accord.package.sharding import ShardingPlan
+from accord.package.weights import Format, plan_packings
+from accord.process_groups import logical_name, process_group
+
+if TYPE_CHECKING:
+    from accord.jit.modules import CompiledModule
 
 
 @dataclass

@@ -22,7 +22,7 @@ import accord
 from accord.mesh import MeshPlan
 from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
 from accord.mesh.torch_mesh import TorchMesh
-from accord.torch.fates import refuse_unused
+from accord.torch.fates import raise_if_unused
 
 __all__ = ["install", "installed_mesh", "report", "uninstall"]
 
@@ -77,13 +77,13 @@ class _Installed:
         self.create_group = parallel_state.create_group
         self.nccl_options = parallel_state.get_nccl_options
         self.destroy = parallel_state.destroy_model_parallel
-        self.blank = {
+        self.initial = {
             name: {} if isinstance(value, dict) else None
             for name, value in vars(parallel_state).items()
             if _is_state(name) or name == "_global_process_group_list"
         }
         self.mesh: TorchMesh | None = None
-        self.goes_on = True  # False after uninstall()
+        self.is_active = True  # False after uninstall()
         self.unused: list[dict[str, Any]] = []
 
     def group(self, family: str | None, ranks: Sequence[int], description: str | None) -> Any:
@@ -96,7 +96,7 @@ class _Installed:
         chosen = family if family in own else next(iter(own), None)
         if chosen is None:
             text = (
-                f"megatron-core asks for a group {description} of ranks {list(ranks)}, which the mesh does not have: "
+                f"megatron-core requests a group {description} of ranks {list(ranks)}, which the mesh does not have: "
             )
             raise accord.Mismatch(text + self.mesh.plan.text)
         return self.mesh.group(chosen)
@@ -122,10 +122,10 @@ def install(strict: bool = False) -> None:
     if _installed is None:
         if dist.is_initialized() and parallel_state.is_initialized():
             raise accord.WrongState(
-                "megatron-core has its groups already; install() comes before initialize_model_parallel"
+                "megatron-core already has its groups; call install() before initialize_model_parallel"
             )
         _installed = _Installed(parallel_state, strict)
-    _installed.strict, _installed.goes_on = strict, True
+    _installed.strict, _installed.is_active = strict, True
     parallel_state.initialize_model_parallel = _initializing(_installed)
     parallel_state.destroy_model_parallel = _destroying(_installed)
 
@@ -135,7 +135,7 @@ def uninstall() -> None:
     if _installed is None:
         return
     _installed.module.initialize_model_parallel = _installed.initialize
-    _installed.goes_on = False
+    _installed.is_active = False
     if _installed.mesh is None:
         _forget(_installed)
 
@@ -169,11 +169,11 @@ def _initializing(installed: _Installed) -> Callable[..., None]:
             arguments = MegatronArguments(**known)
             installed.unused = arguments.not_applicable()
             if installed.strict:
-                refuse_unused(installed.unused)
+                raise_if_unused(installed.unused)
             return arguments.plan(dist.get_world_size())
 
         if installed.mesh is not None:
-            raise accord.WrongState("megatron-core has its groups already; destroy_model_parallel() ends them")
+            raise accord.WrongState("megatron-core already has its groups; call destroy_model_parallel() first")
         timeout = timeout_of(signature, positional, keywords)
         installed.mesh = TorchMesh.create(plan, timeout=timeout, strict=installed.strict)
         installed.module.create_group = _creating(installed)
@@ -218,9 +218,9 @@ def _destroying(installed: _Installed) -> Callable[[], None]:
 def _end(installed: _Installed) -> None:
     """Ends the groups and clears megatron-core's references to them."""
     installed.destroy()
-    vars(installed.module).update(installed.blank)
+    vars(installed.module).update(installed.initial)
     if installed.mesh is not None:
         installed.mesh.close()
     installed.mesh = None
-    if not installed.goes_on:
+    if not installed.is_active:
         _forget(installed)

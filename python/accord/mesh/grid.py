@@ -13,7 +13,7 @@ import accord
 from accord._integers import integer, integers
 from accord.mesh import MeshPlan
 from accord.mesh.torch_mesh import TorchMesh
-from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, refuse_unused, set_in
+from accord.torch.fates import NO_EFFECT_ON_CPU, changed_options, fate_of, raise_if_unused
 from accord.torch.process_group import ProcessGroup
 
 _Dims = str | Sequence[str]
@@ -50,18 +50,19 @@ class HyperCommGrid:
         needed = self.size + self.rank_offset
         world_size = dist.get_world_size() if dist.is_initialized() else needed
         if needed > world_size:
-            text = (
-                f"mesh: a grid of {self.size} ranks from rank {self.rank_offset} on, but there are {world_size} ranks"
-            )
+            ranks = f"{self.size} ranks from rank {self.rank_offset}"
+            text = f"mesh: a grid of {ranks} needs {needed} ranks, but there are {world_size}"
             raise accord.InvalidArgument(text)
 
     def register_view(self, name: str, shape: Sequence[int], dim_names: Sequence[str]) -> None:
         """Adds another grid over the same ranks, which the other calls select with `view=name`."""
         if name in self._views:
-            raise accord.InvalidArgument(f'mesh: there is a view "{name}" already')
+            raise accord.InvalidArgument(f'mesh: view "{name}" already exists')
         sizes = _sizes(shape)
         if math.prod(sizes) != self.size:
-            raise accord.InvalidArgument(f'mesh: view "{name}" has {math.prod(sizes)} ranks, the grid {self.size}')
+            raise accord.InvalidArgument(
+                f'mesh: view "{name}" has {math.prod(sizes)} ranks, but the grid has {self.size}'
+            )
         self._add_view(name, sizes, dim_names)
 
     def _add_view(self, name: str | None, shape: list[int], dim_names: Sequence[str]) -> None:
@@ -69,14 +70,14 @@ class HyperCommGrid:
             raise accord.InvalidArgument(f"mesh: {len(shape)} sizes for {len(dim_names)} names of dimensions")
         sizes = dict(zip(dim_names, shape, strict=True))
         if len(sizes) != len(dim_names):
-            raise accord.InvalidArgument(f"mesh: a dimension is said twice: {list(dim_names)}")
+            raise accord.InvalidArgument(f"mesh: a dimension appears twice: {list(dim_names)}")
         MeshPlan.of_axes(sizes, [[dim] for dim in dim_names], self.rank_offset)
         self._views[name] = sizes
 
     def _plan(self, dims: _Dims, view: str | None) -> MeshPlan:
         if view not in self._views:
             known = [name for name in self._views if name is not None]
-            raise accord.NotFound(f'mesh: there is no view "{view}"; there are {known}')
+            raise accord.NotFound(f'mesh: there is no view "{view}"; the views are {known}')
         wanted = [dims] if isinstance(dims, str) else list(dims)
         return MeshPlan.of_axes(self._views[view], [wanted], self.rank_offset)
 
@@ -96,14 +97,16 @@ class HyperCommGrid:
         pg_options: another backend's options, for report(). strict: options that have no effect here raise
         Unsupported. group_desc: description of the group.
         """
-        fates = [fate_of(*option, "not applicable", NOTHING_TO_CHANGE) for option in set_in(pg_options).items()]
+        fates = [fate_of(*option, "not applicable", NO_EFFECT_ON_CPU) for option in changed_options(pg_options).items()]
 
         def plan() -> MeshPlan:
             key = self._key(dims, view)
             if key in self._meshes:
-                raise accord.InvalidArgument(f'mesh: the groups of "{key}" have been created already; get_pg has them')
+                raise accord.InvalidArgument(
+                    f'mesh: the groups of "{key}" have already been created; get_pg returns them'
+                )
             if strict:
-                refuse_unused(fates)
+                raise_if_unused(fates)
             return self._plan(dims, view)
 
         mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)

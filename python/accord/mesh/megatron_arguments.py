@@ -17,7 +17,7 @@ from accord.mesh import MeshPlan
 from accord.mesh.options import group_options
 from accord.torch.fates import fate_of
 
-_MOST_MINUTES = 5_256_000  # ten years, same limit as for ACCORD_TIMEOUT
+_MAX_MINUTES = 5_256_000  # ten years, same limit as for ACCORD_TIMEOUT
 
 _Options = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 
@@ -102,45 +102,45 @@ class MegatronArguments:
             if not is_count:
                 continue
             if isinstance(value, bool):
-                raise accord.InvalidArgument(f"mesh: {field.name} is {value!r}, no whole number")
+                raise accord.InvalidArgument(f"mesh: {field.name} is {value!r}, expected an integer")
             setattr(self, field.name, integer(value, f"mesh: {field.name}", accord.InvalidArgument))
         levels, name = self.hierarchical_context_parallel_sizes, "mesh: hierarchical_context_parallel_sizes"
         if levels is not None:
             self.hierarchical_context_parallel_sizes = integers(levels, name, accord.InvalidArgument)
         if not _is_time(self.distributed_timeout_minutes):
             text = f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes!r}"
-            raise accord.InvalidArgument(f"{text}; give a number above 0, at most {_MOST_MINUTES}")
+            raise accord.InvalidArgument(f"{text}; give a number above 0, at most {_MAX_MINUTES}")
         if isinstance(self.high_priority_stream_groups, str):
-            raise accord.InvalidArgument("mesh: high_priority_stream_groups is a text, not a list of names")
+            raise accord.InvalidArgument("mesh: high_priority_stream_groups is a str, expected a list of names")
         if self.virtual_pipeline_model_parallel_size is not None and self.pipeline_model_parallel_size < 2:
             raise accord.InvalidArgument(
-                "mesh: virtual_pipeline_model_parallel_size takes a pipeline of more than one stage"
+                "mesh: virtual_pipeline_model_parallel_size requires a pipeline of more than one stage"
             )
         if self.sharp_enabled_group is not None and not self.use_sharp:
-            raise accord.InvalidArgument("mesh: sharp_enabled_group takes use_sharp=True")
+            raise accord.InvalidArgument("mesh: sharp_enabled_group requires use_sharp=True")
         if self.sharp_enabled_group not in (None, "dp", "dp_replica"):
             raise accord.InvalidArgument(
-                f'mesh: sharp_enabled_group is "{self.sharp_enabled_group}", not "dp" or "dp_replica"'
+                f'mesh: sharp_enabled_group is "{self.sharp_enabled_group}", expected "dp" or "dp_replica"'
             )
         if self.sharp_enabled_group == "dp_replica" and self.num_distributed_optimizer_instances < 2:
             raise accord.InvalidArgument(
-                "mesh: sharp_enabled_group dp_replica takes several instances of the optimizer"
+                "mesh: sharp_enabled_group dp_replica requires several instances of the optimizer"
             )
 
-    def _stages(self, name: str, usual: list[int]) -> list[int]:
+    def _stages(self, name: str, default: list[int]) -> list[int]:
         """Returns the stages that a callable picks, determined from two pipelines with different rank numbers."""
         choose = getattr(self, name)
         if choose is None:
-            return usual
+            return default
         picked = []
         for step in (1, 3):
             pipeline = [step * stage + step for stage in range(self.pipeline_model_parallel_size)]
             try:
                 picked.append(sorted({pipeline.index(rank) for rank in choose(list(pipeline))}))
             except ValueError:
-                raise accord.InvalidArgument(f"mesh: {name} gives ranks that are not in the pipeline") from None
+                raise accord.InvalidArgument(f"mesh: {name} returns ranks that are not in the pipeline") from None
         if picked[0] != picked[1]:
-            raise accord.InvalidArgument(f"mesh: {name} picks other stages in each pipeline")
+            raise accord.InvalidArgument(f"mesh: {name} picks different stages in different pipelines")
         return picked[0]
 
 
@@ -156,4 +156,4 @@ def timeout_of(signature: inspect.Signature, positional: Sequence[Any], keywords
 
 def _is_time(minutes: Any) -> bool:
     is_number = isinstance(minutes, numbers.Real) and not isinstance(minutes, bool)
-    return is_number and 0 < minutes <= _MOST_MINUTES
+    return is_number and 0 < minutes <= _MAX_MINUTES

@@ -33,12 +33,12 @@ sizes: dict[str, int] = {}  # by name of the family
 ranks: dict[str, int] = {}
 
 
-def forget() -> None:
+def clear() -> None:
     sizes.clear()
     ranks.clear()
 
 
-def _put(numbers: dict[str, int], family: str, name: str, value: Any) -> None:
+def _set_override(numbers: dict[str, int], family: str, name: str, value: Any) -> None:
     if value is None:
         numbers.pop(family, None)
     else:
@@ -46,19 +46,19 @@ def _put(numbers: dict[str, int], family: str, name: str, value: Any) -> None:
 
 
 def _world_size(family: str) -> Callable[[int | None], None]:
-    def put(world_size: int | None) -> None:
-        _put(sizes, family, "world_size", world_size)
+    def set_value(world_size: int | None) -> None:
+        _set_override(sizes, family, "world_size", world_size)
 
-    put.__doc__ = f'Sets what the getters answer for the size of "{family}". None: its group answers again.'
-    return put
+    set_value.__doc__ = f'Sets what the getters answer for the size of "{family}". None: its group answers again.'
+    return set_value
 
 
 def _rank(family: str) -> Callable[[int | None], None]:
-    def put(rank: int | None) -> None:
-        _put(ranks, family, "rank", rank)
+    def set_value(rank: int | None) -> None:
+        _set_override(ranks, family, "rank", rank)
 
-    put.__doc__ = f'Sets what the getters answer for this rank in "{family}". None: its group answers again.'
-    return put
+    set_value.__doc__ = f'Sets what the getters answer for this rank in "{family}". None: its group answers again.'
+    return set_value
 
 
 set_tensor_model_parallel_world_size = _world_size("tp")
@@ -77,4 +77,4 @@ def set_virtual_pipeline_model_parallel_rank(rank: int | None) -> None:
     """Sets which of this rank's own virtual stages runs."""
     text = "set_virtual_pipeline_model_parallel_rank is deprecated; pass vp_stage to is_pipeline_first_stage and others"
     warnings.warn(text, DeprecationWarning, stacklevel=2)
-    _put(ranks, VIRTUAL, "rank", rank)
+    _set_override(ranks, VIRTUAL, "rank", rank)

@@ -22,7 +22,7 @@ def group_options(
     options: dict[str, dict[str, Any]] = {}
     for key, values in (given or {}).items():
         if not isinstance(values, Mapping | None):
-            raise accord.InvalidArgument(f'mesh: options of "{key}" are no dict')
+            raise accord.InvalidArgument(f'mesh: options of "{key}" are not a dict')
         options[str(key)] = dict(values or {})
     for key in high_priority:
         options.setdefault(key, {})["is_high_priority_stream"] = True
@@ -33,7 +33,7 @@ def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError:
-        text = f"mesh: reading {os.fspath(path)} takes the package pyyaml; or give what is in it as a dict"
+        text = f"mesh: reading {os.fspath(path)} requires the package pyyaml; or pass its contents as a dict"
         raise accord.Unsupported(text) from None
     try:
         with open(path, encoding="utf-8") as file:
@@ -41,7 +41,7 @@ def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     except OSError as error:
         raise accord.IoError(f"mesh: {os.fspath(path)}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise accord.InvalidArgument(f"mesh: {os.fspath(path)} is no YAML: {error}") from None
+        raise accord.InvalidArgument(f"mesh: {os.fspath(path)} is not valid YAML: {error}") from None
     if read is not None and not isinstance(read, Mapping):
-        raise accord.InvalidArgument(f"mesh: {os.fspath(path)} has no options by the names of groups")
+        raise accord.InvalidArgument(f"mesh: {os.fspath(path)} does not contain options by names of groups")
     return read or {}

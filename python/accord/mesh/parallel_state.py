@@ -22,7 +22,7 @@ from accord.mesh import megatron_overrides as overrides
 from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
 from accord.mesh.megatron_overrides import *  # noqa: F403 (the set_*() functions)
 from accord.mesh.torch_mesh import TorchMesh
-from accord.torch.fates import refuse_unused
+from accord.torch.fates import raise_if_unused
 from accord.torch.process_group import ProcessGroup
 
 
@@ -41,19 +41,19 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
 
     The arguments are Megatron's, in its order (MegatronArguments lists them and their defaults):
     tensor_model_parallel_size, pipeline_model_parallel_size, ..., local_world_size. strict: options that have no
-    effect here raise Unsupported; report() tells what happened to each. Invalid sizes, and differences between ranks,
+    effect here raise Unsupported; report() lists what happened to each. Invalid sizes, and differences between ranks,
     are an error on all ranks.
     """
     global _state
     if _state is not None:
-        raise accord.WrongState("mesh: model parallel is initialized already; destroy_model_parallel() ends that")
+        raise accord.WrongState("mesh: model parallel is already initialized; call destroy_model_parallel() first")
     arguments: MegatronArguments | None = None
 
     def plan() -> MeshPlan:
         nonlocal arguments
         arguments = MegatronArguments(*positional, **keywords)
         if strict:
-            refuse_unused(arguments.not_applicable())
+            raise_if_unused(arguments.not_applicable())
         return arguments.plan(dist.get_world_size())
 
     timeout = timeout_of(inspect.signature(MegatronArguments), positional, keywords)
@@ -67,7 +67,7 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
 def destroy_model_parallel() -> None:
     """Ends all groups of this rank and discards the values set by set_*(). Idempotent."""
     global _state
-    overrides.forget()
+    overrides.clear()
     if _state is not None:
         _state.mesh.close()
     _state = None
@@ -154,13 +154,13 @@ def _ranks(family: str) -> list[int]:
 
 
 def _size(family: str) -> int:
-    said = overrides.sizes.get(family)
-    return len(mesh().ranks(family)) if said is None else said
+    override = overrides.sizes.get(family)
+    return len(mesh().ranks(family)) if override is None else override
 
 
 def _place(family: str) -> int:
-    said = overrides.ranks.get(family)
-    return _ranks(family).index(dist.get_rank()) if said is None else said
+    override = overrides.ranks.get(family)
+    return _ranks(family).index(dist.get_rank()) if override is None else override
 
 
 get_model_parallel_group = _group("mp")
@@ -239,7 +239,7 @@ def get_pipeline_model_parallel_prev_rank() -> int:
 def _stage_rank(stage: int) -> int:
     ranks = _ranks("pp")
     if stage >= len(ranks):
-        raise accord.InvalidArgument(f"mesh: there is no stage {stage}: the pipeline of this rank has {len(ranks)}")
+        raise accord.InvalidArgument(f"mesh: there is no stage {stage}: this rank's pipeline has {len(ranks)} stages")
     return ranks[stage]
 
 
@@ -266,7 +266,7 @@ def _is_virtual_stage(ignore_virtual: bool, vp_stage: int | None, *, last: bool)
     if ignore_virtual or stages is None:
         return True
     if vp_stage is None:
-        raise accord.InvalidArgument("mesh: vp_stage is needed where there are virtual stages")
+        raise accord.InvalidArgument("mesh: vp_stage is required because there are virtual stages")
     return vp_stage == (stages - 1 if last else 0)
 
 
@@ -287,7 +287,7 @@ def is_rank_in_position_embedding_group() -> bool:
 
 def _data_parallel(with_context_parallel: bool, partial_data_parallel: bool, suffix: str = "") -> str:
     if partial_data_parallel and not with_context_parallel:
-        raise accord.InvalidArgument("mesh: partial_data_parallel takes with_context_parallel=True")
+        raise accord.InvalidArgument("mesh: partial_data_parallel requires with_context_parallel=True")
     instances = _used().arguments.num_distributed_optimizer_instances
     partial = "intra_" if partial_data_parallel and instances > 1 else ""
     return f"{partial}dp{'_cp' if with_context_parallel else ''}{suffix}"
@@ -318,8 +318,8 @@ def get_data_parallel_world_size(with_context_parallel: bool = False, partial_da
 
 
 def get_data_parallel_rank(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
-    said = overrides.ranks.get("dp")
-    return _place(_data_parallel(with_context_parallel, partial_data_parallel)) if said is None else said
+    override = overrides.ranks.get("dp")
+    return _place(_data_parallel(with_context_parallel, partial_data_parallel)) if override is None else override
 
 
 def get_data_parallel_src_rank(with_context_parallel: bool = False) -> int:

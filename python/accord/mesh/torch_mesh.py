@@ -31,13 +31,13 @@ class _Default:
 
     shared: SharedCommunicator  # creating one over another backend's group costs more than a mesh
     timeout: timedelta
-    begun: int = 0  # number of meshes begun, including failed ones
+    started: int = 0  # number of meshes started, including failed ones
     open_names: set[str] = field(default_factory=set)
 
-    def begin(self) -> str:
+    def next_name(self) -> str:
         """Returns a name for the next mesh that no open mesh has."""
-        self.begun += 1
-        names = (f"mesh{number}" for number in itertools.count(self.begun - 1))
+        self.started += 1
+        names = (f"mesh{number}" for number in itertools.count(self.started - 1))
         return next(name for name in names if name not in self.open_names)
 
 
@@ -88,15 +88,17 @@ class TorchMesh:
         if not dist.is_initialized():
             raise accord.WrongState("mesh: torch.distributed has no default group yet; call init_process_group first")
         default = _of_default_group(timeout if _is_time(timeout) else None)
-        how: dict[str, Any] = {"name": default.begin(), "timeout": default.timeout}
+        how: dict[str, Any] = {"name": default.next_name(), "timeout": default.timeout}
         try:
             how |= _checked(name, timeout, strict, default)
             planned = plan() if callable(plan) else plan
             if not isinstance(planned, MeshPlan):
-                raise accord.InvalidArgument(f"mesh: the plan is {planned!r}, no MeshPlan")
+                raise accord.InvalidArgument(f"mesh: the plan is {planned!r}, expected a MeshPlan")
             if planned.rank_offset + planned.world_size > dist.get_world_size():
                 ranks = f"{planned.rank_offset} to {planned.rank_offset + planned.world_size - 1}"
-                raise accord.InvalidArgument(f"mesh: ranks {ranks} are planned, but there are {dist.get_world_size()}")
+                raise accord.InvalidArgument(
+                    f"mesh: the plan has ranks {ranks}, but there are {dist.get_world_size()} ranks"
+                )
         except BaseException as error:
             with contextlib.suppress(accord.Error):  # raised if other ranks fail, too
                 Mesh.decline(default.shared.communicator, f"{type(error).__name__}: {error}", **how)
@@ -164,7 +166,7 @@ class TorchMesh:
         for axis in axes:
             on_grid = axis[1:] if axis in _FAMILIES_OF_EXPERTS else axis
             if axis not in known or on_grid not in sizes:
-                raise accord.InvalidArgument(f'mesh: axis "{axis}" is none of {known}')
+                raise accord.InvalidArgument(f'mesh: axis "{axis}" does not exist; the axes are {known}')
             start = self.plan.coordinate(axis, self.mesh.rank)
             places = places.unsqueeze(-1) + strides[on_grid] * (torch.arange(sizes[on_grid]) - start)
         return places
@@ -192,12 +194,12 @@ def _of_default_group(timeout: timedelta | None) -> _Default:
     """timeout: for creating the default group's communicator, if it has none yet; by default the group's."""
     group = dist.group.WORLD
     if isinstance(group, ProcessGroup):
-        shared, usual = SharedCommunicator(group.communicator, group.communicator.name), group.timeout
+        shared, default_timeout = SharedCommunicator(group.communicator, group.communicator.name), group.timeout
     else:
-        usual = c10d.timeout_of(group)
-        shared = shared_communicator(group, timeout=timeout or usual)
-    kept = _kept.setdefault(group, _Default(shared, usual))
-    kept.shared, kept.timeout = shared, usual
+        default_timeout = c10d.timeout_of(group)
+        shared = shared_communicator(group, timeout=timeout or default_timeout)
+    kept = _kept.setdefault(group, _Default(shared, default_timeout))
+    kept.shared, kept.timeout = shared, default_timeout
     return kept
 
 
@@ -210,9 +212,9 @@ def _checked(name: Any, timeout: Any, strict: Any, default: _Default) -> dict[st
     if timeout is not None and not _is_time(timeout):
         raise accord.InvalidArgument(f"mesh: timeout is {timeout!r}; give a datetime.timedelta above 0")
     if name is not None and (not isinstance(name, str) or not name.isprintable()):
-        raise accord.InvalidArgument(f"mesh: name is {name!r}, no printable text")
+        raise accord.InvalidArgument(f"mesh: name is {name!r}, expected printable text")
     if not isinstance(strict, bool):
-        raise accord.InvalidArgument(f"mesh: strict is {strict!r}, neither True nor False")
+        raise accord.InvalidArgument(f"mesh: strict is {strict!r}, expected True or False")
     if name in default.open_names:
         raise accord.InvalidArgument(f'mesh: another mesh called "{name}" is open; close it, or give another name')
     return {key: value for key, value in (("name", name), ("timeout", timeout)) if value is not None}
@@ -235,6 +237,6 @@ def plan_of_device_mesh(device_mesh: DeviceMesh, families: Iterable[Sequence[str
     inner_first = sorted(range(ranks.dim()), key=lambda place: strides[place])
     consecutive = torch.arange(first, first + ranks.numel()).reshape([ranks.shape[i] for i in reversed(inner_first)])
     if not torch.equal(ranks.permute(list(reversed(inner_first))), consecutive.to(ranks.dtype)):
-        raise accord.InvalidArgument(f"mesh: the ranks of {device_mesh} are no grid of consecutive ranks")
+        raise accord.InvalidArgument(f"mesh: the ranks of {device_mesh} do not form a grid of consecutive ranks")
     axes = {names[place]: ranks.shape[place] for place in inner_first}
     return MeshPlan.of_axes(axes, [list(family) for family in families or [[name] for name in names]], first)

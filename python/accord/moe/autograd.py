@@ -27,18 +27,20 @@ class _Map:
 
     def __init__(self, handle: ExpertHandle, device: torch.device) -> None:
         self.generation = handle.generation
-        self.fingerprint: Any = handle.fingerprint if device.type == "cpu" else self._there(handle, device).clone()
+        self.fingerprint: Any = (
+            handle.fingerprint if device.type == "cpu" else self._device_fingerprint(handle, device).clone()
+        )
 
     @staticmethod
-    def _there(handle: ExpertHandle, device: torch.device) -> torch.Tensor:
+    def _device_fingerprint(handle: ExpertHandle, device: torch.device) -> torch.Tensor:
         return torch.as_tensor(handle.device_fingerprint, device=device)
 
-    def is_of(self, handle: ExpertHandle) -> bool:
+    def matches(self, handle: ExpertHandle) -> bool:
         if handle.generation == self.generation:
             return True
         if isinstance(self.fingerprint, int):
             return handle.fingerprint == self.fingerprint
-        return torch.equal(self._there(handle, self.fingerprint.device), self.fingerprint)
+        return torch.equal(self._device_fingerprint(handle, self.fingerprint.device), self.fingerprint)
 
 
 def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: torch.Tensor) -> None:
@@ -49,17 +51,18 @@ def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: 
     ctx.save_for_backward(rows.new_empty(0))
 
 
-def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
+def _recall(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
     _ = ctx.saved_tensors
-    if not ctx.map.is_of(ctx.handle):
+    if not ctx.map.matches(ctx.handle):
         raise WrongState(
-            "this expert handle was prepared anew since the forward, for other ids: use one for each microbatch in flight"
+            "this expert handle was prepared again for other ids after the forward: "
+            "use one handle for each microbatch in flight"
         )
     return ctx.group, ctx.handle
 
 
 @contextlib.contextmanager
-def _told(group: ExpertGroup, handle: ExpertHandle) -> Iterator[None]:
+def _reporting_errors(group: ExpertGroup, handle: ExpertHandle) -> Iterator[None]:
     """Context that reports an error, raised before this rank has reached the call, to the ranks that wait for it."""
     try:
         yield
@@ -96,7 +99,7 @@ def _rows_for(group: ExpertGroup, handle: ExpertHandle, tensor: torch.Tensor) ->
 class _Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tokens, weights, group, handle):
-        with _told(group, handle):
+        with _reporting_errors(group, handle):
             _remember(ctx, group, handle, tokens)
             ctx.shapes = tokens.shape, None if weights is None else weights.shape
             rows = _rows_for(group, handle, tokens)
@@ -116,7 +119,7 @@ class _Dispatch(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, grad_received_weights):
-        group, handle = _remembered(ctx)
+        group, handle = _recall(ctx)
         grad_tokens = grad.new_empty(handle.tokens, grad.shape[-1])
         grad_weights = None
         if grad_received_weights is not None:
@@ -137,7 +140,7 @@ class _Dispatch(torch.autograd.Function):
 class _Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx, expert_out, group, handle):
-        with _told(group, handle):
+        with _reporting_errors(group, handle):
             _remember(ctx, group, handle, expert_out)
             ctx.rows = expert_out.shape[0]
             result = expert_out.new_empty(handle.tokens, expert_out.shape[-1])
@@ -148,7 +151,7 @@ class _Combine(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        group, handle = _remembered(ctx)
+        group, handle = _recall(ctx)
         # Rows from recv_rows on did not contribute.
         if grad.is_cuda:
             grad_expert_out = grad.new_zeros(ctx.rows, grad.shape[-1])

@@ -78,7 +78,7 @@ class Buffer:
 
     num_sms = 20
 
-    @arguments.begins_together
+    @arguments.collective_constructor
     def __init__(
         self,
         group: dist.ProcessGroup | Communicator,
@@ -99,11 +99,11 @@ class Buffer:
         resources and are not used."""
         refused = None
         if enable_shrink:
-            refused = Unsupported("enable_shrink: ranks cannot be masked; make a buffer of the ranks that are left")
+            refused = Unsupported("enable_shrink: ranks cannot be masked; create a buffer of the remaining ranks")
         if comm is not None:
-            refused = Unsupported("comm: give `group`, a process group of torch.distributed or a communicator")
+            refused = Unsupported("comm: pass `group`, a process group of torch.distributed or a communicator")
         if not isinstance(group, dist.ProcessGroup | Communicator):
-            raise refused or InvalidArgument(f"group is {group!r}, no process group and no communicator")
+            raise refused or InvalidArgument(f"group is {group!r}, expected a process group or a communicator")
         self.group = group
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
@@ -201,7 +201,7 @@ class Buffer:
                 alike = arguments.check_rows(x, arguments.ROWS, len(route.ids)) | {"handle": route.number}
             elif is_token_in_rank is None or num_tokens_per_expert is None:
                 raise InvalidArgument(
-                    "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch"
+                    "dispatch requires the results of get_dispatch_layout, or the handle of an earlier dispatch"
                 )
             else:
                 arguments.check_layout(is_token_in_rank, num_tokens_per_expert, self.group_size)
@@ -212,11 +212,11 @@ class Buffer:
                 if topk_idx is not None:
                     arguments.check_choices(topk_idx, topk_weights, tokens)
                 elif topk_weights is not None:
-                    raise InvalidArgument("topk_weights takes topk_idx: it has the weights of those choices")
+                    raise InvalidArgument("topk_weights requires topk_idx: it has the weights of those choices")
                 alike = arguments.check_rows(x, arguments.ROWS, tokens) | {
                     "number of experts": len(num_tokens_per_expert),
                     "top_k": None if topk_idx is None else topk_idx.shape[1],
-                    "topk_weights": "given" if topk_weights is not None else "left out",
+                    "topk_weights": "given" if topk_weights is not None else "omitted",
                     "expert_alignment": expert_alignment,
                     "num_worst_tokens": num_worst_tokens,
                 }
@@ -226,20 +226,20 @@ class Buffer:
         counts = self.exchange.agree("dispatch", alike, tokens)
         ids = torch.where(is_token_in_rank, torch.arange(self.group_size, dtype=torch.int32), -1).to(torch.int32)
         # Rounded up, so that groups are not recreated for each slightly larger batch.
-        most = 1 << max(0, max(counts) - 1).bit_length()
-        route = self.exchange.route(ids, most, self.group_size)
+        max_tokens = 1 << max(0, max(counts) - 1).bit_length()
+        route = self.exchange.route(ids, max_tokens, self.group_size)
         received = self.exchange.send(route, x, num_worst_tokens)
-        made = route, num_worst_tokens
+        new_handle = route, num_worst_tokens
         if topk_idx is None:
             arriving = num_tokens_per_expert.to(torch.int64, copy=True).contiguous()
             self.exchange.communicator.all_reduce(arriving)
             own = arriving[self.rank * local : (self.rank + 1) * local]
-            listed = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
-            return received, None, None, listed, made, EventOverlap(EventHandle())
+            per_expert_counts = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
+            return received, None, None, per_expert_counts, new_handle, EventOverlap(EventHandle())
         # Ids and weights are sent as rows of bytes.
         weights = torch.zeros(topk_idx.shape) if topk_weights is None else topk_weights
         both = torch.cat([topk_idx.to(torch.int64).view(torch.float64), weights.double()], 1)
-        rows = self.exchange.send(route, both, num_worst_tokens, otherwise=-1)
+        rows = self.exchange.send(route, both, num_worst_tokens, fill=-1)
         top_k = topk_idx.shape[1]
         received_idx = rows[:, :top_k].contiguous().view(torch.int64) - local * self.rank
         _, prepared = self.exchange.handle(route, rows)
@@ -249,8 +249,8 @@ class Buffer:
         received_weights = None if topk_weights is None else rows[:, top_k:].float().masked_fill(~here, 0)
         per_expert = torch.bincount(received_idx[here].long(), minlength=local)
         aligned = (-(-per_expert // expert_alignment) * expert_alignment).tolist()
-        listed = [] if num_worst_tokens else aligned
-        return received, received_idx, received_weights, listed, made, EventOverlap(EventHandle())
+        per_expert_counts = [] if num_worst_tokens else aligned
+        return received, received_idx, received_weights, per_expert_counts, new_handle, EventOverlap(EventHandle())
 
     @arguments.collective
     def combine(
@@ -308,17 +308,17 @@ class Buffer:
         with self.exchange.arguments("low_latency_dispatch"):
             alike = arguments.check_rows(x, arguments.SUMS)
             num_experts = arguments.count_of("num_experts", num_experts, 1)
-            most = arguments.count_of("num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank)
+            limit = arguments.count_of("num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank)
             local = self._local_experts(num_experts)
             stats = cumulative_local_expert_recv_stats
             arguments.check_choices(topk_idx, None, len(x))
             arguments.check_stats(stats, local)
             arguments.check_end(async_finish, return_recv_hook)
-            arguments.refuse_waits("dispatch_wait_recv_cost_stats", dispatch_wait_recv_cost_stats)
+            arguments.reject_waits("dispatch_wait_recv_cost_stats", dispatch_wait_recv_cost_stats)
             if use_ue8m0 and not round_scale:
-                raise InvalidArgument("use_ue8m0 takes round_scale=True: it has no other scales than powers of two")
+                raise InvalidArgument("use_ue8m0 requires round_scale=True: its scales are powers of two")
             alike |= {
-                "num_max_dispatch_tokens_per_rank": most,
+                "num_max_dispatch_tokens_per_rank": limit,
                 "num_experts": num_experts,
                 "top_k": topk_idx.shape[1],
                 "use_fp8": bool(use_fp8),
@@ -327,9 +327,9 @@ class Buffer:
             sent = in_float8(x, round_scale=round_scale) if use_fp8 else x
         counts = self.exchange.agree("low_latency_dispatch", alike, len(x))
         for rank, tokens in enumerate(counts):
-            if tokens > most:
-                raise InvalidArgument(f"rank {rank} has {tokens} tokens, num_max_dispatch_tokens_per_rank is {most}")
-        route = self.exchange.route(topk_idx, most, num_experts)
+            if tokens > limit:
+                raise InvalidArgument(f"rank {rank} has {tokens} tokens, num_max_dispatch_tokens_per_rank is {limit}")
+        route = self.exchange.route(topk_idx, limit, num_experts)
         rows = self.exchange.send(route, sent)
         _, prepared = self.exchange.handle(route, x)
         counts = prepared.counts
@@ -337,7 +337,7 @@ class Buffer:
             stats += torch.tensor(counts, dtype=stats.dtype)
 
         def by_expert(flat: torch.Tensor) -> torch.Tensor:
-            of_experts = flat.new_zeros(local, self.group_size * most, flat.shape[1])
+            of_experts = flat.new_zeros(local, self.group_size * limit, flat.shape[1])
             for expert, piece in zip(of_experts, flat.split(counts), strict=True):
                 expert[: len(piece)] = piece
             return of_experts
@@ -367,12 +367,12 @@ class Buffer:
         with self.exchange.arguments("low_latency_combine"):
             route, counts = arguments.route_of(handle, self.exchange, list)
             arguments.check_end(async_finish, return_recv_hook)
-            arguments.refuse_waits("combine_wait_recv_cost_stats", combine_wait_recv_cost_stats)
+            arguments.reject_waits("combine_wait_recv_cost_stats", combine_wait_recv_cost_stats)
             if use_logfmt:
                 raise Unsupported("use_logfmt: rows are sent as they are, not rounded to 10 bits")
             if zero_copy:
-                raise Unsupported("zero_copy: there is no buffer of the library's to put rows into; pass them as x")
-            places = len(counts), self.group_size * route.most_tokens
+                raise Unsupported("zero_copy: the library has no buffer for the rows; pass them as x")
+            places = len(counts), self.group_size * route.max_tokens
             if arguments.tensor_of("x", x).dim() != 3 or x.shape[:2] != places:
                 raise InvalidArgument(f"x is {list(x.shape)}, it has to be [{places[0]}, {places[1]}, hidden]")
             alike = arguments.check_rows(x.flatten(0, 1), arguments.SUMS) | {"handle": route.number}

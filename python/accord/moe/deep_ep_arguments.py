@@ -22,13 +22,13 @@ SUMS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ROWS = (*SUMS, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-def _wrong_call(name: str, signature: inspect.Signature, positional: tuple, keywords: dict) -> TypeError | None:
+def _invalid_call(name: str, signature: inspect.Signature, positional: tuple, keywords: dict) -> TypeError | None:
     """Returns the error that Python would raise, with the nearest known name for an unknown argument."""
     known = [parameter for parameter in signature.parameters if parameter != "self"]
     for given in keywords:
         if given not in known:
             near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-            hint = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(known)}"
+            hint = f'; did you mean "{near[0]}"?' if near else f"; the arguments are {', '.join(known)}"
             return TypeError(f'{name}() has no argument "{given}"{hint}')
     try:
         signature.bind(*positional, **keywords)
@@ -43,38 +43,38 @@ def collective(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def call(self: Any, *positional: Any, **keywords: Any) -> Any:
-        wrong = _wrong_call(name, signature, (self, *positional), keywords)
-        if wrong is not None:
+        error_of_call = _invalid_call(name, signature, (self, *positional), keywords)
+        if error_of_call is not None:
             with self.exchange.arguments(name):
-                raise wrong
+                raise error_of_call
         return method(self, *positional, **keywords)
 
     return call
 
 
-def begins_together(make: Callable) -> Callable:
+def collective_constructor(make: Callable) -> Callable:
     """Does the same for a constructor, whose first argument is the group in whose store the ranks meet."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)
     def construct(self: Any, *positional: Any, **keywords: Any) -> None:
-        wrong = _wrong_call(type(self).__name__, signature, (self, *positional), keywords)
-        if wrong is None:
+        error_of_call = _invalid_call(type(self).__name__, signature, (self, *positional), keywords)
+        if error_of_call is None:
             make(self, *positional, **keywords)
             return
         group = positional[0] if positional else keywords.get("group")
         if isinstance(group, dist.ProcessGroup):
-            Exchange(group, wrong)
-        raise wrong
+            Exchange(group, error_of_call)
+        raise error_of_call
 
     return construct
 
 
-def count_of(name: str, value: Any, least: int = 0) -> int:
+def count_of(name: str, value: Any, minimum: int = 0) -> int:
     """Converts an integer of any kind to Python's."""
     count = integer(value, name, InvalidArgument)
-    if count < least:
-        raise InvalidArgument(f"{name} is {count}, it has to be {least} or more")
+    if count < minimum:
+        raise InvalidArgument(f"{name} is {count}, it has to be {minimum} or more")
     return count
 
 
@@ -104,7 +104,7 @@ def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None
     if scales is not None and (tensor_of("scales", scales).shape != (len(x), blocks) or scales.dtype != torch.float32):
         found = f"{list(scales.shape)} {dtype_name(scales.dtype)}"
         raise InvalidArgument(f"scales are {found}, they have to be {[len(x), blocks]} float32")
-    return {"hidden": x.shape[1], "dtype": dtype_name(x.dtype), "scales": "left out" if scales is None else "given"}
+    return {"hidden": x.shape[1], "dtype": dtype_name(x.dtype), "scales": "omitted" if scales is None else "given"}
 
 
 def check_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, tokens: int) -> None:
@@ -115,14 +115,14 @@ def check_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, tok
     if topk_weights is None:
         return
     if tensor_of("topk_weights", topk_weights).shape != topk_idx.shape:
-        raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, topk_idx is {list(topk_idx.shape)}")
+        raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, but topk_idx is {list(topk_idx.shape)}")
 
 
 def check_same_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor, route: Route) -> None:
     """Checks that a combine gets the choices of its dispatch, which are in the route."""
     check_choices(topk_idx, tensor_of("topk_weights", topk_weights), len(route.ids))
     if not torch.equal(topk_idx.long(), route.ids.long()):
-        raise InvalidArgument("topk_idx differs from that of the dispatch; a combine takes the same choices")
+        raise InvalidArgument("topk_idx differs from that of the dispatch; a combine requires the same choices")
 
 
 def width_of(topk_weights: torch.Tensor | None, rows: int) -> int | None:
@@ -155,11 +155,11 @@ def check_stats(stats: torch.Tensor | None, experts: int) -> None:
 def check_end(async_finish: bool, return_recv_hook: bool) -> None:
     if async_finish and return_recv_hook:
         raise InvalidArgument(
-            "async_finish and return_recv_hook exclude each other: an event, or a hook, ends the call"
+            "async_finish and return_recv_hook exclude each other: either an event or a hook ends the call"
         )
 
 
-def refuse_waits(name: str, stats: torch.Tensor | None) -> None:
+def reject_waits(name: str, stats: torch.Tensor | None) -> None:
     if stats is not None:
         raise Unsupported(f"{name}: waits are not counted here; accord.moe.ExpertGroup.statistics() has them")
 
@@ -169,7 +169,7 @@ def route_of(handle: Any, exchange: Exchange, beside: type) -> tuple[Route, Any]
     list after low_latency_dispatch."""
     is_ours = isinstance(handle, tuple) and len(handle) == 2 and isinstance(handle[0], Route)
     if not is_ours or handle[0].exchange is not exchange:
-        raise InvalidArgument("the handle is not one that a dispatch of this buffer gave")
+        raise InvalidArgument("the handle was not returned by a dispatch of this buffer")
     if not isinstance(handle[1], beside):
         found, wanted = ("low_latency_dispatch", "dispatch") if beside is int else ("dispatch", "low_latency_dispatch")
         raise InvalidArgument(f"the handle is one of {found}, it has to be one of {wanted}")

@@ -22,16 +22,16 @@ from accord.moe.autograd import dtype_of, memory_of
 Rows = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 _RECORD_BYTES = 1024
-_MOST_TEXT = 400  # characters of an error
+_MAX_TEXT = 400  # characters of an error
 
 
 class Route:
     """The map of one dispatch: rows to ranks, or to experts."""
 
-    def __init__(self, exchange: Exchange, number: int, ids: torch.Tensor, most_tokens: int, experts: int) -> None:
+    def __init__(self, exchange: Exchange, number: int, ids: torch.Tensor, max_tokens: int, experts: int) -> None:
         """number: of this dispatch in its buffer, equal on all ranks."""
         self.exchange, self.number, self.ids = exchange, number, ids
-        self.most_tokens, self.experts = most_tokens, experts
+        self.max_tokens, self.experts = max_tokens, experts
         self.prepared: dict[ExpertGroup, ExpertHandle] = {}
 
 
@@ -62,7 +62,7 @@ class Exchange:
             yield
         except Exception as error:
             text = f"{type(error).__name__}: {error}".encode("ascii", "replace").decode()
-            self._gather({"call": call, "error": text[:_MOST_TEXT]})
+            self._gather({"call": call, "error": text[:_MAX_TEXT]})
             raise
 
     def agree(self, call: str, alike: Mapping[str, Any], tokens: int = 0) -> list[int]:
@@ -75,7 +75,7 @@ class Exchange:
         first = records[0]
         for rank, record in enumerate(records):
             if record["call"] != first["call"]:
-                raise Mismatch(f"rank {rank} called {record['call']}, rank 0 {first['call']}")
+                raise Mismatch(f"rank {rank} called {record['call']}, rank 0 called {first['call']}")
             for name, value in record["alike"].items():
                 if value != first["alike"][name]:
                     raise Mismatch(f"{call}: {name} is {first['alike'][name]} on rank 0 and {value} on rank {rank}")
@@ -83,15 +83,15 @@ class Exchange:
 
     def _gather(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
         if self._is_closed:
-            raise WrongState(f"{record['call']}: the buffer was destroyed; make another one")
+            raise WrongState(f"{record['call']}: the buffer was destroyed; create another one")
         mine = torch.frombuffer(bytearray(json.dumps(record).encode().ljust(_RECORD_BYTES)), dtype=torch.uint8)
-        everyones = torch.empty(self.size, _RECORD_BYTES, dtype=torch.uint8)
-        self.communicator.all_gather(mine, everyones.view(-1))
-        return [json.loads(bytes(each.numpy()).decode()) for each in everyones]
+        gathered = torch.empty(self.size, _RECORD_BYTES, dtype=torch.uint8)
+        self.communicator.all_gather(mine, gathered.view(-1))
+        return [json.loads(bytes(each.numpy()).decode()) for each in gathered]
 
-    def route(self, ids: torch.Tensor, most_tokens: int, experts: int) -> Route:
+    def route(self, ids: torch.Tensor, max_tokens: int, experts: int) -> Route:
         self._routes += 1
-        return Route(self, self._routes, ids, most_tokens, experts)
+        return Route(self, self._routes, ids, max_tokens, experts)
 
     def handle(self, route: Route, rows: torch.Tensor) -> tuple[ExpertGroup, ExpertHandle]:
         """Returns the map of a route for rows of this width, and its expert group, which is created on first use and
@@ -99,13 +99,13 @@ class Exchange:
         hidden, top_k = rows.shape[1], route.ids.shape[1]
         key = (hidden, route.experts, top_k)
         group = self._groups.get(key)
-        if group is None or group.config["max_tokens_per_rank"] < route.most_tokens:
+        if group is None or group.config["max_tokens_per_rank"] < route.max_tokens:
             group = self._groups[key] = ExpertGroup(
                 self.communicator,
                 experts=route.experts,
                 top_k=top_k,
                 hidden=hidden,
-                max_tokens_per_rank=max(1, route.most_tokens),
+                max_tokens_per_rank=max(1, route.max_tokens),
                 dtype="float64",
             )
         if group not in route.prepared:
@@ -114,13 +114,13 @@ class Exchange:
             route.prepared[group] = handle
         return group, route.prepared[group]
 
-    def send(self, route: Route, x: Rows, rows: int = 0, otherwise: float = 0) -> Rows:
-        """Returns the rows of x that arrive on this rank. rows: pad to this many with rows of `otherwise`."""
+    def send(self, route: Route, x: Rows, rows: int = 0, fill: float = 0) -> Rows:
+        """Returns the rows of x that arrive on this rank. rows: pad to this many with rows of `fill`."""
         x, scales = x if isinstance(x, tuple) else (x, None)
         group, handle = self.handle(route, x)
-        most = max(of_rank["recv_rows"] for of_rank in handle.ranks)
-        if rows and rows < most:
-            raise InvalidArgument(f"num_worst_tokens is {rows}, {most} rows arrive on a rank")
+        max_rows = max(of_rank["recv_rows"] for of_rank in handle.ranks)
+        if rows and rows < max_rows:
+            raise InvalidArgument(f"num_worst_tokens is {rows}, but up to {max_rows} rows arrive on a rank")
         count = rows or handle.recv_rows
         received = x.new_empty(count, x.shape[1])
         received_scales = None if scales is None else scales.new_zeros(count, scales.shape[1])
@@ -133,7 +133,7 @@ class Exchange:
             dtype=dtype_of(x),
         )
         if count > handle.recv_rows:
-            received[handle.recv_rows :] = otherwise
+            received[handle.recv_rows :] = fill
         return received if scales is None else (received, received_scales)
 
     def add(self, route: Route, x: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:

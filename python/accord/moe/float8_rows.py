@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 SCALE_BLOCK = 128
-_LARGEST = 448.0
-_LEAST = 1e-4  # lower bound of the largest element of a block
+_MAX_FLOAT8 = 448.0
+_MIN_LARGEST = 1e-4  # lower bound of the largest element of a block
 _EXPONENTS_OF_WORD = 4
 
 
@@ -15,7 +15,7 @@ def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tens
     its block to the largest float8 value. round_scale: the scales are rounded up to powers of two."""
     hidden = x.shape[1]
     blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
-    scales = blocks.abs().amax(-1).clamp(min=_LEAST) / _LARGEST
+    scales = blocks.abs().amax(-1).clamp(min=_MIN_LARGEST) / _MAX_FLOAT8
     if round_scale:
         fraction, exponent = torch.frexp(scales)
         powers = torch.ldexp(torch.ones_like(scales), torch.where(fraction == 0.5, exponent - 1, exponent))

@@ -74,12 +74,14 @@ def split_counts(tensor: torch.Tensor, sizes: list[int], size: int, what: str, m
     rows = tensor.size(0) if tensor.dim() > 0 else 1
     if not sizes:
         if rows % size != 0:
-            raise ValueError(f"accord: all_to_all: the {what} has {rows} rows, which {size} ranks cannot divide")
+            raise ValueError(
+                f"accord: all_to_all: the {what} has {rows} rows, which cannot be divided evenly among {size} ranks"
+            )
         sizes = [rows // size] * size
     elif len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows:
         raise ValueError(
-            f"accord: all_to_all: {what} splits {sizes} for {size} ranks and {rows} rows: one for each rank, which "
-            "add up to the rows"
+            f"accord: all_to_all: {what} splits {sizes} for {size} ranks and {rows} rows; expected one size for each "
+            "rank, adding up to the rows"
         )
     row = memory.numel() // rows if rows else 0
     return [count * row for count in sizes]

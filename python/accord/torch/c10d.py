@@ -50,7 +50,6 @@ __all__ = [
     "factor_of",
     "first_rank_of",
     "is_registered",
-    "let_timeouts_be_set",
     "make_group",
     "name_backends",
     "nccl_pointer",
@@ -58,8 +57,9 @@ __all__ = [
     "profiler_enabled",
     "record_until",
     "register_group",
+    "replace_group_creation",
     "replace_initializing",
-    "replace_making_of_groups",
+    "support_set_timeout",
     "timeout_of",
     "torchcomms_enabled",
     "without_torchcomms",
@@ -103,13 +103,12 @@ def nccl_pointer(group: dist.ProcessGroup, device: torch.device) -> int:
     pointer_of = getattr(backend, "_comm_ptr", None)
     if pointer_of is None:
         raise TypeError(
-            f"accord: the group's backend for {device} is {type(backend).__name__}, which tells no NCCL communicator"
+            f"accord: the group's backend for {device} is {type(backend).__name__}, "
+            "which does not expose an NCCL communicator"
         )
     pointer = pointer_of()
     if not pointer:
-        raise RuntimeError(
-            f"accord: the group has no NCCL communicator for {device} yet; make it call something there first"
-        )
+        raise RuntimeError(f"accord: the group has no NCCL communicator for {device} yet; run a call there first")
     return pointer
 
 
@@ -167,7 +166,7 @@ def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..
     return replacement
 
 
-def replace_making_of_groups(make: Replacement) -> None:
+def replace_group_creation(make: Replacement) -> None:
     """Makes `make` create every group of torch.distributed, including the default group."""
     distributed_c10d._new_process_group_helper = _replaced(distributed_c10d._new_process_group_helper, make)
 
@@ -184,20 +183,20 @@ def splits_own_backend_only() -> bool:
 
 
 @functools.cache
-def record_by_itself(backend: str) -> None:
+def mark_as_self_recording(backend: str) -> None:
     """Prevents torch (2.15) from attaching its call recorder to groups of `backend`, which records by itself."""
     getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(backend)
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta:
     """Returns the timeout of the calls of its backends; 30 minutes if they do not specify one, as in torch."""
-    told = (getattr(group._get_backend(device), "options", None) for device in group._device_types)
-    timeouts = [options._timeout for options in told if hasattr(options, "_timeout")]
+    options_of_backends = (getattr(group._get_backend(device), "options", None) for device in group._device_types)
+    timeouts = [options._timeout for options in options_of_backends if hasattr(options, "_timeout")]
     return min(timeouts, default=timedelta(minutes=30))
 
 
 @functools.cache
-def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
+def support_set_timeout(kind: type[dist.ProcessGroup]) -> None:
     """Makes _set_pg_timeout, with which Megatron and others change the timeout of a group, also work for groups of
     `kind`; torch supports only gloo and nccl.
     """
@@ -260,7 +259,7 @@ def batch_messages(kind: type[dist.ProcessGroup]) -> None:
         distributed_c10d._check_p2p_op_list(p2p_op_list)
         group, device = p2p_op_list[0].group, p2p_op_list[0].tensor.device
         of_one_kind = all(op.tensor.device.type == device.type for op in p2p_op_list)
-        if not (isinstance(group, kind) and of_one_kind and group.runs_messages_as_one(device)):
+        if not (isinstance(group, kind) and of_one_kind and group.batches_messages(device)):
             return original(p2p_op_list)
         with distributed_c10d._coalescing_manager(group, device, async_ops=True) as block:
             for op in p2p_op_list:

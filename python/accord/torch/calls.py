@@ -18,7 +18,7 @@ from accord.torch.errors import as_torch_error
 from accord.torch.listed import Listed
 from accord.torch.ranges import Range, recorded
 from accord.torch.tensors import CopyBack
-from accord.torch.work import DeviceWork, FinishedWork, Work, begun, copy_back
+from accord.torch.work import DeviceWork, FinishedWork, Work, checked_start, copy_back
 
 _FINISHED = FinishedWork()
 _UNSET = c10d.BarrierOptions().timeout
@@ -129,8 +129,8 @@ class Calls:
         self._sequence_number += 1
         try:
             if device is not None:
-                return DeviceWork(begun(start()), tensors, back, self._global_ranks, device)
-            return Work(begun(start()), tensors, back, self._global_ranks)
+                return DeviceWork(checked_start(start()), tensors, back, self._global_ranks, device)
+            return Work(checked_start(start()), tensors, back, self._global_ranks)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
 
@@ -138,7 +138,7 @@ class Calls:
         """Sets the timeout of later calls that have none of their own."""
         self._timeout = self._new_timeout = timeout
 
-    def runs_messages_as_one(self, device: torch.device) -> bool:
+    def batches_messages(self, device: torch.device) -> bool:
         """Returns True if a batch of messages of tensors there must and can be one call: between GPUs."""
         if device.type == "cpu":
             return False
@@ -152,7 +152,7 @@ class Calls:
             other._start_coalescing(device)
             return
         if threading.get_ident() in self._batches:
-            raise RuntimeError("accord: this thread lists calls of the group already, in a block that has not ended")
+            raise RuntimeError("accord: this thread is already in a coalescing block of the group")
         self._batches[threading.get_ident()] = Listed(self._comm.batch())
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:

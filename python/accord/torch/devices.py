@@ -28,8 +28,8 @@ class OtherDevices:
         self._timeout = timeout
         self._options = options  # for the backends of other devices
         self._groups: dict[str, dist.ProcessGroup | None] = {}
-        self._making = threading.RLock()
-        self._made_now: str | None = None
+        self._creation_lock = threading.RLock()
+        self._being_created: str | None = None
         self._inherited: dict[str, str] = {}
 
     def inherit(self, parent: OtherDevices, devices: list[torch.device] | None) -> None:
@@ -42,23 +42,23 @@ class OtherDevices:
 
     def group_for(self, device: torch.device) -> dist.ProcessGroup | None:
         """Returns the group for `device`, or None if the program named no backend for it."""
-        with self._making:
+        with self._creation_lock:
             if device.type not in self._groups:
                 group = self._group()
                 name = self._backends().get(device.type)
-                self._made_now = device.type
+                self._being_created = device.type
                 try:
                     self._groups[device.type] = name and c10d.make_group(
                         name, device.type, self._store, group.rank(), group.size(), self._timeout, self._options
                     )
                 finally:
-                    self._made_now = None
+                    self._being_created = None
             return self._groups[device.type]
 
     def named(self) -> list[str]:
         """Returns the kinds of device that the program named backends for, including the CPU, but not one whose group
         is being created, because its creator may ask."""
-        return [kind for kind in self._backends() if kind != self._made_now]
+        return [kind for kind in self._backends() if kind != self._being_created]
 
     def are_own(self, device: torch.device) -> bool:
         """Returns True if the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""

@@ -25,14 +25,14 @@ from accord.torch.tensors import NoMemory
 _library = torch.library.Library("accord", "DEF")
 _library.define("call(Tensor[] tensors, int number) -> ()")
 
-_REMEDY = "pass a tensor that has, such as the one that it holds (DTensor.to_local())"
+_REMEDY = "pass a tensor that has memory, such as the one that it holds (DTensor.to_local())"
 
 _numbers = itertools.count()
-_under_way: dict[int, Callable[[Sequence[torch.Tensor]], None]] = {}
+_active_calls: dict[int, Callable[[Sequence[torch.Tensor]], None]] = {}
 
 
 def _kernel(tensors: Sequence[torch.Tensor], number: int) -> None:
-    _under_way[number](tensors)
+    _active_calls[number](tensors)
 
 
 for _key in ("CPU", "CUDA"):
@@ -67,7 +67,7 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
             raise
 
     number = next(_numbers)
-    _under_way[number] = call_with
+    _active_calls[number] = call_with
     try:
         torch.ops.accord.call([leaves[place] for place in places], number)
     except accord.Error:
@@ -77,7 +77,7 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
             raise failures[0] from None
         raise TypeError(f"accord: {missing}; {_REMEDY} ({_first_line(error)})") from error
     finally:
-        del _under_way[number]
+        del _active_calls[number]
     if not given:
         raise TypeError(f"accord: {missing}, and its class does nothing for the call; {_REMEDY}")
     return given

@@ -7,7 +7,7 @@ from typing import Any
 
 import accord
 
-NOTHING_TO_CHANGE = "CPU ranks have nothing that it could change"
+NO_EFFECT_ON_CPU = "it has no effect on CPU ranks"
 
 
 def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
@@ -15,24 +15,24 @@ def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
     return {"option": option, "value": str(value), "fate": fate, "why": why}
 
 
-def refuse_unused(unused: Sequence[dict[str, Any]]) -> None:
+def raise_if_unused(unused: Sequence[dict[str, Any]]) -> None:
     """Implements strict: raises Unsupported, which names the first option, if any option is not applicable."""
     if unused:
-        raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
+        raise accord.Unsupported(f"mesh: {unused[0]['option']} has no effect: {unused[0]['why']}")
 
 
-def set_in(options: Any) -> dict[str, Any]:
+def changed_options(options: Any) -> dict[str, Any]:
     """Returns the options of a backend that differ from their defaults, by name; none for None."""
     if options is None:
         return {}
     try:
-        usual = type(options)()
+        defaults = type(options)()
     except (TypeError, RuntimeError):
         return {type(options).__name__: options}
     found = {}
-    for part, plain in ((options, usual), (getattr(options, "config", None), getattr(usual, "config", None))):
+    for part, default in ((options, defaults), (getattr(options, "config", None), getattr(defaults, "config", None))):
         for name in dir(part):
             value = None if name.startswith("_") else getattr(part, name, None)
-            if isinstance(value, bool | int | float | str) and value != getattr(plain, name, None):
+            if isinstance(value, bool | int | float | str) and value != getattr(default, name, None):
                 found[name] = value
     return found

@@ -93,7 +93,7 @@ def write(dumps: Path, prefix: str) -> list[Path]:
     """
     found = sorted(dumps.glob("*.json"))
     if not found:
-        raise FileNotFoundError(f"{dumps}: no dump of accord (*.json) is there")
+        raise FileNotFoundError(f"{dumps}: there is no dump of accord (*.json) in it")
     written = []
     for rank, record in sorted(convert(_read(path) for path in found).items()):
         path = Path(f"{prefix}{rank}")
@@ -110,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
             return dump
     except (ValueError, KeyError, TypeError):
         pass
-    raise ValueError(f"{path}: this is no dump of accord, or one of another version")
+    raise ValueError(f"{path}: this is not a dump of accord, or has another version")
 
 
 def _members(dumps: list[Mapping[str, Any]]) -> list[Process]:

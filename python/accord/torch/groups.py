@@ -66,10 +66,10 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
     """Called by torch to create a group (`options`: its DistributedBackendOptions)."""
     if backend_options is not None and not isinstance(backend_options, Options | Ready):
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
-    c10d.let_timeouts_be_set(ProcessGroup)
+    c10d.support_set_timeout(ProcessGroup)
     c10d.end_blocks_left_by_errors(ProcessGroup)
     c10d.batch_messages(ProcessGroup)
-    c10d.record_by_itself("accord")
+    c10d.mark_as_self_recording("accord")
     # Without any ranks it is the default group, or a group with ranks of other jobs that a program creates with
     # torch's internal functions.
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
@@ -109,7 +109,7 @@ def group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
     """Returns `group`, or the default group. Raises TypeError if it is not of this backend."""
     found = dist.group.WORLD if group is None else group
     if not isinstance(found, ProcessGroup):
-        raise TypeError(f'accord: {found!r} is no process group of the backend "accord"')
+        raise TypeError(f'accord: {found!r} is not a process group of the backend "accord"')
     return found
 
 

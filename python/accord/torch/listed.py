@@ -13,7 +13,7 @@ import accord
 from accord.torch import streams
 from accord.torch.c10d import never_compiled
 from accord.torch.tensors import CopyBack
-from accord.torch.work import AS_LONG_AS_IT_TAKES
+from accord.torch.work import NO_TIMEOUT
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ListedWork(dist.Work):
             raise RuntimeError(f"accord: this call was listed in a coalescing block, which {state}")
         return self._listed.work
 
-    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         return self._listed.is_open or self._begun().wait(timeout)
 
     def synchronize(self) -> None:

@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 import accord
 from accord.torch.errors import as_torch_error
-from accord.torch.watched_store import NEWS_TAKE_SECONDS
+from accord.torch.watched_store import FAILURE_NOTICE_SECONDS
 
 _PASSED = "passed"
-_LOOK_EVERY_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 
 
 def announce(store: dist.Store) -> None:
@@ -52,13 +52,13 @@ class MonitoredBarrier:
         """
         deadline = time.monotonic() + timeout.total_seconds()
         if self._rank == 0:
-            self._gather(self._opened(), timeout, deadline, wait_all_ranks)
+            self._gather(self._open_store(), timeout, deadline, wait_all_ranks)
             return
         try:
             verdict = self._arrive(timeout, deadline)
         except RuntimeError as error:  # of the store, which rank 0 may host
             verdict = f"the store cannot be reached ({error})"
-            _look_until(self._comm.gone, time.monotonic() + NEWS_TAKE_SECONDS)
+            _poll_until(self._comm.gone, time.monotonic() + FAILURE_NOTICE_SECONDS)
         if verdict != _PASSED:
             raise self._failure(
                 f"[Rank {self._rank}]: Rank {self._rank} successfully reached monitoredBarrier, but received errors while "
@@ -66,7 +66,7 @@ class MonitoredBarrier:
                 self._comm.gone()[:1],
             )
 
-    def _opened(self) -> dist.Store:
+    def _open_store(self) -> dist.Store:
         if self._store is None:
             group = self._root.get("monitored_barrier/group").decode()
             self._store = dist.PrefixStore(f"monitored_barrier/{group}", self._root)
@@ -81,7 +81,7 @@ class MonitoredBarrier:
 
     def _arrive(self, timeout: timedelta, deadline: float) -> str:
         """Announces this rank's arrival and returns rank 0's result."""
-        store = self._opened()
+        store = self._open_store()
         self._arrivals[self._rank] += 1
         arrival = f"{self._rank}/{self._arrivals[self._rank]}"
         store.set(arrival, "here")
@@ -107,24 +107,24 @@ class MonitoredBarrier:
             now = time.monotonic()
             if gone_since == math.inf and self._comm.gone():
                 gone_since = now
-            return now >= min(deadline, gone_since + NEWS_TAKE_SECONDS)
+            return now >= min(deadline, gone_since + FAILURE_NOTICE_SECONDS)
 
-        return _look_until(lambda: store.check([f"{arrival}/verdict"]), over)
+        return _poll_until(lambda: store.check([f"{arrival}/verdict"]), over)
 
     def _gather(self, store: dist.Store, timeout: timedelta, deadline: float, wait_all_ranks: bool) -> None:
         milliseconds = round(timeout / timedelta(milliseconds=1))
         if milliseconds <= 0:
             raise RuntimeError(f"[Rank 0]: Rank 0 timed out in monitoredBarrier after {milliseconds} ms")
-        came: dict[int, str] = {}
+        arrivals: dict[int, str] = {}
         missing: list[int] = []
         lost: list[int] = []
         for rank in range(1, self._size):
             # Ranks after the first missing one are also notified of the result if they have already arrived.
             counts = wait_all_ranks or not missing
             watched = [rank] if wait_all_ranks else range(rank, self._size)
-            arrival = self._take(store, rank, watched, deadline if counts else 0)
+            arrival = self._consume_arrival(store, rank, watched, deadline if counts else 0)
             if arrival is not None:
-                came[rank] = arrival
+                arrivals[rank] = arrival
             elif counts:
                 gone = self._lost(store, watched)[:1]  # others may have left because of it
                 missing += gone or [rank]
@@ -132,19 +132,19 @@ class MonitoredBarrier:
         in_time = "" if missing == lost else f" in {milliseconds} ms"
         names = _names(missing, plural=wait_all_ranks)  # same text as gloo's, which programs look for
         verdict = f"{names} failed to pass monitoredBarrier{in_time}" if missing else _PASSED
-        for arrival in came.values():
+        for arrival in arrivals.values():
             store.set(f"{arrival}/verdict", verdict)
-        self._await_readers(store, came)
+        self._await_readers(store, arrivals)
         if missing:
             raise self._failure(f"[Rank 0]: {verdict}", lost)
 
-    def _take(self, store: dist.Store, rank: int, watched: Sequence[int], deadline: float) -> str | None:
+    def _consume_arrival(self, store: dist.Store, rank: int, watched: Sequence[int], deadline: float) -> str | None:
         """Consumes a rank's next arrival that has not been withdrawn. Returns None if there is none by the deadline,
         or if one of `watched` is lost.
         """
         while True:
             arrival = self._next_arrival(rank)
-            if not _look_until(
+            if not _poll_until(
                 lambda key=arrival: store.check([key]),
                 lambda: time.monotonic() >= deadline or bool(self._lost(store, watched)),
             ):
@@ -161,11 +161,11 @@ class MonitoredBarrier:
         """Returns the ranks that went away before they arrived."""
         return [rank for rank in self._comm.gone() if rank in ranks and not store.check([self._next_arrival(rank)])]
 
-    def _await_readers(self, store: dist.Store, came: dict[int, str]) -> None:
+    def _await_readers(self, store: dist.Store, arrivals: dict[int, str]) -> None:
         """Waits a while for the ranks to read their verdicts: afterwards this rank, and with it the store, may end."""
-        deadline = time.monotonic() + NEWS_TAKE_SECONDS
-        for rank, arrival in came.items():
-            _look_until(
+        deadline = time.monotonic() + FAILURE_NOTICE_SECONDS
+        for rank, arrival in arrivals.items():
+            _poll_until(
                 lambda rank=rank, key=arrival: not store.check([key]) or rank in self._comm.gone(),
                 deadline,
             )
@@ -175,11 +175,11 @@ def _names(ranks: Sequence[int], plural: bool = False) -> str:
     return f"Rank{'s' if plural or len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _look_until(found: Callable[[], object], over: Callable[[], bool] | float) -> bool:
+def _poll_until(found: Callable[[], object], over: Callable[[], bool] | float) -> bool:
     """Polls until `found`. Returns False if `over`, a point in time (time.monotonic()) or a condition, comes first.
     (The wait() of torch's stores logs each timeout as an error.)"""
     while not found():
         if over() if callable(over) else time.monotonic() >= over:
             return False
-        time.sleep(_LOOK_EVERY_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True

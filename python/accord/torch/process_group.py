@@ -95,9 +95,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     ) -> torch.Tensor:
         """Allocates a tensor in the group's window; see accord.torch.empty()."""
         if self._window is None:
-            text = (
-                "the group was made without memory for tensors; pass pg_options=accord.torch.Options(window_bytes=...)"
-            )
+            text = "the group was created without a window; pass pg_options=accord.torch.Options(window_bytes=...)"
             raise as_torch_error(accord.WrongState(text), self._global_ranks)
         try:
             return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
@@ -193,13 +191,15 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         memory = source(tensor, "gather")
         if self._comm.rank != opts.rootRank:
             if len(output_tensors) > 0 and len(output_tensors[0]) > 0:
-                raise ValueError(f"accord: gather: only rank {opts.rootRank}, the root, gives outputs")
+                raise ValueError(f"accord: gather: only rank {opts.rootRank}, the root, passes outputs")
             return self._run("gather", opts, (), [], memory, None, opts.rootRank)
         outputs = list_of(output_tensors, "gather")
         check_parts(outputs, self._comm.size, "gather", "outputs")
         for output in outputs:
             if output.numel() != tensor.numel():
-                raise ValueError(f"accord: gather: outputs of {tensor.numel()} elements each, not {output.numel()}")
+                raise ValueError(
+                    f"accord: gather: expected outputs of {tensor.numel()} elements each, got {output.numel()}"
+                )
         back: list[CopyBack] = []
         joined = joined_target(outputs, "gather", back)
         return self._run("gather", opts, outputs, back, memory, joined, opts.rootRank)
@@ -223,13 +223,15 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         memory = target(output, "scatter", back)
         if self._comm.rank != opts.rootRank:
             if len(input_tensors) > 0 and len(input_tensors[0]) > 0:
-                raise ValueError(f"accord: scatter: only rank {opts.rootRank}, the root, gives inputs")
+                raise ValueError(f"accord: scatter: only rank {opts.rootRank}, the root, passes inputs")
             return self._run("scatter", opts, (output,), back, None, memory, opts.rootRank)
         inputs = list_of(input_tensors, "scatter")
         check_parts(inputs, self._comm.size, "scatter", "inputs")
         for tensor in inputs:
             if tensor.numel() != output.numel():
-                raise ValueError(f"accord: scatter: inputs of {output.numel()} elements each, not {tensor.numel()}")
+                raise ValueError(
+                    f"accord: scatter: expected inputs of {output.numel()} elements each, got {tensor.numel()}"
+                )
         joined = joined_source(inputs, "scatter")
         return self._run("scatter", opts, (output,), back, joined, memory, opts.rootRank, reads=inputs)
 

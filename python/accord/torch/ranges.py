@@ -45,5 +45,5 @@ def recorded(call: str, reads: Sequence[torch.Tensor], start: Callable):
     except BaseException:
         span.end()
         raise
-    work.is_recorded_by(span)
+    work.attach_range(span)
     return work

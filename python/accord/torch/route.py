@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from accord.torch import c10d
-from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, set_in
+from accord.torch.fates import NO_EFFECT_ON_CPU, changed_options, fate_of
 from accord.torch.groups import Options, Ready
 from accord.torch.process_group import ProcessGroup
 
@@ -69,12 +69,12 @@ def install(how: str = "1") -> None:
     """
     global _installed
     if how not in (*_ON, _REPORT):
-        text = f'{VARIABLE} is "{how}": "1" routes torch.distributed over accord, "report" also tells what it did, "0" does not'
+        text = f'{VARIABLE} is "{how}": "1" routes torch.distributed over accord, "report" also prints what it did, "0" does not'
         raise ValueError(text)
     if _installed:
         return
     _installed = True
-    c10d.replace_making_of_groups(_make)
+    c10d.replace_group_creation(_make)
     c10d.replace_initializing(_initialize)
     if how == _REPORT:
         atexit.register(_print_report)
@@ -176,16 +176,18 @@ def _is_here(kind: str) -> bool:
 def _fates(
     options: Any, timeout: timedelta | None, others: dict[str, str], by_torchcomms: bool
 ) -> list[dict[str, Any]]:
-    fates = [] if timeout is None else [fate_of("timeout", timeout, "applied", "of the group's calls")]
-    for option, value in set_in(options).items():
+    fates = [] if timeout is None else [fate_of("timeout", timeout, "applied", "to the group's calls")]
+    for option, value in changed_options(options).items():
         if others and not by_torchcomms:
             fates.append(fate_of(option, value, "applied", f"to tensors of {', '.join(others)}"))
         elif by_torchcomms:
             fates.append(
-                fate_of(option, value, "not applicable", "accord takes no options of other backends by torchcomms")
+                fate_of(
+                    option, value, "not applicable", "accord does not take options of other backends through torchcomms"
+                )
             )
         else:
-            fates.append(fate_of(option, value, "not applicable", NOTHING_TO_CHANGE))
+            fates.append(fate_of(option, value, "not applicable", NO_EFFECT_ON_CPU))
     return fates
 
 

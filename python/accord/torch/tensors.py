@@ -103,16 +103,16 @@ def check(tensor: torch.Tensor, call: str) -> None:
         raise NoMemory(tensor, call)
 
 
-_ASKS_NOBODY = torch.Tensor.__torch_dispatch__
-_LENDS_BY_TORCH = torch.Tensor.__dlpack__
+_DEFAULT_DISPATCH = torch.Tensor.__torch_dispatch__
+_DEFAULT_DLPACK = torch.Tensor.__dlpack__
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
     if kind is not torch.Tensor:
-        if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class exports its memory itself
+        if kind.__dlpack__ is not _DEFAULT_DLPACK:  # the class exports its memory itself
             return True
-        if kind.__torch_dispatch__ is not _ASKS_NOBODY:
+        if kind.__torch_dispatch__ is not _DEFAULT_DISPATCH:
             return False
     try:
         return (tensor.data_ptr() != 0 or tensor.numel() == 0) and not tensor.is_nested
@@ -168,14 +168,14 @@ def target(
 
 def _check_dtype(tensor: torch.Tensor, call: str, reduces: bool) -> None:
     if reduces and tensor.dtype not in DTYPES:
-        raise TypeError(f"accord: {call} of {tensor.dtype}: accord cannot add such numbers; convert the tensor first")
+        raise TypeError(f"accord: {call} of {tensor.dtype}: accord cannot reduce this dtype; convert the tensor first")
 
 
 def joined_source(parts: Sequence[torch.Tensor], call: str, *, reduces: bool = False) -> torch.Tensor:
     """Returns the elements of all `parts` in one piece of memory: their own, if they are adjacent, or a copy."""
     memory = [source(part, call, reduces=reduces) for part in parts]
     _check_one_dtype(memory, call)
-    return _side_by_side(memory) if _lie_side_by_side(memory) else torch.cat([part.reshape(-1) for part in memory])
+    return _as_one_tensor(memory) if _are_adjacent(memory) else torch.cat([part.reshape(-1) for part in memory])
 
 
 def joined_target(parts: Sequence[torch.Tensor], call: str, back: list[CopyBack]) -> torch.Tensor:
@@ -184,8 +184,8 @@ def joined_target(parts: Sequence[torch.Tensor], call: str, back: list[CopyBack]
     """
     memory = [target(part, call, back) for part in parts]
     _check_one_dtype(memory, call)
-    if _lie_side_by_side(memory):
-        return _side_by_side(memory)
+    if _are_adjacent(memory):
+        return _as_one_tensor(memory)
     joined = torch.empty(sum(part.numel() for part in memory), dtype=memory[0].dtype, device=memory[0].device)
     pieces = joined.split([part.numel() for part in memory])
     # Inserted at the front: a part that is itself replaced is copied from its replacement afterwards.
@@ -201,7 +201,7 @@ def _check_one_dtype(memory: Sequence[torch.Tensor], call: str) -> None:
             )
 
 
-def _lie_side_by_side(memory: Sequence[torch.Tensor]) -> bool:
+def _are_adjacent(memory: Sequence[torch.Tensor]) -> bool:
     storage = memory[0].untyped_storage().data_ptr()
     end = memory[0].data_ptr()
     for part in memory:
@@ -211,6 +211,6 @@ def _lie_side_by_side(memory: Sequence[torch.Tensor]) -> bool:
     return True
 
 
-def _side_by_side(memory: Sequence[torch.Tensor]) -> torch.Tensor:
+def _as_one_tensor(memory: Sequence[torch.Tensor]) -> torch.Tensor:
     count = sum(part.numel() for part in memory)
     return memory[0].as_strided((count,), (1,))

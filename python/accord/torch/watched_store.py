@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 import accord
 
-NEWS_TAKE_SECONDS = 0.5  #: until a death is known
-_LOOK_EVERY_SECONDS = 0.01
+FAILURE_NOTICE_SECONDS = 0.5  #: until a death is known
+_POLL_SECONDS = 0.01
 
 
 class WatchedStore:
@@ -43,9 +43,9 @@ class WatchedStore:
         that left because of another.
         """
         if isinstance(failure, accord.IoError):
-            deadline = time.monotonic() + NEWS_TAKE_SECONDS
+            deadline = time.monotonic() + FAILURE_NOTICE_SECONDS
             while self._first_gone() is None and time.monotonic() < deadline:
-                time.sleep(_LOOK_EVERY_SECONDS)
+                time.sleep(_POLL_SECONDS)
         gone = self._first_gone() if isinstance(failure, (accord.IoError, accord.PeerLost)) else None
         return failure if gone is None else self._lost(gone)
 

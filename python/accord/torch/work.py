@@ -20,16 +20,16 @@ from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
 _KEPT_BYTES = 4096  # tensor bytes of a Work that is kept; DDP.join's is a single number
-AS_LONG_AS_IT_TAKES = timedelta(0)  # value that torch passes if no timeout is given
+NO_TIMEOUT = timedelta(0)  # value that torch passes if no timeout is given
 
 
 class Results:
-    """Copies received data to the tensors that it is for, exactly once, even if no thread waits (`by_themselves`)."""
+    """Copies received data to the tensors that it is for, exactly once, even if no thread waits (`without_waiting`)."""
 
-    def __init__(self, work: accord.Work, back: Sequence[CopyBack], by_themselves: bool = True) -> None:
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], without_waiting: bool = True) -> None:
         self._back = back
         self._arriving = threading.Lock()
-        if back and by_themselves:
+        if back and without_waiting:
             work.on_end(lambda error: self.arrive() if error is None else None)
 
     def arrive(self) -> None:
@@ -73,20 +73,22 @@ class Work(dist.Work):
         if not self._awaited and sum(tensor.nbytes for tensor in self._tensors) <= _KEPT_BYTES:
             self._kept.append(self)
 
-    def is_recorded_by(self, span: Range) -> None:
+    def attach_range(self, span: Range) -> None:
         """Makes the profiler's range end with the operation, and at the latest when wait() returns."""
         self._range = span
         self._work.on_end(lambda _: span.end())
 
-    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         self._awaited = True
-        limit = timeout if timeout > AS_LONG_AS_IT_TAKES else None
+        limit = timeout if timeout > NO_TIMEOUT else None
         try:
             ended = self._work.wait(limit)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
         if not ended:
-            text = f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it goes on"
+            text = (
+                f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it is still in progress"
+            )
             raise as_torch_error(accord.Timeout(text), self._global_ranks)
         self._results.arrive()
         if self._range is not None:
@@ -135,11 +137,11 @@ class DeviceWork(Work):
         device: torch.device,
     ) -> None:
         super().__init__(work, tensors, (), global_ranks)
-        self._results = Results(work, back, by_themselves=False)
+        self._results = Results(work, back, without_waiting=False)
         self._device = device
 
-    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
-        if timeout > AS_LONG_AS_IT_TAKES:
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        if timeout > NO_TIMEOUT:
             return super().wait(timeout)
         self._awaited = True
         try:
@@ -167,7 +169,7 @@ class FinishedWork(dist.Work):
         super().__init__()
         self._tensors = list(tensors)
 
-    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         return True
 
     def synchronize(self) -> None:
@@ -191,7 +193,7 @@ class FinishedWork(dist.Work):
         return future
 
 
-def begun(work: accord.Work) -> accord.Work:
+def checked_start(work: accord.Work) -> accord.Work:
     """Returns `work`, just started. Raises errors in its arguments, as torch's backends do: a program may never wait
     for a message that it sends."""
     error = work.error
@@ -208,7 +210,7 @@ class Works(dist.Work):
         super().__init__()
         self._works = works
 
-    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         return all(work.wait(timeout) for work in self._works)
 
     def synchronize(self) -> None:

@@ -22,7 +22,7 @@ else:
     installed = tuple(map(importlib.metadata.version, ("torch", "torchcomms")))
     if installed != _native.built_for:
         raise ImportError(
-            f"accord.torchcomms._native was built for torch {_native.built_for[0]} and torchcomms {_native.built_for[1]}, but here are "
-            f"{installed[0]} and {installed[1]}; build accord again, or without ACCORD_TORCHCOMMS"
+            f"accord.torchcomms._native was built for torch {_native.built_for[0]} and torchcomms {_native.built_for[1]}, "
+            f"but {installed[0]} and {installed[1]} are installed; build accord again, or without ACCORD_TORCHCOMMS"
         )
     _native.register_backend(Backend)

@@ -36,8 +36,8 @@ def operation_of(op: Operation, array: torch.Tensor) -> tuple[str, dict[str, Any
     kind = op.type
     if kind not in _OPS:
         raise RuntimeError(
-            f"accord cannot do {kind} here: torchcomms does not give its factor to a backend in Python. Multiply the tensor "
-            'and use SUM, or call comm.get_backend_impl().communicator.all_reduce(tensor, "premul_sum", factor=...)'
+            f"accord does not support {kind} here: torchcomms does not pass its factor to a backend in Python. "
+            'Multiply the tensor and use SUM, or call comm.get_backend_impl().communicator.all_reduce(tensor, "premul_sum", factor=...)'
         )
     return _OPS[kind], {}
 
@@ -62,6 +62,6 @@ def parts_of(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) 
         )
     if sum(splits) > rows:
         raise RuntimeError(
-            f"all_to_all_v_single: the split sizes of {what} come to {sum(splits)} rows, but it has {rows}"
+            f"all_to_all_v_single: the split sizes of {what} add up to {sum(splits)} rows, but it has {rows}"
         )
     return [split * prod(tensor.shape[1:]) for split in splits]

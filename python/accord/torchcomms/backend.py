@@ -21,7 +21,7 @@ from accord.torch import streams
 from accord.torch.dispatcher import with_memory
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack, WrongDevice, counts_of, joined_source, joined_target, source, target
-from accord.torch.work import begun, copy_back
+from accord.torch.work import checked_start, copy_back
 from accord.torchcomms import rendezvous
 from accord.torchcomms.arguments import Operation, Timeout, operation_of, parts_of
 from accord.torchcomms.work import DeviceWork, Work, as_one
@@ -42,7 +42,7 @@ def _raises_torch_errors(method: Callable) -> Callable:
             raise as_torch_error(error, range(self._size)) from None
         except WrongDevice as wrong:
             raise RuntimeError(
-                f"this communicator of accord's takes tensors on {self._device or 'the CPU'}, not on {wrong.device}"
+                f"this accord communicator takes tensors on {self._device or 'the CPU'}, not on {wrong.device}"
             ) from None
 
     return call
@@ -73,11 +73,11 @@ class Backend(TorchCommBackend):
             self._device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
         elif device.type != "cpu":
             raise RuntimeError(
-                f'accord cannot make communicator "{name}" for {device}: it takes tensors on the CPU and on CUDA devices'
+                f'accord cannot create communicator "{name}" for {device}: it supports the CPU and CUDA devices'
             )
-        self._take(rendezvous.communicator(name, options), options)
+        self._adopt(rendezvous.communicator(name, options), options)
 
-    def _take(self, communicator: accord.Communicator, options: CommOptions) -> None:
+    def _adopt(self, communicator: accord.Communicator, options: CommOptions) -> None:
         self._communicator = communicator
         self._name, self._rank, self._size = communicator.name, communicator.rank, communicator.size
         self._starts_collectives = rendezvous.starts_collectives(options)
@@ -107,14 +107,14 @@ class Backend(TorchCommBackend):
             return None
         for rank in ranks:
             if not 0 <= rank < self._size:
-                raise RuntimeError(f"split: there is no rank {rank}; ranks are 0 to {self._size - 1}")
+                raise RuntimeError(f"split: there is no rank {rank}; the ranks are 0 to {self._size - 1}")
         if len(set(ranks)) != len(ranks):
             raise RuntimeError(f"split: the list {ranks} names a rank twice")
         if self._rank not in ranks:
             raise RuntimeError(f"split: Current rank {self._rank} is not included in the provided ranks list {ranks}")
         part = Backend()
         part._device = self._device
-        part._take(communicator.split_ranks(ranks, name, **rendezvous.keywords_of(options)), options)
+        part._adopt(communicator.split_ranks(ranks, name, **rendezvous.keywords_of(options)), options)
         return part
 
     def is_failed(self) -> bool:
@@ -156,7 +156,7 @@ class Backend(TorchCommBackend):
         return {"stream": streams.current(self._device)}
 
     def _work(self, work: accord.Work, back: Sequence[CopyBack]) -> Work:
-        begun(work)
+        checked_start(work)
         return (
             Work(work, back, self._size) if self._device is None else DeviceWork(work, back, self._size, self._device)
         )
@@ -171,7 +171,7 @@ class Backend(TorchCommBackend):
         for tensor in tensors if like is not None else ():
             if tensor.numel() != like.numel():
                 raise RuntimeError(
-                    f"{call}: a tensor of the list has {tensor.numel()} elements, the other tensor {like.numel()}"
+                    f"{call}: a tensor of the list has {tensor.numel()} elements, but the other has {like.numel()}"
                 )
 
     # The calls

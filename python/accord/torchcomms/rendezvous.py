@@ -39,15 +39,15 @@ def _number(names: tuple[str, ...]) -> int | None:
 def rank_and_size() -> tuple[int, int]:
     """Returns this process's rank and the number of ranks, from the environment. Raises RuntimeError if not set."""
     method = os.environ.get("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "auto").strip().lower()
-    for of, ranks, sizes in _SOURCES:
-        if of and method not in ("auto", of):
+    for launcher, ranks, sizes in _SOURCES:
+        if launcher and method not in ("auto", launcher):
             continue
         rank, size = _number(ranks), _number(sizes)
         if rank is not None and size is not None and rank >= 0 and size > 0:
             return rank, size
     raise RuntimeError(
-        "accord cannot tell this process's rank and the number of ranks: set TORCHCOMM_RANK and TORCHCOMM_SIZE, or start it "
-        "with torchrun, accord run or mpirun"
+        "accord cannot determine this process's rank and the number of ranks: "
+        "set TORCHCOMM_RANK and TORCHCOMM_SIZE, or start it with torchrun, accord run or mpirun"
     )
 
 
@@ -60,7 +60,7 @@ def keywords_of(options: CommOptions) -> dict[str, Any]:
             keywords[name] = value
         elif name not in ("async", "persistent_store"):
             if set(name + value) & set(",="):
-                raise RuntimeError(f'hint "{name}": neither it nor its value "{value}" may have a comma or "=" in it')
+                raise RuntimeError(f'hint "{name}": neither it nor its value "{value}" may contain a comma or "="')
             others.append(f"{name}={value}")
     return keywords | {"hints": ",".join(others)}
 
@@ -69,7 +69,7 @@ def starts_collectives(options: CommOptions) -> bool:
     """Returns True if the hint "async" requests collectives that run in the background."""
     value = options.hints.get("async", "at_once")
     if value not in ("at_once", "background"):
-        raise RuntimeError(f'hint "async" is "{value}"; it may be "at_once" or "background"')
+        raise RuntimeError(f'hint "async" is "{value}", expected "at_once" or "background"')
     return value == "background"
 
 

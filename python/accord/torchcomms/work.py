@@ -17,9 +17,9 @@ from accord.torch.work import Results
 class Work:
     """A call that progresses in the background. Its results reach the caller's tensors even if no thread waits."""
 
-    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, by_themselves: bool = True) -> None:
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, without_waiting: bool = True) -> None:
         self._work = work
-        self._results = Results(work, back, by_themselves)
+        self._results = Results(work, back, without_waiting)
         self._ranks = range(size)
 
     def wait(self) -> None:
@@ -38,7 +38,7 @@ class DeviceWork(Work):
     dense are copied in that stream, so wait() must be called."""
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, device: torch.device) -> None:
-        super().__init__(work, back, size, by_themselves=False)
+        super().__init__(work, back, size, without_waiting=False)
         self._device = device
 
     def _wait(self) -> None:

@@ -16,11 +16,12 @@ namespace accord::cli {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kWindow = 64;                           // messages in flight, as in osu_bw
-constexpr std::size_t kMostInWindow = std::size_t{64} << 20;  // bytes in flight: large messages must not take seconds
+constexpr std::size_t kWindow = 64;  // messages in flight, as in osu_bw
+constexpr std::size_t kMaxBytesInFlight = std::size_t{64}
+                                          << 20;  // bytes in flight: large messages must not take seconds
 
 int window_of(std::size_t bytes) {
-  return static_cast<int>(std::clamp<std::size_t>(kMostInWindow / std::max<std::size_t>(bytes, 1), 1, kWindow));
+  return static_cast<int>(std::clamp<std::size_t>(kMaxBytesInFlight / std::max<std::size_t>(bytes, 1), 1, kWindow));
 }
 
 KnownCall known_call(const ExerciseRequest& request) {
@@ -46,7 +47,7 @@ Result<std::unique_ptr<Exercise>> Exercise::create(const ExerciseRequest& reques
 }
 
 Status Exercise::allocate() {
-  const auto fresh = [&](Memory& memory, std::size_t count) {
+  const auto allocate_buffer = [&](Memory& memory, std::size_t count) {
     const std::size_t bytes = (count * size_of(request_.dtype) + kPage) / kPage * kPage;
     memory.reset(std::aligned_alloc(kPage, bytes));
     if (memory != nullptr) std::memset(memory.get(), 0, bytes);
@@ -58,7 +59,8 @@ Status Exercise::allocate() {
   const std::size_t outputs = is_message ? call.count : reference_.output_count(rank_);
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   const bool shared = (request_.in_place && !is_message) || traits.one_buffer;
-  if (!fresh(memory_, shared ? std::max(inputs, outputs) : inputs) || (!shared && !fresh(more_memory_, outputs)))
+  if (!allocate_buffer(memory_, shared ? std::max(inputs, outputs) : inputs) ||
+      (!shared && !allocate_buffer(more_memory_, outputs)))
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("no memory for buffers of {}", bytes_text((inputs + outputs) * size_of(request_.dtype))));
   input_ = buffer(memory_.get(), inputs);

@@ -20,8 +20,8 @@ namespace {
 
 constexpr double kSampleSeconds = 30e-6;
 constexpr double kEstimateSeconds = 200e-6;
-constexpr int kMostCalls = 1 << 14;  // per sample
-constexpr std::size_t kMostSamples = 100000;
+constexpr int kMaxCallsPerSample = 1 << 14;  // per sample
+constexpr std::size_t kMaxSamples = 100000;
 
 struct Series {
   int calls = 1;  // per sample
@@ -45,7 +45,7 @@ Series plan_series(const Effort& effort, int calls, double seconds_of_call) {
     return series;
   }
   const double samples = effort.seconds / effort.rounds / std::max(seconds_of_call * calls, 1e-9);
-  series.samples_per_round = std::clamp<std::size_t>(static_cast<std::size_t>(samples), 1, kMostSamples);
+  series.samples_per_round = std::clamp<std::size_t>(static_cast<std::size_t>(samples), 1, kMaxSamples);
   return series;
 }
 
@@ -90,20 +90,21 @@ Result<int> Meter::calls_per_sample(Exercise& exercise, Communicator& comm, doub
     ACCORD_ASSIGN_OR_RETURN(const double mine, sample(exercise, comm, calls));
     ACCORD_ASSIGN_OR_RETURN(const std::vector<double> agreed, slowest({mine}));
     *seconds = agreed[0] * exercise.operations_per_call();
-    if (*seconds * calls < kEstimateSeconds && calls < kMostCalls) continue;
-    return static_cast<int>(std::clamp(std::ceil(kSampleSeconds / *seconds), 1.0, static_cast<double>(kMostCalls)));
+    if (*seconds * calls < kEstimateSeconds && calls < kMaxCallsPerSample) continue;
+    return static_cast<int>(
+        std::clamp(std::ceil(kSampleSeconds / *seconds), 1.0, static_cast<double>(kMaxCallsPerSample)));
   }
 }
 
 Status Meter::check(Exercise& exercise, Contender& contender, Measured& measured) {
   ACCORD_ASSIGN_OR_RETURN(const WrongElements mine, exercise.check(contender.comm));
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(control_.size()));
-  const std::uint64_t told[2] = {mine.count, mine.first};
+  const std::uint64_t own[2] = {mine.count, mine.first};
   ACCORD_RETURN_IF_ERROR(
-      control_.all_gather(ConstBuffer(told, 2, DType::kUInt64), Buffer{all.data(), all.size(), DType::kUInt64}));
+      control_.all_gather(ConstBuffer(own, 2, DType::kUInt64), Buffer{all.data(), all.size(), DType::kUInt64}));
   for (std::size_t r = 0; r < all.size() / 2; ++r) {
     if (all[2 * r] > 0 && measured.wrong == 0)
-      measured.first_wrong = fmt::format("place {} of the output of rank {}", all[2 * r + 1], r);
+      measured.first_wrong = fmt::format("position {} of the output of rank {}", all[2 * r + 1], r);
     measured.wrong += all[2 * r];
   }
   return {};

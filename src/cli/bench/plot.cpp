@@ -26,7 +26,7 @@ constexpr int kBelow = 46;  // sizes
 constexpr int kRow = kAbove + kHeight + kBelow;
 constexpr int kHead = 34;
 constexpr std::array kColors = {"#1f5fa8", "#c2571a", "#3a8a3a", "#8a3f97", "#7a6a2f", "#b0304f"};
-constexpr std::array kGrounds = {"#e8f0f8", "#faf0e2", "#e9f4e8", "#f2eaf6", "#f4f2e2", "#f8e9ec"};
+constexpr std::array kBackgrounds = {"#e8f0f8", "#faf0e2", "#e9f4e8", "#f2eaf6", "#f4f2e2", "#f8e9ec"};
 
 using Rows = std::vector<const BenchRow*>;
 
@@ -88,7 +88,7 @@ std::vector<std::string> contenders_of(const Rows& rows) {
 }
 
 // The backgrounds of the algorithms that served the first contender.
-std::string grounds_text(const Chart& chart) {
+std::string backgrounds_text(const Chart& chart) {
   const Rows line = of_contender(chart.rows, contenders_of(chart.rows).front());
   std::vector<std::string> names;
   std::string out;
@@ -103,9 +103,9 @@ std::string grounds_text(const Chart& chart) {
             : chart.at_bytes(std::sqrt(static_cast<double>(line[i]->bytes) * static_cast<double>(line[i + 1]->bytes)));
     auto name = std::find(names.begin(), names.end(), algorithm);
     if (name == names.end()) name = names.insert(names.end(), algorithm);
-    const auto color = static_cast<std::size_t>(name - names.begin()) % kGrounds.size();
+    const auto color = static_cast<std::size_t>(name - names.begin()) % kBackgrounds.size();
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", left, chart.y,
-                       right - left, kHeight, kGrounds[color]);
+                       right - left, kHeight, kBackgrounds[color]);
     // Above the frame. Neighbouring names alternate between two heights, so that names of short ranges do not
     // overlap.
     const double height = chart.y - (regions++ % 2 == 0 ? 6 : 18);
@@ -166,7 +166,7 @@ std::string chart_text(Chart chart) {
   }
   chart.bytes = axis_over(static_cast<double>(first), static_cast<double>(last), 2);
   chart.values = axis_over(least, most, 10);
-  std::string out = grounds_text(chart) + axes_text(chart);
+  std::string out = backgrounds_text(chart) + axes_text(chart);
   const std::vector<std::string> contenders = contenders_of(chart.rows);
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     const std::string_view color = kColors[i % kColors.size()];

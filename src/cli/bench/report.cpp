@@ -39,7 +39,7 @@ std::string setting_text(const BenchReport& report) {
 
 std::string report_head(const BenchReport& report) {
   return fmt::format(
-      "accord {}: {}\ntimes of the slowest rank; bandwidths as nccl-tests counts them\n"
+      "accord {}: {}\ntimes of the slowest rank; bandwidths as defined by nccl-tests\n"
       "{:>12} {:>12} {:>12} {:>12} {:>10} {:>10} {:>7}  {}\n",
       version(), setting_text(report), "bytes", "min us", "median us", "max us", "alg GB/s", "bus GB/s", "wrong",
       "algorithm");

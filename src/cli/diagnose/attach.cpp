@@ -67,7 +67,7 @@ class MappedFile {
     const int seals = fcntl(fd.get(), F_GET_SEALS);
     // Reading a mapped file that has shrunk would end this process, so the file must be sealed.
     if (info.st_size < static_cast<off_t>(flight::kPage) || seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-      return Status(StatusCode::kCorrupt, path + ": it is no flight record");
+      return Status(StatusCode::kCorrupt, path + ": not a flight record");
     const auto size = static_cast<std::size_t>(info.st_size);
     void* address = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
     if (address == MAP_FAILED) return errno_status(errno, path);
@@ -184,7 +184,7 @@ Result<std::vector<FlightLog>> logs_of_process(int process) {
   }
   if (error == std::errc::permission_denied)
     return Status(StatusCode::kIo,
-                  fmt::format("process {} belongs to another user; only its own and root may look into it", process));
+                  fmt::format("process {} belongs to another user; only that user and root may inspect it", process));
   if (error) return errno_status(error.value(), folder);
   return logs;
 }
@@ -194,13 +194,14 @@ Result<std::vector<GroupEvidence>> attach(const std::vector<int>& processes) {
   for (const int process : processes) {
     ACCORD_ASSIGN_OR_RETURN(const bool found, job.add_tree(process));
     if (!found)
-      return Status(StatusCode::kNotFound,
-                    fmt::format("process {} has no communicator of accord, nor has any that it started", process));
+      return Status(
+          StatusCode::kNotFound,
+          fmt::format("neither process {} nor any process that it started has a communicator of accord", process));
   }
   return job.evidence();
 }
 
-std::vector<GroupEvidence> look_at(const std::vector<int>& processes) {
+std::vector<GroupEvidence> attach_if_possible(const std::vector<int>& processes) {
   Job job;
   for (const int process : processes) (void)job.add_tree(process);
   return job.evidence();

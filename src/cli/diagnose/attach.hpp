@@ -17,6 +17,6 @@ Result<std::vector<FlightLog>> logs_of_process(int process);
 /// communicator and has started no process that has one.
 Result<std::vector<GroupEvidence>> attach(const std::vector<int>& processes);
 /// The same for those of the processes that have communicators.
-std::vector<GroupEvidence> look_at(const std::vector<int>& processes);
+std::vector<GroupEvidence> attach_if_possible(const std::vector<int>& processes);
 
 }  // namespace accord::cli

@@ -118,9 +118,10 @@ class GroupDoctor {
       if (last == nullptr) continue;
       const bool waits = waits_in(*evidence.log, order);
       const std::int64_t time = since(*evidence.log, *last);
-      const bool tells_more = !state.call || (waits && !state.waits) ||
-                              (waits == state.waits && (waits ? time > state.since_ns : time < state.since_ns));
-      if (tells_more) {
+      const bool is_more_informative =
+          !state.call || (waits && !state.waits) ||
+          (waits == state.waits && (waits ? time > state.since_ns : time < state.since_ns));
+      if (is_more_informative) {
         state.waits = waits;
         state.call = *last;
         state.direction = order.direction;
@@ -146,10 +147,10 @@ class GroupDoctor {
     for (const auto& [number, ranks] : calls) {
       // Calls that never began because the communicator had failed may differ: what a program does after a failure is
       // up to it.
-      const bool someone_began = std::any_of(ranks.begin(), ranks.end(), [](const auto& call) {
+      const bool any_began = std::any_of(ranks.begin(), ranks.end(), [](const auto& call) {
         return call.second->state != OperationState::kFailed || call.second->started_ns.has_value();
       });
-      if (someone_began && note_mismatch(fmt::format("call {}", number), ranks)) return;
+      if (any_began && note_mismatch(fmt::format("call {}", number), ranks)) return;
     }
   }
 
@@ -179,8 +180,8 @@ class GroupDoctor {
     std::sort(finding.ranks.begin(), finding.ranks.end());
     finding.text = fmt::format("{}: {}{}{}", where, finding.text, others.empty() ? "" : "; ", others);
     // Both sides of a message may find the same mismatch.
-    const auto told = [&](const Finding& other) { return other.text == finding.text; };
-    if (std::none_of(out_.findings.begin(), out_.findings.end(), told)) out_.findings.push_back(std::move(finding));
+    const auto is_same = [&](const Finding& other) { return other.text == finding.text; };
+    if (std::none_of(out_.findings.begin(), out_.findings.end(), is_same)) out_.findings.push_back(std::move(finding));
     return true;
   }
 
@@ -200,14 +201,14 @@ class GroupDoctor {
       const Operation* last = order == nullptr ? nullptr : order->last_begun();
       const std::uint64_t number = last == nullptr ? 0 : last->number;
       const bool inside = last != nullptr && never_ended(*last);
-      if (!inside && came_after_failure(r, front->number)) continue;
+      if (!inside && arrived_after_failure(r, front->number)) continue;
       if (inside ? state(r).condition == Condition::kStopped : number < front->number) blame(r, call, waiting, inside);
       if (inside && state(r).condition == Condition::kGone) blame(r, call, waiting, inside);
     }
   }
 
   /// True if `rank` reached the call after the communicator had failed, unless it failed because `rank` was so late.
-  bool came_after_failure(Rank rank, std::uint64_t number) const {
+  bool arrived_after_failure(Rank rank, std::uint64_t number) const {
     const FlightLog* log = log_of(rank);
     if (log == nullptr || !log->failure || log->failure->code == StatusCode::kTimeout) return false;
     const Order* order = log->order(Direction::kNone);
@@ -226,20 +227,20 @@ class GroupDoctor {
     std::copy_if(waiting.begin(), waiting.end(), std::back_inserter(others), [&](Rank r) { return r != rank; });
     const std::string who =
         others.empty() ? "" : fmt::format(", where {} wait{}", ranks_text(others), others.size() == 1 ? "s" : "");
-    const std::string lacks =
-        inside ? fmt::format("is in {}", it.what_call()) : fmt::format("has not come to {}{}", call, who);
+    const std::string missing_text =
+        inside ? fmt::format("is in {}", it.what_call()) : fmt::format("has not arrived at {}{}", call, who);
     const auto note = [&](FindingKind kind, std::string text) {
       out_.findings.push_back({.kind = kind, .ranks = {rank}, .text = fmt::format("rank {} {}", rank, text)});
     };
     switch (it.condition) {
       case Condition::kStopped:
         return note(FindingKind::kStopped,
-                    fmt::format("is stopped ({}, by SIGSTOP or a debugger) and {}", process_text(it), lacks));
+                    fmt::format("is stopped ({}, by SIGSTOP or a debugger) and {}", process_text(it), missing_text));
       case Condition::kGone:
-        return note(FindingKind::kGone, fmt::format("is gone ({} has ended) and {}", process_text(it), lacks));
+        return note(FindingKind::kGone, fmt::format("is gone ({} has ended) and {}", process_text(it), missing_text));
       case Condition::kLeft:
-        return note(FindingKind::kLeft, fmt::format("has left the communicator, or never had it ({} lives), and {}",
-                                                    process_text(it), lacks));
+        return note(FindingKind::kLeft, fmt::format("has left the communicator, or never had it ({} is alive), and {}",
+                                                    process_text(it), missing_text));
       case Condition::kElsewhere:
       case Condition::kHidden:
         if (!it.has_log) return;  // not visible from here, which the table says
@@ -248,20 +249,20 @@ class GroupDoctor {
     }
     if (!it.has_log)
       return note(FindingKind::kSilent,
-                  fmt::format("left no dump: it was killed or stopped, or goes on; {} wait{} in {}", ranks_text(others),
-                              others.size() == 1 ? "s" : "", call));
-    note(FindingKind::kBehind, lacks + "; " + doing_of(rank));
+                  fmt::format("left no dump: it was killed or stopped, or still runs; {} wait{} in {}",
+                              ranks_text(others), others.size() == 1 ? "s" : "", call));
+    note(FindingKind::kBehind, missing_text + "; " + activity_of(rank));
   }
 
   /// Describes the last call of a rank that is outside of any call, and the calls of its process in other
   /// communicators.
-  std::string doing_of(Rank rank) const {
+  std::string activity_of(Rank rank) const {
     const RankState& it = out_.ranks[static_cast<std::size_t>(rank)];
     std::string text = "it has made no call yet";
     if (it.waits) {
-      text = fmt::format("it is in {} since {}", it.what_call(), ago(it.since_ns));
+      text = fmt::format("it has been in {} for {}", it.what_call(), ago(it.since_ns));
     } else if (it.call) {
-      text = fmt::format("its last was {}, which ended {} before", it.what_call(), ago(it.since_ns));
+      text = fmt::format("its last call was {}, which ended {} earlier", it.what_call(), ago(it.since_ns));
     }
     for (const GroupEvidence& other : all_) {
       if (other.id == group_.id) continue;
@@ -269,7 +270,7 @@ class GroupDoctor {
         if (!evidence.log || evidence.process != it.process || log_of(rank)->host != evidence.log->host) continue;
         for (const Order& order : evidence.log->orders)
           if (waits_in(*evidence.log, order))
-            text += fmt::format("; {} is in {} of group \"{}\" since {}", process_text(it),
+            text += fmt::format("; {} has been in {} of group \"{}\" for {}", process_text(it),
                                 call_text(*order.last_begun(), order.direction, order.peer), other.name,
                                 ago(since(*evidence.log, *order.last_begun())));
       }
@@ -293,20 +294,20 @@ class GroupDoctor {
         theirs == nullptr ? nullptr : theirs->order(sends ? Direction::kReceive : Direction::kSend, rank);
     if (has_tags(&order) || has_tags(mirror)) {
       const Operation* last = mirror == nullptr ? nullptr : mirror->last_begun();
-      if (last != nullptr && never_ended(*last)) return blame_if_it_stands_still(order.peer, rank);
+      if (last != nullptr && never_ended(*last)) return blame_if_stopped_or_gone(order.peer, rank);
     } else if (mirror != nullptr) {
       for (const Operation& operation : mirror->operations)
         if (operation.number == mine.number && operation.state != OperationState::kQueued) {
           note_mismatch(fmt::format("message {} from rank {} to rank {}", mine.number, sends ? rank : order.peer,
                                     sends ? order.peer : rank),
                         {{rank, &mine}, {order.peer, &operation}});
-          return blame_if_it_stands_still(order.peer, rank);
+          return blame_if_stopped_or_gone(order.peer, rank);
         }
     }
     blame(order.peer, call_text(mine, sends ? Direction::kReceive : Direction::kSend, rank), {rank}, false);
   }
 
-  void blame_if_it_stands_still(Rank peer, Rank waiting) {
+  void blame_if_stopped_or_gone(Rank peer, Rank waiting) {
     if (state(peer).condition == Condition::kStopped || state(peer).condition == Condition::kGone)
       blame(peer, "", {waiting}, true);
   }
@@ -333,7 +334,7 @@ class GroupDoctor {
     const auto first = std::find_if(out_.ranks.begin(), out_.ranks.end(), is_in);
     Finding finding{.kind = FindingKind::kAllIn, .ranks = {}, .text = {}};
     const bool all = std::all_of(out_.ranks.begin(), out_.ranks.end(), is_in);
-    finding.text = fmt::format("{} in {}, and nobody is missing from it{}: it is slow, or its data is large",
+    finding.text = fmt::format("{} in {}, and no rank is missing from it{}: it is slow, or its data is large",
                                all ? "all ranks are" : fmt::format("rank {} is", first->rank), first->what_call(),
                                all ? "" : " that can be seen from here");
     out_.findings.push_back(std::move(finding));

@@ -25,7 +25,7 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   }
   if (error) return errno_status(error.value(), path);
   if (files.empty())
-    return Status(StatusCode::kNotFound, fmt::format("{}: there is no dump (accord-*.json) in it", path));
+    return Status(StatusCode::kNotFound, fmt::format("{}: the directory contains no dump (accord-*.json)", path));
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -73,8 +73,8 @@ Result<std::vector<FlightLog>> read_dumps(const std::vector<std::string>& paths)
       if (!log.ok()) return log.status().with_context(file);
       const auto& [size, first] = sizes.try_emplace(log->id, log->size(), file).first->second;
       if (size != log->size())
-        return Status(StatusCode::kCorrupt, fmt::format("{} has {} ranks, {} has {} of the same communicator", file,
-                                                        log->size(), first, size));
+        return Status(StatusCode::kCorrupt, fmt::format("{} has {} ranks, but {} has {} for the same communicator",
+                                                        file, log->size(), first, size));
       logs.push_back(*std::move(log));
     }
   }

@@ -18,7 +18,7 @@ std::string_view verdict(const GroupDiagnosis& group) {
   return group.someone_waits ? "waits" : "idle";
 }
 
-bool is_worth_telling(const GroupDiagnosis& group) {
+bool is_reportable(const GroupDiagnosis& group) {
   return group.someone_waits || !group.findings.empty() || !group.failures.empty();
 }
 
@@ -87,7 +87,7 @@ std::string to_text(const std::vector<GroupDiagnosis>& groups) {
   std::string text;
   std::size_t quiet = 0;
   for (const GroupDiagnosis& group : groups) {
-    if (!is_worth_telling(group)) {
+    if (!is_reportable(group)) {
       ++quiet;
       continue;
     }
@@ -99,7 +99,7 @@ std::string to_text(const std::vector<GroupDiagnosis>& groups) {
     text += table(group.ranks);
   }
   if (quiet > 0)
-    text += fmt::format("{}{} {} where nobody waits\n", text.empty() ? "" : "\n", quiet,
+    text += fmt::format("{}{} {} in which no rank waits\n", text.empty() ? "" : "\n", quiet,
                         quiet == 1 ? "communicator" : "communicators");
   return text;
 }

@@ -10,7 +10,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(50);  // between two checks of the interrupt key
+constexpr auto kInterruptCheckInterval = std::chrono::milliseconds(50);  // between two checks of the interrupt key
 
 void show(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 }  // namespace
 
-Result<Answer> take_answer(TextStream stream, Showing showing, const InterruptWatch& watch) {
+Result<Answer> read_answer(TextStream stream, Showing showing, const InterruptWatch& watch) {
   const auto begin = Clock::now();
   Answer answer;
   for (bool cancelled = false;;) {
@@ -29,7 +29,7 @@ Result<Answer> take_answer(TextStream stream, Showing showing, const InterruptWa
       stream.cancel();
       cancelled = true;
     }
-    Result<std::optional<TextEvent>> event = stream.next(kLook);
+    Result<std::optional<TextEvent>> event = stream.next(kInterruptCheckInterval);
     if (!event.ok() && event.status().code() == StatusCode::kTimeout) continue;
     if (!event.ok()) return event.status();
     if (!*event) break;
@@ -53,7 +53,7 @@ std::optional<double> tokens_per_second(const Answer& answer) {
 }
 
 std::string stats_text(const Answer& answer) {
-  std::string text = fmt::format("{} tokens of prompt, {} of answer; first after {:.3f} s", answer.usage.prompt_tokens,
+  std::string text = fmt::format("{} prompt tokens, {} answer tokens; first after {:.3f} s", answer.usage.prompt_tokens,
                                  answer.usage.completion_tokens, answer.first_token_seconds);
   if (const std::optional<double> rate = tokens_per_second(answer))
     text += fmt::format(", then {:.1f} tokens/s", *rate);

@@ -22,12 +22,12 @@ struct Answer {
 };
 
 /// Waits for the whole answer; an interrupt cancels it. Returns the failure that ended it, if one did.
-Result<Answer> take_answer(TextStream stream, Showing showing, const InterruptWatch& watch);
+Result<Answer> read_answer(TextStream stream, Showing showing, const InterruptWatch& watch);
 
 /// Tokens after the first text, divided by the time they took; nullopt if there are none.
 std::optional<double> tokens_per_second(const Answer& answer);
 
-/// Statistics in words: "40 tokens of prompt, 12 of answer; first after 0.35 s, then 14.2 tokens/s".
+/// Statistics in words: "40 prompt tokens, 12 answer tokens; first after 0.35 s, then 14.2 tokens/s".
 std::string stats_text(const Answer& answer);
 
 }  // namespace accord::cli

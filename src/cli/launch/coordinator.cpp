@@ -17,23 +17,24 @@ Coordinator::Coordinator(const Job& job, std::function<Status(Start&)> host) : j
 Result<int> Coordinator::admit(const Hello& hello) {
   const auto refuse = [](std::string reason) { return Status(StatusCode::kMismatch, std::move(reason)); };
   if (hello.version != version())
-    return refuse(fmt::format("node 0 has accord {}, you have {}", version(), hello.version));
+    return refuse(fmt::format("node 0 has accord {}, but this launcher has {}", version(), hello.version));
   if (hello.run_id != job_.run_id) {
-    return refuse(
-        fmt::format("this is the endpoint of job \"{}\", you belong to \"{}\" (--rdzv-id)", job_.run_id, hello.run_id));
+    return refuse(fmt::format("this is the endpoint of job \"{}\", but the launcher belongs to \"{}\" (--rdzv-id)",
+                              job_.run_id, hello.run_id));
   }
   if (hello.nodes != job_.nodes) {
-    return refuse(fmt::format("node 0 was started with --nnodes {}, you with {}", job_.nodes, hello.nodes));
+    return refuse(
+        fmt::format("node 0 was started with --nnodes {}, but this launcher with {}", job_.nodes, hello.nodes));
   }
-  if (state_ != State::kGathering) return refuse(fmt::format("all {} nodes of this job have come", job_.nodes));
+  if (state_ != State::kGathering) return refuse(fmt::format("all {} nodes of this job have arrived", job_.nodes));
 
   int node = hello.node;
   if (node < 0) {
     node = 0;
     while (nodes_.contains(node)) ++node;
   }
-  if (node >= job_.nodes) return refuse(fmt::format("--node-rank {} is not below --nnodes {}", node, job_.nodes));
-  if (nodes_.contains(node)) return refuse(fmt::format("another launcher came as --node-rank {}", node));
+  if (node >= job_.nodes) return refuse(fmt::format("--node-rank {} must be less than --nnodes {}", node, job_.nodes));
+  if (nodes_.contains(node)) return refuse(fmt::format("another launcher arrived with --node-rank {}", node));
   nodes_[node].ranks = hello.ranks;
   if (static_cast<int>(nodes_.size()) == job_.nodes) start_generation();
   return node;
@@ -46,7 +47,7 @@ void Coordinator::receive(int node, const Message& message) {
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
     if (ended->generation != generation_) return;
     nodes_[node].ended = true;
-    when_all_ended();
+    finish_if_all_ended();
   } else if (const auto* interrupted = std::get_if<Interrupted>(&message)) {
     stop({}, interrupted->signal, false);
   }
@@ -65,7 +66,7 @@ void Coordinator::lose(int node, const std::string& reason) {
   failure.node = node;
   failure.reason = reason;
   stop(failure, 0, false);
-  when_all_ended();
+  finish_if_all_ended();
 }
 
 std::string Coordinator::missing() const {
@@ -122,7 +123,7 @@ void Coordinator::stop(const Failure& failure, int signal, bool restart) {
   broadcast(*stop_);
 }
 
-void Coordinator::when_all_ended() {
+void Coordinator::finish_if_all_ended() {
   const auto ended = [](const auto& entry) { return entry.second.ended; };
   if (!std::all_of(nodes_.begin(), nodes_.end(), ended)) return;
   if (state_ == State::kStopping && stop_->restart) {

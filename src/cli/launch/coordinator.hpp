@@ -29,7 +29,7 @@ class Coordinator {
   void lose(int node, const std::string& reason);
 
   /// Returns the messages to send, with their nodes, oldest first.
-  std::vector<std::pair<int, Message>> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<std::pair<int, Message>> pop_outgoing() { return std::exchange(outgoing_, {}); }
   /// Describes the nodes that have not arrived: how many and, if launchers were given their node rank, which, as in
   /// "2 of 4 launchers (--node-rank 2, 3)".
   std::string missing() const;
@@ -47,7 +47,7 @@ class Coordinator {
 
   void start_generation();
   void stop(const Failure& failure, int signal, bool restart);
-  void when_all_ended();
+  void finish_if_all_ended();
   void broadcast(const Message& message);
 
   const Job job_;

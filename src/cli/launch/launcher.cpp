@@ -46,19 +46,19 @@ bool is_ignored(int number) {
 // that the launcher was started to ignore (nohup: SIGHUP) are left alone, because a blocked signal would arrive after
 // all. The only action that changes here is that of SIGCHLD, without which exits would go unseen; so the ranks
 // inherit what was ignored.
-UniqueFd take_signals() {
+UniqueFd block_signals() {
   signal(SIGCHLD, SIG_DFL);
-  sigset_t taken;
-  sigemptyset(&taken);
+  sigset_t handled;
+  sigemptyset(&handled);
   for (const int number : kEndingSignals)
-    if (!is_ignored(number)) sigaddset(&taken, number);
+    if (!is_ignored(number)) sigaddset(&handled, number);
   for (const int number : kPassedOn)
-    if (!is_ignored(number)) sigaddset(&taken, number);
-  sigaddset(&taken, SIGCHLD);
-  sigset_t blocked = taken;
+    if (!is_ignored(number)) sigaddset(&handled, number);
+  sigaddset(&handled, SIGCHLD);
+  sigset_t blocked = handled;
   sigaddset(&blocked, SIGPIPE);
   sigprocmask(SIG_BLOCK, &blocked, nullptr);
-  return UniqueFd(signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
+  return UniqueFd(signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
 }  // namespace
@@ -69,11 +69,14 @@ int launch(const Job& job) {
 }
 
 Launcher::Launcher(const Job& job)
-    : job_(job), ranks_(job_, console_), signals_(take_signals()), meeting_ends_(Deadline::in(job.meeting_timeout)) {}
+    : job_(job),
+      ranks_(job_, console_),
+      signals_(block_signals()),
+      meeting_deadline_(Deadline::in(job.meeting_timeout)) {}
 
 int Launcher::run() {
   if (const Status met = meet_others(); !met.ok()) {
-    say(met.message());
+    print_message(met.message());
     exit_code_ = interrupted_by_ != 0 ? 128 + interrupted_by_ : 1;
   }
   while (!done()) turn();
@@ -86,11 +89,11 @@ Hello Launcher::hello() const {
 
 Status Launcher::meet_others() {
   if (job_.nodes > 1) {
-    const auto give_up = [this] {
+    const auto should_stop = [this] {
       on_signal();
       return interrupted_by_ != 0;
     };
-    ACCORD_ASSIGN_OR_RETURN(Met met, meet(job_, meeting_ends_, give_up));
+    ACCORD_ASSIGN_OR_RETURN(Met met, meet(job_, meeting_deadline_, should_stop));
     if (Link* link = std::get_if<Link>(&met)) {
       head_ = std::move(*link);
       head_->send(hello());
@@ -115,13 +118,14 @@ Status Launcher::host_stores(Start& start) {
 bool Launcher::done() const {
   if (!exit_code_.has_value() || !ranks_.idle() || !console_.empty()) return false;
   // The other launchers disconnect first, so that closing does not cut off what was sent to them.
-  return peers_.empty() || farewell_ends_.passed();
+  return peers_.empty() || disconnect_deadline_.passed();
 }
 
-Deadline Launcher::next_look() const {
-  Deadline next = ranks_.next_look();
-  if (coordinator_.has_value() && coordinator_->gathering() && meeting_ends_.at() < next.at()) next = meeting_ends_;
-  return !peers_.empty() && farewell_ends_.at() < next.at() ? farewell_ends_ : next;
+Deadline Launcher::next_check() const {
+  Deadline next = ranks_.next_check();
+  if (coordinator_.has_value() && coordinator_->gathering() && meeting_deadline_.at() < next.at())
+    next = meeting_deadline_;
+  return !peers_.empty() && disconnect_deadline_.at() < next.at() ? disconnect_deadline_ : next;
 }
 
 void Launcher::turn() {
@@ -139,7 +143,7 @@ void Launcher::turn() {
 
   std::vector<pollfd> polled;
   for (const Watch& watch : watches) polled.push_back({watch.fd, watch.events, 0});
-  if (poll(polled.data(), polled.size(), next_look().poll_milliseconds()) > 0) {
+  if (poll(polled.data(), polled.size(), next_check().poll_milliseconds()) > 0) {
     for (std::size_t i = 0; i < watches.size(); ++i) {
       if (polled[i].revents != 0) watches[i].ready();
     }
@@ -150,7 +154,7 @@ void Launcher::turn() {
   }
   std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return !peer->link.alive(); });
   if (head_.has_value() && !head_->alive() && !exit_code_.has_value()) on_head_gone();
-  if (coordinator_.has_value() && coordinator_->gathering() && meeting_ends_.passed()) on_meeting_over();
+  if (coordinator_.has_value() && coordinator_->gathering() && meeting_deadline_.passed()) on_meeting_timeout();
   ranks_.advance();
   report_ranks();
   deliver();
@@ -170,14 +174,14 @@ void Launcher::on_signal() {
 
 void Launcher::on_interrupt(int signal) {
   if (interrupted_by_ != 0) {
-    say(fmt::format("{} again: killing the ranks", signal_name(signal)));
+    print_message(fmt::format("{} again: killing the ranks", signal_name(signal)));
     console_.drop_if_full();
     return ranks_.kill();
   }
   interrupted_by_ = signal;
-  say(fmt::format("{}: passed on to the ranks; once more kills them", signal_name(signal)));
+  print_message(fmt::format("{}: passed on to the ranks; a second one kills them", signal_name(signal)));
   ranks_.end(signal);
-  tell_head(Interrupted{signal});
+  send_to_head(Interrupted{signal});
 }
 
 void Launcher::on_connection() {
@@ -197,10 +201,10 @@ void Launcher::on_peer(Peer& peer) {
       const Result<int> node = coordinator_->admit(*hello);
       if (node.ok()) {
         peer.node = *node;
-        say(fmt::format("node {} has come ({} of {})", *node, coordinator_->arrived(), job_.nodes));
+        print_message(fmt::format("node {} has arrived ({} of {})", *node, coordinator_->arrived(), job_.nodes));
       } else {
         peer.link.send(Refuse{node.status().message()});
-        say("refused a launcher: " + node.status().message());
+        print_message("refused a launcher: " + node.status().message());
       }
     }
   }
@@ -212,16 +216,16 @@ void Launcher::on_head() {
 }
 
 void Launcher::on_head_gone() {
-  say("the launcher of node 0 is gone; it was killed, or its machine is gone. Ending the ranks of this node");
+  print_message("the launcher of node 0 is gone; it was killed, or its machine is gone. Ending the ranks of this node");
   ranks_.end(SIGTERM);
   exit_code_ = interrupted_by_ != 0 ? 128 + interrupted_by_ : 1;
 }
 
-void Launcher::on_meeting_over() {
-  const std::string what = fmt::format("{} did not come to {} within {} s", coordinator_->missing(),
+void Launcher::on_meeting_timeout() {
+  const std::string what = fmt::format("{} did not arrive at {} within {} s", coordinator_->missing(),
                                        store::tcp_url(job_.endpoint_host, job_.endpoint_port),
                                        std::chrono::duration_cast<std::chrono::seconds>(job_.meeting_timeout).count());
-  say(what);
+  print_message(what);
   for (const std::unique_ptr<Peer>& peer : peers_) peer->link.send(Refuse{what});
   coordinator_->receive(kOwnNode, Interrupted{});
   exit_code_ = 1;
@@ -231,55 +235,56 @@ void Launcher::on_message(const Message& message) {
   if (const auto* start = std::get_if<Start>(&message)) return on_start(*start);
   if (const auto* stop = std::get_if<Stop>(&message)) return on_stop(*stop);
   if (const auto* refuse = std::get_if<Refuse>(&message)) {
-    say("refused by the launcher of node 0: " + refuse->reason);
+    print_message("refused by the launcher of node 0: " + refuse->reason);
     exit_code_ = 1;
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     if (!exit_code_.has_value()) exit_code_ = finish->exit_code;
-    farewell_ends_ = Deadline::in(std::chrono::seconds(1));
+    disconnect_deadline_ = Deadline::in(std::chrono::seconds(1));
   }
 }
 
 void Launcher::on_start(const Start& start) {
   generation_ = start.generation;
-  failure_told_ = end_told_ = false;
+  failure_reported_ = end_reported_ = false;
   if (interrupted_by_ == 0) ranks_.start(start);
 }
 
 void Launcher::on_stop(const Stop& stop) {
-  const bool first_news = generation_ != stop.generation || interrupted_by_ == 0;
-  if (generation_ != stop.generation) failure_told_ = end_told_ = false;
+  const bool is_first_notice = generation_ != stop.generation || interrupted_by_ == 0;
+  if (generation_ != stop.generation) failure_reported_ = end_reported_ = false;
   generation_ = stop.generation;
   if (stop.signal != 0) {
-    if (first_news) say(fmt::format("another launcher got {}; ending the ranks", signal_name(stop.signal)));
+    if (is_first_notice)
+      print_message(fmt::format("another launcher received {}; ending the ranks", signal_name(stop.signal)));
     return ranks_.end(stop.signal);
   }
   const std::string then =
       stop.restart ? fmt::format("; ending the others for restart {} of {}", stop.generation + 1, job_.max_restarts)
                    : "; ending the others";
-  say(to_string(stop.failure) + then);
+  print_message(to_string(stop.failure) + then);
   ranks_.end(SIGTERM);
 }
 
 void Launcher::report_ranks() {
   if (!generation_.has_value()) return;
-  if (ranks_.failure().has_value() && !failure_told_) {
-    failure_told_ = true;
-    tell_head(Failed{*generation_, *ranks_.failure()});
+  if (ranks_.failure().has_value() && !failure_reported_) {
+    failure_reported_ = true;
+    send_to_head(Failed{*generation_, *ranks_.failure()});
   }
-  if (ranks_.idle() && !end_told_) {
-    end_told_ = true;
-    tell_head(Ended{*generation_});
+  if (ranks_.idle() && !end_reported_) {
+    end_reported_ = true;
+    send_to_head(Ended{*generation_});
   }
 }
 
-void Launcher::tell_head(const Message& message) {
+void Launcher::send_to_head(const Message& message) {
   if (head_.has_value()) head_->send(message);
   if (coordinator_.has_value()) coordinator_->receive(kOwnNode, message);
 }
 
 void Launcher::deliver() {
   if (!coordinator_.has_value()) return;
-  for (const auto& [node, message] : coordinator_->take_outgoing()) {
+  for (const auto& [node, message] : coordinator_->pop_outgoing()) {
     if (node == kOwnNode) {
       on_message(message);
       continue;
@@ -290,6 +295,6 @@ void Launcher::deliver() {
   }
 }
 
-void Launcher::say(const std::string& text) { console_.write_line(Stream::kError, "accord run: ", text); }
+void Launcher::print_message(const std::string& text) { console_.write_line(Stream::kError, "accord run: ", text); }
 
 }  // namespace accord::cli

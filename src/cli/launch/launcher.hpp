@@ -37,7 +37,7 @@ class Launcher {
   Hello hello() const;
   void turn();
   bool done() const;
-  Deadline next_look() const;
+  Deadline next_check() const;
 
   // Event handlers.
   void on_signal();
@@ -48,33 +48,33 @@ class Launcher {
   void on_message(const Message& message);
   void on_start(const Start& start);
   void on_stop(const Stop& stop);
-  void on_meeting_over();
+  void on_meeting_timeout();
   void on_head_gone();
 
   void report_ranks();
-  void tell_head(const Message& message);
+  void send_to_head(const Message& message);
   void deliver();
-  void say(const std::string& text);
+  void print_message(const std::string& text);
 
   const Job job_;
   Console console_;
   LocalRanks ranks_;
   UniqueFd signals_;
-  Deadline meeting_ends_;
+  Deadline meeting_deadline_;
 
   // On node 0.
   std::optional<Coordinator> coordinator_;
   std::optional<JobStores> stores_;  ///< of the last start
   UniqueFd listening_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  Deadline farewell_ends_ = Deadline::never();
+  Deadline disconnect_deadline_ = Deadline::never();
 
   // On the other nodes.
   std::optional<Link> head_;
 
   std::optional<int> generation_;  ///< of the last Start or Stop
-  bool failure_told_ = false;      ///< of this generation
-  bool end_told_ = false;
+  bool failure_reported_ = false;  ///< of this generation
+  bool end_reported_ = false;
   int interrupted_by_ = 0;
   std::optional<int> exit_code_;
 };

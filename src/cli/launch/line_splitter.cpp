@@ -6,7 +6,7 @@
 
 namespace accord::cli {
 
-void LineSplitter::add(std::string_view bytes, const Take& take) {
+void LineSplitter::add(std::string_view bytes, const LineHandler& handle) {
   while (!bytes.empty()) {
     if (after_return_ && bytes.front() == '\n') bytes.remove_prefix(1);
     after_return_ = false;
@@ -20,10 +20,10 @@ void LineSplitter::add(std::string_view bytes, const Take& take) {
       continue;
     }
     if (partial_.empty()) {
-      take(piece);
+      handle(piece);
     } else {
       partial_ += piece;
-      take(partial_);
+      handle(partial_);
       partial_.clear();
     }
     if (!ends) continue;
@@ -32,8 +32,8 @@ void LineSplitter::add(std::string_view bytes, const Take& take) {
   }
 }
 
-void LineSplitter::finish(const Take& take) {
-  if (!partial_.empty()) take(partial_);
+void LineSplitter::finish(const LineHandler& handle) {
+  if (!partial_.empty()) handle(partial_);
   partial_.clear();
   after_return_ = false;
 }

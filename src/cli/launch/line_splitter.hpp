@@ -12,12 +12,12 @@ namespace accord::cli {
 /// passed on in pieces of that size.
 class LineSplitter {
  public:
-  using Take = std::function<void(std::string_view line)>;
+  using LineHandler = std::function<void(std::string_view line)>;
 
-  /// Passes each line that `bytes` completes to `take`, without its end.
-  void add(std::string_view bytes, const Take& take);
+  /// Passes each line that `bytes` completes to `handle`, without its end.
+  void add(std::string_view bytes, const LineHandler& handle);
   /// The stream has ended: passes on what is left, if anything.
-  void finish(const Take& take);
+  void finish(const LineHandler& handle);
 
  private:
   static constexpr std::size_t kLongest = std::size_t{1} << 20;

@@ -100,7 +100,7 @@ void LocalRanks::dump() const {
   std::vector<int> processes;
   for (const RankProcess& rank : ranks_)
     if (!rank.exit().has_value()) processes.push_back(rank.process());
-  const Status status = write_dumps(look_at(processes), config()->dump_directory);
+  const Status status = write_dumps(attach_if_possible(processes), config()->dump_directory);
   if (!status.ok()) log().warn("the flight records of the ranks could not be written: {}", status.message());
 }
 
@@ -134,7 +134,7 @@ void LocalRanks::advance() {
 void LocalRanks::notice_exits() {
   std::optional<Failure> first;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i].look() || ranks_[i].exit()->clean()) continue;
+    if (!ranks_[i].poll_exit() || ranks_[i].exit()->clean()) continue;
     const Exit exit = *ranks_[i].exit();
     if (first.has_value() && !(exit.signal != 0 && first->signal == 0)) continue;
     first = Failure{

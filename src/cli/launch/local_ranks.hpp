@@ -40,7 +40,7 @@ class LocalRanks {
   /// Checks for exits and deadlines, and changes state accordingly. To be called after each turn of the loop.
   void advance();
   /// When advance() is due even if nothing happens.
-  Deadline next_look() const { return deadline_; }
+  Deadline next_check() const { return deadline_; }
 
  private:
   enum class State : std::uint8_t { kIdle, kRunning, kEnding, kKilled, kDraining };

@@ -10,7 +10,7 @@
 
 namespace accord::cli {
 
-Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& give_up) {
+Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& should_stop) {
   const auto serve = [&]() -> Result<Met> {
     ACCORD_ASSIGN_OR_RETURN(UniqueFd listening, store::listen_at(job.endpoint_host, job.endpoint_port));
     return Met(Served{std::move(listening)});
@@ -20,7 +20,8 @@ Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>&
   const std::string url = store::tcp_url(job.endpoint_host, job.endpoint_port);
   Status last;
   while (!deadline.passed()) {
-    if (give_up()) return Status(StatusCode::kAborted, url + ": told to end while waiting for the launcher of node 0");
+    if (should_stop())
+      return Status(StatusCode::kAborted, url + ": interrupted while waiting for the launcher of node 0");
     const Result<std::vector<store::Address>> addresses = store::resolve(job.endpoint_host, job.endpoint_port);
     last = addresses.status();
     if (last.code() == StatusCode::kNotFound) return last.with_context("--rdzv-endpoint");
@@ -42,7 +43,7 @@ Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>&
   }
   return Status(
       StatusCode::kTimeout,
-      fmt::format("no launcher of node 0 at {} within {} s; last: {}", url,
+      fmt::format("the launcher of node 0 did not answer at {} within {} s; last error: {}", url,
                   std::chrono::duration_cast<std::chrono::seconds>(job.meeting_timeout).count(), last.message()));
 }
 

@@ -20,8 +20,8 @@ struct Served {
 using Met = std::variant<Served, Link>;
 
 /// Serves the job's endpoint or connects to it, trying until `deadline`. Without a --node-rank, a launcher on the
-/// endpoint's machine that finds no server there becomes the server. `give_up` is called several times a second;
+/// endpoint's machine that finds no server there becomes the server. `should_stop` is called several times a second;
 /// fails with kAborted if it returns true.
-Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& give_up);
+Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& should_stop);
 
 }  // namespace accord::cli

@@ -34,11 +34,11 @@ namespace accord::cli {
 namespace {
 
 /// Interval between rounds of SIGKILL: a process may start another one just before it dies.
-constexpr Duration kKillAgain = std::chrono::milliseconds(10);
+constexpr Duration kKillInterval = std::chrono::milliseconds(10);
 
 // Runs in the child; never returns.
 [[noreturn]] void become_rank(const GuardPlan& plan, pid_t guard, int report) {
-  const auto give_up = [&] {
+  const auto fail = [&] {
     const int error = errno;
     (void)!write(report, &error, sizeof error);
     _exit(127);
@@ -49,11 +49,11 @@ constexpr Duration kKillAgain = std::chrono::milliseconds(10);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (plan.bound && sched_setaffinity(0, sizeof plan.processors, &plan.processors) != 0) give_up();
-  if (dup2(plan.input, STDIN_FILENO) < 0 || dup2(plan.output, STDOUT_FILENO) < 0) give_up();
-  if (dup2(plan.error, STDERR_FILENO) < 0) give_up();
+  if (plan.bound && sched_setaffinity(0, sizeof plan.processors, &plan.processors) != 0) fail();
+  if (dup2(plan.input, STDIN_FILENO) < 0 || dup2(plan.output, STDOUT_FILENO) < 0) fail();
+  if (dup2(plan.error, STDERR_FILENO) < 0) fail();
   execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
-  give_up();
+  fail();
   _exit(127);
 }
 
@@ -67,16 +67,16 @@ int exec_error(int report) {
   return got == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
-// Closes all descriptors except the standard ones and `kept`. If an end of another guard's socket stayed open here,
+// Closes all descriptors except the standard ones and `kept_fd`. If an end of another guard's socket stayed open here,
 // it would hide its launcher's death.
-void close_descriptors(int kept) {
+void close_descriptors(int kept_fd) {
   const auto close_all = [](unsigned first, unsigned last) {
     if (first > last || syscall(SYS_close_range, first, last, 0U) == 0) return;
     const unsigned end = std::min<unsigned>(last, static_cast<unsigned>(sysconf(_SC_OPEN_MAX)));
     for (unsigned fd = first; fd <= end; ++fd) close(static_cast<int>(fd));
   };
-  close_all(STDERR_FILENO + 1, static_cast<unsigned>(kept) - 1);
-  close_all(static_cast<unsigned>(kept) + 1, ~0U);
+  close_all(STDERR_FILENO + 1, static_cast<unsigned>(kept_fd) - 1);
+  close_all(static_cast<unsigned>(kept_fd) + 1, ~0U);
 }
 
 /// Path of a file in a process's folder in /proc.
@@ -198,13 +198,13 @@ class Guard {
     while (reap()) {
       if (deadline_.passed()) {
         signal_descendants({SIGKILL});
-        deadline_ = Deadline::in(kKillAgain);
+        deadline_ = Deadline::in(kKillInterval);
       }
       std::array<pollfd, 2> polled = {{{children_, POLLIN, 0}, {control_, POLLIN, 0}}};
       poll(polled.data(), polled.size(), deadline_.poll_milliseconds());
       signalfd_siginfo info;
       while (read(children_, &info, sizeof info) > 0) continue;
-      if (polled[1].revents != 0) obey();
+      if (polled[1].revents != 0) handle_command();
     }
   }
 
@@ -248,7 +248,7 @@ class Guard {
     deliver(signal, rank_);
   }
 
-  void obey() {
+  void handle_command() {
     int signal = 0;
     const ssize_t got = recv(control_, &signal, sizeof signal, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -288,23 +288,25 @@ void guard_rank(const GuardPlan& plan) {
 
   const pid_t self = getpid();
   std::array<int, 2> ends = {-1, -1};
-  const auto tell = [&](const GuardReport& report) { (void)!send(plan.control, &report, sizeof report, MSG_NOSIGNAL); };
+  const auto send_report = [&](const GuardReport& report) {
+    (void)!send(plan.control, &report, sizeof report, MSG_NOSIGNAL);
+  };
   const bool piped = pipe2(ends.data(), O_CLOEXEC) == 0;
   const pid_t rank = piped ? fork() : -1;
   if (rank < 0) {
-    tell({GuardEvent::kNotStarted, errno});
+    send_report({GuardEvent::kNotStarted, errno});
     _exit(1);
   }
   if (rank == 0) become_rank(plan, self, ends[1]);
   close(ends[1]);
   if (const int failed = exec_error(ends[0]); failed != 0) {
-    tell({GuardEvent::kNotStarted, failed});
+    send_report({GuardEvent::kNotStarted, failed});
     _exit(1);
   }
   // The pipes of the rank, and of the launcher, must end with the processes that use them.
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(plan.nothing, fd);
   close_descriptors(plan.control);
-  tell({GuardEvent::kStarted, rank});
+  send_report({GuardEvent::kStarted, rank});
   Guard(plan, rank).run();
   _exit(0);
 }

@@ -106,7 +106,7 @@ Result<RankProcess> RankProcess::start(const RankRequest& request) {
   return rank;
 }
 
-bool RankProcess::look() {
+bool RankProcess::poll_exit() {
   const bool had_ended = exit_.has_value();
   bool end = false;
   while (control_.valid() && !end) {
@@ -130,7 +130,8 @@ void RankProcess::send_signal(int signal) const {
 void RankProcess::reap() { waitpid(guard_, nullptr, 0); }
 
 void RankProcess::add_watches(Watches& watches, Console& console) {
-  if (control_.valid()) watches.push_back({control_.get(), POLLIN, [] {}});  // look() runs after each turn of the loop
+  if (control_.valid())
+    watches.push_back({control_.get(), POLLIN, [] {}});  // poll_exit() runs after each turn of the loop
   for (Pipe& pipe : pipes_) {
     if (!pipe.fd.valid() || console.full(pipe.stream)) continue;
     watches.push_back({pipe.fd.get(), POLLIN, [this, &pipe, &console] { read_some(pipe, console); }});

@@ -51,7 +51,7 @@ class RankProcess {
   /// True once its helpers have ended, too.
   bool gone() const { return !control_.valid(); }
   /// Checks whether the rank has ended; returns true if that is news.
-  bool look();
+  bool poll_exit();
   /// Sends a signal to the rank, not to its helpers; SIGKILL goes to all of them. Does nothing if it has ended.
   void send_signal(int signal) const;
   /// REQUIRES: gone().

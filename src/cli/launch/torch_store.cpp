@@ -73,7 +73,7 @@ bool TorchStore::receive(Client client, Connection& connection) {
 }
 
 void TorchStore::answer() {
-  for (auto& [client, bytes] : table_.take_answers()) {
+  for (auto& [client, bytes] : table_.pop_answers()) {
     const auto found = connections_.find(client);
     if (found == connections_.end()) continue;
     found->second.unsent += bytes;

@@ -52,8 +52,8 @@ constexpr std::uint32_t kMagic = 0x3C85F7CE;
 constexpr std::uint8_t kReady = 0, kNotReady = 1;
 constexpr std::uint8_t kStopWaiting = 0, kWaitCanceled = 1;
 // Limits of PyTorch's own server.
-constexpr std::uint64_t kMostTextBytes = std::uint64_t{8} << 20;
-constexpr std::uint64_t kMostKeys = 128 * 1024;
+constexpr std::uint64_t kMaxTextBytes = std::uint64_t{8} << 20;
+constexpr std::uint64_t kMaxKeys = 128 * 1024;
 
 template <typename Number>
 void write_number(std::string& bytes, Number number) {
@@ -90,7 +90,7 @@ class TorchStoreTable::Request {
   bool read(std::string& text) {
     std::uint64_t size = 0;
     if (!read(size)) return false;
-    wrong_ = size > kMostTextBytes;
+    wrong_ = size > kMaxTextBytes;
     if (wrong_ || bytes_.size() - at_ < size) return false;
     text = bytes_.substr(at_, size);
     at_ += size;
@@ -100,7 +100,7 @@ class TorchStoreTable::Request {
   bool read(std::vector<std::string>& texts, std::size_t in_each = 1) {
     std::uint64_t count = 0;
     if (!read(count)) return false;
-    wrong_ = count > kMostKeys;
+    wrong_ = count > kMaxKeys;
     if (wrong_) return false;
     texts.clear();
     for (std::uint64_t i = 0; i < count * in_each; ++i) {
@@ -129,7 +129,7 @@ bool TorchStoreTable::receive(Client client, std::string_view bytes) {
   std::size_t done = 0;
   while (done < state.received.size()) {
     Request request(std::string_view(state.received).substr(done));
-    const Outcome outcome = carry_out(client, state, request);
+    const Outcome outcome = execute(client, state, request);
     if (outcome == Outcome::kWrong) return false;
     if (outcome == Outcome::kIncomplete) break;
     done += request.size();
@@ -144,9 +144,9 @@ void TorchStoreTable::drop(Client client) {
   answers_.erase(client);
 }
 
-std::map<TorchStoreTable::Client, std::string> TorchStoreTable::take_answers() { return std::exchange(answers_, {}); }
+std::map<TorchStoreTable::Client, std::string> TorchStoreTable::pop_answers() { return std::exchange(answers_, {}); }
 
-TorchStoreTable::Outcome TorchStoreTable::carry_out(Client client, State& state, Request& request) {
+TorchStoreTable::Outcome TorchStoreTable::execute(Client client, State& state, Request& request) {
   Query query = Query::kValidate;
   std::string key;
   std::string text;
@@ -179,7 +179,7 @@ TorchStoreTable::Outcome TorchStoreTable::carry_out(Client client, State& state,
     case Query::kCheck:
       if (!request.read(keys)) return request.unread();
       write_number(answers_[client],
-                   std::all_of(keys.begin(), keys.end(), [this](const std::string& k) { return is_there(k); })
+                   std::all_of(keys.begin(), keys.end(), [this](const std::string& k) { return contains(k); })
                        ? kReady
                        : kNotReady);
       return Outcome::kDone;
@@ -218,7 +218,7 @@ TorchStoreTable::Outcome TorchStoreTable::wait(Client client, State& state, Requ
   std::vector<std::string> keys;
   if (!request.read(keys)) return request.unread();
   for (const std::string& key : keys) {
-    if (is_there(key)) continue;
+    if (contains(key)) continue;
     waiting_[key].push_back(client);
     ++state.awaited;
   }
@@ -300,7 +300,7 @@ void TorchStoreTable::list_keys(Client client) {
   for (const auto& [key, value] : values_) write_text(answer, key);
 }
 
-bool TorchStoreTable::is_there(const std::string& key) const {
+bool TorchStoreTable::contains(const std::string& key) const {
   const auto queue = queues_.find(key);
   return values_.contains(key) || (queue != queues_.end() && !queue->second.empty());
 }

@@ -22,7 +22,7 @@ class TorchStoreTable {
   bool receive(Client client, std::string_view bytes);
   void drop(Client client);
   /// Returns the answers to send, by client. A request of one client may answer others that waited.
-  std::map<Client, std::string> take_answers();
+  std::map<Client, std::string> pop_answers();
 
  private:
   struct State {
@@ -33,7 +33,7 @@ class TorchStoreTable {
   class Request;
   enum class Outcome : std::uint8_t { kDone, kIncomplete, kWrong };
 
-  Outcome carry_out(Client client, State& state, Request& request);
+  Outcome execute(Client client, State& state, Request& request);
   Outcome wait(Client client, State& state, Request& request);
   Outcome barrier(Client client, State& state, Request& request);
   Outcome add(Client client, Request& request);
@@ -42,7 +42,7 @@ class TorchStoreTable {
   Outcome multi_set(Request& request);
   Outcome pop(Client client, Request& request);
 
-  bool is_there(const std::string& key) const;
+  bool contains(const std::string& key) const;
   const std::string& value(const std::string& key) const;
   void put(const std::string& key, std::string value);
   void wake(const std::string& key, std::size_t most);

@@ -16,7 +16,7 @@ namespace accord::cli {
 namespace {
 
 constexpr std::size_t kSlots[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
-constexpr double kHopeless = 20;
+constexpr double kMaxPredictedRatio = 20;
 
 std::string_view algorithm_name(const Candidate& candidate) {
   return std::string_view(candidate.name).substr(0, candidate.name.find('@'));
@@ -55,7 +55,7 @@ Result<std::vector<Candidate>> candidates_for(Collective collective, int ranks) 
   return candidates;
 }
 
-bool has_a_chance(const Candidate& candidate, Collective collective, int ranks, std::size_t bytes) {
+bool is_promising(const Candidate& candidate, Collective collective, int ranks, std::size_t bytes) {
   if (bytes < candidate.from_bytes) return false;
   if (candidate.name == "default" || bytes == 0) return true;
   const int size = collective == Collective::kSendRecv ? 2 : ranks;
@@ -68,7 +68,7 @@ bool has_a_chance(const Candidate& candidate, Collective collective, int ranks, 
     best = std::min(best, seconds);
     if (entry.name == algorithm_name(candidate)) mine = seconds;
   }
-  return mine <= kHopeless * best;
+  return mine <= kMaxPredictedRatio * best;
 }
 
 }  // namespace accord::cli

@@ -22,6 +22,6 @@ Result<std::vector<Candidate>> candidates_for(Collective collective, int ranks);
 
 /// Whether the cost model gives the candidate a chance at this size: at most 20 times the time of the best. The model
 /// is not a measurement, so only hopeless candidates are left out.
-bool has_a_chance(const Candidate& candidate, Collective collective, int ranks, std::size_t bytes);
+bool is_promising(const Candidate& candidate, Collective collective, int ranks, std::size_t bytes);
 
 }  // namespace accord::cli

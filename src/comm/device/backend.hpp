@@ -28,30 +28,30 @@ class CollectiveBackend {
   virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
   /// The same for one call, then `norm` of its output, which the peers need not know about.
   virtual Status enqueue(const Call&, const device::NormRows&, Stream, Deadline) {
-    return Status(StatusCode::kInternal, "it has no norms");
+    return Status(StatusCode::kInternal, "this backend has no norms");
   }
   /// Whether calls that were checked and agreed on need nothing that is impossible while a stream is captured, such
   /// as NCCL's connecting.
   virtual bool can_capture(std::span<const Call> calls) const = 0;
-  /// Whether it is connected with all ranks, so that part() can be called.
-  virtual bool can_part() const = 0;
+  /// Whether it is connected with all ranks, so that split() can be called.
+  virtual bool can_split() const = 0;
   /// A collective of the group, the last step of a split: prepares `child`, which is new and has the ranks of one
   /// color. Null for a rank without a group, whose color is negative.
-  virtual Status part(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
+  virtual Status split(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
   /// Whether it is connected with ranks from which shrink() can make a smaller group, also after abort().
   virtual bool can_shrink() const { return false; }
   /// A collective of the remaining ranks, on all of which can_shrink() is true: prepares `child`, which is new and
   /// has those ranks in their order. After an error `child` is as it was. `lost`: the other ranks, at least one.
   virtual Status shrink(std::span<const Rank>, CollectiveBackend*, Deadline) {
-    return Status(StatusCode::kInternal, "it cannot shrink");
+    return Status(StatusCode::kInternal, "this backend cannot shrink");
   }
   /// Collective, after agree(): later calls on buffers in `memory` copy less; if it is null, memory of `bytes` is
   /// allocated. An error of one rank is returned on all, and does no harm unless the group has failed.
   virtual Result<std::shared_ptr<RegisteredMemory>> register_memory(void*, std::size_t, Deadline) {
-    return Status(StatusCode::kUnsupported, "it registers no memory");
+    return Status(StatusCode::kUnsupported, "this backend registers no memory");
   }
   /// Whether closing it removes memory from under the kernels of all other ranks, including those of this process.
-  virtual bool takes_memory_from_all() const { return false; }
+  virtual bool closing_unmaps_all() const { return false; }
   /// Returns an error of calls that were put into streams, if one has occurred since.
   virtual Status asynchronous_error() = 0;
   /// Ends everything in streams without a result, and accepts nothing more. Any thread may call it, also while

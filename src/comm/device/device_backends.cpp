@@ -16,7 +16,7 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::size_t kMostChoices = 1024;
+constexpr std::size_t kMaxChoices = 1024;
 
 bool is_collective(const Call& call) { return call.direction == Direction::kNone; }
 
@@ -51,7 +51,7 @@ Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
 Result<const exec::DevicePlan*> DeviceBackends::choose(const Call& call, Deadline deadline) {
   const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
   if (call.division != Division::kEqual) return decide(call, record, deadline);
-  if (const std::uint64_t version = plan::registry_version(); version != version_ || choices_.size() >= kMostChoices) {
+  if (const std::uint64_t version = plan::registry_version(); version != version_ || choices_.size() >= kMaxChoices) {
     choices_.clear();
     plans_.forget();
     version_ = version;
@@ -78,7 +78,7 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
   Status plan_lacks;
   while (true) {
     const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
-    if (!choice.ok()) return neither(call, nccl_lacks, plan_lacks, choice.status());
+    if (!choice.ok()) return no_backend_error(call, nccl_lacks, plan_lacks, choice.status());
     if (choice->algorithm->is_library) return nullptr;
     if (!without_plans_) {
       without_plans_ = plans_.connect(deadline);
@@ -117,13 +117,13 @@ Status DeviceBackends::connect_multicast(Deadline deadline) {
   return {};
 }
 
-Status DeviceBackends::neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,
-                               const Status& no_row) const {
+Status DeviceBackends::no_backend_error(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,
+                                        const Status& no_row) const {
   const std::string and_plans = plan_lacks.ok() ? "" : "; " + plan_lacks.message();
   if (!nccl_lacks.ok()) return Status(nccl_lacks.code(), nccl_lacks.message() + and_plans, nccl_lacks.ranks());
   if (!group_.selector().canonical_only() || !plan::traits_of(call.collective).reduces) return no_row;
   return Status(StatusCode::kUnsupported,
-                "nccl adds up in an order of its own, which deterministic=canonical refuses" + and_plans);
+                "nccl adds in an order of its own, which deterministic=canonical does not allow" + and_plans);
 }
 
 Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
@@ -149,9 +149,9 @@ Status DeviceBackends::enqueue(const Call& call, const device::NormRows& norm, S
   return device::launch_norm(runtime_, norm, device_, stream);
 }
 
-Status DeviceBackends::part(int color, int key, CollectiveBackend* child, Deadline deadline) {
+Status DeviceBackends::split(int color, int key, CollectiveBackend* child, Deadline deadline) {
   auto* const its = static_cast<DeviceBackends*>(child);
-  return nccl_.part(color, key, its == nullptr ? nullptr : &its->nccl_, deadline);
+  return nccl_.split(color, key, its == nullptr ? nullptr : &its->nccl_, deadline);
 }
 
 Status DeviceBackends::shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) {

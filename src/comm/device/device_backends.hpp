@@ -22,13 +22,13 @@ class DeviceBackends final : public CollectiveBackend {
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
   Status enqueue(const Call& call, const device::NormRows& norm, Stream stream, Deadline deadline) override;
   bool can_capture(std::span<const Call> calls) const override;
-  bool can_part() const override { return nccl_.can_part(); }
-  Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  bool can_split() const override { return nccl_.can_split(); }
+  Status split(int color, int key, CollectiveBackend* child, Deadline deadline) override;
   bool can_shrink() const override { return nccl_.can_shrink(); }
   Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
   Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
                                                             Deadline deadline) override;
-  bool takes_memory_from_all() const override { return without_multicast_ && without_multicast_->ok(); }
+  bool closing_unmaps_all() const override { return without_multicast_ && without_multicast_->ok(); }
   Status asynchronous_error() override { return nccl_.asynchronous_error(); }
   void abort() override;
 
@@ -39,7 +39,8 @@ class DeviceBackends final : public CollectiveBackend {
   Result<const exec::DevicePlan*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
   /// Finds out, once, whether the ranks have multicast.
   Status connect_multicast(Deadline deadline);
-  Status neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks, const Status& no_row) const;
+  Status no_backend_error(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,
+                          const Status& no_row) const;
 
   Group& group_;
   device::Runtime& runtime_;

@@ -45,15 +45,16 @@ Status DeviceChannel::open(Device device) {
   if (backend_ != nullptr) {
     if (device == device_) return {};
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}", to_string(device),
+                  fmt::format("a buffer is on {}, but this rank's calls on the group are on {}", to_string(device),
                               to_string(device_)));
   }
   const Result<device::Runtime*> runtime = device::runtime_of(device.type);
-  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer lies on {}", to_string(device)));
+  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer is on {}", to_string(device)));
   runtime_ = *runtime;
   if (device.index < 0 || device.index >= runtime_->count())
-    return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
-                                                            to_string(device), runtime_->count()));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a buffer is on {}, but this rank sees {} devices of that type", to_string(device),
+                              runtime_->count()));
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<StopWord> stop, StopWord::create(*runtime_, device));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
@@ -74,11 +75,11 @@ Status DeviceChannel::open(Device device) {
 Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   if (closed_) return group_.status();
   for (const Call& call : calls) {
-    const auto wrong = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
+    const auto failed = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
     if (!serves(call))
-      return wrong(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
-    if (Status opened = open(device_of(call)); !opened.ok()) return wrong(opened);
-    if (Status known = backend_->check(call); !known.ok()) return wrong(known);
+      return failed(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
+    if (Status opened = open(device_of(call)); !opened.ok()) return failed(opened);
+    if (Status known = backend_->check(call); !known.ok()) return failed(known);
   }
   Status agreed = backend_->agree(calls, deadline);
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
@@ -92,9 +93,9 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   if (!group_.healthy()) return group_.examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (captured && !backend_->can_capture(calls))
-    return Status(
-        StatusCode::kWrongState,
-        fmt::format("{}: the first call of a group connects, which cannot be captured; make one before", where(one)));
+    return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
+                                                       "be captured; make a call before the capture",
+                                                       where(one)));
   const auto enqueue = [&](UnderWay& it) {
     for (const Call& call : calls) {
       if (call.direction != Direction::kNone)
@@ -105,7 +106,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     Status put = norm == nullptr ? backend_->enqueue(calls, stream, it.deadline)
                                  : backend_->enqueue(calls.front(), *norm, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
-    while (!put.ok() && once_named(put).ok() && group_.healthy()) (void)waiter.pause();
+    while (!put.ok() && confirmed_failure(put).ok() && group_.healthy()) (void)waiter.pause();
     return put;
   };
   return put(std::move(one), stream, enqueue).status();
@@ -118,7 +119,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
   if (Status put = enqueue(one); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one)) : late);
-    give_up(failure);
+    abort_calls(failure);
     note_end(one.number);
     return failure;
   }
@@ -126,7 +127,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
   if (!end.ok()) {
     Status failure = group_.fail(end.status().with_context(where(one)));
-    give_up(failure);
+    abort_calls(failure);
     note_end(one.number);
     return failure;
   }
@@ -206,25 +207,26 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
 
 Status DeviceChannel::examine(UnderWay& one) const {
   std::vector<Rank> missing;
-  bool all_seen = true;
+  bool all_visible = true;
   for (const Rank rank : group_.topology().ranks()) {
     if (rank == group_.rank()) continue;
-    const bool takes_part = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
-    if (!takes_part) continue;
+    const bool participates = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
+    if (!participates) continue;
     const DeviceLedger* const theirs = ledger_of(rank);
-    const bool has_come = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
-    const bool has_left = !has_come && (group_.peer_state(rank) == transport::PeerState::kLeft ||
-                                        (one.number > 0 && theirs != nullptr && theirs->has_left()));
+    const bool has_arrived = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
+    const bool has_left = !has_arrived && (group_.peer_state(rank) == transport::PeerState::kLeft ||
+                                           (one.number > 0 && theirs != nullptr && theirs->has_left()));
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && Clock::now() - *one.left_at > (one.number > 0 ? kGraceOfCollectives : kGrace))
-      return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
-                    {rank});
+      return Status(
+          StatusCode::kPeerLost,
+          fmt::format("{}: rank {} has closed its communicator and takes part in no further calls", where(one), rank),
+          {rank});
     if (one.number == 0 || theirs == nullptr) {
-      all_seen = false;
+      all_visible = false;
       continue;
     }
-    if (!has_come) missing.push_back(rank);
+    if (!has_arrived) missing.push_back(rank);
     const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
     if (!mine || !its || mine == its) continue;
     if (one.text == nullptr)
@@ -237,8 +239,8 @@ Status DeviceChannel::examine(UnderWay& one) const {
   }
   if (!one.deadline.passed()) return {};
   if (missing.empty() && one.number == 0) missing = one.peers;
-  const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
-                          : all_seen       ? std::string("all ranks have come, but it did not end in time")
+  const std::string who = !missing.empty() ? fmt::format("{} did not arrive in time", ranks_text(missing))
+                          : all_visible    ? std::string("all ranks have arrived, but it did not end in time")
                                            : std::string("it did not end in time");
   return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who),
                 missing);
@@ -246,17 +248,17 @@ Status DeviceChannel::examine(UnderWay& one) const {
 
 Status DeviceChannel::find_late() {
   std::string first;
-  Status wrong;
+  Status failure;
   {
     const std::lock_guard lock(under_way_mutex_);
     if (under_way_.empty()) return {};
     first = where(under_way_.front());
     std::size_t left = kExamined;
-    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
-      wrong = examine(*one);
+    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
+      failure = examine(*one);
   }
   if (!group_.healthy()) return group_.examine_alarm(first);
-  return wrong.ok() ? wrong : group_.fail(wrong);
+  return failure.ok() ? failure : group_.fail(failure);
 }
 
 Status DeviceChannel::find_failure() {
@@ -268,19 +270,19 @@ Status DeviceChannel::find_failure() {
   }
   // Queried first: by the time find_late() runs, it can see what is wrong with the calls, which says more than this
   // error.
-  const Status said = once_named(backend_->asynchronous_error());
+  const Status status = confirmed_failure(backend_->asynchronous_error());
   if (Status late = find_late(); !late.ok()) return late;
   if (!group_.healthy()) return group_.examine_alarm(first);
-  return said.ok() ? said : group_.fail(said.with_context(first));
+  return status.ok() ? status : group_.fail(status.with_context(first));
 }
 
-Status DeviceChannel::once_named(const Status& said) {
-  if (said.code() != StatusCode::kPeerLost || !said.ranks().empty()) return said;
+Status DeviceChannel::confirmed_failure(const Status& status) {
+  if (status.code() != StatusCode::kPeerLost || !status.ranks().empty()) return status;
   if (!lost_since_) lost_since_ = Clock::now();
-  return Clock::now() - *lost_since_ > kGrace ? said : Status();
+  return Clock::now() - *lost_since_ > kGrace ? status : Status();
 }
 
-bool DeviceChannel::look() {
+bool DeviceChannel::poll() {
   if (is_calling()) {
     // The calling thread may be in a device call that waits for kernels, which wait for peers. The kernels are made
     // to end before the device is queried.
@@ -295,7 +297,7 @@ bool DeviceChannel::look() {
     if (!lock.owns_lock()) return true;
     if (closed_ || backend_ == nullptr) return false;
     failure = failure.ok() ? find_failure() : group_.fail(failure);
-    if (!failure.ok()) give_up(failure);
+    if (!failure.ok()) abort_calls(failure);
     has_graphs = has_graphs_;
   }
   if (!failure.ok()) (void)end_works(Ending::kFailed);
@@ -317,34 +319,34 @@ bool DeviceChannel::is_busy() {
 bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
   Waiter waiter(WaitPolicy::kSpinBriefly);
   while (!work.done() && !deadline.passed()) {
-    (void)look();
+    (void)poll();
     if (!work.done()) (void)waiter.pause();
   }
   return true;
 }
 
-void DeviceChannel::settle() {
+void DeviceChannel::wait_until_idle() {
   const auto is_any_left = [this] {
     const std::lock_guard nobody_connects(mutex_);
     return is_any_under_way();
   };
   Waiter waiter(WaitPolicy::kYield);
-  while (look() && is_any_left()) (void)waiter.pause();
+  while (poll() && is_any_left()) (void)waiter.pause();
 }
 
 void DeviceChannel::close() {
-  (void)part_from_peers();
+  (void)quiesce_peers();
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || backend_ == nullptr) return;
-    if (group_.has_failed()) give_up(group_.status());
+    if (group_.has_failed()) abort_calls(group_.status());
     stop_->set();
     has_graphs_ = false;
     backend_.reset();
     events_.reset();
     (void)runtime_->destroy_stream(device_, stream_);
     for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
-    const std::lock_guard its_lock(under_way_mutex_);
+    const std::lock_guard child_lock(under_way_mutex_);
     ledgers_.clear();
   }
   (void)end_works(Ending::kOver);

@@ -70,10 +70,10 @@ class DeviceChannel final : public WorkDriver {
   Result<std::shared_ptr<StopWord>> stop_word(Device device);
 
   /// Whether this rank's backend is connected, so that one for a part of the ranks can be made from it.
-  bool can_part();
-  /// A collective of the group, if can_part() is true on all of its ranks: connects the channel of `child`, the group
+  bool can_split();
+  /// A collective of the group, if can_split() is true on all of its ranks: connects the channel of `child`, the group
   /// of the ranks of `color`, ordered by `key`. Null for a rank without a group.
-  Status part(int color, int key, Group* child, Deadline deadline);
+  Status split(int color, int key, Group* child, Deadline deadline);
 
   /// Whether shrink() can connect the remaining ranks.
   bool can_shrink();
@@ -90,20 +90,20 @@ class DeviceChannel final : public WorkDriver {
 
   /// Any thread: ends the works whose calls are over, or all works if the group has failed. Returns false if nothing
   /// is left to watch.
-  bool look();
+  bool poll();
   /// Whether there may be something to watch.
   bool is_busy();
   /// Any thread, also while another one connects: ends the works of calls that are over.
-  void end_what_is_over() override { (void)end_works(Ending::kOver); }
+  void end_completed() override { (void)end_works(Ending::kOver); }
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Returns once everything in streams is over, or the group has failed.
-  void settle();
+  void wait_until_idle();
   /// Parts from the peers, as the last action of this rank on its device. Returns true once nothing on this device or
   /// on a peer's uses memory of the other any more; false if that takes too long.
-  bool part_from_peers();
-  /// The result of part_from_peers(); false before.
-  bool has_parted() const { return has_parted_; }
-  /// Called after settle(): accepts nothing more.
+  bool quiesce_peers();
+  /// The result of quiesce_peers(); false before.
+  bool has_quiesced() const { return has_quiesced_; }
+  /// Called after wait_until_idle(): accepts nothing more.
   void close();
 
  private:
@@ -133,7 +133,7 @@ class DeviceChannel final : public WorkDriver {
   /// Notes the end of a call that is not watched.
   void note_end(std::uint64_t number);
   /// Publishes to the peers which calls are over. REQUIRES: under_way_mutex_ is held.
-  void tell_what_is_over();
+  void publish_completed();
   /// Whether `rank` loses memory when this rank closes: it is in another process, which has opened this rank's
   /// memory, or the backend takes memory from all ranks. REQUIRES: mutex_ is held.
   bool loses_memory_of_this_rank(Rank rank) const;
@@ -162,13 +162,13 @@ class DeviceChannel final : public WorkDriver {
   Status examine(UnderWay& one) const;
   std::string where(const UnderWay& one) const;
   DeviceLedger* ledger_of(Rank rank) const;
-  /// Returns `said` once it must be accepted as it is, and ok until then: NCCL knows that a peer is gone but not
+  /// Returns `status` once it must be accepted as it is, and ok until then: NCCL knows that a peer is gone but not
   /// which, and the threads that watch the peers soon do.
-  Status once_named(const Status& said);
+  Status confirmed_failure(const Status& status);
   /// Notes that the group has failed: from now on works end with `failure`, and everything in streams ends without a
   /// result.
-  void give_up(const Status& failure);
-  /// The part of give_up() that needs neither mutex_ nor the device: ends waits of kernels.
+  void abort_calls(const Status& failure);
+  /// The part of abort_calls() that needs neither mutex_ nor the device: ends waits of kernels.
   void end_kernels(const Status& failure);
 
   Group& group_;
@@ -185,7 +185,7 @@ class DeviceChannel final : public WorkDriver {
   /// Calls were captured: if the group fails, only the library's abort ends launches of their graphs.
   bool has_graphs_ = false;
   bool closed_ = false;
-  std::optional<Clock::time_point> lost_since_;  ///< of once_named()
+  std::optional<Clock::time_point> lost_since_;  ///< of confirmed_failure()
   std::mutex under_way_mutex_;                   ///< taken after mutex_, held only briefly; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;                              ///< of the group, set before calls are made to end without a result
@@ -193,7 +193,7 @@ class DeviceChannel final : public WorkDriver {
   /// Ends of calls that ended without a result, whose kernels may still run.
   std::vector<std::shared_ptr<DeviceEvent>> ending_ = {};
   std::uint64_t last_ended_ = 0;  ///< in the ledger: the last call that was in a stream and is over
-  std::atomic<bool> has_parted_ = false;
+  std::atomic<bool> has_quiesced_ = false;
 };
 
 }  // namespace accord::comm

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kGraceOfKernels(500);
 
 }  // namespace
 
-void DeviceChannel::give_up(const Status& failure) {
+void DeviceChannel::abort_calls(const Status& failure) {
   end_kernels(failure);
   has_graphs_ = false;
   backend_->abort();
@@ -31,12 +31,13 @@ Status DeviceChannel::end_works(Ending which) {
   // owner of the last handle closes it.
   std::shared_ptr<Group> open;
   std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
-  Status wrong;
+  Status device_error;
   {
     const std::lock_guard lock(under_way_mutex_);
     std::erase_if(under_way_, [&](UnderWay& one) {
       const Result<bool> over = runtime_->has_happened(one.end->get());
-      if (!over.ok() && wrong.ok() && which == Ending::kOver) wrong = over.status().with_context(where(one));
+      if (!over.ok() && device_error.ok() && which == Ending::kOver)
+        device_error = over.status().with_context(where(one));
       const bool is_over = over.ok() && *over;
       if (!is_over && which == Ending::kOver) return false;
       if (!is_over && over.ok() && which == Ending::kFailed && one.work != nullptr &&
@@ -48,10 +49,10 @@ Status DeviceChannel::end_works(Ending which) {
       last_ended_ = std::max(last_ended_, one.number);
       return true;
     });
-    tell_what_is_over();
+    publish_completed();
   }
   for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
-  return wrong;
+  return device_error;
 }
 
 }  // namespace accord::comm

@@ -10,10 +10,10 @@
 namespace accord::comm {
 
 Status DeviceChannel::lend(nccl::Communicator* communicator) {
-  const auto wrong = [&](StatusCode code, std::string_view what) {
+  const auto failed = [&](StatusCode code, std::string_view what) {
     return Status(code, fmt::format("lend_nccl to group \"{}\": {}", group_.options().name, what));
   };
-  if (communicator == nullptr) return wrong(StatusCode::kInvalidArgument, "the communicator is null");
+  if (communicator == nullptr) return failed(StatusCode::kInvalidArgument, "the communicator is null");
   const Result<const nccl::Library*> library = nccl::library();
   if (!library.ok()) return library.status();
   const nccl::Functions& call = (*library)->call;
@@ -25,31 +25,32 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
   if (const int code = call.CommCuDevice(communicator, &device); code != nccl::kSuccess)
     return (*library)->failure("CommCuDevice", code);
   if (size != group_.size() || rank != group_.rank())
-    return wrong(StatusCode::kInvalidArgument,
-                 fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
+    return failed(StatusCode::kInvalidArgument,
+                  fmt::format("the communicator is rank {} of {}, this rank is rank {} of {}", rank, size,
+                              group_.rank(), group_.size()));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
-  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has made calls on a GPU already");
+  if (backend_ != nullptr) return failed(StatusCode::kWrongState, "the group has already made calls on a GPU");
   lent_ = communicator;
   return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
 }
 
-bool DeviceChannel::can_part() {
+bool DeviceChannel::can_split() {
   const std::lock_guard lock(mutex_);
-  return backend_ != nullptr && backend_->can_part();
+  return backend_ != nullptr && backend_->can_split();
 }
 
-Status DeviceChannel::part(int color, int key, Group* child, Deadline deadline) {
+Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   CollectiveBackend* its = nullptr;
   if (child != nullptr) {
     DeviceChannel& channel = child->device_channel();
-    const std::lock_guard its_lock(channel.mutex_);  // no other thread has it yet
+    const std::lock_guard child_lock(channel.mutex_);  // no other thread has it yet
     ACCORD_RETURN_IF_ERROR(channel.open(device_));
     its = channel.backend_.get();
   }
-  Status parted = backend_->part(color, key, its, deadline);
-  return parted.ok() ? parted : group_.fail(parted.with_context(group_.where("split")));
+  Status split = backend_->split(color, key, its, deadline);
+  return split.ok() ? split : group_.fail(split.with_context(group_.where("split")));
 }
 
 bool DeviceChannel::can_shrink() {
@@ -60,16 +61,16 @@ bool DeviceChannel::can_shrink() {
 void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   DeviceChannel& its = child.device_channel();
-  const std::lock_guard its_lock(its.mutex_);  // no other thread has it yet
+  const std::lock_guard child_lock(its.mutex_);  // no other thread has it yet
   Status shrunk = its.open(device_);
   // Ranks that wait in vain for one that cannot shrink still have time to learn of it.
   const Deadline soon = Deadline::in(deadline.remaining() / 2);
   if (shrunk.ok()) shrunk = backend_->shrink(lost, its.backend_.get(), soon);
   std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
   const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);
-  const Status told = child.run(Call::all_reduce(mine, Buffer{&has_shrunk, 1, DType::kInt64}, ReduceOp::kMin),
-                                {.timeout = deadline.remaining()});
-  if ((told.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
+  const Status agreed = child.run(Call::all_reduce(mine, Buffer{&has_shrunk, 1, DType::kInt64}, ReduceOp::kMin),
+                                  {.timeout = deadline.remaining()});
+  if ((agreed.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
   its.backend_->abort();
   its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
 }
@@ -78,18 +79,18 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* m
                                                                          Duration timeout) {
   const Deadline deadline = Deadline::in(timeout);
   const std::string here = group_.where(fmt::format("device_window of {} bytes", bytes));
-  const auto wrong = [&](const Status& status) { return status.with_context(here); };
-  if (bytes == 0) return wrong(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
+  const auto failed = [&](const Status& status) { return status.with_context(here); };
+  if (bytes == 0) return failed(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
   if (!group_.healthy()) return group_.examine_alarm(here);
-  if (Status opened = open(device); !opened.ok()) return wrong(opened);
+  if (Status opened = open(device); !opened.ok()) return failed(opened);
   const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
-  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return wrong(agreed);
+  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return failed(agreed);
   Result<std::shared_ptr<RegisteredMemory>> made = backend_->register_memory(memory, bytes, deadline);
   if (made.ok()) return made;
-  if (group_.has_failed()) give_up(group_.status());
-  return wrong(made.status());
+  if (group_.has_failed()) abort_calls(group_.status());
+  return failed(made.status());
 }
 
 }  // namespace accord::comm

@@ -16,10 +16,10 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::chrono::seconds kPartingPatience(5);
+constexpr std::chrono::seconds kQuiesceTimeout(5);
 
 /// Whether a peer has died and its kernels still run, until the operating system has released its devices.
-bool is_being_taken_down(const transport::Link& peer) {
+bool is_being_torn_down(const transport::Link& peer) {
   pollfd ended = {peer.liveness_fd(), POLLIN, 0};
   return peer.peer_state() == transport::PeerState::kLost && ended.fd >= 0 && ::poll(&ended, 1, 0) != 1;
 }
@@ -34,7 +34,7 @@ Status DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
     const DeviceLedger* const theirs = ledger_of(rank);
     if (theirs == nullptr || !theirs->has_left() || (theirs->count() >= one.number && group_.healthy())) continue;
     return Status(StatusCode::kPeerLost,
-                  fmt::format("rank {} has closed its communicator and takes no more part", rank), {rank});
+                  fmt::format("rank {} has closed its communicator and takes part in no further calls", rank), {rank});
   }
   return {};
 }
@@ -42,7 +42,7 @@ Status DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
 void DeviceChannel::note_end(std::uint64_t number) {
   const std::lock_guard lock(under_way_mutex_);
   last_ended_ = std::max(last_ended_, number);
-  tell_what_is_over();
+  publish_completed();
 }
 
 bool DeviceChannel::is_any_ending() {
@@ -50,7 +50,7 @@ bool DeviceChannel::is_any_ending() {
   return !ending_.empty();
 }
 
-void DeviceChannel::tell_what_is_over() {
+void DeviceChannel::publish_completed() {
   std::erase_if(ending_, [&](const std::shared_ptr<DeviceEvent>& end) {
     const Result<bool> over = runtime_->has_happened(end->get());
     return !over.ok() || *over;
@@ -62,7 +62,7 @@ void DeviceChannel::tell_what_is_over() {
 bool DeviceChannel::loses_memory_of_this_rank(Rank rank) const {
   const topology::Topology& topology = group_.topology();
   const bool is_of_this_process = topology::is_one_process(topology.place(rank), topology.place(group_.rank()));
-  const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backend_->takes_memory_from_all());
+  const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backend_->closing_unmaps_all());
   return ledger_of(rank) != nullptr && loses_memory;
 }
 
@@ -70,17 +70,17 @@ bool DeviceChannel::may_use_memory(Rank rank) const {
   const DeviceLedger &mine = *ledger_of(group_.rank()), *const its = ledger_of(rank);
   if (rank == group_.rank()) return mine.over() < mine.count();
   if (!loses_memory_of_this_rank(rank)) return false;
-  if (group_.peer_state(rank) != transport::PeerState::kAlive) return is_being_taken_down(*group_.links()[rank]);
+  if (group_.peer_state(rank) != transport::PeerState::kAlive) return is_being_torn_down(*group_.links()[rank]);
   const std::uint64_t over = its->over();
-  const bool comes_no_more = group_.has_failed() || its->has_left();
-  return over < its->count() || (!comes_no_more && over < mine.count());
+  const bool makes_no_more_calls = group_.has_failed() || its->has_left();
+  return over < its->count() || (!makes_no_more_calls && over < mine.count());
 }
 
-bool DeviceChannel::part_from_peers() {
+bool DeviceChannel::quiesce_peers() {
   {
     const std::lock_guard lock(mutex_);
-    if (closed_ || backend_ == nullptr) return has_parted_;
-    if (group_.has_failed()) give_up(group_.status());
+    if (closed_ || backend_ == nullptr) return has_quiesced_;
+    if (group_.has_failed()) abort_calls(group_.status());
     ledger_of(group_.rank())->leave();
   }
   const auto is_any_left = [this] {
@@ -89,7 +89,7 @@ bool DeviceChannel::part_from_peers() {
     return !closed_ && std::ranges::any_of(ranks, [this](Rank rank) { return loses_memory_of_this_rank(rank); }) &&
            std::ranges::any_of(ranks, [this](Rank rank) { return may_use_memory(rank); });
   };
-  const Deadline deadline = Deadline::in(kPartingPatience);
+  const Deadline deadline = Deadline::in(kQuiesceTimeout);
   Waiter waiter(WaitPolicy::kYield);
   (void)end_works(Ending::kOver);
   while (is_any_left()) {
@@ -97,7 +97,7 @@ bool DeviceChannel::part_from_peers() {
     (void)waiter.pause();
     (void)end_works(Ending::kOver);
   }
-  has_parted_ = true;
+  has_quiesced_ = true;
   return true;
 }
 

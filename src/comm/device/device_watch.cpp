@@ -13,8 +13,8 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks(1);
-constexpr std::chrono::seconds kPatienceAtExit(5);
+constexpr std::chrono::milliseconds kPollInterval(1);
+constexpr std::chrono::seconds kExitTimeout(5);
 
 DeviceWatch* the_watch = nullptr;  // never deleted; a forked child creates its own
 int generation = -1;               // of forks, in which it was created
@@ -51,7 +51,7 @@ void DeviceWatch::end() {
   std::unique_lock lock(mutex_);
   ends_ = true;
   arrived_.notify_one();
-  (void)left_.wait_for(lock, kPatienceAtExit, [this] { return has_ended_; });
+  (void)left_.wait_for(lock, kExitTimeout, [this] { return has_ended_; });
 }
 
 void DeviceWatch::watch(std::shared_ptr<Group> group, DeviceChannel& channel) {
@@ -70,7 +70,7 @@ void DeviceWatch::loop() {
     std::vector<Watched> now = watched_;
     lock.unlock();
     for (Watched& one : now)
-      if (one.channel->look()) one.channel = nullptr;  // keep it
+      if (one.channel->poll()) one.channel = nullptr;  // keep it
     lock.lock();
     // Calls that came after a look have put the channel there again.
     std::vector<std::shared_ptr<Group>> dropped;
@@ -85,7 +85,7 @@ void DeviceWatch::loop() {
     lock.unlock();
     dropped.clear();  // may close groups
     now.clear();
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kPollInterval);
     lock.lock();
   }
   has_ended_ = true;

@@ -40,7 +40,8 @@ Status until_done(Group& group, Deadline deadline, std::string_view what, Attemp
 Status check_user(const UniqueFd& socket) {
   ACCORD_ASSIGN_OR_RETURN(const transport::SocketPeer peer, transport::peer_of(socket));
   if (transport::is_same_user(peer)) return {};
-  return Status(StatusCode::kUnsupported, "a rank runs as another user, to whom no memory is handed");
+  return Status(StatusCode::kUnsupported,
+                "a rank runs as another user, and multicast memory is not shared between users");
 }
 
 /// Agrees on what all ranks need: as many bytes as any GPU requires, and each rank on a GPU of its own.
@@ -52,21 +53,22 @@ Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Devic
   if (rounded.ok() && identity.ok())
     mine = {{"bytes", *rounded}, {"device", *identity}};
   else
-    mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMostText / 2)}};
+    mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMaxText / 2)}};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
-  std::size_t most = 0;
+  std::size_t max_bytes = 0;
   std::set<std::string> devices;
   for (Rank rank = 0; rank < group.size(); ++rank) {
-    const json said = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
-    if (!said.is_object() || said.contains("error"))
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("rank {}: {}", rank, said.is_object() ? said.value("error", "") : "it said nothing"),
-                    {rank});
-    most = std::max(most, said.value("bytes", std::size_t{0}));
-    if (!devices.insert(said.value("device", "")).second)
-      return Status(StatusCode::kUnsupported, fmt::format("rank {} shares its GPU with another one", rank), {rank});
+    const json reply = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
+    if (!reply.is_object() || reply.contains("error"))
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("rank {}: {}", rank, reply.is_object() ? reply.value("error", "") : "its reply cannot be read"),
+          {rank});
+    max_bytes = std::max(max_bytes, reply.value("bytes", std::size_t{0}));
+    if (!devices.insert(reply.value("device", "")).second)
+      return Status(StatusCode::kUnsupported, fmt::format("rank {} shares its GPU with another rank", rank), {rank});
   }
-  return most;
+  return max_bytes;
 }
 
 }  // namespace
@@ -98,8 +100,8 @@ Status MulticastMemory::create_here(Group& group, std::size_t bytes, Deadline de
                               transport::send_descriptor(guest, {&nothing, 1}, descriptor.get()));
       return sent != transport::Exchange::kLater;
     };
-    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "the call of a rank for multicast memory", accept));
-    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "handing multicast memory to a rank", hand_over));
+    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "the request of a rank for multicast memory", accept));
+    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "sending multicast memory to a rank", hand_over));
   }
   return {};
 }
@@ -113,16 +115,16 @@ Status MulticastMemory::join_there(Group& group, std::size_t bytes, Deadline dea
     ACCORD_ASSIGN_OR_RETURN(line, transport::connect_to(texts[0]));
     return line.valid();
   };
-  const auto take = [&]() -> Result<bool> {
+  const auto receive = [&]() -> Result<bool> {
     std::byte nothing{};
     ACCORD_ASSIGN_OR_RETURN(received, transport::receive_descriptor(line, {&nothing, 1}));
     return received.exchange != transport::Exchange::kLater;
   };
-  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "calling rank 0 for multicast memory", call));
+  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "requesting multicast memory from rank 0", call));
   ACCORD_RETURN_IF_ERROR(check_user(line));
-  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "multicast memory of rank 0", take));
+  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "multicast memory of rank 0", receive));
   if (received.exchange != transport::Exchange::kDone)
-    return Status(StatusCode::kUnsupported, "rank 0 handed over no multicast memory", {0});
+    return Status(StatusCode::kUnsupported, "rank 0 sent no multicast memory", {0});
   ACCORD_ASSIGN_OR_RETURN(part_, runtime_.join_multicast(device_, received.descriptor.get(), bytes));
   return {};
 }

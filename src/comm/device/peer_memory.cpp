@@ -77,7 +77,7 @@ Status PeerMemory::allocate() {
   return zeroed;
 }
 
-Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
+Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
   Part& part = parts_[static_cast<std::size_t>(rank)];
   if (rank == group.rank()) {
     part = {.memory = mine_->memory, .allocation = mine_};
@@ -86,20 +86,20 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
   const auto failed = [&](const Status& why) {
     return Status(why.code(), fmt::format("the memory of rank {}: {}", rank, why.message()));
   };
-  const json told = json::parse(said, nullptr, false);
-  if (!told.is_object())
-    return Status(StatusCode::kInternal, fmt::format("rank {} said nothing that can be read", rank));
-  if (told.contains("error"))
-    return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, told.value("error", "")), {rank});
-  if (told.value("bytes", std::size_t{0}) != bytes_)
+  const json reply = json::parse(text, nullptr, false);
+  if (!reply.is_object())
+    return Status(StatusCode::kInternal, fmt::format("the reply of rank {} cannot be read", rank));
+  if (reply.contains("error"))
+    return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, reply.value("error", "")), {rank});
+  if (reply.value("bytes", std::size_t{0}) != bytes_)
     return Status(StatusCode::kMismatch,
-                  fmt::format("rank {} has {} bytes of it, rank {} has {}", rank, told.value("bytes", std::size_t{0}),
-                              group.rank(), bytes_),
+                  fmt::format("rank {} has {} bytes of peer memory, rank {} has {}", rank,
+                              reply.value("bytes", std::size_t{0}), group.rank(), bytes_),
                   {rank});
-  if (told.value("process", "") == process_name()) {
-    part.allocation = Allocations::instance().find(told.value("number", std::uint64_t{0}));
+  if (reply.value("process", "") == process_name()) {
+    part.allocation = Allocations::instance().find(reply.value("number", std::uint64_t{0}));
     if (part.allocation == nullptr)
-      return Status(StatusCode::kPeerLost, fmt::format("rank {} has let go of it", rank), {rank});
+      return Status(StatusCode::kPeerLost, fmt::format("rank {} has released its peer memory", rank), {rank});
     part.memory = part.allocation->memory;
     const Status reached = runtime_.reach(device_, part.allocation->device);
     return reached.ok() ? reached : failed(reached);
@@ -107,10 +107,10 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
   if (group.topology().host_of(rank) != group.topology().host_of(group.rank()))
     return Status(StatusCode::kUnsupported, fmt::format("rank {} is on another host", rank));
   device::MemoryHandle handle;
-  const std::vector<unsigned char> bytes = told.value("handle", std::vector<unsigned char>());
+  const std::vector<unsigned char> bytes = reply.value("handle", std::vector<unsigned char>());
   if (bytes.size() != handle.bytes.size())
     return Status(StatusCode::kUnsupported,
-                  fmt::format("rank {} gave no handle: {}", rank, told.value("no_handle", "")), {rank});
+                  fmt::format("rank {} sent no handle: {}", rank, reply.value("no_handle", "")), {rank});
   std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
   const Result<void*> opened = runtime_.open_shared(device_, handle);
   if (!opened.ok()) return failed(opened.status());
@@ -130,9 +130,9 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
     if (handle.ok())
       mine["handle"] = handle->bytes;
     else
-      mine["no_handle"] = handle.status().message().substr(0, kMostText / 2);
+      mine["no_handle"] = handle.status().message().substr(0, kMaxText / 2);
   } else {
-    mine = {{"error", failure.message().substr(0, kMostText / 2)}};
+    mine = {{"error", failure.message().substr(0, kMaxText / 2)}};
   }
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
   memory->parts_.resize(static_cast<std::size_t>(group.size()));

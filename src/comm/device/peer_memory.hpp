@@ -42,7 +42,7 @@ class PeerMemory {
   PeerMemory(device::Runtime& runtime, Device device, std::size_t bytes)
       : runtime_(runtime), device_(device), bytes_(bytes) {}
   Status allocate();
-  Status open(Group& group, Rank rank, const std::string& said);
+  Status open(Group& group, Rank rank, const std::string& text);
 
   device::Runtime& runtime_;
   const Device device_;

@@ -21,7 +21,7 @@ namespace {
 /// same time.
 constexpr int kInstances = 16;
 /// Time for kernels to end. One that is queued behind work that is not accord's may take longer.
-constexpr std::chrono::seconds kStopPatience(5);
+constexpr std::chrono::seconds kStopTimeout(5);
 
 }  // namespace
 
@@ -44,7 +44,7 @@ PlanBackend::~PlanBackend() {
     (void)multicast_.release();
     (void)new std::shared_ptr<StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (memory_ != nullptr && !group_.device_channel().has_parted()) {
+  if (memory_ != nullptr && !group_.device_channel().has_quiesced()) {
     (void)memory_.release();
     (void)multicast_.release();
   }
@@ -57,9 +57,9 @@ bool PlanBackend::serves(const Call& call) {
 }
 
 Status PlanBackend::connect(Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(most_blocks_, agree_on_blocks(deadline));
-  layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most_blocks_),
-                                group_.options().hints.slot_bytes);
+  ACCORD_ASSIGN_OR_RETURN(max_blocks_, agree_on_blocks(deadline));
+  layout_ =
+      exec::device_layout(layout_.members, std::min(layout_.instances, max_blocks_), group_.options().hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
   {
     const std::lock_guard lock(launches_);
@@ -67,41 +67,41 @@ Status PlanBackend::connect(Deadline deadline) {
   }
   std::vector<std::byte*> addresses;
   for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
-  return all_ok(group_, tell_addresses(0, addresses), deadline);
+  return all_ok(group_, publish_addresses(0, addresses), deadline);
 }
 
 Result<int> PlanBackend::agree_on_blocks(Deadline deadline) {
   const Result<int> mine = runtime_.multiprocessors(device_);
   ACCORD_RETURN_IF_ERROR(all_ok(group_, mine.status(), deadline));
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                           gather_texts(group_, std::to_string(*mine), deadline.remaining()));
-  int least = *mine;
-  for (const std::string& text : told) {
+  int min_blocks = *mine;
+  for (const std::string& text : texts) {
     int its = 0;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), its);
     if (read.ec != std::errc() || its < 1)
-      return Status(StatusCode::kInternal, fmt::format("a rank has {} multiprocessors", quoted_text(text)));
-    least = std::min(least, its);
+      return Status(StatusCode::kInternal, fmt::format("a rank reports {} multiprocessors", quoted_text(text)));
+    min_blocks = std::min(min_blocks, its);
   }
-  return least;
+  return min_blocks;
 }
 
 Status PlanBackend::connect_multicast(Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(multicast_,
                           MulticastMemory::create(group_, runtime_, device_, layout_.multicast_bytes(), deadline));
   ACCORD_RETURN_IF_ERROR(
-      all_ok(group_, tell_addresses(group_.size(), {multicast_->own(), multicast_->all()}), deadline));
+      all_ok(group_, publish_addresses(group_.size(), {multicast_->own(), multicast_->all()}), deadline));
   layout_.has_multicast = true;
   return {};
 }
 
-Status PlanBackend::tell_addresses(int first, const std::vector<std::byte*>& addresses) {
+Status PlanBackend::publish_addresses(int first, const std::vector<std::byte*>& addresses) {
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
-  Status told = runtime_.copy(memory_->of(group_.rank()) + exec::DeviceLayout::address_of(first), addresses.data(),
-                              addresses.size() * sizeof(std::byte*), device_, stream);
-  if (told.ok()) told = runtime_.synchronize(device_, stream);
+  Status status = runtime_.copy(memory_->of(group_.rank()) + exec::DeviceLayout::address_of(first), addresses.data(),
+                                addresses.size() * sizeof(std::byte*), device_, stream);
+  if (status.ok()) status = runtime_.synchronize(device_, stream);
   (void)runtime_.destroy_stream(device_, stream);
-  return told;
+  return status;
 }
 
 Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& record,
@@ -118,10 +118,10 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
     lanes = std::max(lanes, static_cast<int>(made.program.lanes));
   }
   // All blocks of a kernel must run at the same time.
-  mine->instances = std::min(mine->instances, most_blocks_ / lanes);
+  mine->instances = std::min(mine->instances, max_blocks_ / lanes);
   if (mine->instances == 0)
     return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has {} lanes, {} has {} multiprocessors",
-                                                        algorithm.name, lanes, to_string(device_), most_blocks_));
+                                                        algorithm.name, lanes, to_string(device_), max_blocks_));
   const int blocks = mine->instances * mine->program.lanes;
   if (explains() && group_.rank() == 0)
     explain(fmt::format("group \"{}\": {}: plan {} on {}, {} block{}", group_.options().name, exec::to_string(record),
@@ -158,7 +158,7 @@ void PlanBackend::abort() {
   const std::lock_guard lock(launches_);
   aborted_ = true;
   Waiter waiter(WaitPolicy::kYield);
-  const Deadline deadline = Deadline::in(kStopPatience);
+  const Deadline deadline = Deadline::in(kStopTimeout);
   while (is_under_way() && !deadline.passed()) (void)waiter.pause();
 }
 

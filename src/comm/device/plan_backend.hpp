@@ -53,13 +53,13 @@ class PlanBackend {
   /// Multiprocessors of the rank that has the fewest.
   Result<int> agree_on_blocks(Deadline deadline);
   /// Writes addresses where kernels look for them, starting with that of `first`.
-  Status tell_addresses(int first, const std::vector<std::byte*>& addresses);
+  Status publish_addresses(int first, const std::vector<std::byte*>& addresses);
 
   Group& group_;
   device::Runtime& runtime_;
   const Device device_;
   exec::DeviceLayout layout_;
-  int most_blocks_ = 1;  ///< of one kernel, on the GPU of each rank
+  int max_blocks_ = 1;  ///< of one kernel, on the GPU of each rank
   std::unique_ptr<PeerMemory> memory_;
   std::unique_ptr<MulticastMemory> multicast_;
   std::shared_ptr<StopWord> stop_;

@@ -71,7 +71,7 @@ void FailureDump::start(FlightLog log, std::string directory) {
 
 void FailureDump::wait() {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, kPatience, [this] { return !state_->under_way; });
+  state_->changed.wait_for(lock, kWriteTimeout, [this] { return !state_->under_way; });
 }
 
 }  // namespace accord::comm::flight

@@ -21,11 +21,11 @@ class FailureDump {
  public:
   /// Does nothing while another dump is being written.
   void start(FlightLog log, std::string directory);
-  /// Returns once the dump is written, after at most kPatience; at once if none was started.
+  /// Returns once the dump is written, after at most kWriteTimeout; at once if none was started.
   void wait();
 
  private:
-  static constexpr Duration kPatience = std::chrono::seconds(2);
+  static constexpr Duration kWriteTimeout = std::chrono::seconds(2);
   struct State {
     std::mutex mutex;
     std::condition_variable changed;

@@ -73,12 +73,12 @@ ordered_json to_json(const Counters& counters) {
 }
 
 /// Thrown only within this file.
-struct Wrong {
+struct ParseError {
   std::string what;
 };
 
 const ordered_json& field(const ordered_json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name)) throw Wrong{fmt::format("\"{}\" is missing", name)};
+  if (!object.is_object() || !object.contains(name)) throw ParseError{fmt::format("\"{}\" is missing", name)};
   return object[name];
 }
 
@@ -93,7 +93,7 @@ T read(const ordered_json& object, const char* name) {
   } else {
     fits = value.is_number_integer();
   }
-  if (!fits) throw Wrong{fmt::format("\"{}\" is of the wrong type", name)};
+  if (!fits) throw ParseError{fmt::format("\"{}\" is of the wrong type", name)};
   return value.get<T>();
 }
 
@@ -105,13 +105,13 @@ std::optional<T> read_or_null(const ordered_json& object, const char* name) {
 
 const ordered_json& list(const ordered_json& object, const char* name) {
   const ordered_json& value = field(object, name);
-  if (!value.is_array()) throw Wrong{fmt::format("\"{}\" is no list", name)};
+  if (!value.is_array()) throw ParseError{fmt::format("\"{}\" is not a list", name)};
   return value;
 }
 
 template <typename T>
-T or_wrong(Result<T> result) {
-  if (!result.ok()) throw Wrong{result.status().message()};
+T or_parse_error(Result<T> result) {
+  if (!result.ok()) throw ParseError{result.status().message()};
   return std::move(result).value();
 }
 
@@ -121,19 +121,19 @@ Enum named(const ordered_json& object, const char* what, const std::array<Enum, 
   const auto name = read<std::string>(object, what);
   for (const Enum value : all)
     if (to_string(value) == name) return value;
-  throw Wrong{fmt::format("\"{}\" is \"{}\", which is not known", what, name)};
+  throw ParseError{fmt::format("\"{}\" is \"{}\", which is not known", what, name)};
 }
 
 Rank read_rank(const ordered_json& object, const char* name, int size) {
   const auto rank = read<std::int64_t>(object, name);
-  if (rank < 0 || rank >= size) throw Wrong{fmt::format("\"{}\" is {}, with {} ranks", name, rank, size)};
+  if (rank < 0 || rank >= size) throw ParseError{fmt::format("\"{}\" is {}, with {} ranks", name, rank, size)};
   return static_cast<Rank>(rank);
 }
 
 exec::Phase read_phase(const ordered_json& json) {
   const auto name = read<std::string>(json, "phase");
   const auto phase = std::find(kPhases.begin(), kPhases.end(), name);
-  if (phase == kPhases.end()) throw Wrong{fmt::format("\"phase\" is \"{}\", which is not known", name)};
+  if (phase == kPhases.end()) throw ParseError{fmt::format("\"phase\" is \"{}\", which is not known", name)};
   return static_cast<exec::Phase>(phase - kPhases.begin());
 }
 
@@ -143,13 +143,13 @@ Operation read_operation(const ordered_json& json, int size) {
   Operation operation;
   operation.number = read<std::uint64_t>(json, "number");
   operation.state = named(json, "state", kStates);
-  operation.request.collective = or_wrong(collective_from_string(read<std::string>(json, "collective")));
+  operation.request.collective = or_parse_error(collective_from_string(read<std::string>(json, "collective")));
   operation.request.phase = read_phase(json);
   if (const auto parts = read_or_null<std::string>(json, "parts"))
     operation.request.parts = std::strtoull(parts->c_str(), nullptr, 16);
-  operation.request.dtype = or_wrong(dtype_from_string(read<std::string>(json, "dtype")));
+  operation.request.dtype = or_parse_error(dtype_from_string(read<std::string>(json, "dtype")));
   if (const auto op = read_or_null<std::string>(json, "op"))
-    operation.request.op = or_wrong(reduce_op_from_string(*op));
+    operation.request.op = or_parse_error(reduce_op_from_string(*op));
   if (!field(json, "root").is_null()) operation.request.root = read_rank(json, "root", size);
   // Dumps of the first version have no tags.
   if (json.contains("tag") && !json["tag"].is_null()) operation.request.root = read_rank(json, "tag", INT32_MAX);
@@ -168,7 +168,7 @@ Order read_order(const ordered_json& json, int size) {
   if (kind == kKinds[1]) order.direction = Direction::kSend;
   if (kind == kKinds[2]) order.direction = Direction::kReceive;
   if (order.direction == Direction::kNone && kind != kKinds[0])
-    throw Wrong{fmt::format("\"kind\" is \"{}\", which is not known", kind)};
+    throw ParseError{fmt::format("\"kind\" is \"{}\", which is not known", kind)};
   if (order.direction != Direction::kNone) order.peer = read_rank(json, "peer", size);
   for (const ordered_json& operation : list(json, "operations"))
     order.operations.push_back(read_operation(operation, size));
@@ -181,9 +181,9 @@ Counters counters_from_json(const ordered_json& json) {
   counters.waits = read<std::uint64_t>(json, "waits");
   counters.queued = read<std::uint64_t>(json, "queued");
   const ordered_json& collectives = field(json, "by_collective");
-  if (!collectives.is_object()) throw Wrong{"\"by_collective\" is no object"};
+  if (!collectives.is_object()) throw ParseError{"\"by_collective\" is not an object"};
   for (const auto& [name, value] : collectives.items()) {
-    const Collective collective = or_wrong(collective_from_string(name));
+    const Collective collective = or_parse_error(collective_from_string(name));
     counters.by_collective[static_cast<std::size_t>(collective)] = {.calls = read<std::uint64_t>(value, "calls"),
                                                                     .bytes = read<std::uint64_t>(value, "bytes")};
   }
@@ -198,7 +198,7 @@ std::optional<Failure> read_failure(const ordered_json& json) {
     if (to_string(static_cast<StatusCode>(c)) == code) failure.code = static_cast<StatusCode>(c);
   failure.message = read<std::string>(json, "message");
   for (const ordered_json& rank : list(json, "ranks")) {
-    if (!rank.is_number_integer()) throw Wrong{"\"ranks\" has what is no number"};
+    if (!rank.is_number_integer()) throw ParseError{"\"ranks\" contains a value that is not a number"};
     failure.ranks.push_back(rank.get<Rank>());
   }
   failure.at_ns = read<std::int64_t>(json, "at_ns");
@@ -212,7 +212,7 @@ FlightLog read_log(const ordered_json& json) {
   log.name = read<std::string>(json, "name");
   for (const ordered_json& peer : list(json, "ranks"))
     log.peers.push_back({.process = read<int>(peer, "process"), .host = read<int>(peer, "host")});
-  if (log.peers.empty()) throw Wrong{"\"ranks\" is empty"};
+  if (log.peers.empty()) throw ParseError{"\"ranks\" is empty"};
   log.rank = read_rank(json, "rank", log.size());
   log.host = read<std::string>(json, "host");
   log.state = named(json, "state", kStates);
@@ -258,17 +258,17 @@ std::string to_json(const FlightLog& log) {
 
 Result<FlightLog> flight_log_from_json(std::string_view text) {
   const ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) return Status(StatusCode::kCorrupt, "it is no JSON, or not all of it");
+  if (json.is_discarded()) return Status(StatusCode::kCorrupt, "it is not JSON, or is incomplete");
   try {
     if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
-      return Status(StatusCode::kCorrupt, fmt::format("it is no \"{}\"", kFormat));
+      return Status(StatusCode::kCorrupt, fmt::format("it is not an \"{}\"", kFormat));
     const auto version = read<std::int64_t>(json, "version");
     if (version != kDumpVersion)
       return Status(StatusCode::kUnsupported,
                     fmt::format("it is of version {}; this accord reads version {}", version, kDumpVersion));
     return read_log(json);
-  } catch (const Wrong& wrong) {
-    return Status(StatusCode::kCorrupt, wrong.what);
+  } catch (const ParseError& error) {
+    return Status(StatusCode::kCorrupt, error.what);
   }
 }
 

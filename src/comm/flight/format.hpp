@@ -25,9 +25,9 @@ inline constexpr char kFileName[] = "accord-flight";
 inline constexpr std::uint64_t kFileMagic = 0x31'74'68'67'69'6c'66'61;    // "aflight1"
 inline constexpr std::uint64_t kRecordMagic = 0x31'64'72'6f'63'65'72'61;  // "arecord1"
 inline constexpr std::size_t kPage = 4096;
-inline constexpr std::size_t kMostAlgorithms = 64;
-inline constexpr std::size_t kMostCollectives = 24;
-static_assert(kCollectiveCount <= static_cast<int>(kMostCollectives));
+inline constexpr std::size_t kMaxAlgorithms = 64;
+inline constexpr std::size_t kMaxCollectives = 24;
+static_assert(kCollectiveCount <= static_cast<int>(kMaxCollectives));
 
 /// The only access to a word that may change.
 inline std::atomic_ref<std::uint64_t> word(const std::uint64_t& place) {
@@ -73,7 +73,7 @@ struct RecordHeader {
   std::array<char, 256> name = {};
   std::array<char, 256> host = {};
   std::uint64_t algorithm_count = 0;  ///< changes: names are stored before they are counted
-  std::array<AlgorithmName, kMostAlgorithms> algorithms = {};
+  std::array<AlgorithmName, kMaxAlgorithms> algorithms = {};
 };
 
 /// Counters of one order.
@@ -81,7 +81,7 @@ struct alignas(64) BlockHeader {
   std::uint64_t failures = 0;
   std::uint64_t waits = 0;   ///< operations that waited long, see Counters
   std::uint64_t queued = 0;  ///< operations that were queued behind others
-  std::array<std::array<std::uint64_t, 2>, kMostCollectives> calls_and_bytes = {};
+  std::array<std::array<std::uint64_t, 2>, kMaxCollectives> calls_and_bytes = {};
 };
 
 enum class OperationState : std::uint64_t { kBeingWritten = 1, kQueued = 2, kRunning = 4, kDone = 6, kFailed = 8 };

@@ -15,8 +15,8 @@ namespace accord::comm::flight {
 namespace {
 
 constexpr int kTries = 16;
-constexpr std::uint64_t kMostCapacity = std::uint64_t{1} << 20;
-constexpr int kMostRanks = 1 << 20;
+constexpr std::uint64_t kMaxCapacity = std::uint64_t{1} << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 std::uint64_t get(const std::uint64_t& place) { return word(place).load(std::memory_order_acquire); }
 
@@ -29,13 +29,13 @@ std::string text_of(const std::array<char, n>& text) {
 class Record {
  public:
   static Result<Record> open(std::span<const std::byte> bytes) {
-    const Status none(StatusCode::kCorrupt, "it is no flight record");
+    const Status none(StatusCode::kCorrupt, "it is not a flight record");
     if (bytes.size() < sizeof(RecordHeader)) return none;
     const auto& header = *reinterpret_cast<const RecordHeader*>(bytes.data());
     if (get(header.magic) != kRecordMagic) return none;
     const int size = header.size;
     const std::uint64_t capacity = header.capacity;
-    if (size < 1 || size > kMostRanks || !std::has_single_bit(capacity) || capacity > kMostCapacity) return none;
+    if (size < 1 || size > kMaxRanks || !std::has_single_bit(capacity) || capacity > kMaxCapacity) return none;
     const RecordLayout layout = RecordLayout::of(static_cast<std::size_t>(size), capacity);
     if (layout.bytes > bytes.size()) return none;
     return Record(bytes, size, capacity, layout);
@@ -84,7 +84,7 @@ class Reader {
     log.created_ns = time_of(header_.created);
     log.taken_ns = now_.monotonic_ns;
     log.taken_unix_ns = now_.unix_ns;
-    const std::uint64_t count = std::min<std::uint64_t>(get(header_.algorithm_count), kMostAlgorithms);
+    const std::uint64_t count = std::min<std::uint64_t>(get(header_.algorithm_count), kMaxAlgorithms);
     for (std::uint64_t i = 0; i < count; ++i) algorithms_.push_back(text_of(header_.algorithms[i]));
     for (std::size_t order = 0; order < record_.layout().orders; ++order)
       if (record_.in_use(order)) log.orders.push_back(read_order(order));

@@ -57,7 +57,7 @@ Result<RecordFile::Place> RecordFile::place_for(std::size_t bytes) {
   return Place{.offset = end, .bytes = bytes};
 }
 
-Result<std::span<std::byte>> RecordFile::take(std::size_t bytes) {
+Result<std::span<std::byte>> RecordFile::acquire(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const Result<Place> place = place_for(bytes);
   Result<std::byte*> address = place.ok() ? map(fd_.get(), place->offset, bytes) : place.status();
@@ -67,7 +67,7 @@ Result<std::span<std::byte>> RecordFile::take(std::size_t bytes) {
     ACCORD_ASSIGN_OR_RETURN(std::byte* const own, map(-1, 0, bytes));
     address = own;
   } else {
-    taken_.emplace(*address, *place);
+    in_use_.emplace(*address, *place);
   }
   auto* header = reinterpret_cast<RecordHeader*>(*address);
   header->bytes = bytes;
@@ -77,17 +77,17 @@ Result<std::span<std::byte>> RecordFile::take(std::size_t bytes) {
   return std::span(*address, bytes);
 }
 
-void RecordFile::give_back(std::span<std::byte> record) {
+void RecordFile::release(std::span<std::byte> record) {
   const std::lock_guard lock(mutex_);
   auto* header = reinterpret_cast<RecordHeader*>(record.data());
-  const auto place = taken_.find(record.data());
-  if (place != taken_.end()) {
+  const auto place = in_use_.find(record.data());
+  if (place != in_use_.end()) {
     word(header->life).fetch_add(1, std::memory_order_acq_rel);
     const auto rest = static_cast<off_t>(place->second.offset + kPage);
     (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, rest,
                     static_cast<off_t>(record.size() - kPage));
     free_.push_back(place->second);
-    taken_.erase(place);
+    in_use_.erase(place);
   }
   munmap(record.data(), record.size());
 }

@@ -22,9 +22,9 @@ class RecordFile {
   /// Returns a mapped place for a record of `bytes` (whole pages), zero except for the magic, bytes and life of its
   /// header. If the file cannot be created (no descriptor left), returns memory of this process alone, which is
   /// logged: other processes cannot see it. Fails with kResourceExhausted if there is no memory either.
-  Result<std::span<std::byte>> take(std::size_t bytes);
+  Result<std::span<std::byte>> acquire(std::size_t bytes);
   /// Ends the life of a record and unmaps it.
-  void give_back(std::span<std::byte> record);
+  void release(std::span<std::byte> record);
 
   TickSource source() const { return source_; }
   /// When the first record was created.
@@ -44,7 +44,7 @@ class RecordFile {
   std::mutex mutex_;
   UniqueFd fd_;
   FileHeader* header_ = nullptr;
-  std::map<std::byte*, Place> taken_;
+  std::map<std::byte*, Place> in_use_;
   std::vector<Place> free_;
 };
 

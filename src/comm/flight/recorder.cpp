@@ -55,7 +55,7 @@ void OrderRecorder::refuse(std::uint64_t number, const exec::RequestRecord& requ
 Result<std::unique_ptr<Recorder>> Recorder::create(const Identity& identity, std::uint64_t capacity) {
   const auto size = static_cast<std::size_t>(identity.topology.size());
   const RecordLayout layout = RecordLayout::of(size, capacity);
-  ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, RecordFile::of_this_process().take(layout.bytes));
+  ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, RecordFile::of_this_process().acquire(layout.bytes));
   std::unique_ptr<Recorder> recorder(new Recorder(bytes));
   RecordHeader& header = recorder->header();
   header.id = identity.id;
@@ -80,7 +80,7 @@ FlightLog Recorder::read() const {
 
 Counters Recorder::counters() const { return read_counters(bytes_); }
 
-Recorder::~Recorder() { RecordFile::of_this_process().give_back(bytes_); }
+Recorder::~Recorder() { RecordFile::of_this_process().release(bytes_); }
 
 OrderRecorder Recorder::order(std::size_t order) {
   const RecordLayout layout = RecordLayout::of(static_cast<std::size_t>(header().size), header().capacity);
@@ -97,7 +97,7 @@ std::uint64_t Recorder::algorithm(std::string_view name) {
   const std::uint64_t count = word(header().algorithm_count).load(std::memory_order_relaxed);
   for (std::uint64_t i = 0; i < count; ++i)
     if (std::string_view(header().algorithms[i].data()) == cut) return i + 1;
-  if (count == kMostAlgorithms) return 0;
+  if (count == kMaxAlgorithms) return 0;
   copy_text(header().algorithms[count], cut);
   word(header().algorithm_count).store(count + 1, std::memory_order_release);
   return count + 1;

@@ -18,9 +18,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPatienceAtEnd(5);
+constexpr std::chrono::seconds kEndTimeout(5);
 /// Time for ncclCommRevoke() to stop pending operations.
-constexpr std::chrono::seconds kPatienceWithRevoke(2);
+constexpr std::chrono::seconds kRevokeTimeout(2);
 
 std::string hex_of(const nccl::UniqueId& id) {
   std::string text;
@@ -52,31 +52,31 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       mine["id"] = hex_of(id);
     }
   }
-  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMostText / 2)}, {"lacks", !library.ok()}};
+  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMaxText / 2)}, {"lacks", !library.ok()}};
   const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
-  std::vector<json> said;
+  std::vector<json> replies;
   for (const std::string& each : texts) {
-    said.push_back(json::parse(each, nullptr, false));
-    if (!said.back().is_object()) said.back() = json{{"error", "it said nothing that can be read"}};
+    replies.push_back(json::parse(each, nullptr, false));
+    if (!replies.back().is_object()) replies.back() = json{{"error", "its reply cannot be read"}};
   }
   for (const bool lacks : {false, true})
     for (Rank rank = 0; rank < group.size(); ++rank) {
-      const json& its = said[static_cast<std::size_t>(rank)];
+      const json& its = replies[static_cast<std::size_t>(rank)];
       if (!its.contains("error") || its.value("lacks", false) != lacks) continue;
       if (rank == group.rank()) return failure;
       return Status(lacks ? StatusCode::kNotFound : StatusCode::kPeerLost,
                     fmt::format("rank {} has no NCCL: {}", rank, its.value("error", "")), {rank});
     }
   for (Rank rank = 0; rank < group.size(); ++rank)
-    if (const std::string terms = said[static_cast<std::size_t>(rank)].value("terms", ""); terms != mine["terms"])
+    if (const std::string terms = replies[static_cast<std::size_t>(rank)].value("terms", ""); terms != mine["terms"])
       return Status(
           StatusCode::kMismatch,
           fmt::format("rank {} has {}, rank {} has {}", rank, terms, group.rank(), mine["terms"].get<std::string>()),
           {rank});
   nccl::UniqueId id = {};
-  if (!read_hex(said[0].value("id", ""), id))
-    return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
+  if (!read_hex(replies[0].value("id", ""), id))
+    return Status(StatusCode::kInternal, "the id that rank 0 sent cannot be read");
   return id;
 }
 
@@ -92,7 +92,7 @@ NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device, 
 
 NcclBackend::~NcclBackend() {
   const device::CurrentDevice current(runtime_, device_);
-  const Deadline deadline = Deadline::in(kPatienceAtEnd);
+  const Deadline deadline = Deadline::in(kEndTimeout);
   {
     const std::lock_guard lock(calls_);
     registry_->end(aborted_ ? nccl::Registry::End::kAborted : nccl::Registry::End::kDestroyed);
@@ -103,7 +103,7 @@ NcclBackend::~NcclBackend() {
     // All of them begin to end before this rank waits for one: peers may wait for them in another order.
     for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommFinalize(communicator);
     for (nccl::Communicator* const communicator : communicators()) {
-      const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
+      const bool quiet = wait_until_idle(communicator, "CommFinalize", deadline).ok();
       (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
     }
   }
@@ -163,13 +163,13 @@ nccl::Config NcclBackend::config() const {
 
 Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
   nccl::Config config = this->config();
-  nccl::Communicator*& communicator = made_.emplace_back(nullptr);
+  nccl::Communicator*& communicator = created_.emplace_back(nullptr);
   const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
   return std::atomic_ref(communicator).load(std::memory_order_acquire);  // NCCL's thread writes it once more
 }
 
-Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline deadline) {
+Status NcclBackend::split(int color, int key, CollectiveBackend* child, Deadline deadline) {
   constexpr int kNoColor = -1;
   auto* const its = static_cast<NcclBackend*>(child);
   const std::lock_guard lock(calls_);
@@ -177,15 +177,15 @@ Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline 
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
   nccl::Config config = its != nullptr ? its->config() : this->config();
-  nccl::Communicator*& made = made_.emplace_back(nullptr);
+  nccl::Communicator*& made = created_.emplace_back(nullptr);
   const int code = library().call.CommSplit(whole_, its != nullptr ? color : kNoColor, key, &made, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
-  Status parted = settle(whole_, "CommSplit", deadline);
+  Status parted = wait_until_idle(whole_, "CommSplit", deadline);
   if (its == nullptr) return parted;
   {
     const std::lock_guard its_lock(its->calls_);
     its->whole_ = made;
-    if (parted.ok()) parted = settle(made, "CommSplit", deadline);
+    if (parted.ok()) parted = wait_until_idle(made, "CommSplit", deadline);
   }
   if (!parted.ok()) its->abort();
   return parted;
@@ -199,15 +199,15 @@ Status NcclBackend::shrink(std::span<const Rank> lost, CollectiveBackend* child,
   ACCORD_RETURN_IF_ERROR(current.status());
   std::vector<int> excluded(lost.begin(), lost.end());
   nccl::Config config = its->config();
-  nccl::Communicator*& made = made_.emplace_back(nullptr);
+  nccl::Communicator*& made = created_.emplace_back(nullptr);
   const int code = library().call.CommShrink(whole_, excluded.data(), static_cast<int>(excluded.size()), &made, &config,
                                              is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
   const std::lock_guard its_lock(its->calls_);
-  // settle() of the child looks at the child's group: this group may have failed.
-  ACCORD_RETURN_IF_ERROR(its->settle(whole_, "CommShrink", deadline));
+  // wait_until_idle() of the child looks at the child's group: this group may have failed.
+  ACCORD_RETURN_IF_ERROR(its->wait_until_idle(whole_, "CommShrink", deadline));
   its->whole_ = made;
-  return its->settle(made, "CommShrink", deadline);
+  return its->wait_until_idle(made, "CommShrink", deadline);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* memory, std::size_t bytes,
@@ -219,23 +219,24 @@ Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* mem
   if (Status connected = connect_whole(deadline); !connected.ok())
     return group_.fail(connected.with_context(group_.where("device_window")));
   registry_->communicator = whole_;
-  return nccl::register_memory({.group = group_,
-                                .library = library(),
-                                .runtime = runtime_,
-                                .device = device_,
-                                .registry = registry_,
-                                .settle = [&](const char* function) { return settle(whole_, function, deadline); },
-                                .deadline = deadline},
-                               memory, bytes);
+  return nccl::register_memory(
+      {.group = group_,
+       .library = library(),
+       .runtime = runtime_,
+       .device = device_,
+       .registry = registry_,
+       .wait_until_idle = [&](const char* function) { return wait_until_idle(whole_, function, deadline); },
+       .deadline = deadline},
+      memory, bytes);
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {
   if (whole_ != nullptr) return {};
   ACCORD_ASSIGN_OR_RETURN(whole_, connect(*id_, group_.rank(), group_.size()));
-  return settle(whole_, "CommInitRankConfig", deadline);
+  return wait_until_idle(whole_, "CommInitRankConfig", deadline);
 }
 
-Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view function, Deadline deadline) {
+Status NcclBackend::wait_until_idle(nccl::Communicator* communicator, std::string_view function, Deadline deadline) {
   Waiter waiter(WaitPolicy::kYield);
   while (true) {
     int code = nccl::kSuccess;
@@ -248,8 +249,7 @@ Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view fu
         (group_.state() == CommunicatorState::kReady && !group_.healthy()))
       return group_.examine_alarm(fmt::format("nccl{}", function));
     if (deadline.passed())
-      return Status(StatusCode::kTimeout,
-                    fmt::format("nccl{} did not end in time: not all ranks came to it", function));
+      return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks called it", function));
   }
 }
 
@@ -295,7 +295,7 @@ Status NcclBackend::enqueue(std::span<const Call> calls, Stream stream, Deadline
     ACCORD_RETURN_IF_ERROR(connect_whole(deadline));
     ACCORD_ASSIGN_OR_RETURN(const void* const from, input_of(call, stream));
     Status put = nccl::put_collective(whole(), call, from, stream);
-    if (put.ok()) put = settle(whole_, "GroupEnd", deadline);
+    if (put.ok()) put = wait_until_idle(whole_, "GroupEnd", deadline);
     // Also after a failure: the copy, and a part of the collective, may be in the stream.
     if (copies_.memory != nullptr && from == copies_.memory) {
       Status recorded = runtime_.record(copies_.read, device_, stream);
@@ -327,7 +327,7 @@ bool NcclBackend::revoke(nccl::Communicator* communicator) {
   if (library().call.CommRevoke == nullptr || library().call.CommShrink == nullptr) return false;
   const int begun = library().call.CommRevoke(communicator, 0);
   if (begun != nccl::kSuccess && begun != nccl::kInProgress) return false;
-  const Deadline deadline = Deadline::in(kPatienceWithRevoke);
+  const Deadline deadline = Deadline::in(kRevokeTimeout);
   Waiter waiter(WaitPolicy::kYield);
   for (int code = nccl::kInProgress; code == nccl::kInProgress; (void)waiter.pause()) {
     if (library().call.CommGetAsyncError(communicator, &code) != nccl::kSuccess || deadline.passed()) return false;

@@ -40,8 +40,8 @@ class NcclBackend final : public CollectiveBackend {
     const auto is_message = [](const Call& call) { return call.direction != Direction::kNone; };
     return whole_ != nullptr || std::all_of(calls.begin(), calls.end(), is_message);
   }
-  bool can_part() const override { return whole_ != nullptr; }
-  Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  bool can_split() const override { return whole_ != nullptr; }
+  Status split(int color, int key, CollectiveBackend* child, Deadline deadline) override;
   bool can_shrink() const override {
     return whole_ != nullptr && library().call.CommShrink != nullptr && (!aborted_ || is_revoked_);
   }
@@ -58,7 +58,7 @@ class NcclBackend final : public CollectiveBackend {
   Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);
   Status connect_whole(Deadline deadline);
   /// Returns once `communicator` has no pending operation.
-  Status settle(nccl::Communicator* communicator, std::string_view function, Deadline deadline);
+  Status wait_until_idle(nccl::Communicator* communicator, std::string_view function, Deadline deadline);
   /// Agrees on the communicator for messages with each rank of `calls` that this one has exchanged none with before.
   /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
   /// for any.
@@ -93,12 +93,12 @@ class NcclBackend final : public CollectiveBackend {
   const std::shared_ptr<nccl::Registry> registry_ = std::make_shared<nccl::Registry>();
   std::mutex& calls_ = registry_->calls;  ///< held for calls of the library; guards what follows
   bool is_revoked_ = false;               ///< whole_ was revoked, not aborted
-  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed after part()
+  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed after split()
   nccl::Communicator* whole_;
   const bool is_lent_;
   /// Memory into which the library stores the communicators that it creates. It stores each once more, or only then,
   /// from a thread of its own when the communicator is connected, which may be late.
-  std::list<nccl::Communicator*> made_;
+  std::list<nccl::Communicator*> created_;
   struct Pair {
     nccl::Communicator* communicator = nullptr;  ///< null: their messages use that of all ranks
     Stream stream = {};

@@ -16,25 +16,25 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   std::map<Rank, Offer> mine, theirs;
   for (const Call& call : calls)
     if (!pairs_.contains(call.peer)) mine[call.peer].has_whole = whole_ != nullptr ? 1 : 0;
-  const auto tell = [&](Rank peer) {
-    return group_.send_aside(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline);
+  const auto send_offer = [&](Rank peer) {
+    return group_.send_internal(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline);
   };
-  const auto hear = [&](Rank peer) {
-    return group_.receive_aside(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
+  const auto receive_offer = [&](Rank peer) {
+    return group_.receive_internal(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
   };
   for (auto& [peer, offer] : mine) {
     if (peer < group_.rank()) continue;
     if (const int code = library().call.GetUniqueId(&offer.id); code != nccl::kSuccess)
       return library().failure("GetUniqueId", code);
-    ACCORD_RETURN_IF_ERROR(tell(peer));
+    ACCORD_RETURN_IF_ERROR(send_offer(peer));
   }
   for (const auto& [peer, offer] : mine) {
     if (peer > group_.rank()) break;
-    ACCORD_RETURN_IF_ERROR(hear(peer));
-    ACCORD_RETURN_IF_ERROR(tell(peer));
+    ACCORD_RETURN_IF_ERROR(receive_offer(peer));
+    ACCORD_RETURN_IF_ERROR(send_offer(peer));
   }
   for (const auto& [peer, offer] : mine)
-    if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(hear(peer));
+    if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(receive_offer(peer));
   for (const auto& [peer, offer] : mine) {
     Pair& pair = pairs_[peer];
     if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
@@ -43,7 +43,7 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   }
   for (const auto& [peer, offer] : mine)
     if (pairs_[peer].communicator != nullptr)
-      ACCORD_RETURN_IF_ERROR(settle(pairs_[peer].communicator, "CommInitRankConfig", deadline));
+      ACCORD_RETURN_IF_ERROR(wait_until_idle(pairs_[peer].communicator, "CommInitRankConfig", deadline));
   return {};
 }
 
@@ -90,7 +90,7 @@ Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream,
   const int code = library().call.GroupEnd();
   if (put.ok() && code != nccl::kSuccess && code != nccl::kInProgress) put = library().failure("GroupEnd", code);
   for (const auto& [communicator, pair] : used) {
-    if (put.ok()) put = settle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline);
+    if (put.ok()) put = wait_until_idle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline);
     if (!apart || communicator == nullptr) continue;
     // Also after a failure: messages that are in the pair's stream use the caller's memory.
     Status joined = join(*pair, stream);

@@ -90,10 +90,10 @@ class Operation {
     const int type = element_of(dtype, member.library.version)->type;
     const int code = member.library.call.RedOpCreatePreMulSum(&number_, at, type, residence, member.communicator);
     if (code != kSuccess) status_ = member.library.failure("RedOpCreatePreMulSum", code);
-    made_ = code == kSuccess;
+    created_ = code == kSuccess;
   }
   ~Operation() {
-    if (made_) (void)member_.library.call.RedOpDestroy(number_, member_.communicator);
+    if (created_) (void)member_.library.call.RedOpDestroy(number_, member_.communicator);
   }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -104,7 +104,7 @@ class Operation {
  private:
   const Member& member_;
   int number_ = 0;
-  bool made_ = false;
+  bool created_ = false;
   Status status_;
 };
 
@@ -310,7 +310,7 @@ Status put_collective(const Member& member, const Call& call, const void* from, 
     case Collective::kBarrier:
     case Collective::kSendRecv: break;
   }
-  return Status(StatusCode::kInternal, fmt::format("{} is no collective on buffers", to_string(call.collective)));
+  return Status(StatusCode::kInternal, fmt::format("{} is not a collective on buffers", to_string(call.collective)));
 }
 
 Status put_message(const Member& member, const Call& call, Rank peer, Stream stream) {

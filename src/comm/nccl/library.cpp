@@ -28,54 +28,54 @@ bool find(void* library, const char* name, Function& function) {
 
 /// The first name that `library` lacks; null if it has all.
 const char* find_all(void* library, Functions& call) {
-  const auto look = [&](const char* name, auto& function) -> const char* {
+  const auto look_up = [&](const char* name, auto& function) -> const char* {
     return find(library, name, function) ? nullptr : name;
   };
-#define ACCORD_NCCL_LOOK(name) \
-  if (const char* missing = look("nccl" #name, call.name)) return missing;
-  ACCORD_NCCL_LOOK(GetErrorString)
-  ACCORD_NCCL_LOOK(GetLastError)
-  ACCORD_NCCL_LOOK(GetUniqueId)
-  ACCORD_NCCL_LOOK(CommInitRankConfig)
-  ACCORD_NCCL_LOOK(CommSplit)
-  ACCORD_NCCL_LOOK(CommFinalize)
-  ACCORD_NCCL_LOOK(CommDestroy)
-  ACCORD_NCCL_LOOK(CommAbort)
-  ACCORD_NCCL_LOOK(CommGetAsyncError)
-  ACCORD_NCCL_LOOK(CommCount)
-  ACCORD_NCCL_LOOK(CommUserRank)
-  ACCORD_NCCL_LOOK(CommCuDevice)
-  ACCORD_NCCL_LOOK(RedOpCreatePreMulSum)
-  ACCORD_NCCL_LOOK(RedOpDestroy)
-  ACCORD_NCCL_LOOK(GroupStart)
-  ACCORD_NCCL_LOOK(GroupEnd)
-  ACCORD_NCCL_LOOK(AllReduce)
-  ACCORD_NCCL_LOOK(Reduce)
-  ACCORD_NCCL_LOOK(Broadcast)
-  ACCORD_NCCL_LOOK(AllGather)
-  ACCORD_NCCL_LOOK(ReduceScatter)
-  ACCORD_NCCL_LOOK(Send)
-  ACCORD_NCCL_LOOK(Recv)
-#undef ACCORD_NCCL_LOOK
+#define ACCORD_NCCL_LOOK_UP(name) \
+  if (const char* missing = look_up("nccl" #name, call.name)) return missing;
+  ACCORD_NCCL_LOOK_UP(GetErrorString)
+  ACCORD_NCCL_LOOK_UP(GetLastError)
+  ACCORD_NCCL_LOOK_UP(GetUniqueId)
+  ACCORD_NCCL_LOOK_UP(CommInitRankConfig)
+  ACCORD_NCCL_LOOK_UP(CommSplit)
+  ACCORD_NCCL_LOOK_UP(CommFinalize)
+  ACCORD_NCCL_LOOK_UP(CommDestroy)
+  ACCORD_NCCL_LOOK_UP(CommAbort)
+  ACCORD_NCCL_LOOK_UP(CommGetAsyncError)
+  ACCORD_NCCL_LOOK_UP(CommCount)
+  ACCORD_NCCL_LOOK_UP(CommUserRank)
+  ACCORD_NCCL_LOOK_UP(CommCuDevice)
+  ACCORD_NCCL_LOOK_UP(RedOpCreatePreMulSum)
+  ACCORD_NCCL_LOOK_UP(RedOpDestroy)
+  ACCORD_NCCL_LOOK_UP(GroupStart)
+  ACCORD_NCCL_LOOK_UP(GroupEnd)
+  ACCORD_NCCL_LOOK_UP(AllReduce)
+  ACCORD_NCCL_LOOK_UP(Reduce)
+  ACCORD_NCCL_LOOK_UP(Broadcast)
+  ACCORD_NCCL_LOOK_UP(AllGather)
+  ACCORD_NCCL_LOOK_UP(ReduceScatter)
+  ACCORD_NCCL_LOOK_UP(Send)
+  ACCORD_NCCL_LOOK_UP(Recv)
+#undef ACCORD_NCCL_LOOK_UP
   return nullptr;
 }
 
 /// Looks up functions of later versions. A library that lacks one is treated as an older one.
 void find_later(void* library, int version, Functions& call) {
-  const auto look = [&](int first, const char* name, auto& function) {
+  const auto look_up = [&](int first, const char* name, auto& function) {
     return version >= first && find(library, name, function);
   };
-  if (!look(kFirstWithRegistration, "ncclMemAlloc", call.MemAlloc) ||
-      !look(kFirstWithRegistration, "ncclMemFree", call.MemFree))
+  if (!look_up(kFirstWithRegistration, "ncclMemAlloc", call.MemAlloc) ||
+      !look_up(kFirstWithRegistration, "ncclMemFree", call.MemFree))
     call.MemAlloc = nullptr;
-  if (!look(kFirstWithRegistration, "ncclCommRegister", call.CommRegister) ||
-      !look(kFirstWithRegistration, "ncclCommDeregister", call.CommDeregister))
+  if (!look_up(kFirstWithRegistration, "ncclCommRegister", call.CommRegister) ||
+      !look_up(kFirstWithRegistration, "ncclCommDeregister", call.CommDeregister))
     call.CommRegister = nullptr;
-  if (!look(kFirstWithWindows, "ncclCommWindowRegister", call.CommWindowRegister) ||
-      !look(kFirstWithWindows, "ncclCommWindowDeregister", call.CommWindowDeregister))
+  if (!look_up(kFirstWithWindows, "ncclCommWindowRegister", call.CommWindowRegister) ||
+      !look_up(kFirstWithWindows, "ncclCommWindowDeregister", call.CommWindowDeregister))
     call.CommWindowRegister = nullptr;
-  (void)look(kFirstWithWindows, "ncclCommShrink", call.CommShrink);
-  (void)look(kFirstWithRevoke, "ncclCommRevoke", call.CommRevoke);
+  (void)look_up(kFirstWithWindows, "ncclCommShrink", call.CommShrink);
+  (void)look_up(kFirstWithRevoke, "ncclCommRevoke", call.CommRevoke);
 }
 
 std::atomic<const Library*> replaced = nullptr;
@@ -87,7 +87,7 @@ Result<std::unique_ptr<const Library>> library_of(void* handle, const std::strin
   library->path = path;
   if (!find(handle, "ncclGetVersion", library->call.GetVersion) ||
       library->call.GetVersion(&library->version) != kSuccess)
-    return Status(StatusCode::kUnsupported, fmt::format("{} does not tell its version by ncclGetVersion", path));
+    return Status(StatusCode::kUnsupported, fmt::format("{} does not report its version by ncclGetVersion", path));
   if (const std::string file = library_file_of(reinterpret_cast<const void*>(library->call.GetVersion)); !file.empty())
     library->path = file;
   if (library->version < kOldest)
@@ -127,10 +127,10 @@ std::string version_text(int version) {
 
 Status Library::failure(std::string_view function, int code) const {
   const char* const last = call.GetLastError(nullptr);
-  const bool said = last != nullptr && last[0] != '\0';
+  const bool has_text = last != nullptr && last[0] != '\0';
   const StatusCode kind = code == kRemoteError ? StatusCode::kPeerLost : StatusCode::kInternal;
-  return Status(kind,
-                fmt::format("nccl{}: {}{}{}", function, call.GetErrorString(code), said ? ": " : "", said ? last : ""));
+  return Status(kind, fmt::format("nccl{}: {}{}{}", function, call.GetErrorString(code), has_text ? ": " : "",
+                                  has_text ? last : ""));
 }
 
 Result<std::unique_ptr<const Library>> load(const std::string& path) {

@@ -18,10 +18,10 @@ namespace accord::comm::nccl {
 
 class Memory final : public RegisteredMemory {
  public:
-  explicit Memory(const Registering& with)
+  explicit Memory(const Registration& with)
       : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
   ~Memory() override {
-    if (is_known_) {
+    if (is_registered_) {
       const std::lock_guard lock(registry_->calls);
       deregister();
     }
@@ -56,38 +56,38 @@ class Memory final : public RegisteredMemory {
 
   // REQUIRES, for all of these: the registry's calls are held.
   /// Ok, with use() unchanged, if the machine has no windows.
-  Status make_symmetric(const Registering& with) {
+  Status make_symmetric(const Registration& with) {
     const int code = library_.call.CommWindowRegister(registry_->communicator, data_, bytes_, &window_, kSymmetric);
     if (code != kSuccess && code != kInProgress) return library_.failure("CommWindowRegister", code);
-    ACCORD_RETURN_IF_ERROR(with.settle("CommWindowRegister"));
-    if (window_ != nullptr) know(WindowUse::kSymmetric);
+    ACCORD_RETURN_IF_ERROR(with.wait_until_idle("CommWindowRegister"));
+    if (window_ != nullptr) set_registered(WindowUse::kSymmetric);
     return {};
   }
   Status make_registered() {
     if (library_.call.CommRegister == nullptr) return {};
     const int code = library_.call.CommRegister(registry_->communicator, data_, bytes_, &handle_);
     if (code != kSuccess) return library_.failure("CommRegister", code);
-    know(WindowUse::kRegistered);
+    set_registered(WindowUse::kRegistered);
     return {};
   }
   void deregister() {
-    if (registry_->known.erase(this) == 0) return;
+    if (registry_->registered.erase(this) == 0) return;
     if (use_ == WindowUse::kSymmetric) (void)library_.call.CommWindowDeregister(registry_->communicator, window_);
     if (use_ == WindowUse::kRegistered) (void)library_.call.CommDeregister(registry_->communicator, handle_);
   }
   void forget() {
     deregister();
     use_ = WindowUse::kPlain;
-    is_known_ = false;
+    is_registered_ = false;
   }
 
  private:
   enum class Owner { kUser, kRuntime, kNccl };
 
-  void know(WindowUse use) {
+  void set_registered(WindowUse use) {
     use_ = use;
-    is_known_ = true;
-    registry_->known.insert(this);
+    is_registered_ = true;
+    registry_->registered.insert(this);
   }
 
   const Library& library_;
@@ -98,14 +98,14 @@ class Memory final : public RegisteredMemory {
   std::size_t bytes_ = 0;
   Owner owner_ = Owner::kUser;
   WindowUse use_ = WindowUse::kPlain;
-  bool is_known_ = false;
+  bool is_registered_ = false;
   Window* window_ = nullptr;
   void* handle_ = nullptr;
 };
 
 void Registry::end(End how) {
-  while (how == End::kDestroyed && !known.empty()) (*known.begin())->deregister();
-  known.clear();
+  while (how == End::kDestroyed && !registered.empty()) (*registered.begin())->deregister();
+  registered.clear();
   communicator = nullptr;
 }
 
@@ -115,9 +115,9 @@ constexpr char kError = 'e';
 constexpr char kText = 't';
 
 /// Exchanges texts with all ranks. An error of one rank is returned on all of them; this rank's own has precedence.
-Result<std::vector<std::string>> tell(const Registering& with, const Status& mine, const std::string& text) {
-  const std::string said = mine.ok() ? kText + text : kError + mine.message().substr(0, kMostText / 2);
-  ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> all, gather_texts(with.group, said, with.deadline.remaining()));
+Result<std::vector<std::string>> exchange_texts(const Registration& with, const Status& mine, const std::string& text) {
+  const std::string own = mine.ok() ? kText + text : kError + mine.message().substr(0, kMaxText / 2);
+  ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> all, gather_texts(with.group, own, with.deadline.remaining()));
   ACCORD_RETURN_IF_ERROR(mine);
   for (Rank rank = 0; rank < with.group.size(); ++rank) {
     std::string& theirs = all[static_cast<std::size_t>(rank)];
@@ -130,7 +130,7 @@ Result<std::vector<std::string>> tell(const Registering& with, const Status& min
 
 }  // namespace
 
-Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& with, void* memory, std::size_t bytes) {
+Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registration& with, void* memory, std::size_t bytes) {
   const auto made = std::make_shared<Memory>(with);
   // Calls forget() first, since the destructor would otherwise lock the registry's calls, which are held here.
   const auto give_up = [&](const Status& why) {
@@ -139,15 +139,15 @@ Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& wit
   };
   const std::string size = fmt::format("{} bytes", bytes);
   const Status held = made->hold(memory, bytes);
-  Result<std::vector<std::string>> said = tell(with, held, size);
-  ACCORD_RETURN_IF_ERROR(said.status());
+  Result<std::vector<std::string>> sizes = exchange_texts(with, held, size);
+  ACCORD_RETURN_IF_ERROR(sizes.status());
   for (Rank rank = 0; rank < with.group.size(); ++rank)
-    if (const std::string& theirs = (*said)[static_cast<std::size_t>(rank)]; theirs != size)
+    if (const std::string& theirs = (*sizes)[static_cast<std::size_t>(rank)]; theirs != size)
       return Status(StatusCode::kMismatch,
                     fmt::format("rank {} asks for {}, rank {} for {}", rank, theirs, with.group.rank(), size), {rank});
 
   const auto all_are = [&](bool mine) -> Result<bool> {
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, tell(with, {}, mine ? "yes" : "no"));
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange_texts(with, {}, mine ? "yes" : "no"));
     return std::all_of(all.begin(), all.end(), [](const std::string& theirs) { return theirs == "yes"; });
   };
   ACCORD_ASSIGN_OR_RETURN(bool symmetric, all_are(made->can_be_symmetric()));
@@ -162,8 +162,8 @@ Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& wit
   }
   if (symmetric) return std::shared_ptr<RegisteredMemory>(made);
   made->forget();
-  const Status registered = made->make_registered();
-  if (const Status all = tell(with, registered, "").status(); !all.ok()) return give_up(all);
+  const Status status = made->make_registered();
+  if (const Status all = exchange_texts(with, status, "").status(); !all.ok()) return give_up(all);
   return std::shared_ptr<RegisteredMemory>(made);
 }
 

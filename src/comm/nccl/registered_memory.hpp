@@ -20,7 +20,7 @@ class Memory;
 struct Registry {
   std::mutex calls;  ///< held during calls on the communicator; guards what follows
   Communicator* communicator = nullptr;
-  std::set<Memory*> known;
+  std::set<Memory*> registered;
   /// Memory that the library may write to until the communicator is aborted.
   std::vector<std::shared_ptr<Memory>> unfinished;
 
@@ -31,19 +31,19 @@ struct Registry {
 
 /// Arguments of register_memory(). REQUIRES: registry->calls is held, the device is current, and the registry's
 /// communicator is connected.
-struct Registering {
+struct Registration {
   Group& group;
   const Library& library;
   device::Runtime& runtime;
   Device device;
   std::shared_ptr<Registry> registry;
   /// Returns once the communicator has no pending operation.
-  std::function<Status(const char* function)> settle;
+  std::function<Status(const char* function)> wait_until_idle;
   Deadline deadline;
 };
 
 /// A collective of the group: registers `bytes` at `memory`, or memory that it allocates if that is null. An error of
 /// one rank is returned on all; after one in NCCL's own collective the group has failed.
-Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& with, void* memory, std::size_t bytes);
+Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registration& with, void* memory, std::size_t bytes);
 
 }  // namespace accord::comm::nccl

@@ -16,9 +16,9 @@ namespace accord {
 namespace {
 
 constexpr std::size_t kLine = 128;
-constexpr std::size_t kArrived = 0, kTaken = 8, kSent = 64;
+constexpr std::size_t kArrived = 0, kConsumed = 8, kSent = 64;
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kLeast = std::size_t{64} << 10;  // smallest size of shared memory
+constexpr std::size_t kMinShared = std::size_t{64} << 10;  // smallest size of shared memory
 
 }  // namespace
 
@@ -62,7 +62,7 @@ Result<PeerWindow> PeerWindow::create(Communicator& communicator, std::size_t by
   Result<std::shared_ptr<comm::StopWord>> stop = comm::StopWord::create(**runtime, device);
   const Deadline deadline = Deadline::in(options.timeout.value_or(group->options().timeout));
   Result<std::unique_ptr<comm::PeerMemory>> memory = comm::PeerMemory::create(
-      *group, **runtime, device, std::max(state->head + bytes, kLeast), deadline, stop.status());
+      *group, **runtime, device, std::max(state->head + bytes, kMinShared), deadline, stop.status());
   if (!memory.ok()) return wrong(memory.status());
   state->memory = *std::move(memory);
   state->stop = *std::move(stop);
@@ -77,7 +77,7 @@ DeviceChannelHandle PeerWindow::channel(Rank peer) const {
   return {.local = static_cast<unsigned char*>(memory(state_->rank)),
           .remote = static_cast<unsigned char*>(memory(peer)),
           .sent = state_->word(state_->rank, peer, kSent),
-          .taken = state_->word(state_->rank, peer, kTaken),
+          .taken = state_->word(state_->rank, peer, kConsumed),
           .arrived = state_->word(state_->rank, peer, kArrived),
           .at_peer = state_->word(peer, state_->rank, kArrived),
           .ending = state_->stop->get()};

@@ -35,7 +35,7 @@ using transport::PeerState;
 constexpr std::size_t kPutPiece = std::size_t{1} << 20;
 constexpr std::size_t kGetPiece = std::size_t{4} << 20;
 /// More than any machine maps, and small enough to add to.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
 
 std::size_t sz(Rank rank) { return static_cast<std::size_t>(rank); }
 
@@ -57,17 +57,18 @@ class Opening {
     for (Rank r = 0; r < group_.size(); ++r) {
       sizes.push_back(all[2 * sz(r)]);
       number = std::max(number, static_cast<int>(all[2 * sz(r) + 1]));
-      if (sizes.back() > kMostBytes)
+      if (sizes.back() > kMaxBytes)
         return Status(StatusCode::kInvalidArgument,
-                      fmt::format("{}: rank {} asks for {}", where(), r, bytes_text(sizes.back())), {r});
+                      fmt::format("{}: rank {} requests {}, which is too much", where(), r, bytes_text(sizes.back())),
+                      {r});
     }
-    group_.windows().made(number);
+    group_.windows().mark_used(number);
     return sizes;
   }
 
   Result<Links> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
     std::vector<transport::PeerDescriptor> peers;
-    ACCORD_RETURN_IF_ERROR(tell_descriptors(endpoint, peers));
+    ACCORD_RETURN_IF_ERROR(exchange_descriptors(endpoint, peers));
     Result<std::vector<std::unique_ptr<Link>>> connected = (*endpoint)->connect(peers, deadline_);
     const auto is_mapped = [](const std::unique_ptr<Link>& link) { return link->mapped() != nullptr; };
     mapped = connected.ok() && std::all_of(connected->begin(), connected->end(), is_mapped);
@@ -87,7 +88,7 @@ class Opening {
     const ConstBuffer input(mine.data(), mine.size_bytes(), DType::kUInt8);
     const Buffer output{all.data(), all.size() * sizeof(T), DType::kUInt8, {}};
     ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = timeout, .stream = {}})
-                               .with_context("making a window"));
+                               .with_context("creating a window"));
     return all;
   }
 
@@ -95,8 +96,8 @@ class Opening {
   static constexpr char kDescriptor = 'd';
   static constexpr char kError = 'e';
 
-  Status tell_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
-                          std::vector<transport::PeerDescriptor>& peers) {
+  Status exchange_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
+                              std::vector<transport::PeerDescriptor>& peers) {
     const std::string mine =
         endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(group_, mine, deadline_.remaining()));
@@ -104,7 +105,7 @@ class Opening {
       const std::string body = all[sz(r)].substr(1);
       if (all[sz(r)].front() != kDescriptor)
         return Status(endpoint.ok() ? StatusCode::kPeerLost : endpoint.status().code(),
-                      fmt::format("{}: rank {} cannot: {}", where(), r, body), {r});
+                      fmt::format("{}: rank {} cannot open its endpoint: {}", where(), r, body), {r});
       if (r != group_.rank()) peers.push_back({r, body});
     }
     return {};
@@ -113,8 +114,8 @@ class Opening {
   // A rank that waited in vain for a connection arrives only when its time is over, so this step has a timeout of its
   // own.
   Status agree_on(const Status& mine) {
-    const std::uint8_t said[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(said, timeout_));
+    const std::uint8_t status[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(status, timeout_));
     if (!mine.ok()) return mine.with_context(where());
     for (Rank r = 0; r < group_.size(); ++r) {
       const std::uint8_t code = all[2 * sz(r)];
@@ -125,7 +126,7 @@ class Opening {
     return {};
   }
 
-  std::string where() const { return group_.where("making a window"); }
+  std::string where() const { return group_.where("creating a window"); }
 
   Group& group_;
   Duration timeout_;
@@ -157,7 +158,7 @@ SharedWindow::SharedWindow(std::shared_ptr<Group> group, int number, std::vector
       links_(std::make_shared<Links>(std::move(links))),
       allocator_(bytes_[sz(group_->rank())]),
       sent_(bytes_.size()),
-      taken_(bytes_.size()) {}
+      consumed_(bytes_.size()) {}
 
 SharedWindow::~SharedWindow() { group_->remove_window(number_); }
 
@@ -198,8 +199,8 @@ Status SharedWindow::check_transfer(std::string_view operation, Rank peer, std::
   const std::size_t there = bytes(peer);
   if (offset <= there && buffer.count <= (there - offset) / size_of(buffer.dtype)) return check_usable(operation);
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: {} x {} at offset {} do not fit the {} that rank {} contributed", where(operation),
-                            buffer.count, to_string(buffer.dtype), offset, bytes_text(there), peer));
+                fmt::format("{}: {} x {} at offset {} do not fit into the {} that rank {} contributed",
+                            where(operation), buffer.count, to_string(buffer.dtype), offset, bytes_text(there), peer));
 }
 
 Status SharedWindow::put(ConstBuffer source, Rank to, std::size_t offset) {
@@ -239,7 +240,7 @@ Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended
       deadline = Deadline::in(group_->options().timeout);
     }
     ACCORD_RETURN_IF_ERROR(check_interruption(operation, peer));
-    ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing came through", *deadline));
+    ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing arrived", *deadline));
   }
 }
 
@@ -294,13 +295,13 @@ Status SharedWindow::signal(Rank to) {
   return {};
 }
 
-bool SharedWindow::take_signal(Rank from) {
-  std::atomic<std::uint64_t>& taken = taken_[sz(from)];
-  std::uint64_t next = taken.load(std::memory_order_relaxed);
+bool SharedWindow::consume_signal(Rank from) {
+  std::atomic<std::uint64_t>& consumed = consumed_[sz(from)];
+  std::uint64_t next = consumed.load(std::memory_order_relaxed);
   const std::uint64_t arrived =
       Domain::word(endpoint_->window().data() + counter(from)).load(std::memory_order_acquire);
   while (next < arrived)
-    if (taken.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) return true;
+    if (consumed.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) return true;
   return false;
 }
 
@@ -309,16 +310,16 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
   ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
   Waiter waiter(group_->wait_policy());
   std::optional<Deadline> deadline;  // set once the wait is slow
-  while (!take_signal(from)) {
+  while (!consume_signal(from)) {
     if (!waiter.pause()) continue;
     if (!deadline) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       deadline = Deadline::in(timeout);
     }
     ACCORD_RETURN_IF_ERROR(check_interruption("wait for", from));
-    Status failure = why_stop("wait for", from, "no signal came", *deadline);
+    Status failure = why_stop("wait for", from, "no signal arrived", *deadline);
     // A peer that leaves or fails may have signalled before.
-    if (!failure.ok()) return take_signal(from) ? Status() : failure;
+    if (!failure.ok()) return consume_signal(from) ? Status() : failure;
   }
   return {};
 }
@@ -335,20 +336,20 @@ Status SharedWindow::check_interruption(std::string_view operation, Rank peer) c
   return {StatusCode::kAborted, fmt::format("{}: interrupted", where(fmt::format("{} rank {}", operation, peer)))};
 }
 
-Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline) {
+Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view what, Deadline deadline) {
   const auto here = [&] { return where(fmt::format("{} rank {}", operation, peer)); };
-  ACCORD_RETURN_IF_ERROR(group_->look_for_failure(here()));
+  ACCORD_RETURN_IF_ERROR(group_->check_for_failure(here()));
   if (peer != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
     const bool closed = group_->peer_state(peer) == PeerState::kLeft;
     if (closed || peer_state(peer) == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has {}; nothing of it will come", here(), peer,
-                                closed ? "closed its communicator" : "let go of the window"),
+                    fmt::format("{}: rank {} has {}; nothing more will arrive from it", here(), peer,
+                                closed ? "closed its communicator" : "released the window"),
                     {peer});
   }
   if (!deadline.passed()) return {};
-  return Status(StatusCode::kTimeout, fmt::format("{}: {} in time", here(), news), {peer});
+  return Status(StatusCode::kTimeout, fmt::format("{}: {} in time", here(), what), {peer});
 }
 
 }  // namespace accord::comm

@@ -56,7 +56,7 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   /// REQUIRES: links_mutex_ is held.
   transport::PeerState peer_state(Rank rank) const;
   /// Takes a signal if one has arrived; returns whether it did.
-  bool take_signal(Rank from);
+  bool consume_signal(Rank from);
   /// Waits until `ended` returns true or fails, for at most the communicator's timeout. For the parts of puts and
   /// gets between hosts that wait for `peer`. `operation`: "put to".
   template <typename Ended>
@@ -66,9 +66,9 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   Status get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset);
   /// Fails with kAborted if this thread has to leave its `operation` with `peer`; both ranks stay in step.
   Status check_interruption(std::string_view operation, Rank peer) const;
-  /// Returns why `operation`, which waits for `peer`, cannot continue, or ok. `news`: the timeout's text, for example
-  /// "no signal came".
-  Status why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline);
+  /// Returns why `operation`, which waits for `peer`, cannot continue, or ok. `what`: the timeout's text, for example
+  /// "no signal arrived".
+  Status why_stop(std::string_view operation, Rank peer, std::string_view what, Deadline deadline);
 
   std::shared_ptr<Group> group_;
   int number_;
@@ -77,9 +77,9 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   std::shared_ptr<const Links> links_;  ///< by rank; null for this one
   memory::BlockAllocator allocator_;
 
-  std::mutex links_mutex_;                         ///< a link serves one thread at a time, except for mapped memory
-  std::vector<std::uint64_t> sent_;                ///< signals to each rank; under links_mutex_
-  std::vector<std::atomic<std::uint64_t>> taken_;  ///< signals of each rank that waits took
+  std::mutex links_mutex_;                            ///< a link serves one thread at a time, except for mapped memory
+  std::vector<std::uint64_t> sent_;                   ///< signals to each rank; under links_mutex_
+  std::vector<std::atomic<std::uint64_t>> consumed_;  ///< signals of each rank that waits took
 };
 
 /// The state that a WindowBlock refers to.

@@ -42,7 +42,7 @@ Duration Window::timeout() const { return window_->group().options().timeout; }
 
 Result<WindowBlock> Window::allocate(std::size_t bytes, std::size_t alignment) {
   if (!std::has_single_bit(alignment) || alignment > exec::kPage)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: alignment {} is no power of two of at most {}",
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: alignment {} is not a power of two of at most {}",
                                                             window_->where("allocate"), alignment, exec::kPage));
   memory::BlockAllocator& allocator = window_->allocator();
   if (const std::optional<std::size_t> offset = allocator.allocate(bytes, alignment))

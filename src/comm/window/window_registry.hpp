@@ -16,7 +16,7 @@ class WindowRegistry {
  public:
   int next_number() const { return next_.load(std::memory_order_relaxed); }
   /// Marks that number as used by a window, or by an attempt to create one.
-  void made(int number) { next_.store(number + 1, std::memory_order_relaxed); }
+  void mark_used(int number) { next_.store(number + 1, std::memory_order_relaxed); }
 
   /// 0 until there is a window; grows with each change. Every call reads it, so it is only a load.
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }

@@ -41,7 +41,7 @@ void place_buffers(const WindowTable& table, const Operation& operation, const e
   placement.input = in > 0 ? place_of(table, operation.input, in) : exec::kNoPlace;
   placement.output = out > 0 ? place_of(table, operation.output, out) : exec::kNoPlace;
   if ((in > 0 && placement.input == exec::kNoPlace) || (out > 0 && placement.output == exec::kNoPlace)) return;
-  placement.in_place = in > 0 && out > 0 && !lie_apart(operation.input, in, operation.output, out);
+  placement.in_place = in > 0 && out > 0 && !are_disjoint(operation.input, in, operation.output, out);
   placement.windows = &table.windows;
 }
 

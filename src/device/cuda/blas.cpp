@@ -50,10 +50,10 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
 
 /// Alignment that has() assumes, because the addresses of the matrices are not yet known. A larger alignment does not
 /// help a kernel, and the position of a tensor in the arena must not affect the choice of kernel.
-constexpr std::uint32_t kLeastAlignment = 16;
-/// The largest power of two, up to kLeastAlignment, that divides the address.
+constexpr std::uint32_t kAssumedAlignment = 16;
+/// The largest power of two, up to kAssumedAlignment, that divides the address.
 std::uint32_t alignment_of(const void* memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory) | kLeastAlignment;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory) | kAssumedAlignment;
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
@@ -69,7 +69,7 @@ struct Shape {
   std::array<std::int64_t, 6> strides = {};
   std::array<DType, 3> dtypes = {};
   Alignments alignments = {};
-  SecondIs second_is = SecondIs::kRows;
+  SecondLayout second_layout = SecondLayout::kRows;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool has_workspace = false, has_scales = false;
   auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
@@ -81,7 +81,7 @@ Shape shape_of(const Product& p, Device device, const Alignments& alignments) {
           {p.a.row_stride, p.a.batch_stride, p.b.row_stride, p.b.batch_stride, p.c.row_stride, p.c.batch_stride},
           {p.a.dtype, p.b.dtype, p.c.dtype},
           alignments,
-          p.second_is,
+          p.second_layout,
           epilogue_of(p),
           p.workspace != nullptr,
           p.a_scales != nullptr};
@@ -89,7 +89,7 @@ Shape shape_of(const Product& p, Device device, const Alignments& alignments) {
 
 using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(&cublasLtMatmulDescDestroy)>;
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, decltype(&cublasLtMatrixLayoutDestroy)>;
-using Wishes = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(&cublasLtMatmulPreferenceDestroy)>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(&cublasLtMatmulPreferenceDestroy)>;
 
 /// Descriptions of the matrices and the product, and the chosen kernel.
 struct Choice {
@@ -100,7 +100,7 @@ struct Choice {
 
 /// Maximum number of cached choices. A model has about ten weights, and a captured graph no longer needs its choices.
 /// A new choice takes a few hundred microseconds on the host; a cached one uses a few hundred bytes.
-constexpr std::size_t kMostChoices = 4096;
+constexpr std::size_t kMaxChoices = 4096;
 
 /// NVIDIA's recommendation for the GPUs that need the most.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
@@ -133,8 +133,8 @@ class CudaBlas final : public Blas {
     ACCORD_RETURN_IF_ERROR(scope.status());
     const std::lock_guard lock(mutex_);
     ACCORD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, handle_of(device));
-    constexpr Alignments kLeast = {kLeastAlignment, kLeastAlignment, kLeastAlignment};
-    ACCORD_ASSIGN_OR_RETURN(const Choice* const choice, choice_of(handle, product, device, kLeast));
+    constexpr Alignments kAssumed = {kAssumedAlignment, kAssumedAlignment, kAssumedAlignment};
+    ACCORD_ASSIGN_OR_RETURN(const Choice* const choice, choice_of(handle, product, device, kAssumed));
     return choice != nullptr;
   }
 
@@ -162,10 +162,10 @@ class CudaBlas final : public Blas {
   }
 
  private:
-  Status status_of(std::string_view call, cublasStatus_t said) const {
-    if (said == CUBLAS_STATUS_SUCCESS) return {};
-    const StatusCode code = said == CUBLAS_STATUS_NOT_SUPPORTED ? StatusCode::kUnsupported : StatusCode::kInternal;
-    return Status(code, fmt::format("{}: {}", call, library_.GetStatusString(said)));
+  Status status_of(std::string_view call, cublasStatus_t result) const {
+    if (result == CUBLAS_STATUS_SUCCESS) return {};
+    const StatusCode code = result == CUBLAS_STATUS_NOT_SUPPORTED ? StatusCode::kUnsupported : StatusCode::kInternal;
+    return Status(code, fmt::format("{}: {}", call, library_.GetStatusString(result)));
   }
   template <typename T>
   Status set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t what, const T& value) const {
@@ -183,7 +183,7 @@ class CudaBlas final : public Blas {
     return set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.a_scales);
 #else
     (void)description, (void)product;
-    return Status(StatusCode::kUnsupported, "this build's cublasLt.h knows no scales of rows and columns");
+    return Status(StatusCode::kUnsupported, "this build's cublasLt.h does not support scales of rows and columns");
 #endif
   }
 
@@ -197,97 +197,99 @@ class CudaBlas final : public Blas {
   Result<Layout> layout_of(const Matrices& matrices, std::int64_t rows, std::int64_t columns,
                            std::int64_t batch) const {
     const auto type = type_of(matrices.dtype);
-    if (!type) return Status(StatusCode::kUnsupported, fmt::format("no product of {}", to_string(matrices.dtype)));
-    cublasLtMatrixLayout_t made = nullptr;
+    if (!type)
+      return Status(StatusCode::kUnsupported, fmt::format("cuBLASLt cannot multiply {}", to_string(matrices.dtype)));
+    cublasLtMatrixLayout_t created = nullptr;
     ACCORD_RETURN_IF_ERROR(
         status_of("cublasLtMatrixLayoutCreate",
-                  library_.MatrixLayoutCreate(&made, *type, static_cast<std::uint64_t>(columns),
+                  library_.MatrixLayoutCreate(&created, *type, static_cast<std::uint64_t>(columns),
                                               static_cast<std::uint64_t>(rows), matrices.row_stride)));
-    Layout layout(made, library_.MatrixLayoutDestroy);
+    Layout layout(created, library_.MatrixLayoutDestroy);
     if (batch == 1) return layout;
     const auto count = static_cast<std::int32_t>(batch);
+    ACCORD_RETURN_IF_ERROR(status_of(
+        "cublasLtMatrixLayoutSetAttribute",
+        library_.MatrixLayoutSetAttribute(created, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count)));
     ACCORD_RETURN_IF_ERROR(
         status_of("cublasLtMatrixLayoutSetAttribute",
-                  library_.MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count)));
-    ACCORD_RETURN_IF_ERROR(
-        status_of("cublasLtMatrixLayoutSetAttribute",
-                  library_.MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                  library_.MatrixLayoutSetAttribute(created, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
                                                     &matrices.batch_stride, sizeof matrices.batch_stride)));
     return layout;
   }
 
   Result<Description> description_of(const Product& p) const {
-    cublasLtMatmulDesc_t made = nullptr;
+    cublasLtMatmulDesc_t created = nullptr;
     ACCORD_RETURN_IF_ERROR(
-        status_of("cublasLtMatmulDescCreate", library_.MatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
-    Description description(made, library_.MatmulDescDestroy);
-    const bool rows = p.second_is == SecondIs::kRows;
+        status_of("cublasLtMatmulDescCreate", library_.MatmulDescCreate(&created, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    Description description(created, library_.MatmulDescDestroy);
+    const bool rows = p.second_layout == SecondLayout::kRows;
     ACCORD_RETURN_IF_ERROR(
-        set(made, CUBLASLT_MATMUL_DESC_TRANSA, rows ? CUBLAS_OP_T : CUBLAS_OP_N));  // its first is our b
-    ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p)));
+        set(created, CUBLASLT_MATMUL_DESC_TRANSA, rows ? CUBLAS_OP_T : CUBLAS_OP_N));  // its first is our b
+    ACCORD_RETURN_IF_ERROR(set(created, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p)));
     if (p.bias != nullptr) {
       const auto type = type_of(p.c.dtype);
-      if (!type) return Status(StatusCode::kUnsupported, fmt::format("no product of {}", to_string(p.c.dtype)));
-      ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *type));
-      ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
+      if (!type)
+        return Status(StatusCode::kUnsupported, fmt::format("cuBLASLt cannot multiply {}", to_string(p.c.dtype)));
+      ACCORD_RETURN_IF_ERROR(set(created, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *type));
+      ACCORD_RETURN_IF_ERROR(set(created, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
-    if (p.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(made, p));
+    if (p.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(created, p));
     return description;
   }
 
-  Result<Wishes> wishes_of(const Product& p, const Alignments& alignments) const {
-    cublasLtMatmulPreference_t made = nullptr;
-    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulPreferenceCreate", library_.MatmulPreferenceCreate(&made)));
-    Wishes wishes(made, library_.MatmulPreferenceDestroy);
-    const auto wish = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+  Result<Preference> preference_of(const Product& p, const Alignments& alignments) const {
+    cublasLtMatmulPreference_t created = nullptr;
+    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulPreferenceCreate", library_.MatmulPreferenceCreate(&created)));
+    Preference preference(created, library_.MatmulPreferenceDestroy);
+    const auto set_preference = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
       return status_of("cublasLtMatmulPreferenceSetAttribute",
-                       library_.MatmulPreferenceSetAttribute(made, what, &value, sizeof value));
+                       library_.MatmulPreferenceSetAttribute(created, what, &value, sizeof value));
     };
     const std::uint64_t workspace = p.workspace == nullptr ? 0 : kWorkspaceBytes;
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
     // Add partial sums over k in float32; in the output's type they would be rounded first.
     const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]));
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]));
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]));
-    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]));
-    return wishes;
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]));
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]));
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]));
+    ACCORD_RETURN_IF_ERROR(set_preference(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]));
+    return preference;
   }
 
   // Returns the cached choice or makes a new one; null if the library has no kernel.
   Result<const Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
                                   const Alignments& alignments) {
     const Shape shape = shape_of(p, device, alignments);
-    std::optional<Choice>* kept = choices_.find(shape);
-    if (kept == nullptr) {
+    std::optional<Choice>* cached = choices_.find(shape);
+    if (cached == nullptr) {
       ACCORD_ASSIGN_OR_RETURN(std::optional<Choice> choice, choose(handle, p, alignments));
-      kept = &choices_.add(shape, std::move(choice));
+      cached = &choices_.add(shape, std::move(choice));
     }
-    return kept->has_value() ? &**kept : nullptr;
+    return cached->has_value() ? &**cached : nullptr;
   }
 
   Result<std::optional<Choice>> choose(cublasLtHandle_t handle, const Product& p, const Alignments& alignments) const {
-    const bool rows = p.second_is == SecondIs::kRows;
+    const bool rows = p.second_layout == SecondLayout::kRows;
     ACCORD_ASSIGN_OR_RETURN(Layout a, layout_of(p.a, p.m, p.k, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Layout b, layout_of(p.b, rows ? p.n : p.k, rows ? p.k : p.n, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Layout c, layout_of(p.c, p.m, p.n, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Description description, description_of(p));
-    ACCORD_ASSIGN_OR_RETURN(const Wishes wishes, wishes_of(p, alignments));
+    ACCORD_ASSIGN_OR_RETURN(const Preference preference, preference_of(p, alignments));
     cublasLtMatmulHeuristicResult_t best = {};
     int found = 0;
-    const cublasStatus_t said = library_.MatmulAlgoGetHeuristic(handle, description.get(), b.get(), a.get(), c.get(),
-                                                                c.get(), wishes.get(), 1, &best, &found);
-    if (said == CUBLAS_STATUS_NOT_SUPPORTED || (said == CUBLAS_STATUS_SUCCESS && found == 0))
+    const cublasStatus_t result = library_.MatmulAlgoGetHeuristic(handle, description.get(), b.get(), a.get(), c.get(),
+                                                                  c.get(), preference.get(), 1, &best, &found);
+    if (result == CUBLAS_STATUS_NOT_SUPPORTED || (result == CUBLAS_STATUS_SUCCESS && found == 0))
       return std::optional<Choice>();
-    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulAlgoGetHeuristic", said));
+    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulAlgoGetHeuristic", result));
     return std::optional<Choice>(Choice{std::move(description), std::move(a), std::move(b), std::move(c), best.algo});
   }
 
   const BlasLibrary& library_;
   std::mutex mutex_;
   std::map<std::int16_t, cublasLtHandle_t> handles_;
-  RecentMap<Shape, std::optional<Choice>> choices_{kMostChoices};
+  RecentMap<Shape, std::optional<Choice>> choices_{kMaxChoices};
 };
 
 }  // namespace

@@ -24,27 +24,27 @@ std::string path_of_package() {
 
 /// Looks all functions up. Returns the first name that `handle` lacks; null if it has all.
 const char* find_all(void* handle, BlasLibrary& library) {
-  const auto look = [&](const char* name, auto& function) -> const char* {
+  const auto find_symbol = [&](const char* name, auto& function) -> const char* {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
     return function == nullptr ? name : nullptr;
   };
-#define ACCORD_CUBLASLT_LOOK(name) \
-  if (const char* missing = look("cublasLt" #name, library.name)) return missing;
-  ACCORD_CUBLASLT_LOOK(GetVersion)
-  ACCORD_CUBLASLT_LOOK(GetStatusString)
-  ACCORD_CUBLASLT_LOOK(Create)
-  ACCORD_CUBLASLT_LOOK(Matmul)
-  ACCORD_CUBLASLT_LOOK(MatmulDescCreate)
-  ACCORD_CUBLASLT_LOOK(MatmulDescDestroy)
-  ACCORD_CUBLASLT_LOOK(MatmulDescSetAttribute)
-  ACCORD_CUBLASLT_LOOK(MatrixLayoutCreate)
-  ACCORD_CUBLASLT_LOOK(MatrixLayoutDestroy)
-  ACCORD_CUBLASLT_LOOK(MatrixLayoutSetAttribute)
-  ACCORD_CUBLASLT_LOOK(MatmulPreferenceCreate)
-  ACCORD_CUBLASLT_LOOK(MatmulPreferenceDestroy)
-  ACCORD_CUBLASLT_LOOK(MatmulPreferenceSetAttribute)
-  ACCORD_CUBLASLT_LOOK(MatmulAlgoGetHeuristic)
-#undef ACCORD_CUBLASLT_LOOK
+#define ACCORD_CUBLASLT_FIND(name) \
+  if (const char* missing = find_symbol("cublasLt" #name, library.name)) return missing;
+  ACCORD_CUBLASLT_FIND(GetVersion)
+  ACCORD_CUBLASLT_FIND(GetStatusString)
+  ACCORD_CUBLASLT_FIND(Create)
+  ACCORD_CUBLASLT_FIND(Matmul)
+  ACCORD_CUBLASLT_FIND(MatmulDescCreate)
+  ACCORD_CUBLASLT_FIND(MatmulDescDestroy)
+  ACCORD_CUBLASLT_FIND(MatmulDescSetAttribute)
+  ACCORD_CUBLASLT_FIND(MatrixLayoutCreate)
+  ACCORD_CUBLASLT_FIND(MatrixLayoutDestroy)
+  ACCORD_CUBLASLT_FIND(MatrixLayoutSetAttribute)
+  ACCORD_CUBLASLT_FIND(MatmulPreferenceCreate)
+  ACCORD_CUBLASLT_FIND(MatmulPreferenceDestroy)
+  ACCORD_CUBLASLT_FIND(MatmulPreferenceSetAttribute)
+  ACCORD_CUBLASLT_FIND(MatmulAlgoGetHeuristic)
+#undef ACCORD_CUBLASLT_FIND
   return nullptr;
 }
 
@@ -58,7 +58,7 @@ Result<std::unique_ptr<const BlasLibrary>> library_of(void* handle, const std::s
   const std::size_t version = library->GetVersion();
   library->version = fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
   if (version / 10000 != CUBLAS_VER_MAJOR)
-    return Status(StatusCode::kUnsupported, fmt::format("{} is cuBLASLt {}, this build is for {}.x", library->path,
+    return Status(StatusCode::kUnsupported, fmt::format("{} is cuBLASLt {}, but this build needs {}.x", library->path,
                                                         library->version, CUBLAS_VER_MAJOR));
   return std::unique_ptr<const BlasLibrary>(std::move(library));
 }
@@ -66,8 +66,9 @@ Result<std::unique_ptr<const BlasLibrary>> library_of(void* handle, const std::s
 Result<std::unique_ptr<const BlasLibrary>> search() {
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->cublaslt.empty()) {
-    Result<std::unique_ptr<const BlasLibrary>> given = load_blas_library(config()->cublaslt);
-    return given.ok() ? std::move(given) : given.status().with_context("environment variable ACCORD_CUBLASLT");
+    Result<std::unique_ptr<const BlasLibrary>> configured = load_blas_library(config()->cublaslt);
+    return configured.ok() ? std::move(configured)
+                           : configured.status().with_context("environment variable ACCORD_CUBLASLT");
   }
   const std::string name = library_name();
   if (void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) return library_of(loaded, name);
@@ -78,7 +79,7 @@ Result<std::unique_ptr<const BlasLibrary>> search() {
     tried += fmt::format("; {}", found.status().message());
   }
   return Status(StatusCode::kNotFound,
-                fmt::format("cuBLASLt was not found (ACCORD_CUBLASLT names its library){}", tried));
+                fmt::format("cuBLASLt was not found (set ACCORD_CUBLASLT to the path of its library){}", tried));
 }
 
 }  // namespace

@@ -18,19 +18,20 @@
 namespace accord::device::cuda {
 namespace {
 
-constexpr int kMostContexts = 128;
-std::array<std::atomic<CUcontext>, kMostContexts> contexts = {};
+constexpr int kMaxContexts = 128;
+std::array<std::atomic<CUcontext>, kMaxContexts> contexts = {};
 
 Result<CUcontext> context_of(const Driver& driver, Device device) {
-  const bool known = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMostContexts;
-  if (known) {
-    if (CUcontext const kept = contexts[static_cast<std::size_t>(device.index)].load(std::memory_order_acquire))
-      return kept;
+  const bool is_in_range = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMaxContexts;
+  if (is_in_range) {
+    if (CUcontext const cached = contexts[static_cast<std::size_t>(device.index)].load(std::memory_order_acquire))
+      return cached;
   }
   int count = 0;
   ACCORD_RETURN_IF_ERROR(driver.status_of("cuDeviceGetCount", driver.device_get_count(&count)));
-  if (!known || device.index >= count) {
-    return Status(StatusCode::kInternal, fmt::format("{} is none of {} CUDA devices", to_string(device), count));
+  if (!is_in_range || device.index >= count) {
+    return Status(StatusCode::kInternal,
+                  fmt::format("{} does not exist: there are {} CUDA devices", to_string(device), count));
   }
   CUdevice handle = 0;
   CUcontext context = nullptr;

@@ -32,8 +32,9 @@ Result<Driver> load() {
            look_up(library, "cuPointerGetAttributes", driver.pointer_get_attributes),
        })
     ACCORD_RETURN_IF_ERROR(found);
-  if (const Status begun = driver.status_of("cuInit", driver.init(0)); !begun.ok()) {
-    return Status(StatusCode::kUnsupported, fmt::format("the NVIDIA driver does not start: {}", begun.message()));
+  if (const Status initialized = driver.status_of("cuInit", driver.init(0)); !initialized.ok()) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("the NVIDIA driver cannot be initialized: {}", initialized.message()));
   }
   return driver;
 }
@@ -47,11 +48,11 @@ Status look_up<void*>(void* library, const char* name, void*& function) {
   return Status(StatusCode::kUnsupported, fmt::format("the NVIDIA driver's {} has no {}", kLibrary, name));
 }
 
-Status Driver::status_of(std::string_view call, CUresult said) const {
-  if (said == CUDA_SUCCESS) return {};
+Status Driver::status_of(std::string_view call, CUresult result) const {
+  if (result == CUDA_SUCCESS) return {};
   const char* text = nullptr;
-  if (get_error_string(said, &text) != CUDA_SUCCESS) text = "an error that it has no words for";
-  const bool no_memory = said == CUDA_ERROR_OUT_OF_MEMORY;
+  if (get_error_string(result, &text) != CUDA_SUCCESS) text = "unknown error";
+  const bool no_memory = result == CUDA_ERROR_OUT_OF_MEMORY;
   return Status(no_memory ? StatusCode::kResourceExhausted : StatusCode::kInternal, fmt::format("{}: {}", call, text));
 }
 

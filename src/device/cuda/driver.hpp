@@ -24,7 +24,7 @@ struct Driver {
   void* library;
 
   /// Like status_of() for errors of the CUDA runtime.
-  Status status_of(std::string_view call, CUresult said) const;
+  Status status_of(std::string_view call, CUresult result) const;
 };
 
 /// Looks up a symbol. Fails with kUnsupported if the driver's library lacks it.

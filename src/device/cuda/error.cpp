@@ -4,12 +4,12 @@
 
 namespace accord::device::cuda {
 
-Status status_of(std::string_view call, cudaError_t said) {
-  if (said == cudaSuccess) return {};
+Status status_of(std::string_view call, cudaError_t result) {
+  if (result == cudaSuccess) return {};
   (void)cudaGetLastError();
-  const bool no_memory = said == cudaErrorMemoryAllocation;
+  const bool no_memory = result == cudaErrorMemoryAllocation;
   return Status(no_memory ? StatusCode::kResourceExhausted : StatusCode::kInternal,
-                fmt::format("{}: {}", call, cudaGetErrorString(said)));
+                fmt::format("{}: {}", call, cudaGetErrorString(result)));
 }
 
 }  // namespace accord::device::cuda

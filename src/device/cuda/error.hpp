@@ -9,9 +9,9 @@
 
 namespace accord::device::cuda {
 
-/// Returns ok if `said` is cudaSuccess; otherwise "CALL: error message", with kResourceExhausted if memory is
+/// Returns ok if `result` is cudaSuccess; otherwise "CALL: error message", with kResourceExhausted if memory is
 /// exhausted and kInternal for all other errors. Also clears the last error that CUDA keeps, because the next code to
 /// query it would be the user's program.
-Status status_of(std::string_view call, cudaError_t said);
+Status status_of(std::string_view call, cudaError_t result);
 
 }  // namespace accord::device::cuda

@@ -73,12 +73,12 @@ class Block {
                  : "memory");
     return x;
   }
-  __device__ void copy_later(Words* to, const Words* from, bool is_there) const {
+  __device__ void copy_async(Words* to, const Words* from, bool is_present) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(is_there ? 16U : 0U)
+                 "r"(is_present ? 16U : 0U)
                  : "memory");
   }
-  __device__ void await_copies() const { asm volatile("cp.async.wait_all;" ::: "memory"); }
+  __device__ void wait_copies() const { asm volatile("cp.async.wait_all;" ::: "memory"); }
   template <typename T>
   __device__ T warp_sum(T x) const {
     return over_warp(x, [](T a, T b) { return a + b; });
@@ -220,4 +220,4 @@ __global__ void __launch_bounds__(K::kThreads) run(const __grid_constant__ K ker
   namespace {                                                                                                       \
   const accord::device::cuda::KnownKernel ACCORD_JOINED(known_kernel_, __COUNTER__){&accord::device::cuda_code<K>}; \
   }                                                                                                                 \
-  static_assert(sizeof(K) <= 4096, "CUDA takes no more bytes of arguments")
+  static_assert(sizeof(K) <= 4096, "CUDA accepts at most 4096 bytes of arguments")

@@ -13,12 +13,12 @@
 namespace accord::device::cuda {
 namespace {
 
-constexpr std::size_t kMostDevices = 64;  // per host
+constexpr std::size_t kMaxDevices = 64;  // per host
 
 struct Known {
   std::mutex mutex;
   std::vector<const void* (*)()> codes;
-  std::array<std::atomic<std::size_t>, kMostDevices> loaded = {};  ///< number of kernels loaded on each device
+  std::array<std::atomic<std::size_t>, kMaxDevices> loaded = {};  ///< number of kernels loaded on each device
 };
 
 // Created on first use, because objects in several files register themselves before main().
@@ -36,8 +36,10 @@ KnownKernel::KnownKernel(const void* (*code)()) {
 
 Status load_kernels(int device) {
   const auto index = static_cast<std::size_t>(device);
-  if (index >= kMostDevices)
-    return Status(StatusCode::kUnsupported, fmt::format("a host has up to {} devices, not {}", kMostDevices, device));
+  if (index >= kMaxDevices)
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("at most {} devices per host are supported; device {} is beyond that", kMaxDevices, device));
   std::atomic<std::size_t>& loaded = known().loaded[index];
   if (loaded.load(std::memory_order_acquire) > 0) return {};
   const std::lock_guard lock(known().mutex);

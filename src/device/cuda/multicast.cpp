@@ -39,7 +39,7 @@ struct Calls {
   decltype(&cuMemExportToShareableHandle) mem_export = nullptr;
   decltype(&cuMemImportFromShareableHandle) mem_import = nullptr;
 
-  Status ok(std::string_view call, CUresult said) const { return driver->status_of(call, said); }
+  Status ok(std::string_view call, CUresult result) const { return driver->status_of(call, result); }
 };
 
 Result<Calls> load_calls() {
@@ -75,7 +75,7 @@ Result<const Calls*> calls() {
   return &**loaded;
 }
 
-/// A device's part. take_apart() releases everything that is not zero.
+/// A device's part. release() releases everything that is not zero.
 struct Part {
   std::size_t bytes = 0;
   CUdevice device = 0;
@@ -93,7 +93,7 @@ void unmap(const Calls& call, const Part& part, const Part::Mapping& mapping) {
   if (mapping.address != 0) (void)call.mem_address_free(mapping.address, part.bytes);
 }
 
-void take_apart(const Calls& call, const Part& part) {
+void release(const Calls& call, const Part& part) {
   unmap(call, part, part.all);
   if (part.is_bound) (void)call.multicast_unbind(part.object, part.device, 0, part.bytes);
   unmap(call, part, part.own);
@@ -134,7 +134,7 @@ CUmulticastObjectProp object_of(int devices, std::size_t bytes) {
 Result<Multicast> add(const Calls& call, Part part) {
   const Status added = call.ok("cuMulticastAddDevice", call.multicast_add_device(part.object, part.device));
   if (added.ok()) return Multicast{.handle = new Part(part)};
-  take_apart(call, part);
+  release(call, part);
   return Status(StatusCode::kUnsupported, added.message());
 }
 
@@ -149,17 +149,18 @@ Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t byte
       "cuDeviceGetAttribute", call->device_get_attribute(&has, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device.index)));
   if (has == 0)
     return Status(StatusCode::kUnsupported,
-                  fmt::format("{} is behind no switch that has multicast", to_string(device)));
+                  fmt::format("{} is not connected to a switch that supports multicast", to_string(device)));
   const CUmulticastObjectProp object = object_of(devices, bytes);
   const CUmemAllocationProp memory = memory_on(device.index);
-  std::size_t of_object = 0, of_memory = 0;
-  const Status asked = call->ok("cuMulticastGetGranularity",
-                                call->multicast_get_granularity(&of_object, &object, CU_MULTICAST_GRANULARITY_MINIMUM));
-  if (!asked.ok()) return Status(StatusCode::kUnsupported, asked.message());
+  std::size_t object_granularity = 0, memory_granularity = 0;
+  const Status status =
+      call->ok("cuMulticastGetGranularity",
+               call->multicast_get_granularity(&object_granularity, &object, CU_MULTICAST_GRANULARITY_MINIMUM));
+  if (!status.ok()) return Status(StatusCode::kUnsupported, status.message());
   ACCORD_RETURN_IF_ERROR(
       call->ok("cuMemGetAllocationGranularity",
-               call->mem_get_allocation_granularity(&of_memory, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
-  return round_up(bytes, std::max(of_object, of_memory));
+               call->mem_get_allocation_granularity(&memory_granularity, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
+  return round_up(bytes, std::max(object_granularity, memory_granularity));
 }
 
 Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes, UniqueFd& descriptor) {
@@ -168,13 +169,13 @@ Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes
   ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
   Part part{.bytes = bytes, .device = device.index};
   const CUmulticastObjectProp object = object_of(devices, bytes);
-  const Status made = call->ok(fmt::format("cuMulticastCreate of {} for {} devices", bytes_text(bytes), devices),
-                               call->multicast_create(&part.object, &object));
-  if (!made.ok()) return Status(StatusCode::kUnsupported, made.message());
+  const Status created = call->ok(fmt::format("cuMulticastCreate of {} for {} devices", bytes_text(bytes), devices),
+                                  call->multicast_create(&part.object, &object));
+  if (!created.ok()) return Status(StatusCode::kUnsupported, created.message());
   int file = -1;
   const Status shared = call->ok("cuMemExportToShareableHandle", call->mem_export(&file, part.object, kHandle, 0));
   if (!shared.ok()) {
-    take_apart(*call, part);
+    release(*call, part);
     return Status(StatusCode::kUnsupported, shared.message());
   }
   descriptor.reset(file);
@@ -216,7 +217,7 @@ Status leave_multicast(Device device, const Multicast& joined) {
   const DeviceScope scope(device);
   ACCORD_RETURN_IF_ERROR(scope.status());
   ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
-  take_apart(*call, *part);
+  release(*call, *part);
   return {};
 }
 

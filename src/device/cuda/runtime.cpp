@@ -35,15 +35,16 @@ class CudaRuntime final : public Runtime {
     if (count_.load(std::memory_order_acquire) > 0) return {};
     ACCORD_RETURN_IF_ERROR(driver().status());
     int count = 0, version = 0;
-    const cudaError_t said = cudaGetDeviceCount(&count);
-    if (said == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess) {
+    const cudaError_t result = cudaGetDeviceCount(&count);
+    if (result == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess) {
       (void)cudaGetLastError();
       return Status(
           StatusCode::kUnsupported,
-          fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}, which needs driver {} or newer",
-                      version_text(version), version_text(CUDART_VERSION), kOldestDriver));
+          fmt::format(
+              "the NVIDIA driver supports CUDA up to {}, but this build uses CUDA {}, which needs driver {} or newer",
+              version_text(version), version_text(CUDART_VERSION), kOldestDriver));
     }
-    if (const Status found = status_of("cudaGetDeviceCount", said); !found.ok()) {
+    if (const Status found = status_of("cudaGetDeviceCount", result); !found.ok()) {
       return Status(StatusCode::kUnsupported, found.message());
     }
     if (count == 0) return Status(StatusCode::kUnsupported, "no NVIDIA GPU was found");
@@ -55,7 +56,7 @@ class CudaRuntime final : public Runtime {
 
   Result<std::string> describe(Device device) override {
     if (device.type != DeviceType::kCuda)
-      return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
+      return Status(StatusCode::kInternal, fmt::format("{} is not a CUDA device", to_string(device)));
     cudaDeviceProp is = {};
     ACCORD_RETURN_IF_ERROR(status_of("cudaGetDeviceProperties", cudaGetDeviceProperties(&is, device.index)));
     return fmt::format("{}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}", is.name,
@@ -98,8 +99,8 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     void* memory = nullptr;
-    if (const cudaError_t said = cudaMalloc(&memory, bytes); said != cudaSuccess) {
-      return status_of(fmt::format("cudaMalloc of {} on {}", bytes_text(bytes), to_string(device)), said);
+    if (const cudaError_t result = cudaMalloc(&memory, bytes); result != cudaSuccess) {
+      return status_of(fmt::format("cudaMalloc of {} on {}", bytes_text(bytes), to_string(device)), result);
     }
     return memory;
   }
@@ -114,8 +115,8 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     void* memory = nullptr;
-    if (const cudaError_t said = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable); said != cudaSuccess) {
-      return status_of(fmt::format("cudaHostAlloc of {}", bytes_text(bytes)), said);
+    if (const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable); result != cudaSuccess) {
+      return status_of(fmt::format("cudaHostAlloc of {}", bytes_text(bytes)), result);
     }
     return memory;
   }
@@ -134,13 +135,13 @@ class CudaRuntime final : public Runtime {
     ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&can, from.index, to.index)));
     if (can == 0)
       return Status(StatusCode::kUnsupported,
-                    fmt::format("{} does not reach the memory of {}", to_string(from), to_string(to)));
-    const cudaError_t said = cudaDeviceEnablePeerAccess(to.index, 0);
-    if (said == cudaErrorPeerAccessAlreadyEnabled) {
+                    fmt::format("{} cannot access the memory of {}", to_string(from), to_string(to)));
+    const cudaError_t result = cudaDeviceEnablePeerAccess(to.index, 0);
+    if (result == cudaErrorPeerAccessAlreadyEnabled) {
       (void)cudaGetLastError();
       return {};
     }
-    return status_of("cudaDeviceEnablePeerAccess", said);
+    return status_of("cudaDeviceEnablePeerAccess", result);
   }
 
   Result<MemoryHandle> share(Device device, void* memory) override {
@@ -156,9 +157,9 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     void* memory = nullptr;
-    const cudaError_t said =
+    const cudaError_t result =
         cudaIpcOpenMemHandle(&memory, std::bit_cast<cudaIpcMemHandle_t>(handle), cudaIpcMemLazyEnablePeerAccess);
-    if (const Status opened = status_of("cudaIpcOpenMemHandle", said); !opened.ok())
+    if (const Status opened = status_of("cudaIpcOpenMemHandle", result); !opened.ok())
       return Status(StatusCode::kUnsupported, opened.message());
     return memory;
   }
@@ -235,13 +236,13 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
-    const cudaError_t said = cudaStreamIsCapturing(handle_of(stream), &captures);
-    if (said == cudaErrorStreamCaptureImplicit) {
-      return status_of(fmt::format("{}'s default stream while another stream is captured, which that may not wait for",
-                                   to_string(device)),
-                       said);
+    const cudaError_t result = cudaStreamIsCapturing(handle_of(stream), &captures);
+    if (result == cudaErrorStreamCaptureImplicit) {
+      return status_of(
+          fmt::format("{}'s default stream cannot be used while another stream is being captured", to_string(device)),
+          result);
     }
-    ACCORD_RETURN_IF_ERROR(status_of("cudaStreamIsCapturing", said));
+    ACCORD_RETURN_IF_ERROR(status_of("cudaStreamIsCapturing", result));
     return captures != cudaStreamCaptureStatusNone;
   }
 
@@ -251,10 +252,10 @@ class CudaRuntime final : public Runtime {
     // Thread-local mode: other threads may meanwhile make calls that are forbidden during a capture.
     ACCORD_RETURN_IF_ERROR(status_of("cudaStreamBeginCapture",
                                      cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal)));
-    const Status put = body();
+    const Status body_status = body();
     cudaGraph_t captured = nullptr;
     const Status ended = status_of("cudaStreamEndCapture", cudaStreamEndCapture(handle_of(stream), &captured));
-    Status status = put.ok() ? ended : put;
+    Status status = body_status.ok() ? ended : body_status;
     cudaGraphExec_t graph = nullptr;
     if (status.ok()) status = status_of("cudaGraphInstantiate", cudaGraphInstantiate(&graph, captured, 0));
     if (captured != nullptr) (void)cudaGraphDestroy(captured);
@@ -311,12 +312,12 @@ class CudaRuntime final : public Runtime {
   Result<bool> has_happened(Event event) override {
     const DeviceScope scope;
     ACCORD_RETURN_IF_ERROR(scope.status());
-    const cudaError_t said = cudaEventQuery(handle_of(event));
-    if (said == cudaErrorNotReady) {
+    const cudaError_t result = cudaEventQuery(handle_of(event));
+    if (result == cudaErrorNotReady) {
       (void)cudaGetLastError();
       return false;
     }
-    ACCORD_RETURN_IF_ERROR(status_of("cudaEventQuery", said));
+    ACCORD_RETURN_IF_ERROR(status_of("cudaEventQuery", result));
     return true;
   }
 

@@ -13,19 +13,19 @@
 namespace accord::engine::gpu {
 namespace {
 
-constexpr int kMostQueries = 64;     // per block
+constexpr int kMaxQueries = 64;     // per block
 constexpr std::int64_t kLanes = 32;  // of a GPU's warp
-constexpr std::size_t kMostShared = std::size_t{160} << 10;
+constexpr std::size_t kMaxSharedBytes = std::size_t{160} << 10;
 // If there are few rows, each one reads its context by itself. That work is divided among blocks until there are
 // enough of them for any GPU.
-constexpr std::int64_t kWantedBlocks = 512, kMostSplits = 64;
+constexpr std::int64_t kTargetBlocks = 512, kMaxSplits = 64;
 
 /// Returns how many rows of queries fit into a block's shared memory; 0 if not even one does.
-int tile_rows(std::int64_t heads_together, std::int64_t head_dim, std::int64_t value_dim) {
-  for (std::int64_t rows = std::max<std::int64_t>(kMostQueries / heads_together, 1); rows > 0; rows /= 2) {
-    const AttendSizes sizes{static_cast<int>(rows * heads_together), static_cast<int>(head_dim),
+int tile_rows(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_t value_dim) {
+  for (std::int64_t rows = std::max<std::int64_t>(kMaxQueries / heads_per_kv_head, 1); rows > 0; rows /= 2) {
+    const AttendSizes sizes{static_cast<int>(rows * heads_per_kv_head), static_cast<int>(head_dim),
                             static_cast<int>(value_dim)};
-    if (attend_bytes(sizes) <= kMostShared) return static_cast<int>(rows);
+    if (attend_bytes(sizes) <= kMaxSharedBytes) return static_cast<int>(rows);
   }
   return 0;
 }
@@ -36,20 +36,20 @@ HeadRows rows_of_heads(const Tensor& tensor) {
 }
 
 // Returns how many query heads of one key head a block takes.
-std::int64_t heads_of_block(std::int64_t heads_together) {
-  return heads_together == 1 ? 1 : heads_together <= 4 ? 4 : 8;
+std::int64_t heads_of_block(std::int64_t heads_per_kv_head) {
+  return heads_per_kv_head == 1 ? 1 : heads_per_kv_head <= 4 ? 4 : 8;
 }
 
 // Returns the number of parts into which a row's tokens are divided. It depends on the program's shape and the
 // capacity of the cache, but not on the length of the sequences, which a graph does not learn.
-std::int64_t splits_of(std::int64_t rows, std::int64_t kv_heads, std::int64_t heads_together) {
-  const std::int64_t blocks = rows * kv_heads * quotient_of_blocks(heads_together, heads_of_block(heads_together));
-  return std::clamp<std::int64_t>(quotient_of_blocks(kWantedBlocks, std::max<std::int64_t>(blocks, 1)), 1, kMostSplits);
+std::int64_t splits_of(std::int64_t rows, std::int64_t kv_heads, std::int64_t heads_per_kv_head) {
+  const std::int64_t blocks = rows * kv_heads * ceil_divide(heads_per_kv_head, heads_of_block(heads_per_kv_head));
+  return std::clamp<std::int64_t>(ceil_divide(kTargetBlocks, std::max<std::int64_t>(blocks, 1)), 1, kMaxSplits);
 }
 std::int64_t splits_of(const PagedCall& call, const KeyValueCacheOptions& options) {
   const std::int64_t all = options.blocks * options.block_tokens;
   const std::int64_t seen = call.window > 0 ? std::min(call.window, all) : all;
-  return std::clamp<std::int64_t>(quotient_of_blocks(seen, kLeastPartTokens), 1, call.splits);
+  return std::clamp<std::int64_t>(ceil_divide(seen, kMinPartTokens), 1, call.splits);
 }
 
 /// Returns false if the cache's rows do not suit the kernel.
@@ -59,14 +59,14 @@ Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   const DeviceCacheLayer& cache = call.cache;
   if (cache.head_dim % Kernel::kEach != 0 || cache.value_dim % Kernel::kEach != 0) return false;
   const std::size_t bytes = Kernel::shared_bytes(cache.head_dim, cache.value_dim);
-  if (bytes > kMostShared) return false;
+  if (bytes > kMaxSharedBytes) return false;
   const Kernel kernel{call};
   ACCORD_RETURN_IF_ERROR(launch_blocks(run, kernel, kernel.works(), bytes));
   return true;
 }
 template <DType kDType>
 Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
-  switch (heads_of_block(call.heads_together())) {
+  switch (heads_of_block(call.heads_per_kv_head())) {
     case 1: return launch_decoding<kDType, 1>(run, call);
     case 4: return launch_decoding<kDType, 4>(run, call);
     default: return launch_decoding<kDType, 8>(run, call);
@@ -128,10 +128,10 @@ Result<bool> launch_on_tensor_cores(const DeviceRun& run, const WholeCall& call)
   }
 }
 
-Status launch_slow(const DeviceRun& run, const PagedCall& call, int tile_rows) {
+Status launch_without_tensor_cores(const DeviceRun& run, const PagedCall& call, int tile_rows) {
   PagedAttention kernel{call};
   kernel.tile_rows = tile_rows;
-  const AttendSizes sizes{tile_rows * call.heads_together(), static_cast<int>(call.cache.head_dim),
+  const AttendSizes sizes{tile_rows * call.heads_per_kv_head(), static_cast<int>(call.cache.head_dim),
                           static_cast<int>(call.cache.value_dim)};
   return launch_blocks(run, kernel, kernel.tiles() * call.cache.kv_heads * call.splits, attend_bytes(sizes));
 }
@@ -147,23 +147,23 @@ Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
                           call.cache.dtype == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
                           : call.cache.dtype == DType::kBFloat16 ? launch_decoding<DType::kBFloat16>(run, call)
                                                                  : launch_decoding<DType::kInt8>(run, call));
-  if (!is_done) ACCORD_RETURN_IF_ERROR(launch_slow(run, call, 1));
+  if (!is_done) ACCORD_RETURN_IF_ERROR(launch_without_tensor_cores(run, call, 1));
   if (call.splits == 1) return Status();
   return launch_over(run, CombineSplits{call},  // each lane of a warp computes one element
-                     call.rows * call.heads * quotient_of_blocks(call.cache.value_dim, kLanes) * kLanes);
+                     call.rows * call.heads * ceil_divide(call.cache.value_dim, kLanes) * kLanes);
 }
 
 Status launch_many_rows(const DeviceRun& run, PagedCall call, int tile_rows) {
   call.rows_of = RowsOf::kLongSequences;
   call.splits = 1;
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, launch_on_tensor_cores(run, call));
-  return is_done ? Status() : launch_slow(run, call, tile_rows);
+  return is_done ? Status() : launch_without_tensor_cores(run, call, tile_rows);
 }
 
 // A sequence has few rows if their queries over one key head fill no more than one warp's part of a tile; without
 // tensor cores, no more than a tile.
 int few_rows(const PagedCall& call) {
-  return std::max((tile_dim(call) > 0 ? kQueriesOfWarp : kMostQueries) / call.heads_together(), 1);
+  return std::max((tile_dim(call) > 0 ? kQueriesOfWarp : kMaxQueries) / call.heads_per_kv_head(), 1);
 }
 
 /// A call and its kernel without addresses.
@@ -199,9 +199,9 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   const Tensor &q = call.q, &k = call.k, &v = call.v;
   PagedWork work;
   work.tensors = call;
-  const std::int64_t heads_together = q.size(1) / k.size(1);
-  work.tile_rows = tile_rows(heads_together, k.size(3), v.size(3));
-  if (work.tile_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
+  const std::int64_t heads_per_kv_head = q.size(1) / k.size(1);
+  work.tile_rows = tile_rows(heads_per_kv_head, k.size(3), v.size(3));
+  if (work.tile_rows == 0) return op.unsupported("its heads are too large for the kernel for GPUs");
   PagedCall& kernel = work.kernel;
   kernel.window = call.window;
   kernel.scale = call.scale;
@@ -212,7 +212,7 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   kernel.output = {nullptr, call.output.dtype, call.output.stride(1), call.output.stride(2)};
   // The number of parts must not depend on how many of the heads this rank has.
   const std::int64_t splits =
-      op.is_canonical() ? splits_of(kernel.rows, 1, 1) : splits_of(kernel.rows, k.size(1), heads_together);
+      op.is_canonical() ? splits_of(kernel.rows, 1, 1) : splits_of(kernel.rows, k.size(1), heads_per_kv_head);
   kernel.splits = static_cast<int>(splits);
   if (splits > 1) {
     ACCORD_ASSIGN_OR_RETURN(work.partial,
@@ -233,9 +233,9 @@ Status run_attention(const AttentionCall& call, WholeAttention kernel, const Exe
                                                   ? launch_on_tensor_cores<DType::kFloat16>(run, kernel)
                                                   : launch_on_tensor_cores<DType::kBFloat16>(run, kernel));
   if (is_done) return Status();
-  const AttendSizes sizes{kernel.tile_rows * kernel.heads_together(), static_cast<int>(kernel.head_dim),
+  const AttendSizes sizes{kernel.tile_rows * kernel.heads_per_kv_head(), static_cast<int>(kernel.head_dim),
                           static_cast<int>(kernel.value_dim)};
-  const std::int64_t tiles = quotient_of_blocks(kernel.q_len, kernel.tile_rows);
+  const std::int64_t tiles = ceil_divide(kernel.q_len, kernel.tile_rows);
   return launch_blocks(run, kernel, kernel.batch * kernel.kv_heads * tiles, attend_bytes(sizes));
 }
 
@@ -249,7 +249,7 @@ Status add_attention(Preparation& op, const AttentionCall& call) {
   kernel.head_dim = call.q.size(3);
   kernel.value_dim = call.v.size(3);
   kernel.tile_rows = tile_rows(kernel.heads / kernel.kv_heads, kernel.head_dim, kernel.value_dim);
-  if (kernel.tile_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
+  if (kernel.tile_rows == 0) return op.unsupported("its heads are too large for the kernel for GPUs");
   kernel.q = rows_of_heads(call.q);
   kernel.k = rows_of_heads(call.k);
   kernel.v = rows_of_heads(call.v);
@@ -259,7 +259,7 @@ Status add_attention(Preparation& op, const AttentionCall& call) {
   kernel.v_batch_stride = call.v.stride(0);
   kernel.output_batch_stride = call.output.stride(0);
   if (call.mask) {
-    kernel.mask_is = call.mask->dtype == DType::kBool ? WholeCall::Mask::kBool : WholeCall::Mask::kAdditive;
+    kernel.mask_kind = call.mask->dtype == DType::kBool ? WholeCall::Mask::kBool : WholeCall::Mask::kAdditive;
     kernel.mask.dtype = call.mask->dtype;
     std::copy_n(call.mask->layout.strides.begin(), 4, kernel.mask.strides);
   }

@@ -21,20 +21,20 @@ std::int64_t tile_rows_for(std::int64_t rows) {
 
 // Divides the rows of each group into tiles; no tile spans two groups.
 Result<Tensor> tiles_of(Preparation& op, std::int64_t groups, std::int64_t rows) {
-  const std::int64_t most = tile_rows_for(rows);
+  const std::int64_t tile_rows = tile_rows_for(rows);
   std::vector<ExpertTile> tiles;
   for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t first = 0; first < rows; first += most)
+    for (std::int64_t first = 0; first < rows; first += tile_rows)
       tiles.push_back({group * rows + first, static_cast<std::int32_t>(group),
-                       static_cast<std::int32_t>(std::min(most, rows - first))});
+                       static_cast<std::int32_t>(std::min(tile_rows, rows - first))});
   }
   const auto bytes = std::as_bytes(std::span(tiles));
   return op.constant(DType::kUInt8, {static_cast<std::int64_t>(bytes.size())}, bytes);
 }
 
 // Returns the tensor without gaps and at an address that is a multiple of 16 bytes, copied if necessary: where rows
-// consist of whole words, kernels read them by words.
-Result<Tensor> whole(Preparation& op, const Tensor& tensor) {
+// consist of as_aligned_contiguous words, kernels read them by words.
+Result<Tensor> as_aligned_contiguous(Preparation& op, const Tensor& tensor) {
   constexpr std::int64_t kAligned = sizeof(device::Words);
   if (tensor.layout.is_contiguous() && tensor.offset % kAligned == 0) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor copy, op.scratch(tensor.dtype, tensor.sizes()));
@@ -51,10 +51,10 @@ Tensor in_pieces(Tensor matrix, std::int64_t pieces) {
   return matrix;
 }
 
-// Views `count` matrices [m, n] that are `apart` elements apart, beginning at element `first`.
-Tensor every(Tensor sums, std::int64_t first, std::int64_t apart, std::int64_t count) {
+// Views `count` matrices [m, n] that are `stride` elements stride, beginning at element `first`.
+Tensor strided_matrices(Tensor sums, std::int64_t first, std::int64_t stride, std::int64_t count) {
   const Sizes sizes = {count, sums.size(1), sums.size(2)};
-  const Sizes strides = {apart, sums.stride(1), sums.stride(2)};
+  const Sizes strides = {stride, sums.stride(1), sums.stride(2)};
   sums.layout = kernels::strided_layout(sizes, strides);
   sums.offset += first * static_cast<std::int64_t>(size_of(sums.dtype));
   return sums;
@@ -64,12 +64,12 @@ Tensor every(Tensor sums, std::int64_t first, std::int64_t apart, std::int64_t c
 
 Status add_canonical_product(Preparation& op, CanonicalProduct product) {
   ACCORD_RETURN_IF_ERROR(op.require(product.x, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
-  if (product.x.dtype != product.weight.dtype) return op.unsupported("its matrices are of different dtypes");
+  if (product.x.dtype != product.weight.dtype) return op.unsupported("its matrices have different dtypes");
   if (product.y.count() == 0) return Status();
-  ACCORD_ASSIGN_OR_RETURN(const Tensor x, whole(op, product.x));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, as_aligned_contiguous(op, product.x));
   Tensor weight = product.weight;
   if (weight.stride(2) != 1 || weight.stride(1) == 0) {
-    ACCORD_ASSIGN_OR_RETURN(weight, whole(op, weight));
+    ACCORD_ASSIGN_OR_RETURN(weight, as_aligned_contiguous(op, weight));
   }
   const auto element = static_cast<std::int64_t>(size_of(x.dtype));
   const std::int64_t groups = x.size(0), rows = x.size(1);
@@ -107,10 +107,10 @@ Status add_canonical_pieces(Preparation& op, const CanonicalProduct& product, st
   ACCORD_RETURN_IF_ERROR(
       add_canonical_product(op, {in_pieces(product.x, pieces), in_pieces(product.weight, pieces), sums}));
   const std::int64_t one = rows * outputs;
-  for (std::int64_t apart = 1; apart < pieces; apart *= 2) {
-    const std::int64_t count = pieces / (2 * apart);
-    const Tensor left = every(sums, 0, 2 * apart * one, count),
-                 right = every(sums, apart * one, 2 * apart * one, count);
+  for (std::int64_t stride = 1; stride < pieces; stride *= 2) {
+    const std::int64_t count = pieces / (2 * stride);
+    const Tensor left = strided_matrices(sums, 0, 2 * stride * one, count),
+                 right = strided_matrices(sums, stride * one, 2 * stride * one, count);
     Tensor to = left;
     if (count == 1) {
       to = product.y;

@@ -7,7 +7,7 @@
 namespace accord::engine {
 
 /// The most rows of a tile that has more than kFewRows.
-inline constexpr std::int64_t kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
+inline constexpr std::int64_t kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightKind::kSameAsRows>::kRows;
 
 /// Launches the kernel for tiles of up to `tile_rows` rows: 1, 2, 4, kFewRows or kManyRows. Supports a gate as
 /// FewRowsCall does, but no bias. The bits of an output depend only on its row, its weight and tile_rows.

@@ -16,13 +16,13 @@ namespace {
 template <int kRows>
 Status launch_few_row_tiles(const DeviceRun& run, const ExpertProduct& product) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
-  const std::int64_t blocks = quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock);
+  const std::int64_t blocks = ceil_divide(product.tile_count * product.call.n, kOutputsOfBlock);
   if (product.call.weight.scales != nullptr)
-    return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kFloat8>{product}, blocks);
-  return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kAsRows>{product}, blocks);
+    return launch_blocks(run, ExpertsFewRows<kRows, WeightKind::kFloat8>{product}, blocks);
+  return launch_blocks(run, ExpertsFewRows<kRows, WeightKind::kSameAsRows>{product}, blocks);
 }
 
-template <DType kDType, WeightsAre kWeights>
+template <DType kDType, WeightKind kWeights>
 Status launch_many_row_tiles(const DeviceRun& run, const ExpertProduct& product) {
   using Plain = ExpertsManyRows<kDType, false, kWeights>;
   using Gated = ExpertsManyRows<kDType, true, kWeights>;
@@ -33,8 +33,8 @@ Status launch_many_row_tiles(const DeviceRun& run, const ExpertProduct& product)
 
 template <DType kDType>
 Status launch_many_row_tiles(const DeviceRun& run, const ExpertProduct& product) {
-  return product.call.weight.scales != nullptr ? launch_many_row_tiles<kDType, WeightsAre::kFloat8>(run, product)
-                                               : launch_many_row_tiles<kDType, WeightsAre::kAsRows>(run, product);
+  return product.call.weight.scales != nullptr ? launch_many_row_tiles<kDType, WeightKind::kFloat8>(run, product)
+                                               : launch_many_row_tiles<kDType, WeightKind::kSameAsRows>(run, product);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ GroupChoices grouping_kernel(const Sorting& sorting) {
   kernel.top_k = sorting.ids.size(1);
   kernel.first_expert = sorting.first_expert;
   kernel.experts = sorting.experts;
-  kernel.in_all = sorting.in_all;
+  kernel.total_experts = sorting.in_all;
   kernel.tile_rows = sorting.tile_rows;
   return kernel;
 }
@@ -142,7 +142,7 @@ void add_expert_product(Preparation& op, const ExpertLayer& layer, const Sorting
   call.n = layer.weight.size(1);
   call.k = layer.weight.size(2);
   call.x_row_bytes = x.stride(0) * bytes_of(x);
-  call.activates = layer.activation.has_value();
+  call.has_activation = layer.activation.has_value();
   call.activation = layer.activation.value_or(UnaryOp::kRelu);
   call.y_dtype = y.dtype;
   kernel.tile_count = sorting.tile_count;
@@ -168,7 +168,7 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
     kernel.width = output.size(1);
     kernel.weights = execution.data<const float>(weights);
     kernel.places = execution.data<const std::int64_t>(sorting.places);
-    kernel.made = execution.data<const float>(made);
+    kernel.results = execution.data<const float>(made);
     kernel.y = execution.address(output);
     kernel.y_dtype = output.dtype;
     return launch_over(device_run(execution), kernel, output.count());
@@ -180,8 +180,8 @@ Status check_expert_weights(const Preparation& op, const Experts& experts, DType
   for (const ExpertWeights& weights : {experts.up, experts.down, experts.gate.value_or(experts.up)}) {
     const Tensor& weight = weights.tensor;
     if (weight.dtype != dtype && !is_float8(weight))
-      return op.unsupported("its rows are of another dtype than its experts");
-    if (!weight.layout.is_contiguous()) return op.unsupported("the weights of its experts have gaps");
+      return op.unsupported("its rows and its experts have different dtypes");
+    if (!weight.layout.is_contiguous()) return op.unsupported("the weights of its experts are not contiguous");
   }
   return Status();
 }

@@ -32,7 +32,7 @@ void add_widening(Preparation& op, const Tensor& weight, std::int64_t first, std
     placed.table = execution.address(weight) + first * kernel.width;
     placed.scales = execution.data<const float>(scales) + first;
     placed.y = execution.address(to);
-    return launch_over(device_run(execution), placed, quotient_of_blocks(count * kernel.width, kSixteen));
+    return launch_over(device_run(execution), placed, ceil_divide(count * kernel.width, kSixteen));
   });
 }
 
@@ -50,15 +50,15 @@ void add_scaling(Preparation& op, const Tensor& sums, const Tensor& rows, const 
     placed.column_scales = execution.data<const float>(outputs);
     placed.bias = bias ? execution.address(*bias) : nullptr;
     placed.y = execution.address(y);
-    return launch_over(device_run(execution), placed, quotient_of_blocks(kernel.m * kernel.n, kSixteen));
+    return launch_over(device_run(execution), placed, ceil_divide(kernel.m * kernel.n, kSixteen));
   });
 }
 
-Extras scaled(const Tensor& rows, const Tensor& outputs, const std::optional<Tensor>& bias) {
-  Extras extras{.bias = bias};
-  extras.a_scales = rows;
-  extras.b_scales = outputs;
-  return extras;
+ProductOptions scaled(const Tensor& rows, const Tensor& outputs, const std::optional<Tensor>& bias) {
+  ProductOptions options{.bias = bias};
+  options.a_scales = rows;
+  options.b_scales = outputs;
+  return options;
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ Status add_float8_product(Preparation& op, Float8Product kind, const RoundedRows
 }
 
 Status add_widened_product(Preparation& op, const Tensor& x, const Tensor& weight, const Tensor& c,
-                           const Extras& extras) {
+                           const ProductOptions& options) {
   const std::int64_t outputs = weight.size(0), width = weight.size(1);
   const std::int64_t row_bytes = std::max<std::int64_t>(width * static_cast<std::int64_t>(size_of(x.dtype)), 1);
   const std::int64_t together = std::min(std::max<std::int64_t>(kWidenedBytes / row_bytes / 64, 1) * 64, outputs);
@@ -132,8 +132,8 @@ Status add_widened_product(Preparation& op, const Tensor& x, const Tensor& weigh
   for (std::int64_t first = 0; first < outputs; first += together) {
     const std::int64_t count = std::min(together, outputs - first);
     add_widening(op, weight, first, count, wide);
-    Extras of_these = extras;
-    if (extras.bias) of_these.bias = some_outputs(*extras.bias, first, count);
+    ProductOptions of_these = options;
+    if (options.bias) of_these.bias = some_outputs(*options.bias, first, count);
     const Tensor these = some_outputs(transposed(wide), 0, count);
     ACCORD_RETURN_IF_ERROR(add_library_product(op, x, these, some_outputs(c, first, count), of_these));
   }

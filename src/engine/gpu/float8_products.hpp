@@ -58,6 +58,6 @@ Status add_float8_product(Preparation& op, Float8Product kind, const RoundedRows
 /// c = epilogue(x * weight^T + bias) for x of float32, bfloat16 or float16. Widens the weight to that dtype and
 /// multiplies it, some outputs at a time, all in the same scratch buffer.
 Status add_widened_product(Preparation& op, const Tensor& x, const Tensor& weight, const Tensor& c,
-                           const Extras& extras);
+                           const ProductOptions& options);
 
 }  // namespace accord::engine

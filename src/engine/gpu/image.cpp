@@ -97,10 +97,10 @@ void add_direct_convolution(Preparation& op, const ConvolutionCall& convolution)
 Status add_patch_products(Preparation& op, const ConvolutionCall& convolution) {
   const kernels::ConvolutionShape& shape = convolution.shape;
   const std::int64_t places = shape.batch * shape.output.height * shape.output.width;
-  const std::int64_t outputs = convolution.y.size(1), its_outputs = outputs / convolution.groups;
+  const std::int64_t outputs = convolution.y.size(1), group_outputs = outputs / convolution.groups;
   const std::int64_t channels = shape.channels / convolution.groups;
   const std::int64_t width = shape.kernel.height * shape.kernel.width * channels;
-  if (width == 0) return op.unsupported("a convolution over nothing");
+  if (width == 0) return op.unsupported("a convolution without inputs has no kernel");
   const bool plain = is_plain(shape);
   std::int64_t together = places;
   Tensor patches;
@@ -112,17 +112,17 @@ Status add_patch_products(Preparation& op, const ConvolutionCall& convolution) {
   for (std::int64_t place = 0; place < places; place += together) {
     const std::int64_t count = std::min(together, places - place);
     for (std::int64_t group = 0; group < convolution.groups; ++group) {
-      const std::int64_t first = group * channels, output = group * its_outputs;
+      const std::int64_t first = group * channels, output = group * group_outputs;
       if (!plain) add_gather_patches(op, convolution, {place, count, first, channels}, patches);
       const Tensor rows = plain ? part_of(convolution.x, shape.channels, place, count, first, channels)
                                 : part_of(patches, width, 0, count, 0, width);
-      const Tensor weight = part_of(convolution.weight, width, output, its_outputs, 0, width);
-      Extras extras;
+      const Tensor weight = part_of(convolution.weight, width, output, group_outputs, 0, width);
+      ProductOptions options;
       if (convolution.bias) {
-        extras.bias = part_of(*convolution.bias, its_outputs, group, 1, 0, its_outputs);
+        options.bias = part_of(*convolution.bias, group_outputs, group, 1, 0, group_outputs);
       }
-      const Tensor to = part_of(convolution.y, outputs, place, count, output, its_outputs);
-      ACCORD_RETURN_IF_ERROR(add_library_product(op, rows, transposed(weight), to, extras));
+      const Tensor to = part_of(convolution.y, outputs, place, count, output, group_outputs);
+      ACCORD_RETURN_IF_ERROR(add_library_product(op, rows, transposed(weight), to, options));
     }
   }
   return Status();

@@ -17,7 +17,7 @@ Step widen_rows_step(const Node* node, const RowLookup& lookup) {
   kernel.width = lookup.table.size(1);
   kernel.table_rows = lookup.table.size(0);
   kernel.first_row = lookup.first_row;
-  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.total_rows = lookup.total_rows;
   kernel.y_dtype = lookup.y.dtype;
   return [=](const Execution& execution) {
     WidenRows placed = kernel;
@@ -26,7 +26,7 @@ Step widen_rows_step(const Node* node, const RowLookup& lookup) {
     placed.ids = execution.address(lookup.ids);
     placed.y = execution.address(lookup.y);
     placed.report = report_of(device_run(execution), node);
-    return launch_over(device_run(execution), placed, quotient_of_blocks(placed.count * placed.width, kSixteen));
+    return launch_over(device_run(execution), placed, ceil_divide(placed.count * placed.width, kSixteen));
   };
 }
 
@@ -40,7 +40,7 @@ Step gather_rows_step(const Node* node, const RowLookup& lookup) {
   kernel.count = lookup.ids.count();
   kernel.table_rows = lookup.table.size(0);
   kernel.first_row = lookup.first_row;
-  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.total_rows = lookup.total_rows;
   kernel.row_bytes = lookup.table.size(1) * element;
   kernel.table_row_stride = lookup.table_row_stride * element;
   return [=](const Execution& execution) {
@@ -64,7 +64,7 @@ Status add_embedding(Preparation& op, const EmbeddingCall& call) {
 }
 
 Status add_pick(Preparation& op, const PickCall& call) {
-  if (call.ids.size() > Pick::kMostIds) return op.unsupported("so many indices have no kernel for GPUs");
+  if (call.ids.size() > Pick::kMaxIds) return op.unsupported("so many indices have no kernel for GPUs");
   Pick kernel;
   kernel.count = call.y.count();
   kernel.places = 1;

@@ -45,11 +45,11 @@ device::Matrices matrices_of(const Tensor& tensor, int row_dim) {
           tensor.dims() == 3 ? tensor.stride(0) : 0};
 }
 
-LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, const Extras& extras) {
+LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, const ProductOptions& options) {
   LibraryProduct product;
   device::Product& call = product.call;
   const bool in_columns = !has_contiguous_rows(b) && has_contiguous_columns(b);
-  call.second_is = in_columns ? device::SecondIs::kRows : device::SecondIs::kColumns;
+  call.second_layout = in_columns ? device::SecondLayout::kRows : device::SecondLayout::kColumns;
   const int dims = a.dims();
   call.m = a.size(dims - 2);
   call.k = a.size(dims - 1);
@@ -58,37 +58,37 @@ LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, con
   call.a = matrices_of(a, dims - 2);
   call.b = matrices_of(b, in_columns ? dims - 1 : dims - 2);
   call.c = matrices_of(c, dims - 2);
-  call.alpha = extras.alpha;
-  call.beta = extras.beta;
-  call.epilogue = extras.epilogue;
+  call.alpha = options.alpha;
+  call.beta = options.beta;
+  call.epilogue = options.epilogue;
   product.a = a;
   product.b = b;
   product.c = c;
-  product.bias = extras.bias;
-  product.a_scales = extras.a_scales;
-  product.b_scales = extras.b_scales;
+  product.bias = options.bias;
+  product.a_scales = options.a_scales;
+  product.b_scales = options.b_scales;
   return product;
 }
 
 }  // namespace
 
 Result<bool> has_library_product(Preparation& op, const Tensor& a, const Tensor& b, const Tensor& c,
-                                 const Extras& extras) {
+                                 const ProductOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
-  device::Product call = product_of(a, b, c, extras).call;
-  static constexpr float kSomewhere = 0.0F;  // not null: has() only looks at which addresses are null
-  if (extras.bias) call.bias = &kSomewhere;
-  if (extras.a_scales) call.a_scales = &kSomewhere;
-  if (extras.b_scales) call.b_scales = &kSomewhere;
-  call.workspace = const_cast<float*>(&kSomewhere);
+  device::Product call = product_of(a, b, c, options).call;
+  static constexpr float kNonNull = 0.0F;  // not null: has() only looks at which addresses are null
+  if (options.bias) call.bias = &kNonNull;
+  if (options.a_scales) call.a_scales = &kNonNull;
+  if (options.b_scales) call.b_scales = &kNonNull;
+  call.workspace = const_cast<float*>(&kNonNull);
   return blas->has(call, op.device());
 }
 
-Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const Extras& extras) {
+Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const ProductOptions& options) {
   ACCORD_RETURN_IF_ERROR(op.require(a, {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3FN}));
   const bool from_float8 = a.dtype == DType::kFloat8E4M3FN;
   if (a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::kFloat32 && !from_float8)) {
-    return op.unsupported("its matrices are of different dtypes");
+    return op.unsupported("its matrices have different dtypes");
   }
   if (!has_contiguous_rows(a)) {
     ACCORD_ASSIGN_OR_RETURN(a, op.contiguous(a));
@@ -96,9 +96,9 @@ Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c,
   if (!has_contiguous_rows(b) && !has_contiguous_columns(b)) {
     ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
   }
-  const LibraryProduct product = product_of(a, b, c, extras);
+  const LibraryProduct product = product_of(a, b, c, options);
   if (c.count() == 0) return Status();
-  if (product.call.k == 0) return op.unsupported("a product over nothing");
+  if (product.call.k == 0) return op.unsupported("a product with an inner dimension of 0 has no kernel");
   op.step([product](const Execution& execution) { return product.run(execution); });
   return Status();
 }

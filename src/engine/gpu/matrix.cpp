@@ -87,7 +87,7 @@ Result<Float8Product> rounding_of(Preparation& op, const LayerInput& x, const La
 // activation(x * weight^T + bias), by the library or, with canonical ranks, by kernels whose bits depend on nothing
 // but the row, the weight and the number of rows.
 Status add_product_of_many_rows(Preparation& op, LayerInput& x, const Layer& layer, const Tensor& to) {
-  Extras extras{.bias = layer.bias};
+  ProductOptions options{.bias = layer.bias};
   ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer, to));
   if (op.is_canonical()) {
     ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {as_groups(x.rows), as_groups(layer.weight), as_groups(to)}));
@@ -98,29 +98,29 @@ Status add_product_of_many_rows(Preparation& op, LayerInput& x, const Layer& lay
     }
     ACCORD_RETURN_IF_ERROR(add_float8_product(op, kind, *x.rounded, layer.weight, to, layer.bias));
   } else {
-    if (layer.activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
-    if (layer.activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
-    if (extras.bias || extras.epilogue != Epilogue::kNone) {
+    if (layer.activation == UnaryOp::kRelu) options.epilogue = Epilogue::kRelu;
+    if (layer.activation == UnaryOp::kGeluTanh) options.epilogue = Epilogue::kGeluTanh;
+    if (options.bias || options.epilogue != Epilogue::kNone) {
       const Tensor weight = as_multiplied(layer.weight, x.rows.dtype);
-      ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, extras));
-      if (!fuses) extras = {};
+      ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, options));
+      if (!fuses) options = {};
     }
     ACCORD_RETURN_IF_ERROR(is_float8(layer.weight)
-                               ? add_widened_product(op, x.rows, layer.weight, to, extras)
-                               : add_library_product(op, x.rows, transposed(layer.weight), to, extras));
-    if (!extras.bias) add_bias(op, to, layer.bias);
+                               ? add_widened_product(op, x.rows, layer.weight, to, options)
+                               : add_library_product(op, x.rows, transposed(layer.weight), to, options));
+    if (!options.bias) add_bias(op, to, layer.bias);
   }
-  if (layer.activation && extras.epilogue == Epilogue::kNone) op.step(unary_step(*layer.activation, to, to));
+  if (layer.activation && options.epilogue == Epilogue::kNone) op.step(unary_step(*layer.activation, to, to));
   return Status();
 }
 
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
-  const std::int64_t blocks = quotient_of_blocks(call.n, kOutputsOfBlock);
+  const std::int64_t blocks = ceil_divide(call.n, kOutputsOfBlock);
   if (call.weight.scales != nullptr)
-    return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kFloat8>{call}, blocks);
-  return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kAsRows>{call}, blocks);
+    return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kFloat8>{call}, blocks);
+  return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kSameAsRows>{call}, blocks);
 }
 
 Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
@@ -152,7 +152,7 @@ Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& laye
   kernel.n = layer.weight.size(0);
   kernel.k = layer.weight.size(1);
   kernel.x_row_bytes = x.stride(0) * static_cast<std::int64_t>(size_of(x.dtype));
-  kernel.activates = layer.activation.has_value();
+  kernel.has_activation = layer.activation.has_value();
   kernel.activation = layer.activation.value_or(UnaryOp::kRelu);
   kernel.y_dtype = y.dtype;
   op.step([=](const Execution& execution) {
@@ -172,7 +172,7 @@ Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& laye
 }
 
 // Returns whether a kernel multiplies x with the weight, and the gate, as they are.
-Result<bool> goes_to_kernel(Preparation& op, const LayerInput& input, const Layer& layer, const Tensor& y) {
+Result<bool> uses_own_kernel(Preparation& op, const LayerInput& input, const Layer& layer, const Tensor& y) {
   const Tensor& weight = layer.weight;
   const Tensor gate = layer.gate.value_or(weight);
   if (!weight.layout.is_contiguous() || !gate.layout.is_contiguous() || weight.dtype != gate.dtype) return false;
@@ -187,7 +187,7 @@ Result<bool> goes_to_kernel(Preparation& op, const LayerInput& input, const Laye
 // If the product with the gate must be separate, it comes first, into memory of its own. This is the case with many
 // rows, and if only one of weight and gate is float8.
 Status add_products(Preparation& op, LayerInput& x, const Layer& layer, const Tensor& y) {
-  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, goes_to_kernel(op, x, layer, y));
+  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, uses_own_kernel(op, x, layer, y));
   if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
   if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
   ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
@@ -203,7 +203,7 @@ Status add_layer(Preparation& op, LayerInput& x, const LinearLayer& given) {
   if (given.gate) layer.gate = given.gate->tensor;
   for (const Tensor& matrix : {weight, layer.gate.value_or(weight)}) {
     if (x.rows.dtype != matrix.dtype && !is_float8(matrix))
-      return op.unsupported("its input is of another dtype than its weight");
+      return op.unsupported("its input and its weight have different dtypes");
   }
   ACCORD_ASSIGN_OR_RETURN(layer.bias, bias_as(op, given.bias, given.y.dtype));
   ACCORD_ASSIGN_OR_RETURN(layer.gate_bias, bias_as(op, given.gate_bias, given.y.dtype));
@@ -220,22 +220,22 @@ Status add_linears(Preparation& op, const LinearsCall& call) {
 
 Status add_matrix_product(Preparation& op, const MatrixProductCall& call) {
   const Tensor &a = call.a, &b = call.b.tensor, &c = call.c;
-  Extras extras;
-  extras.alpha = static_cast<float>(call.alpha);
+  ProductOptions options;
+  options.alpha = static_cast<float>(call.alpha);
   if (call.bias && call.bias->dims() == 1 && call.bias->size(0) == c.size(1) && call.beta == 1.0) {
-    ACCORD_ASSIGN_OR_RETURN(extras.bias, bias_as(op, call.bias, c.dtype));
+    ACCORD_ASSIGN_OR_RETURN(options.bias, bias_as(op, call.bias, c.dtype));
   } else if (call.bias) {
     op.step(convert_step(*call.bias, c));
-    extras.beta = static_cast<float>(call.beta);
+    options.beta = static_cast<float>(call.beta);
   }
-  if (!op.is_canonical()) return add_library_product(op, a, b, c, extras);
-  if (extras.alpha != 1.0F || extras.beta != 0.0F) {
+  if (!op.is_canonical()) return add_library_product(op, a, b, c, options);
+  if (options.alpha != 1.0F || options.beta != 0.0F) {
     return op.unsupported("with canonical ranks there is no kernel for alpha, beta and a bias of more than one row");
   }
   ACCORD_RETURN_IF_ERROR(call.pieces
                              ? add_canonical_pieces(op, {a, transposed(b), c}, *call.pieces)
                              : add_canonical_product(op, {as_groups(a), as_groups(outputs_first(b)), as_groups(c)}));
-  add_bias(op, c, extras.bias);
+  add_bias(op, c, options.bias);
   return Status();
 }
 

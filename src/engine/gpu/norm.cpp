@@ -15,7 +15,7 @@ device::NormRows norm_rows(const NormCall& norm, const Execution& execution) {
   };
   const std::int64_t width = norm.x.rows.width;
   device::NormRows kernel;
-  kernel.of_mean = norm.kind == NormKind::kLayer;
+  kernel.subtract_mean = norm.kind == NormKind::kLayer;
   kernel.dtype = norm.y.dtype;
   kernel.rows = norm.x.rows.rows;
   kernel.width = width;

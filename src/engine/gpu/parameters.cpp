@@ -15,7 +15,7 @@ namespace accord::engine::gpu {
 namespace {
 
 // Returns whether every reader of the tensor can read float8.
-bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
+bool can_stay_float8(const TensorEntry& entry, const ParameterUse& use) {
   const bool others = use.plain || use.product || use.convolution > 0;
   const bool one_kind = !use.experts || !(use.linear || use.table);
   return entry.packing->format.type == kernels::WeightType::kFloat8 && entry.packing->format.group == 0 &&
@@ -33,15 +33,15 @@ class DeviceLoader {
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
-      return use.convolution > 0 ? put_inputs_last(staged, value, entry.name, memory) : put(staged, entry.name, memory);
+      return use.convolution > 0 ? store_inputs_last(staged, value, entry.name, memory) : store(staged, entry.name, memory);
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
-    return keeps_float8_ && stays_float8(entry, use) ? put_float8(stack, entry, memory)
-                                                                       : put_unpacked(stack, entry, value, memory);
+    return keeps_float8_ && can_stay_float8(entry, use) ? store_float8(stack, entry, memory)
+                                                                       : store_unpacked(stack, entry, value, memory);
   }
 
-  Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
+  Status store(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
     ACCORD_RETURN_IF_ERROR(copy(rows, name, memory));
     if (rows.empty() || rows.size() > kKnownBytes) return Status();
     ACCORD_ASSIGN_OR_RETURN(Region known, Region::allocate(rows.size(), "a small weight"));
@@ -52,14 +52,14 @@ class DeviceLoader {
   }
 
   // `rows`: the weight of a convolution, row-major.
-  Status put_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
+  Status store_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
                          ParameterMemory& memory) {
     std::vector<std::int64_t> sizes;
     for (const SymbolicInt& size : value.shape) sizes.push_back(size.constant());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> ordered, unpacked_.of(rows.size()));
     ACCORD_RETURN_IF_ERROR(kernels::copy_strided({rows.data(), value.dtype, kernels::contiguous_layout(sizes)},
                                                  {ordered.data(), value.dtype, inputs_last_layout(sizes)}));
-    return put(ordered, name, memory);
+    return store(ordered, name, memory);
   }
 
   Parameters parameters;
@@ -78,7 +78,7 @@ class DeviceLoader {
     return Status();
   }
 
-  Status put_float8(const PackedStack& stack, const TensorEntry& entry, ParameterMemory& memory) {
+  Status store_float8(const PackedStack& stack, const TensorEntry& entry, ParameterMemory& memory) {
     const Float8Bytes bytes = float8_bytes(stack.count() * stack.out(), stack.in());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(bytes.all));
     for (std::int64_t i = 0; i < stack.count(); ++i) {
@@ -95,7 +95,7 @@ class DeviceLoader {
 
   // Unpacks one matrix after another; the matrices of experts follow each other in memory. The weights of
   // convolutions are already packed with their inputs last.
-  Status put_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
+  Status store_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
     const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
@@ -112,7 +112,7 @@ class DeviceLoader {
       std::byte* const to = rows.data() + static_cast<std::size_t>(i) * bytes;
       ACCORD_RETURN_IF_ERROR(kernels::convert(from, {to, value.dtype, kernels::contiguous_layout(sizes)}));
     }
-    return put(rows, entry.name, memory);
+    return store(rows, entry.name, memory);
   }
 
   const EngineDevice& on_;
@@ -130,7 +130,7 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
     const Result<const TensorEntry*> found = package.tensor(parts[i].tensor);
     if (!uses[i].any() || !found.ok()) continue;
     const TensorEntry& entry = **found;
-    const bool stays = !entry.packing || (keeps_float8 && stays_float8(entry, uses[i]));
+    const bool stays = !entry.packing || (keeps_float8 && can_stay_float8(entry, uses[i]));
     std::uint64_t elements = 1;
     for (const std::int64_t size : parts[i].shape) elements *= static_cast<std::uint64_t>(size);
     bytes += stays ? part_bytes(entry, parts[i]) : elements * size_of(entry.dtype);
@@ -154,7 +154,7 @@ Result<Parameters> load_parameters(const EngineDevice& on, Package& package, con
   return std::move(loader.parameters);
 }
 
-Result<Parameters> take_parameters(const EngineDevice& on, const Graph& graph,
+Result<Parameters> reference_parameters(const EngineDevice& on, const Graph& graph,
                                       const std::map<std::string, TensorView>& weights) {
   DeviceLoader loader(on);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph, weights));
@@ -168,8 +168,8 @@ Result<Parameters> take_parameters(const EngineDevice& on, const Graph& graph,
     ParameterMemory& memory = loader.parameters.memory[i];
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
     memory.has_inputs_last = uses[i].convolution > 0;
-    ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.put_inputs_last(rows, value, name, memory)
-                                                   : loader.put(rows, name, memory));
+    ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.store_inputs_last(rows, value, name, memory)
+                                                   : loader.store(rows, name, memory));
     loader.parameters.bytes.replicated += rows.size();
   }
   return std::move(loader.parameters);

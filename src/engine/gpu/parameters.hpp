@@ -24,8 +24,8 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 Result<Parameters> load_parameters(const EngineDevice& on, Package& package, const Graph& graph,
                                       const std::vector<TensorPart>& parts, bool keeps_float8);
 
-/// Same for weights in CPU memory, which are copied. Errors as for take_parameters().
-Result<Parameters> take_parameters(const EngineDevice& on, const Graph& graph,
+/// Same for weights in CPU memory, which are copied. Errors as for reference_parameters().
+Result<Parameters> reference_parameters(const EngineDevice& on, const Graph& graph,
                                       const std::map<std::string, TensorView>& weights);
 
 /// Weights of up to this many bytes are kept on the CPU as well, for values that are computed from them when a

@@ -31,7 +31,7 @@ inline const DeviceRun& device_run(const Execution& execution) {
   return static_cast<const DeviceRun&>(*execution.target);
 }
 
-inline std::int64_t quotient_of_blocks(std::int64_t count, std::int64_t each) { return (count + each - 1) / each; }
+inline std::int64_t ceil_divide(std::int64_t count, std::int64_t each) { return (count + each - 1) / each; }
 
 /// Launches as many blocks as there is work for, but no more than fill the device several times over (kTurns blocks
 /// for each multiprocessor). Kernels loop over the rest.
@@ -39,15 +39,15 @@ template <typename K>
 Status launch_blocks(const DeviceRun& run, const K& kernel, std::int64_t blocks, std::size_t shared_bytes = 0) {
   constexpr int kTurns = 32;
   if (blocks <= 0) return Status();
-  const auto most = static_cast<std::int64_t>(run.multiprocessors) * kTurns;
-  const device::Grid grid{static_cast<int>(std::min(blocks, most)), K::kThreads, shared_bytes};
+  const auto max_blocks = static_cast<std::int64_t>(run.multiprocessors) * kTurns;
+  const device::Grid grid{static_cast<int>(std::min(blocks, max_blocks)), K::kThreads, shared_bytes};
   return device::launch(run.runtime, kernel, grid, run.device, run.stream);
 }
 
 /// Launches a thread for each of `count` elements.
 template <typename K>
 Status launch_over(const DeviceRun& run, const K& kernel, std::int64_t count) {
-  return launch_blocks(run, kernel, quotient_of_blocks(count, K::kThreads));
+  return launch_blocks(run, kernel, ceil_divide(count, K::kThreads));
 }
 
 }  // namespace accord::engine

@@ -27,9 +27,9 @@ Status status_of(const Fault& fault) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: a whole number is divided by zero at position {}", place, fault.position));
   }
-  const std::int64_t least = fault.kind == Fault::kIndex ? -fault.size : 0;
+  const std::int64_t lowest = fault.kind == Fault::kIndex ? -fault.size : 0;
   return Status(StatusCode::kInvalidArgument, fmt::format("{}: id {} at position {} is outside [{}, {})", place,
-                                                          fault.id, fault.position, least, fault.size));
+                                                          fault.id, fault.position, lowest, fault.size));
 }
 
 class Cache final : public RunCache {
@@ -59,14 +59,14 @@ Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
   std::unique_ptr<Memory> context(new Memory(on));
   device::Runtime& runtime = *on.runtime;
   ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
-  ACCORD_ASSIGN_OR_RETURN(context->callers_, runtime.create_event(on.device));
+  ACCORD_ASSIGN_OR_RETURN(context->caller_event_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->end_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, on.blas->workspace_bytes(),
                                                                       "the workspace of products"));
   ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
-  context->found_ = new (found) Fault();
+  context->host_fault_ = new (found) Fault();
   return std::unique_ptr<RunMemory>(std::move(context));
 }
 
@@ -75,9 +75,9 @@ Memory::~Memory() {
     (void)on_.runtime->synchronize(on_.device, stream_);
     (void)on_.runtime->destroy_stream(on_.device, stream_);
   }
-  for (const device::Event event : {callers_, end_})
+  for (const device::Event event : {caller_event_, end_})
     if (event.handle != nullptr) (void)on_.runtime->destroy_event(event);
-  if (found_ != nullptr) (void)on_.runtime->release_host(on_.device, found_);
+  if (host_fault_ != nullptr) (void)on_.runtime->release_host(on_.device, host_fault_);
 }
 
 Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
@@ -111,8 +111,8 @@ Status Memory::place_arena(Program& program) {
 Status Memory::place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) {
   ACCORD_RETURN_IF_ERROR(place_arena(program));
   if (after) {
-    ACCORD_RETURN_IF_ERROR(on_.runtime->record(callers_, on_.device, *after));
-    ACCORD_RETURN_IF_ERROR(on_.runtime->wait(callers_, on_.device, stream_));
+    ACCORD_RETURN_IF_ERROR(on_.runtime->record(caller_event_, on_.device, *after));
+    ACCORD_RETURN_IF_ERROR(on_.runtime->wait(caller_event_, on_.device, stream_));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Buffer& from = inputs[i].buffer;
@@ -139,7 +139,7 @@ DeviceRun Memory::run_of() const {
           workspace_.data(),         cache_,    batch_.tables()};
 }
 
-Status Memory::put_steps(const Program& program, const Execution& execution) {
+Status Memory::add_steps(const Program& program, const Execution& execution) {
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
@@ -148,10 +148,10 @@ Status Memory::put_steps(const Program& program, const Execution& execution) {
 Status Memory::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
   graph.drop();
   const Result<device::Graph> made =
-      on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
+      on_.runtime->capture(on_.device, stream_, [&] { return add_steps(program, execution); });
   if (!made.ok()) {
     execution.started->clear();  // sums that were started by the failed capture
-    graph.is_refused_ = true;
+    graph.capture_failed_ = true;
     return made.status();
   }
   graph.graph_ = *made;
@@ -162,10 +162,10 @@ Status Memory::capture(const Program& program, const Execution& execution, Progr
 Status Memory::run(const Program& program, const Execution& execution, ProgramState* state) {
   auto& graph = static_cast<ProgramGraph&>(*state);
   return run_steps(execution, [&](const Execution& placed) {
-    const bool again = graph.runs_++ > 0 && !graph.is_refused_;
-    const bool stands = again && graph.graph_ && graph.layout_ == layout_;
-    const bool as_graph = stands || (again && capture(program, placed, graph).ok());
-    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : put_steps(program, placed);
+    const bool again = graph.runs_++ > 0 && !graph.capture_failed_;
+    const bool is_current = again && graph.graph_ && graph.layout_ == layout_;
+    const bool as_graph = is_current || (again && capture(program, placed, graph).ok());
+    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : add_steps(program, placed);
   });
 }
 
@@ -180,52 +180,52 @@ Status Memory::run_each(const Program& program, const Execution& execution, cons
   });
 }
 
-Status Memory::run_steps(const Execution& execution, const PutSteps& put) {
+Status Memory::run_steps(const Execution& execution, const AddSteps& add) {
   const DeviceRun run = run_of();
   Execution placed = execution;
   placed.target = &run;
   placed.device = on_.device;
   placed.stream = stream_;
   ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
-  const Status done = put(placed);
+  const Status done = add(placed);
   const Status ended = wait(placed);  // also waits for what a failed step left in the stream
   return done.ok() ? ended : done;
 }
 
 // A collective that fails frees the stream and notifies its group.
 Status Memory::wait(const Execution& execution) {
-  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(host_fault_, fault_.data(), sizeof(Fault), on_.device, stream_));
   ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
   ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
   for (const std::optional<Communicator>& communicator : execution.communicators) {
     if (communicator) ACCORD_RETURN_IF_ERROR(communicator->status());
   }
-  return status_of(*found_);
+  return status_of(*host_fault_);
 }
 
 // Nothing watches the collectives of a graph. A rank that has gone may have finished its part before. If the stream
 // does not finish soon, the rank has not, and the group is aborted, which frees the stream.
 Status Memory::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
-  constexpr auto kBetweenLooks = std::chrono::milliseconds(10), kForTheRest = std::chrono::milliseconds(1000);
+  constexpr auto kPollInterval = std::chrono::milliseconds(10), kGracePeriod = std::chrono::milliseconds(1000);
   const bool has_peers = std::any_of(communicators.begin(), communicators.end(),
                                      [](const std::optional<Communicator>& each) { return each.has_value(); });
   if (!has_peers) return Status();
   ACCORD_RETURN_IF_ERROR(on_.runtime->record(end_, on_.device, stream_));
-  Clock::time_point next_look = Clock::now() + kBetweenLooks;
-  std::optional<Clock::time_point> first_seen;
+  Clock::time_point next_poll = Clock::now() + kPollInterval;
+  std::optional<Clock::time_point> first_gone_at;
   while (true) {
     ACCORD_ASSIGN_OR_RETURN(const bool ended, on_.runtime->has_happened(end_));
     if (ended) return Status();
     std::this_thread::yield();
     const Clock::time_point now = Clock::now();
-    if (now < next_look) continue;
-    next_look = now + kBetweenLooks;
+    if (now < next_poll) continue;
+    next_poll = now + kPollInterval;
     for (std::optional<Communicator> communicator : communicators) {
       const std::vector<Rank> gone = communicator ? communicator->gone() : std::vector<Rank>();
       if (gone.empty()) continue;
-      if (!first_seen) first_seen = now;
-      if (now - *first_seen < kForTheRest) continue;
-      const std::string message = fmt::format("a run of the engine: rank {} has gone", fmt::join(gone, ", "));
+      if (!first_gone_at) first_gone_at = now;
+      if (now - *first_gone_at < kGracePeriod) continue;
+      const std::string message = fmt::format("a run of the engine failed: rank {} is gone", fmt::join(gone, ", "));
       communicator->abort(message);
       ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
       return Status(StatusCode::kPeerLost, message, gone);
@@ -262,7 +262,7 @@ Status Memory::copy_to_cpu(void* to, const void* from, std::size_t bytes) {
 }
 
 std::size_t Memory::reserve_choices(std::size_t choices, std::int64_t width) {
-  chooser_.set_most(choices);
+  chooser_.set_max_choices(choices);
   return chooser_.bytes_for(width, multiprocessors_);
 }
 

@@ -32,7 +32,7 @@ class ProgramGraph final : public ProgramState {
   std::optional<device::Graph> graph_;
   std::uint64_t layout_ = 0;  // the Memory::layout_ that it was captured for
   int runs_ = 0;
-  bool is_refused_ = false;  // the program cannot be captured
+  bool capture_failed_ = false;  // the program cannot be captured
 };
 
 class Memory final : public RunMemory {
@@ -59,7 +59,7 @@ class Memory final : public RunMemory {
   /// (the error names it) or a whole number is divided by zero.
   Status run(const Program& program, const Execution& execution, ProgramState* state) override;
   Status run_each(const Program& program, const Execution& execution, const AfterStep& after) override;
-  Status run_steps(const Execution& execution, const PutSteps& put) override;
+  Status run_steps(const Execution& execution, const AddSteps& put) override;
 
   bool frees_memory_after_kernels() const override { return true; }
   bool shows_faults_at_end() const override { return true; }
@@ -75,7 +75,7 @@ class Memory final : public RunMemory {
  private:
   explicit Memory(const EngineDevice& on) : on_(on) {}
   Status place_arena(Program& program);
-  Status put_steps(const Program& program, const Execution& execution);
+  Status add_steps(const Program& program, const Execution& execution);
   Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);
@@ -83,14 +83,14 @@ class Memory final : public RunMemory {
 
   const EngineDevice on_;
   Stream stream_;
-  device::Event callers_;  // the work in the caller's stream
+  device::Event caller_event_;  // the work in the caller's stream
   device::Event end_;      // the end of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   GrowingRegion copied_outputs_{"the engine's outputs"};
   DeviceMemory fault_;
   DeviceMemory workspace_;
-  Fault* found_ = nullptr;  // the host's copy of the fault
+  Fault* host_fault_ = nullptr;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;
   const DeviceCache* cache_ = nullptr;

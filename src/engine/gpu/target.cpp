@@ -21,7 +21,7 @@ Result<EngineDevice> find_engine_device(Device device) {
   const int count = on.runtime->count();
   if (device.index < 0 || device.index >= count) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no {}: {} devices were found", to_string(device), count));
+                  fmt::format("{} does not exist: {} devices were found", to_string(device), count));
   }
   ACCORD_ASSIGN_OR_RETURN(on.blas, device::blas_of(device.type));
   return on;
@@ -46,7 +46,7 @@ class Gpu final : public Target {
     }
     if (!has_peers(kStageGroup)) return Status();
     return nccl_version().status().with_context(
-        fmt::format("group \"{}\": on GPUs stages send each other their values by NCCL", kStageGroup));
+        fmt::format("group \"{}\": stages on GPUs send values to each other by NCCL", kStageGroup));
   }
   Result<std::unique_ptr<RunMemory>> create_run_memory(int) const override { return Memory::create(on_); }
 
@@ -58,9 +58,9 @@ class Gpu final : public Target {
                                      const WeightOptions& options) const override {
     return gpu::load_parameters(on_, package, graph, parts, options.keeps_float8);
   }
-  Result<Parameters> take_parameters(const Graph& graph,
+  Result<Parameters> reference_parameters(const Graph& graph,
                                      const std::map<std::string, TensorView>& weights) const override {
-    return gpu::take_parameters(on_, graph, weights);
+    return gpu::reference_parameters(on_, graph, weights);
   }
   bool refuses_excess_memory() const override { return true; }
 
@@ -102,7 +102,7 @@ Result<std::shared_ptr<const void>> Gpu::place_constants(std::span<Constant> con
 Result<std::shared_ptr<const Target>> create_target(const LoadOptions& options) {
   if (options.canonical_ranks != 0 && options.activation_dtype) {
     return Status(StatusCode::kUnsupported,
-                  "activation_dtype rounds what a rank has of a row by itself: on GPUs not with canonical_ranks");
+                  "activation_dtype cannot be combined with canonical_ranks on GPUs: each rank rounds its own part of a row");
   }
   if (options.canonical_ranks != 0 && options.overlap_rows != 0) {
     return Status(

@@ -7,41 +7,41 @@
 namespace accord::engine {
 namespace {
 
-Status take_once(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
+Status allocate_once(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
   if (memory.data() != nullptr) return Status();
   ACCORD_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(run.runtime, run.device, bytes, what));
   return Status();
 }
 
-std::size_t weights_bytes(std::size_t most, std::int64_t width, int multiprocessors) {
-  return std::min(most, static_cast<std::size_t>(multiprocessors)) * static_cast<std::size_t>(width) *
+std::size_t weights_bytes(std::size_t max_choices, std::int64_t width, int multiprocessors) {
+  return std::min(max_choices, static_cast<std::size_t>(multiprocessors)) * static_cast<std::size_t>(width) *
          sizeof(std::uint32_t);
 }
 
 }  // namespace
 
 std::size_t TokenChooser::bytes_for(std::int64_t width, int multiprocessors) const {
-  return most_ * (sizeof(TokenChoice) + sizeof(TokenId)) + weights_bytes(most_, width, multiprocessors);
+  return max_choices_ * (sizeof(TokenChoice) + sizeof(TokenId)) + weights_bytes(max_choices_, width, multiprocessors);
 }
 
 Status TokenChooser::choose(const DeviceRun& run, const Buffer& logits, std::int64_t width,
                             std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
-  for (std::size_t at = 0; at < choices.size(); at += most_) {
-    const std::size_t some = std::min(most_, choices.size() - at);
-    ACCORD_RETURN_IF_ERROR(choose_some(run, logits, width, choices.subspan(at, some), tokens.subspan(at, some)));
+  for (std::size_t at = 0; at < choices.size(); at += max_choices_) {
+    const std::size_t batch = std::min(max_choices_, choices.size() - at);
+    ACCORD_RETURN_IF_ERROR(choose_batch(run, logits, width, choices.subspan(at, batch), tokens.subspan(at, batch)));
   }
   return Status();
 }
 
-Status TokenChooser::choose_some(const DeviceRun& run, const Buffer& logits, std::int64_t width,
-                                 std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
+Status TokenChooser::choose_batch(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                                  std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
   const std::size_t blocks = std::min(choices.size(), static_cast<std::size_t>(run.multiprocessors));
   const bool draws = std::ranges::any_of(choices, [](const TokenChoice& choice) { return choice.temperature != 0; });
-  ACCORD_RETURN_IF_ERROR(take_once(choices_, most_ * sizeof(TokenChoice), run, "the choices of tokens"));
-  ACCORD_RETURN_IF_ERROR(take_once(tokens_, most_ * sizeof(TokenId), run, "the chosen tokens"));
+  ACCORD_RETURN_IF_ERROR(allocate_once(choices_, max_choices_ * sizeof(TokenChoice), run, "the choices of tokens"));
+  ACCORD_RETURN_IF_ERROR(allocate_once(tokens_, max_choices_ * sizeof(TokenId), run, "the chosen tokens"));
   if (draws) {
-    const std::size_t bytes = weights_bytes(most_, width, run.multiprocessors);
-    ACCORD_RETURN_IF_ERROR(take_once(weights_, bytes, run, "the weights of tokens"));
+    const std::size_t bytes = weights_bytes(max_choices_, width, run.multiprocessors);
+    ACCORD_RETURN_IF_ERROR(allocate_once(weights_, bytes, run, "the weights of tokens"));
   }
   ACCORD_RETURN_IF_ERROR(
       run.runtime.copy(choices_.data(), choices.data(), choices.size_bytes(), run.device, run.stream));

@@ -14,7 +14,7 @@ namespace accord::engine {
 class TokenChooser {
  public:
   /// Sets how many tokens are chosen at once; more are chosen in turns. REQUIRES: no token has been chosen yet.
-  void set_most(std::size_t choices) { most_ = choices; }
+  void set_max_choices(std::size_t choices) { max_choices_ = choices; }
   /// Returns the bytes that this uses for rows of `width` logits on a device with `multiprocessors` multiprocessors.
   /// Nearly all of them are allocated by the first choice with a temperature.
   std::size_t bytes_for(std::int64_t width, int multiprocessors) const;
@@ -25,10 +25,10 @@ class TokenChooser {
                 std::span<TokenId> tokens);
 
  private:
-  Status choose_some(const DeviceRun& run, const Buffer& logits, std::int64_t width,
-                     std::span<const TokenChoice> choices, std::span<TokenId> tokens);
+  Status choose_batch(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                      std::span<const TokenChoice> choices, std::span<TokenId> tokens);
 
-  std::size_t most_ = 64;
+  std::size_t max_choices_ = 64;
   DeviceMemory choices_, tokens_;
   DeviceMemory weights_;  // one row for each choice that is computed at the same time
 };

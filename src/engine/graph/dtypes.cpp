@@ -1,4 +1,4 @@
-// The exporter has a copy of this list (python/accord/export_graph.py).
+// Python has a copy of this list (python/accord/graph/builder.py).
 #include "engine/graph/dtypes.hpp"
 
 #include <algorithm>

@@ -57,7 +57,7 @@ class Parser {
   Result<std::vector<Term>> parse() {
     ACCORD_ASSIGN_OR_RETURN(auto terms, sum());
     skip_spaces();
-    if (at_ != text_.size()) return corrupt_size(text_, fmt::format("goes on after its end, at byte {}", at_));
+    if (at_ != text_.size()) return corrupt_size(text_, fmt::format("has text after its end, at byte {}", at_));
     return terms;
   }
 
@@ -65,11 +65,11 @@ class Parser {
   using Terms = std::vector<Term>;
 
   Result<Terms> sum() {
-    if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "nests too deep");
+    if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "is nested too deeply");
     ACCORD_ASSIGN_OR_RETURN(auto total, product());
     for (;;) {
-      const bool minus = take('-');
-      if (!minus && !take('+')) break;
+      const bool minus = consume('-');
+      if (!minus && !consume('+')) break;
       ACCORD_ASSIGN_OR_RETURN(auto next, product());
       if (minus && !negate(next)) return corrupt_size(text_, "does not fit in 64 bits");
       std::move(next.begin(), next.end(), std::back_inserter(total));
@@ -82,7 +82,7 @@ class Parser {
 
   Result<Terms> product() {
     ACCORD_ASSIGN_OR_RETURN(auto total, unary());
-    while (take('*')) {
+    while (consume('*')) {
       ACCORD_ASSIGN_OR_RETURN(auto next, unary());
       ACCORD_ASSIGN_OR_RETURN(total, multiply(total, next));
     }
@@ -90,16 +90,16 @@ class Parser {
   }
 
   Result<Terms> unary() {
-    if (take('-')) {
-      if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "nests too deep");
+    if (consume('-')) {
+      if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "is nested too deeply");
       ACCORD_ASSIGN_OR_RETURN(auto terms, unary());
       --depth_;
       if (!negate(terms)) return corrupt_size(text_, "does not fit in 64 bits");
       return terms;
     }
-    if (take('(')) {
+    if (consume('(')) {
       ACCORD_ASSIGN_OR_RETURN(auto terms, sum());
-      if (!take(')')) return corrupt_size(text_, "has a parenthesis that is not closed");
+      if (!consume(')')) return corrupt_size(text_, "has a parenthesis that is not closed");
       return terms;
     }
     if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) return number();
@@ -124,7 +124,7 @@ class Parser {
              (at_ > begin && std::isdigit(static_cast<unsigned char>(c)));
     };
     while (at_ < text_.size() && is_part(text_[at_])) ++at_;
-    if (at_ == begin) return corrupt_size(text_, fmt::format("lacks a number or symbol at byte {}", at_));
+    if (at_ == begin) return corrupt_size(text_, fmt::format("has no number or symbol at byte {}", at_));
     return Terms{Term{1, {std::string(text_.substr(begin, at_ - begin))}}};
   }
 
@@ -156,7 +156,7 @@ class Parser {
   }
 
   // Consumes `c` and the spaces around it if it is next.
-  bool take(char c) {
+  bool consume(char c) {
     skip_spaces();
     if (at_ == text_.size() || text_[at_] != c) return false;
     ++at_;

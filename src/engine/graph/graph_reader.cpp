@@ -46,7 +46,7 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(read_inputs(top));
     ACCORD_RETURN_IF_ERROR(read_parameters(top));
     ACCORD_ASSIGN_OR_RETURN(const auto* nodes, top.array("nodes", kMaxNodes));
-    note_later_names(*nodes);
+    record_producers(*nodes);
     graph_.nodes.reserve(nodes->size());
     for (const auto& node : *nodes) ACCORD_RETURN_IF_ERROR(read_node(node));
     ACCORD_RETURN_IF_ERROR(read_outputs(top));
@@ -64,7 +64,7 @@ class Reader {
       ACCORD_ASSIGN_OR_RETURN(symbol.name, object.name("name"));
       ACCORD_ASSIGN_OR_RETURN(symbol.min, object.integer("min", 1, kMaxSize));
       ACCORD_ASSIGN_OR_RETURN(symbol.max, object.integer("max", symbol.min, kMaxSize));
-      if (!is_identifier(symbol.name)) return object.corrupt(fmt::format("\"{}\" is no identifier", symbol.name));
+      if (!is_identifier(symbol.name)) return object.corrupt(fmt::format("\"{}\" is not an identifier", symbol.name));
       if (!ranges_.emplace(symbol.name, SymbolicInt::Range{symbol.min, symbol.max}).second) {
         return object.corrupt(fmt::format("there are two symbols \"{}\"", symbol.name));
       }
@@ -87,7 +87,7 @@ class Reader {
     for (const auto& symbol : graph_.symbols) {
       if (!sized.contains(symbol.name)) {
         return top.corrupt(
-            fmt::format("symbol \"{}\" is no dimension of any input, so nothing gives its value", symbol.name));
+            fmt::format("symbol \"{}\" is not a dimension of any input, so nothing determines its value", symbol.name));
       }
     }
     return {};
@@ -113,12 +113,12 @@ class Reader {
 
   // Records every name that some node produces, to tell a cycle from a name that does not exist. Malformed nodes are
   // skipped; read_node() reports them.
-  void note_later_names(const json& nodes) {
+  void record_producers(const json& nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       if (!nodes[i].is_object() || !nodes[i].contains("outputs") || !nodes[i]["outputs"].is_array()) continue;
       for (const auto& output : nodes[i]["outputs"]) {
         if (output.is_object() && output.contains("name") && output["name"].is_string()) {
-          maker_.emplace(output["name"].get<std::string>(), i);
+          producer_.emplace(output["name"].get<std::string>(), i);
         }
       }
     }
@@ -136,11 +136,11 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(node.source, object.text("source", kMaxNameBytes));
     const auto& arguments = object.at("arguments");
     if (!arguments.is_object() || arguments.size() > kMaxListItems) {
-      return object.corrupt("arguments: expected an object of moderate size");
+      return object.corrupt(fmt::format("arguments: expected an object with at most {} entries", kMaxListItems));
     }
     for (const auto& argument : arguments.items()) {
       if (!is_identifier(argument.key()) || argument.key().size() > kMaxNameBytes) {
-        return object.corrupt("an argument's name is no identifier");
+        return object.corrupt("an argument's name is not an identifier");
       }
       const auto place = fmt::format("{}: argument \"{}\"", where, argument.key());
       ACCORD_ASSIGN_OR_RETURN(auto value, read_argument(argument.value(), place));
@@ -163,7 +163,7 @@ class Reader {
     for (const auto& output : *outputs) {
       ACCORD_ASSIGN_OR_RETURN(const auto reference, read_reference(output, "graph.json: outputs"));
       if (std::find(graph_.outputs.begin(), graph_.outputs.end(), reference.id) != graph_.outputs.end())
-        return top.corrupt(fmt::format("\"{}\" is an output twice", graph_.values[reference.id].name));
+        return top.corrupt(fmt::format("\"{}\" appears twice among the outputs", graph_.values[reference.id].name));
       graph_.outputs.push_back(reference.id);
     }
     return {};
@@ -185,7 +185,8 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(check_shape(value, where));
     const auto id = static_cast<ValueId>(graph_.values.size());
     if (graph_.values.size() >= kMaxValues) return object.corrupt("the graph has too many values");
-    if (!ids_.emplace(value.name, id).second) return object.corrupt(fmt::format("\"{}\" is made twice", value.name));
+    if (!ids_.emplace(value.name, id).second)
+      return object.corrupt(fmt::format("\"{}\" is produced twice", value.name));
     graph_.values.push_back(std::move(value));
     return id;
   }
@@ -240,13 +241,13 @@ class Reader {
   Result<ValueRef> read_reference(const json& item, const std::string& where) {
     ACCORD_ASSIGN_OR_RETURN(const auto name, read_text(item, where, kMaxNameBytes));
     if (const auto found = ids_.find(name); found != ids_.end()) return ValueRef{found->second};
-    if (const auto later = maker_.find(name); later != maker_.end()) {
+    if (const auto later = producer_.find(name); later != producer_.end()) {
       return corrupt_at(where,
-                        fmt::format("uses \"{}\", which node {} makes only later: the graph has a cycle or is out of "
-                                    "order",
+                        fmt::format("uses \"{}\", which only the later node {} produces: the graph has a cycle or is "
+                                    "out of order",
                                     name, later->second));
     }
-    return corrupt_at(where, fmt::format("uses \"{}\", which nothing makes", name));
+    return corrupt_at(where, fmt::format("uses \"{}\", which no node produces", name));
   }
 
   Result<Argument> read_argument(const json& item, const std::string& where) {
@@ -316,7 +317,7 @@ class Reader {
   Graph graph_;
   std::map<std::string, SymbolicInt::Range> ranges_;  // of the symbols
   std::map<std::string, ValueId> ids_;                // of the values read so far
-  std::map<std::string, std::size_t> maker_;          // name -> the node that produces it
+  std::map<std::string, std::size_t> producer_;       // name -> the node that produces it
 };
 
 }  // namespace

@@ -52,10 +52,11 @@ std::optional<ValueId> tensor_argument(const Node& node, std::string_view name) 
   return ref->id;
 }
 
-Result<std::int64_t> integer_argument(const Node& node, std::string_view name, std::optional<std::int64_t> otherwise) {
+Result<std::int64_t> integer_argument(const Node& node, std::string_view name,
+                                      std::optional<std::int64_t> default_value) {
   const Argument* argument = find_argument(node, name);
   if (argument == nullptr) {
-    if (otherwise) return *otherwise;
+    if (default_value) return *default_value;
     return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), name));
   }
   const auto* number = std::get_if<SymbolicInt>(argument);
@@ -85,9 +86,9 @@ Result<std::vector<std::int64_t>> integers_argument(const Node& node, std::strin
   return numbers;
 }
 
-Result<bool> flag_argument(const Node& node, std::string_view name, bool otherwise) {
+Result<bool> flag_argument(const Node& node, std::string_view name, bool default_value) {
   const Argument* argument = find_argument(node, name);
-  if (argument == nullptr) return otherwise;
+  if (argument == nullptr) return default_value;
   if (const auto* flag = std::get_if<bool>(argument)) return *flag;
   const auto* number = std::get_if<SymbolicInt>(argument);
   if (number != nullptr && (*number == SymbolicInt(0) || *number == SymbolicInt(1))) return *number == SymbolicInt(1);
@@ -111,8 +112,8 @@ Result<int> dimension_index(const Node& node, std::int64_t dim, int dims) {
   const std::int64_t index = dim < 0 ? dim + dims : dim;
   // A scalar counts as having one dimension, as in PyTorch.
   if (index < 0 || index >= std::max(dims, 1)) {
-    return Status(StatusCode::kCorrupt,
-                  fmt::format("{}: dimension {} of a tensor with {} dimensions", node_text(node), dim, dims));
+    return Status(StatusCode::kCorrupt, fmt::format("{}: dimension {} does not exist in a tensor with {} dimensions",
+                                                    node_text(node), dim, dims));
   }
   return static_cast<int>(index);
 }

@@ -24,16 +24,16 @@ const Argument* find_argument(const Node& node, std::string_view name);
 /// Returns the tensor that the argument names, or nullopt if it is left out, None, or not a tensor.
 std::optional<ValueId> tensor_argument(const Node& node, std::string_view name);
 
-/// Returns a constant whole number, or `otherwise` if the argument is left out. Fails with kCorrupt, naming the node,
-/// if it is anything else.
+/// Returns a constant whole number, or `default_value` if the argument is left out. Fails with kCorrupt, naming the
+/// node, if it is anything else.
 Result<std::int64_t> integer_argument(const Node& node, std::string_view name,
-                                      std::optional<std::int64_t> otherwise = {});
+                                      std::optional<std::int64_t> default_value = {});
 
 /// Returns constant whole numbers. Empty if the argument is left out; a single number counts as a list of one.
 Result<std::vector<std::int64_t>> integers_argument(const Node& node, std::string_view name);
 
-/// Returns a truth value, or `otherwise` if the argument is left out. Also accepts the numbers 0 and 1.
-Result<bool> flag_argument(const Node& node, std::string_view name, bool otherwise);
+/// Returns a truth value, or `default_value` if the argument is left out. Also accepts the numbers 0 and 1.
+Result<bool> flag_argument(const Node& node, std::string_view name, bool default_value);
 
 /// Calls `visit` for every tensor that the node reads, in the order of the arguments' names. Skips each None in a
 /// list.

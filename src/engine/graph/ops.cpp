@@ -77,8 +77,8 @@ Status check_arguments(const Node& node, const OpInfo& op) {
     }
     const bool none = std::holds_alternative<None>(found->second);
     if (none ? !info.may_be_none : !has_type(found->second, info.type)) {
-      return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is no {}{}", node_text(node), info.name,
-                                                      info.type, info.may_be_none ? " or None" : ""));
+      return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is not of type {}{}", node_text(node),
+                                                      info.name, info.type, info.may_be_none ? " or None" : ""));
     }
   }
   std::vector<std::string_view> names;
@@ -107,7 +107,7 @@ Status check_ops(const Graph& graph) {
       const auto near = nearest_name(node.op, names);
       return Status(StatusCode::kUnsupported,
                     fmt::format("unsupported op {}{}", node_text(node),
-                                near ? fmt::format("; the nearest that there is: \"{}\"", *near) : ""));
+                                near ? fmt::format("; the nearest supported op is \"{}\"", *near) : ""));
     }
     ACCORD_RETURN_IF_ERROR(check_arguments(node, *found));
   }

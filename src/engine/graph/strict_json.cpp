@@ -46,18 +46,18 @@ class Checker : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& key) override {
     if (keys_.back().insert(key).second) return true;
-    error = fmt::format("the key \"{}\" comes twice in one object", key.substr(0, kMaxNameBytes));
+    error = fmt::format("the key \"{}\" appears twice in one object", key.substr(0, kMaxNameBytes));
     return false;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    error = fmt::format("no valid JSON at byte {}", position);
+    error = fmt::format("invalid JSON at byte {}", position);
     return false;
   }
 
  private:
   bool depth_ok() {
     if (keys_.size() <= kMaxDepth) return true;
-    error = fmt::format("nests deeper than {}", kMaxDepth);
+    error = fmt::format("is nested deeper than {}", kMaxDepth);
     return false;
   }
   std::vector<std::set<std::string>> keys_;  // keys of the open objects; arrays have an empty set
@@ -71,13 +71,13 @@ Status corrupt_at(std::string_view where, std::string_view message) {
 
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view what, std::size_t max_bytes) {
   if (text.size() > max_bytes) {
-    return corrupt_at(
-        what, fmt::format("{} is more than the {} that it may have", bytes_text(text.size()), bytes_text(max_bytes)));
+    return corrupt_at(what,
+                      fmt::format("it has {}, at most {} are allowed", bytes_text(text.size()), bytes_text(max_bytes)));
   }
   Checker checker;
   if (!nlohmann::json::sax_parse(text, &checker)) return corrupt_at(what, checker.error);
   auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return corrupt_at(what, "no valid JSON");
+  if (json.is_discarded()) return corrupt_at(what, "invalid JSON");
   return json;
 }
 
@@ -95,7 +95,7 @@ Result<std::int64_t> read_integer(const nlohmann::json& json, std::string_view w
 Result<std::string> read_text(const nlohmann::json& json, std::string_view where, std::size_t max_bytes) {
   if (!json.is_string()) return corrupt_at(where, "expected text");
   const auto& text = json.get_ref<const std::string&>();
-  if (text.size() > max_bytes) return corrupt_at(where, fmt::format("longer than {} bytes", max_bytes));
+  if (text.size() > max_bytes) return corrupt_at(where, fmt::format("is longer than {} bytes", max_bytes));
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_control)) return corrupt_at(where, "has control characters");
   return text;
@@ -148,7 +148,7 @@ Result<std::string> JsonObject::hexadecimal(std::string_view key, std::size_t di
 Result<const nlohmann::json*> JsonObject::array(std::string_view key, std::size_t max_items) const {
   const auto& json = at(key);
   if (!json.is_array()) return corrupt(fmt::format("{}: expected an array", key));
-  if (json.size() > max_items) return corrupt(fmt::format("{}: more than {} entries", key, max_items));
+  if (json.size() > max_items) return corrupt(fmt::format("{}: has more than {} entries", key, max_items));
   return &json;
 }
 

@@ -5,7 +5,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kWorthDividing = std::int64_t{16} << 10;  // elements: about 5 us of work
+constexpr std::int64_t kMinElementsToSplit = std::int64_t{16} << 10;  // elements: about 5 us of work
 
 template <typename ViewType, typename Byte>
 ViewType narrow(ViewType view, const Block& block) {
@@ -30,7 +30,7 @@ kernels::View narrowed(kernels::View view, const Block& block) { return narrow<k
 Split split_of(const kernels::Layout& output, int threads) {
   const int last = output.dims - 1;
   const Split whole{0, output.dims == 0 ? 1 : output.sizes[static_cast<std::size_t>(last)], 1};
-  if (threads == 1 || output.count() < kWorthDividing) return whole;
+  if (threads == 1 || output.count() < kMinElementsToSplit) return whole;
   for (int dim = 0; dim <= last; ++dim) {
     const std::int64_t size = output.sizes[static_cast<std::size_t>(dim)];
     if (size >= threads) return {last - dim, size, threads};

@@ -20,7 +20,7 @@ Status check_ids(const ExpertHandle& handle) {
     if (out == 0 && twice == 0) continue;
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("rank {} has {} choices of {}", rank, out > 0 ? out : twice,
-                              out > 0 ? "experts that there are not" : "an expert that the same row has chosen before"),
+                              out > 0 ? "experts that do not exist" : "an expert that the same row has already chosen"),
                   {static_cast<Rank>(rank)});
   }
   return Status();
@@ -30,7 +30,7 @@ Status dispatch_rows(const DispatchRowsCall& dispatch, const Communicator& commu
   const std::int64_t own_tokens = dispatch.tokens.size(0);
   const bool is_largest = execution.largest_batch_part <= dispatch.batch;
   ACCORD_ASSIGN_OR_RETURN(ExpertExchange* const exchange,
-                          run_of(execution).exchanges->with_room(dispatch.key, communicator,
+                          run_of(execution).exchanges->ensure_capacity(dispatch.key, communicator,
                                                                  is_largest ? own_tokens : dispatch.tokens_of_largest));
   const ExpertHandle& handle = exchange->handle;
   ACCORD_RETURN_IF_ERROR(exchange->group.prepare(handle, {.ids = ConstBuffer(buffer_of(dispatch.ids, execution))}));
@@ -48,7 +48,7 @@ Status dispatch_rows(const DispatchRowsCall& dispatch, const Communicator& commu
 
 Status combine_rows(const CombineRowsCall& combine, const Execution& execution) {
   ExpertExchange* const exchange = run_of(execution).exchanges->find(combine.key);
-  if (exchange == nullptr) return Status(StatusCode::kCorrupt, "nothing was dispatched that could be combined");
+  if (exchange == nullptr) return Status(StatusCode::kCorrupt, "combine was called without a dispatch before it");
   return exchange->group.combine(exchange->handle, {.expert_out = ConstBuffer(buffer_of(combine.results, execution)),
                                                     .result = buffer_of(combine.y, execution)});
 }

@@ -10,7 +10,7 @@
 namespace accord::engine {
 namespace {
 
-ExpertPlacement as_weights_are(int experts, int ranks) {
+ExpertPlacement placement_of_weights(int experts, int ranks) {
   ExpertPlacement placement(static_cast<std::size_t>(ranks));
   for (Rank rank = 0; rank < ranks; ++rank) {
     const UnitRange mine = units_of_rank(experts, rank, ranks);
@@ -29,28 +29,28 @@ ExpertExchange* ExpertExchanges::find(const ExchangeKey& key) {
   return found == exchanges_.end() ? nullptr : &*found;
 }
 
-Result<ExpertExchange*> ExpertExchanges::with_room(const ExchangeKey& key, Communicator communicator,
-                                                   std::int64_t tokens) {
+Result<ExpertExchange*> ExpertExchanges::ensure_capacity(const ExchangeKey& key, Communicator communicator,
+                                                         std::int64_t tokens) {
   ExpertExchange* const known = find(key);
-  if (known != nullptr && known->most_tokens >= tokens) return known;
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  if (tokens > kMost) {
-    return Status(StatusCode::kResourceExhausted, "more tokens than can be dispatched at once");
+  if (known != nullptr && known->max_tokens >= tokens) return known;
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 30;
+  if (tokens > kMaxTokens) {
+    return Status(StatusCode::kResourceExhausted, "there are more tokens than can be dispatched at once");
   }
   // The capacity grows to the next power of two, so that growing batches create few groups.
-  const auto room =
+  const auto capacity =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(tokens, 64))));
   ExpertGroupConfig config;
   config.experts = key.experts;
   config.top_k = key.top_k;
   config.hidden = key.hidden;
   config.dtype = key.dtype;
-  config.max_tokens_per_rank = static_cast<int>(room);
-  config.placement = as_weights_are(key.experts, communicator.size());
+  config.max_tokens_per_rank = static_cast<int>(capacity);
+  config.placement = placement_of_weights(key.experts, communicator.size());
   ACCORD_ASSIGN_OR_RETURN(ExpertGroup group, ExpertGroup::create(communicator, std::move(config)));
   ACCORD_ASSIGN_OR_RETURN(ExpertHandle handle, group.make_handle());
   std::erase_if(exchanges_, [&](const ExpertExchange& exchange) { return exchange.key == key; });
-  exchanges_.push_back({key, room, std::move(group), std::move(handle)});
+  exchanges_.push_back({key, capacity, std::move(group), std::move(handle)});
   return &exchanges_.back();
 }
 

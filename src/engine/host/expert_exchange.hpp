@@ -14,7 +14,7 @@ namespace accord::engine {
 /// An existing expert group and its key.
 struct ExpertExchange {
   ExchangeKey key;
-  std::int64_t most_tokens = 0;
+  std::int64_t max_tokens = 0;
   ExpertGroup group;
   ExpertHandle handle;
 };
@@ -25,7 +25,7 @@ class ExpertExchanges {
   /// Returns an exchange for layers like `key` in which no rank has more than `tokens` tokens. Each rank has its
   /// share of the experts, matching its weights. Collective over `communicator` if none exists yet: ranks ask for the
   /// same in the same order.
-  Result<ExpertExchange*> with_room(const ExchangeKey& key, Communicator communicator, std::int64_t tokens);
+  Result<ExpertExchange*> ensure_capacity(const ExchangeKey& key, Communicator communicator, std::int64_t tokens);
   /// Returns the exchange that was requested last for `key`; nullptr if there is none.
   ExpertExchange* find(const ExchangeKey& key);
   /// Releases peers that wait in any of the exchanges.

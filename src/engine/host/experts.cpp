@@ -75,7 +75,7 @@ Status multiply(const ExpertProducts& experts, const Execution& execution, std::
   call.x = prepared_rows(x, execution, choices.first);
   call.activation = is_up ? experts.activation : kernels::Activation::kNone;
   call.y = expert_rows(y, execution, choices.first);
-  kernels::ProductShare share = kernels::whole(call);
+  kernels::ProductShare share = kernels::full_share(call);
   const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
   share.first_panel = panels.first;
   share.last_panel = panels.last;
@@ -188,7 +188,7 @@ Status set_weights(const Preparation& op, const Experts& given, ExpertProducts& 
   experts.down = given.down.packed;
   if (given.gate) experts.gate = given.gate->packed;
   if (experts.up == nullptr || experts.down == nullptr || (given.gate && experts.gate == nullptr)) {
-    return op.unsupported("experts have a kernel with weights of the package only");
+    return op.unsupported("experts have a kernel only with weights of the package");
   }
   const bool gate_fits = experts.gate == nullptr || experts.gate->format() == experts.up->format();
   return gate_fits ? Status() : op.corrupt("the weights of its experts do not fit each other");

@@ -60,14 +60,14 @@ Status run_block(const Convolution& convolution, const Execution& execution, int
     const std::size_t offset =
         static_cast<std::size_t>(first * out_channels + group * out) * size_of(convolution.y.dtype);
     call.y = {execution.address(convolution.y) + offset, convolution.y.dtype, out_channels};
-    ACCORD_RETURN_IF_ERROR(kernels::product(call, kernels::whole(call), {scratch, kernels::kProductScratch}));
+    ACCORD_RETURN_IF_ERROR(kernels::product(call, kernels::full_share(call), {scratch, kernels::kProductScratch}));
   }
   return Status();
 }
 
 Status add_convolution(Preparation& op, const ConvolutionCall& call) {
   if (call.packed == nullptr) {
-    return op.unsupported("a convolution has a kernel with weights of the package only");
+    return op.unsupported("a convolution has a kernel only with weights of the package");
   }
   const kernels::ConvolutionShape& shape = call.shape;
   const std::int64_t channels = shape.channels / call.groups;
@@ -128,7 +128,7 @@ Status add_group_norm(Preparation& op, const GroupNormCall& norm) {
   }
   kernels::GroupNormCall call;
   call.batch = x.size(0);
-  call.places = x.size(2) * x.size(3);
+  call.positions = x.size(2) * x.size(3);
   call.channels = x.size(1);
   call.groups = norm.groups;
   call.eps = norm.eps;
@@ -154,7 +154,7 @@ Status add_upsample(Preparation& op, const UpsampleCall& upsample) {
   call.batch = x.size(0);
   call.input = {x.size(2), x.size(3)};
   call.output = {y.size(2), y.size(3)};
-  call.place_bytes = static_cast<std::size_t>(x.size(1)) * size_of(x.dtype);
+  call.position_bytes = static_cast<std::size_t>(x.size(1)) * size_of(x.dtype);
   op.step([call, upsample](const Execution& execution) {
     kernels::UpsampleCall mine = call;
     mine.x = execution.address(upsample.x);

@@ -40,7 +40,7 @@ void add_lookup(Preparation& op, const RowLookup& lookup, const Gather& gather) 
           execution.address(lookup.ids) + range.first * static_cast<std::int64_t>(size_of(lookup.ids.dtype));
       std::byte* output = execution.address(lookup.y) + range.first * row_bytes;
       const auto bad = gather(execution, ids, range.last - range.first, output, thread);
-      return bad ? bad_index(*node, bad->id, range.first + bad->position, {0, lookup.rows_in_all}) : Status();
+      return bad ? bad_index(*node, bad->id, range.first + bad->position, {0, lookup.total_rows}) : Status();
     });
   });
 }
@@ -56,7 +56,7 @@ Status add_packed_embedding(Preparation& op, const RowLookup& lookup, const kern
                call.count = count;
                call.table = &table;
                call.first_row = lookup.first_row;
-               call.rows_in_all = lookup.rows_in_all;
+               call.total_rows = lookup.total_rows;
                call.output = output;
                call.output_dtype = lookup.y.dtype;
                call.row = execution.data<float>(rows) + thread * table.in();
@@ -79,7 +79,7 @@ Status add_embedding(Preparation& op, const EmbeddingCall& embedding) {
     call.table = execution.address(table);
     call.table_rows = table.size(0);
     call.first_row = lookup.first_row;
-    call.rows_in_all = lookup.rows_in_all;
+    call.total_rows = lookup.total_rows;
     call.row_bytes = table.size(1) * element;
     call.table_row_stride = lookup.table_row_stride * element;
     call.output = output;

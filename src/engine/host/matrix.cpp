@@ -43,7 +43,7 @@ std::int64_t row_stride_of(const Tensor& tensor) {
 // Adds c = alpha * a * b + beta * c for [batch.., m, k] and [batch.., k, n] with equal batch dimensions, or none.
 Status add_plain_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, float alpha, float beta) {
   for (const DType dtype : {a.dtype, b.dtype, c.dtype}) {
-    if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel for float32 only");
+    if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel only for float32");
   }
   PlainProduct product;
   kernels::GemmCall& call = product.call;
@@ -167,7 +167,7 @@ Status add_linears(Preparation& op, const LinearsCall& call) {
   for (const LinearLayer& layer : call.layers) {
     if (layer.weight.packed == nullptr || (layer.gate && layer.gate->packed == nullptr)) {
       if (layer.gate || layer.activation != Activation::kNone)
-        return op.unsupported("an activation has a kernel with weights of the package only");
+        return op.unsupported("an activation has a kernel only with weights of the package");
       ACCORD_RETURN_IF_ERROR(add_plain_layer(op, call.x, layer));
       continue;
     }
@@ -197,7 +197,7 @@ Status add_linears(Preparation& op, const LinearsCall& call) {
 
 Status add_product_with_weight(Preparation& op, const MatrixProductCall& call) {
   if (call.alpha != 1.0 || call.beta != 1.0)
-    return op.unsupported("alpha and beta have no kernel with a weight of the package");
+    return op.unsupported("alpha and beta other than 1 have no kernel with a weight of the package");
   ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, call.a));
   PackedProduct product;
   product.weights = *call.b.packed;

@@ -65,7 +65,7 @@ Status Memory::run_each(const Program& program, const Execution& execution, cons
   });
 }
 
-Status Memory::run_steps(const Execution& execution, const PutSteps& put) {
+Status Memory::run_steps(const Execution& execution, const AddSteps& put) {
   Execution placed = execution;
   placed.target = &run_;
   return put(placed);

@@ -23,7 +23,7 @@ class Memory final : public RunMemory {
 
   Status run(const Program& program, const Execution& execution, ProgramState* state) override;
   Status run_each(const Program& program, const Execution& execution, const AfterStep& after) override;
-  Status run_steps(const Execution& execution, const PutSteps& put) override;
+  Status run_steps(const Execution& execution, const AddSteps& put) override;
 
   bool frees_memory_after_kernels() const override { return false; }
   bool shows_faults_at_end() const override { return false; }

@@ -16,7 +16,7 @@ namespace {
 // Rereading the weights for each block costs little beside the arithmetic.
 constexpr std::int64_t kProductBlockRows = 960;
 constexpr std::int64_t kProductRowGrain = 16;
-constexpr std::int64_t kPanelsForEach = 4;  // with fewer per thread, one panel more or less makes a difference
+constexpr std::int64_t kMinPanelsPerThread = 4;  // with fewer per thread, one panel more or less makes a difference
 
 struct PackedProducts {
   RowTensor x;
@@ -59,7 +59,7 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
     return Status();
   }));
   const std::int64_t count = panels();
-  const bool by_rows = count < kPanelsForEach * parts && block.rows >= kProductRowGrain * parts;
+  const bool by_rows = count < kMinPanelsPerThread * parts && block.rows >= kProductRowGrain * parts;
   return pool_of(execution).run(parts, [&](int part, int thread) {
     const PartRange range =
         by_rows ? part_range(block.rows, kProductRowGrain, part, parts) : part_range(count, 1, part, parts);
@@ -74,7 +74,7 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
       call.gate_bias = product.gate_bias ? execution.data<const float>(*product.gate_bias) : nullptr;
       call.activation = product.activation;
       call.y = {row_of(product.y, product.weights.out()), product.y.dtype, product.weights.out()};
-      kernels::ProductShare share = kernels::whole(call);
+      kernels::ProductShare share = kernels::full_share(call);
       const std::int64_t product_panels = share.last_panel;
       if (by_rows) {
         share.first_row = range.first;
@@ -112,7 +112,7 @@ Status add_packed_products(Preparation& op, const RowTensor& x, const std::vecto
 Status add_product_of_pieces(Preparation& op, const RowTensor& x, const PackedProduct& product, std::int64_t pieces) {
   const kernels::PackedMatrix& weights = product.weights;
   if (weights.in_units % pieces != 0 || weights.in_padding != 0) {
-    return op.unsupported(fmt::format("no sum of {} pieces of these inputs", pieces));
+    return op.unsupported(fmt::format("these inputs cannot be summed in {} pieces", pieces));
   }
   PackedProduct one = product;
   one.weights.in_units /= pieces;

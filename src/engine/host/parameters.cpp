@@ -36,9 +36,9 @@ constexpr std::uint64_t kPieceBytes = 4 << 20;
 // Reading waits for the disk, so it helps to use more threads than compute, and more than there are cores. They end
 // when the weights are loaded. A small model is not worth as many.
 int loading_threads(int threads, std::uint64_t bytes) {
-  constexpr int kLeast = 8, kMost = 16;
+  constexpr int kMinThreads = 8, kMaxThreads = 16;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int wanted = std::max(threads, std::clamp(cores, kLeast, kMost));
+  const int wanted = std::max(threads, std::clamp(cores, kMinThreads, kMaxThreads));
   return static_cast<int>(std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, static_cast<std::uint64_t>(wanted)));
 }
 
@@ -54,7 +54,7 @@ class Loader {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!uses[i].any()) continue;
       ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package_->tensor(parts_[i].tensor));
-      ACCORD_RETURN_IF_ERROR(at_reader(i, load(*entry, parts_[i], uses[i], parameters_.memory[i])));
+      ACCORD_RETURN_IF_ERROR(with_reader(i, load(*entry, parts_[i], uses[i], parameters_.memory[i])));
       (parts_[i].sharded ? parameters_.bytes.sharded : parameters_.bytes.replicated) +=
           entry->granule_range_bytes(parts_[i].first_granule, parts_[i].granules);
     }
@@ -63,7 +63,7 @@ class Loader {
     return std::move(parameters_);
   }
 
-  Result<Parameters> take(const std::map<std::string, TensorView>& weights) && {
+  Result<Parameters> reference(const std::map<std::string, TensorView>& weights) && {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph_, weights));
     const std::vector<ParameterUse> uses = parameter_uses(graph_);
     parameters_.memory.resize(parts_.size());
@@ -76,7 +76,7 @@ class Loader {
       entry.name = parts_[i].tensor;
       entry.dtype = weight->buffer.dtype;
       ACCORD_RETURN_IF_ERROR(
-          at_reader(i, pack_products(entry, parts_[i], uses[i], rows.data(), parameters_.memory[i])));
+          with_reader(i, pack_products(entry, parts_[i], uses[i], rows.data(), parameters_.memory[i])));
       parameters_.bytes.replicated += rows.size();
     }
     return std::move(parameters_);
@@ -91,7 +91,7 @@ class Loader {
   };
 
   // Errors about a weight without a kernel name the first node that reads it.
-  Status at_reader(std::size_t parameter, Status status) const {
+  Status with_reader(std::size_t parameter, Status status) const {
     if (status.code() != StatusCode::kUnsupported) return status;
     for (const Node& node : graph_.nodes) {
       bool reads = false;
@@ -105,7 +105,7 @@ class Loader {
     if (entry.packing) return load_packed(entry, part, use, memory);
     std::span<const std::byte> rows;
     if (is_row_major(use)) {
-      ACCORD_ASSIGN_OR_RETURN(rows, lies_as_used(entry) ? map(entry, part) : woven(entry, part));
+      ACCORD_ASSIGN_OR_RETURN(rows, is_usable_in_place(entry) ? map(entry, part) : read_row_major_copy(entry, part));
       memory.plain = rows;
     } else if (reads_) {
       ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
@@ -128,7 +128,7 @@ class Loader {
     if (!kernels::is_real(entry.dtype) || part.shape.size() != 2) {
       return Status(
           StatusCode::kUnsupported,
-          fmt::format("tensor \"{}\": a matrix product takes real weights with two dimensions, not {} with {}",
+          fmt::format("tensor \"{}\": a matrix product needs real weights with two dimensions, not {} with {}",
                       entry.name, to_string(entry.dtype), part.shape.size()));
     }
     const std::int64_t first = part.shape[0], second = part.shape[1];
@@ -153,7 +153,7 @@ class Loader {
     const int uses = use.plain + as_matrix + use.product + use.experts + (use.convolution > 0);
     if (!as_packed || uses > 1) {
       return Status(StatusCode::kCorrupt,
-                    fmt::format("tensor \"{}\" is packed {}, but the graph uses it otherwise", entry.name,
+                    fmt::format("tensor \"{}\" is packed {}, but the graph uses it in another way", entry.name,
                                 groups > 0   ? fmt::format("for a convolution of {} groups", groups)
                                 : of_experts ? "for experts"
                                 : transposed ? "as [in, out] of products"
@@ -201,7 +201,7 @@ class Loader {
   }
 
   // Whether this rank's part is row-major in the file, aligned so that a kernel can read it.
-  static bool lies_as_used(const TensorEntry& entry) {
+  static bool is_usable_in_place(const TensorEntry& entry) {
     return (!entry.sharding || entry.sharding->dim == 0) && entry.offset % size_of(entry.dtype) == 0;
   }
 
@@ -212,7 +212,7 @@ class Loader {
   }
 
   // Reads the part, row-major, into this process's own memory.
-  Result<std::span<const std::byte>> woven(const TensorEntry& entry, const TensorPart& part) {
+  Result<std::span<const std::byte>> read_row_major_copy(const TensorEntry& entry, const TensorPart& part) {
     ACCORD_ASSIGN_OR_RETURN(Region region, Region::allocate(part_bytes(entry, part), "tensor \"" + entry.name + "\""));
     ACCORD_RETURN_IF_ERROR(read(entry, part, region.bytes()));
     parameters_.regions.push_back(std::move(region));
@@ -315,7 +315,7 @@ Result<Parameters> load_parameters(Package& package, const Graph& graph, const s
   return placed(std::move(loaded));
 }
 
-Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights) {
+Result<Parameters> reference_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights) {
   std::vector<TensorPart> parts;
   for (const Parameter& parameter : graph.parameters) {
     TensorPart part{parameter.tensor, {}, 0, 0, false};
@@ -323,7 +323,7 @@ Result<Parameters> take_parameters(const Graph& graph, const std::map<std::strin
       part.shape.push_back(size.constant());
     parts.push_back(std::move(part));
   }
-  ACCORD_ASSIGN_OR_RETURN(Parameters taken, Loader(nullptr, graph, parts, 1).take(weights));
+  ACCORD_ASSIGN_OR_RETURN(Parameters taken, Loader(nullptr, graph, parts, 1).reference(weights));
   return placed(std::move(taken));
 }
 

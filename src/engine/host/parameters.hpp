@@ -23,6 +23,6 @@ Result<Parameters> load_parameters(Package& package, const Graph& graph, const s
 /// Takes weights in memory, by the names of the graph's parameters. Weights that are used as they are stay where they
 /// are and must outlive the result; weights of matrix products are packed. Fails with kInvalidArgument, naming the
 /// weight, if one is missing or has another dtype or shape than the graph declares.
-Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights);
+Result<Parameters> reference_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights);
 
 }  // namespace accord::engine::host

@@ -23,9 +23,9 @@ class Cpu final : public Target {
                                      const WeightOptions& options) const override {
     return host::load_parameters(package, graph, parts, options.threads, options.contents);
   }
-  Result<Parameters> take_parameters(const Graph& graph,
+  Result<Parameters> reference_parameters(const Graph& graph,
                                      const std::map<std::string, TensorView>& weights) const override {
-    return host::take_parameters(graph, weights);
+    return host::reference_parameters(graph, weights);
   }
   bool refuses_excess_memory() const override { return false; }
 

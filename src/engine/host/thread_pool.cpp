@@ -19,7 +19,7 @@ ThreadPool::ThreadPool(int threads) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& failure) {
-    log().warn("{} of {} threads could be started: {}", this->threads(), threads, failure.what());
+    log().warn("only {} of {} threads could be started: {}", this->threads(), threads, failure.what());
   }
 }
 
@@ -44,25 +44,25 @@ Status ThreadPool::run_parts(int parts, Call call, const void* context) {
   busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  take_parts(0);
+  process_parts(0);
   Waiter waiter(WaitPolicy::kSpin);
   while (busy_.load(std::memory_order_acquire) != 0) waiter.pause();
   return failure_;
 }
 
 void ThreadPool::work(int thread) {
-  std::uint32_t seen = 0;
+  std::uint32_t last_round = 0;
   while (true) {
-    for (int spins = 0; spins < 2000 && round_.load(std::memory_order_relaxed) == seen; ++spins) cpu_relax();
-    round_.wait(seen, std::memory_order_acquire);
+    for (int spins = 0; spins < 2000 && round_.load(std::memory_order_relaxed) == last_round; ++spins) cpu_relax();
+    round_.wait(last_round, std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
-    seen = round_.load(std::memory_order_acquire);
-    take_parts(thread);
+    last_round = round_.load(std::memory_order_acquire);
+    process_parts(thread);
     busy_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-void ThreadPool::take_parts(int thread) {
+void ThreadPool::process_parts(int thread) {
   for (int part = next_part_.fetch_add(1, std::memory_order_relaxed); part < parts_;
        part = next_part_.fetch_add(1, std::memory_order_relaxed)) {
     Status status = call_(context_, part, thread);

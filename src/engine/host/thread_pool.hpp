@@ -30,11 +30,11 @@ class ThreadPool {
   template <typename Body>
   Status run(int parts, const Body& body) {
     const Call call = [](const void* context, int part, [[maybe_unused]] int thread) {
-      const Body& what = *static_cast<const Body*>(context);
+      const Body& function = *static_cast<const Body*>(context);
       if constexpr (std::is_invocable_v<const Body&, int, int>) {
-        return what(part, thread);
+        return function(part, thread);
       } else {
-        return what(part);
+        return function(part);
       }
     };
     return run_parts(parts, call, &body);
@@ -44,7 +44,7 @@ class ThreadPool {
   using Call = Status (*)(const void* context, int part, int thread);
   Status run_parts(int parts, Call call, const void* context);
   void work(int thread);
-  void take_parts(int thread);
+  void process_parts(int thread);
   void record(int part, Status status);
 
   Call call_ = nullptr;

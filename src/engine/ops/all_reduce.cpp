@@ -38,12 +38,12 @@ Result<Step> coded_sum_step(Preparation& op, const AllReduce& call) {
 
 Result<bool> is_in_codes(const Preparation& op, const AllReduce& call) {
   // Below this size, an exact sum is at least as fast as the two steps of an encoded one.
-  constexpr std::size_t kLeastBytes = std::size_t{32} << 10;
+  constexpr std::size_t kMinBytes = std::size_t{32} << 10;
   const DType dtype = call.input.dtype;
   ACCORD_ASSIGN_OR_RETURN(const bool exact, op.flag("exact", false));
   const bool floats = dtype == DType::kFloat32 || kernels::is_narrow_float(dtype);
   return op.ranks_with_codes(call.group) != 0 && !exact && call.op == ReduceOp::kSum && floats &&
-         call.input.bytes() >= kLeastBytes;
+         call.input.bytes() >= kMinBytes;
 }
 
 Result<Step> all_reduce_step(Preparation& op, const AllReduce& call) {

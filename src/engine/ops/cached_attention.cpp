@@ -29,7 +29,7 @@ Status prepare_cached_attention(Preparation& op) {
   if (call.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
   call.scale = static_cast<float>(scale);
   call.softcap = static_cast<float>(softcap);
-  ACCORD_RETURN_IF_ERROR(op.take_batch_rows(q.size(2)));
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
   ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
   op.run_always();

@@ -30,7 +30,7 @@ Status prepare_all_reduce(Preparation& op) {
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
   op.run_always();
   ACCORD_ASSIGN_OR_RETURN(Step step, all_reduce_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
   op.step(std::move(step));
@@ -44,7 +44,7 @@ Status prepare_all_reduce_start(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.unsupported("a group of one rank has nothing to start");
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
   const bool in_place = self.storage == y.storage;
   Step copy;
   if (!in_place) {

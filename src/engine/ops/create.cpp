@@ -36,17 +36,18 @@ Status prepare_arange(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Scalar step, op.scalar("step", Scalar::of(std::int64_t{1})));
   const DType dtype = op.declared_dtype();
   if (dtype != DType::kFloat32 && dtype != DType::kInt32 && dtype != DType::kInt64) {
-    return op.unsupported("no kernel counts in " + std::string(to_string(dtype)));
+    return op.unsupported("arange has no kernel for " + std::string(to_string(dtype)));
   }
   for (const Scalar& number : {start, end, step}) {
     const bool whole = number.real == static_cast<double>(number.integer);
-    if (dtype != DType::kFloat32 && !whole) return op.unsupported("no kernel counts whole numbers in fractions");
+    if (dtype != DType::kFloat32 && !whole)
+      return op.unsupported("arange has no kernel for whole numbers with a fractional start, end or step");
   }
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, op.declared_sizes());
   const double exact = step.real == 0.0 ? -1.0 : (end.real - start.real) / step.real;
   if (sizes.size() != 1 || exact < 0.0 || exact > static_cast<double>(sizes[0]) ||
       exact <= static_cast<double>(sizes[0]) - 1.0) {
-    return op.corrupt("its start, end and step do not give as many elements as the graph says");
+    return op.corrupt("its start, end and step do not give as many elements as the graph declares");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
   return op.add(CountCall{start, step, y});

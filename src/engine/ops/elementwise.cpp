@@ -44,12 +44,12 @@ Status prepare_arithmetic(Preparation& op, BinaryOp kind) {
   const DType number = number_dtype(kind, dtype);
   if (!op.is_tensor("other") && !kernels::is_narrow_float(number)) {
     ACCORD_ASSIGN_OR_RETURN(const Scalar other, op.scalar("other"));
-    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
     return op.add(BinaryScalarCall{kind, self, other, y});
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, number));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {self, other}));
   return op.add(BinaryCall{kind, self, other, y});
 }
 
@@ -68,13 +68,13 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
                           op.scratch(kernels::is_real(dtype) ? DType::kFloat32 : dtype, other.sizes()));
   ACCORD_RETURN_IF_ERROR(op.add(BinaryCall{BinaryOp::kMul, other, factor, scaled}));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, scaled}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {self}));
   return op.add(BinaryCall{kind, self, scaled, y});
 }
 
 Status prepare_add(Preparation& op) {
   // In PyTorch, bool + bool is a logical or.
-  if (op.declared_dtype() == DType::kBool) return op.unsupported("no kernel adds bool");
+  if (op.declared_dtype() == DType::kBool) return op.unsupported("add has no kernel for bool");
   return prepare_sum(op, BinaryOp::kAdd);
 }
 Status prepare_sub(Preparation& op) { return prepare_sum(op, BinaryOp::kSub); }
@@ -86,7 +86,7 @@ Status prepare_mul(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, op.tensor("other"));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {self, other}));
   return op.add(BinaryCall{BinaryOp::kLogicalAnd, self, other, y});
 }
 
@@ -106,7 +106,7 @@ Status prepare_unary(Preparation& op) {
   constexpr bool whole = kind == UnaryOp::kNeg || kind == UnaryOp::kAbs || kind == UnaryOp::kRelu;
   if (whole) ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
   if (!whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32, DType::kFloat16, DType::kBFloat16}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, x.sizes(), {x}));
   return op.add(UnaryCall{kind, x, y});
 }
 
@@ -124,12 +124,12 @@ Status prepare_pow(Preparation& op) {
     ACCORD_ASSIGN_OR_RETURN(const double given, op.real("exponent"));
     const double exponent =
         kernels::is_narrow_float(dtype) ? device::rounded_to(dtype, static_cast<float>(given)) : given;
-    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
+    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, base.sizes(), {base}));
     return op.add(PowerCall{base, exponent, y});
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, operand(op, "exponent", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {base, exponent}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {base, exponent}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {base, exponent}));
   return op.add(BinaryCall{BinaryOp::kPow, base, exponent, y});
 }
 
@@ -146,7 +146,7 @@ Status prepare_clamp(Preparation& op) {
   if (op.is_tensor("min") || op.is_tensor("max")) return op.unsupported("bounds that are tensors have no kernel");
   ACCORD_ASSIGN_OR_RETURN(const Scalar low, op.scalar("min", lowest));
   ACCORD_ASSIGN_OR_RETURN(const Scalar high, op.scalar("max", highest));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, self.sizes(), {self}));
   if (std::isnan(low.real) || std::isnan(high.real)) {  // a NaN bound makes every element NaN
     const Scalar nan = Scalar::of(std::numeric_limits<double>::quiet_NaN());
     return op.add(FillCall{nan, y});

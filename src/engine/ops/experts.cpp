@@ -37,10 +37,10 @@ Result<Experts> experts_for(Preparation& op, const Tensor& input) {
     return op.corrupt("the weights of its experts do not fit each other");
   }
   if (experts.gate && experts.gate->tensor.dtype != up.dtype)
-    return op.unsupported("the gates of its experts are of another dtype than what they go with");
+    return op.unsupported("the gates of its experts have a different dtype than the weights that they gate");
   ACCORD_RETURN_IF_ERROR(op.require(input, kExpertRowTypes));
   if (input.dims() != 2 || input.size(1) != up.size(2))
-    return op.corrupt("its rows are not of the width of its experts");
+    return op.corrupt("the width of its rows differs from that of its experts");
   return experts;
 }
 
@@ -71,7 +71,7 @@ Status prepare_experts(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(call.first_expert, op.integer("first_expert", 0));
   ACCORD_ASSIGN_OR_RETURN(call.experts_in_all, op.integer("experts_in_all", experts));
   if (call.first_expert < 0 || call.first_expert > call.experts_in_all - experts)
-    return op.corrupt("its experts are none of those of all ranks");
+    return op.corrupt("its experts are outside the range of the experts of all ranks");
   ACCORD_ASSIGN_OR_RETURN(call.input, op.contiguous(input));
   ACCORD_ASSIGN_OR_RETURN(call.ids, op.contiguous(ids));
   ACCORD_ASSIGN_OR_RETURN(call.weights, choice_weights(op, weights));
@@ -100,20 +100,20 @@ Status prepare_dispatched_experts(Preparation& op) {
 // Along the last dimension. 16-bit floats are compared in float32.
 Status prepare_top_k(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() == 0) return op.unsupported("the best elements of a scalar");
+  if (self.dims() == 0) return op.unsupported("top-k has no kernel for a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), -1));
-  if (op.outputs() != 2) return op.corrupt("it has two outputs");
-  if (dim + 1 != self.dims()) return op.unsupported("the best elements have a kernel along the last dimension only");
+  if (op.outputs() != 2) return op.corrupt("it does not have two outputs");
+  if (dim + 1 != self.dims()) return op.unsupported("top-k has a kernel only along the last dimension");
   ACCORD_ASSIGN_OR_RETURN(Tensor x, op.converted(self, kernels::is_real(self.dtype) ? DType::kFloat32 : self.dtype));
   if (!kernels::can_take_top_k(x.dtype)) {
-    return op.unsupported("the best elements have no kernel for " + std::string(to_string(x.dtype)));
+    return op.unsupported("top-k has no kernel for " + std::string(to_string(x.dtype)));
   }
   if (!as_rows(x.layout)) {
     ACCORD_ASSIGN_OR_RETURN(x, op.contiguous(x));
   }
   const Rows rows = *as_rows(x.layout);
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t k, op.integer("k"));
-  if (k < 0 || k > self.size(dim)) return op.corrupt("more elements are wanted than there are");
+  if (k < 0 || k > self.size(dim)) return op.corrupt("k is larger than the dimension");
   ACCORD_ASSIGN_OR_RETURN(const bool largest, op.flag("largest", true));
   Sizes sizes = self.sizes();
   sizes.back() = k;

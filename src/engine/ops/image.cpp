@@ -54,11 +54,11 @@ Result<kernels::ConvolutionShape> convolution_shape(const Preparation& op, const
                        std::int64_t dilation) {
     return (input + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
   };
-  const auto sane = [](const kernels::Extent2& extent, std::int64_t least) {
+  const auto is_in_range = [](const kernels::Extent2& extent, std::int64_t least) {
     return extent.height >= least && extent.width >= least && extent.height < (1 << 20) && extent.width < (1 << 20);
   };
-  if (!sane(shape.stride, 1) || !sane(shape.padding, 0) || !sane(shape.dilation, 1) || !sane(shape.kernel, 1)) {
-    return op.corrupt("its strides, paddings or dilations cannot be");
+  if (!is_in_range(shape.stride, 1) || !is_in_range(shape.padding, 0) || !is_in_range(shape.dilation, 1) || !is_in_range(shape.kernel, 1)) {
+    return op.corrupt("its stride, padding, dilation or kernel size is out of range");
   }
   shape.output = {
       size(shape.input.height, shape.kernel.height, shape.stride.height, shape.padding.height, shape.dilation.height),
@@ -84,7 +84,7 @@ Status prepare_convolution(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias, op.maybe_tensor("bias"));
   const std::int64_t out = weight.size(0);
   if (bias && (bias->dims() != 1 || bias->size(0) != out)) return op.corrupt("its bias does not fit");
-  if (weight.dtype != image.dtype) return op.unsupported("its image is of another dtype than its weight");
+  if (weight.dtype != image.dtype) return op.unsupported("its image and its weight have different dtypes");
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, length ? Sizes{shape.batch, out, shape.output.width}
                                                                         : Sizes{shape.batch, out, shape.output.height,
@@ -116,13 +116,13 @@ Status prepare_group_norm(Preparation& op) {
 
 Status prepare_upsample(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() != 4 || self.count() == 0) return op.unsupported("enlarging has a kernel for images only");
+  if (self.dims() != 4 || self.count() == 0) return op.unsupported("upsampling has a kernel only for images");
   ACCORD_ASSIGN_OR_RETURN(const Sizes size, op.integers("output_size"));
-  if (size.size() != 2 || size[0] < 1 || size[1] < 1) return op.corrupt("its output has no height and width");
+  if (size.size() != 2 || size[0] < 1 || size[1] < 1) return op.corrupt("its output size is not a height and a width");
   for (const int dim : {0, 1}) {
     const auto before = static_cast<double>(self.size(2 + dim)), after = static_cast<double>(size[dim]);
     ACCORD_ASSIGN_OR_RETURN(const double factor, op.real(dim == 0 ? "scales_h" : "scales_w", after / before));
-    if (before * factor != after) return op.unsupported("a factor that gives no whole size has no kernel");
+    if (before * factor != after) return op.unsupported("a scale whose result is not a whole size has no kernel");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, self));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, {self.size(0), self.size(1), size[0], size[1]}));
@@ -144,7 +144,7 @@ Result<Tensor> as_image(const Preparation& op, Tensor tensor) {
     const Sizes strides = {tensor.stride(0), tensor.stride(1), tensor.size(2) * tensor.stride(2), tensor.stride(2)};
     tensor.layout = kernels::strided_layout(sizes, strides);
   }
-  if (tensor.dims() != 4) return op.unsupported("images have a kernel with 3 or 4 dimensions");
+  if (tensor.dims() != 4) return op.unsupported("only images with 3 or 4 dimensions have a kernel");
   return tensor;
 }
 

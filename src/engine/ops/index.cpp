@@ -12,7 +12,7 @@ Status prepare_embedding(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor table, op.tensor("weight"));
   if (table.dims() != 2) return op.corrupt("its table does not have two dimensions");
   const auto rows = as_rows(table.layout);
-  if (!rows) return op.unsupported("its table is not made of rows");
+  if (!rows) return op.unsupported("the rows of its table are not contiguous");
   ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("indices"));
   ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt32, DType::kInt64}));
   RowLookup lookup;
@@ -23,7 +23,7 @@ Status prepare_embedding(Preparation& op) {
   sizes.push_back(table.size(1));
   ACCORD_ASSIGN_OR_RETURN(lookup.y, op.make(0, sizes));
   ACCORD_ASSIGN_OR_RETURN(lookup.first_row, op.integer("first_row", 0));
-  ACCORD_ASSIGN_OR_RETURN(lookup.rows_in_all, op.integer("rows_in_all", table.size(0)));
+  ACCORD_ASSIGN_OR_RETURN(lookup.total_rows, op.integer("rows_in_all", table.size(0)));
   return op.add(EmbeddingCall{lookup, op.packed_linear("weight")});
 }
 
@@ -32,8 +32,8 @@ Status prepare_gather(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_RETURN_IF_ERROR(op.require(index, {DType::kInt32, DType::kInt64}));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
-  if (self.dims() == 0) return op.unsupported("elements of a scalar");
-  if (self.dims() != index.dims()) return op.corrupt("its index does not have as many dimensions as its input");
+  if (self.dims() == 0) return op.unsupported("gather has no kernel for a scalar");
+  if (self.dims() != index.dims()) return op.corrupt("its index and its input differ in their number of dimensions");
   for (int i = 0; i < self.dims(); ++i) {
     if (i != dim && index.size(i) > self.size(i)) return op.corrupt("its index is larger than its input");
   }
@@ -55,7 +55,7 @@ Status prepare_concatenate(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", inputs[0].dims(), 0));
   Sizes sizes = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
-    if (inputs[i].dims() != inputs[0].dims()) return op.corrupt("its inputs differ in dimensions");
+    if (inputs[i].dims() != inputs[0].dims()) return op.corrupt("its inputs differ in their number of dimensions");
     for (int other = 0; other < inputs[0].dims(); ++other) {
       if (other != dim && inputs[i].size(other) != inputs[0].size(other))
         return op.corrupt("its inputs differ in sizes");
@@ -113,7 +113,7 @@ Status prepare_index(Preparation& op) {
     if (!given[i]) continue;
     if (ids.empty()) first = static_cast<int>(i);
     if (first + static_cast<int>(ids.size()) != static_cast<int>(i)) {
-      return op.unsupported("indices with gaps between them have no kernel");
+      return op.unsupported("indices of dimensions that are not adjacent have no kernel");
     }
     ids.push_back(*given[i]);
   }
@@ -125,7 +125,7 @@ Status prepare_index_select(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
-  if (index.dims() != 1 || self.dims() == 0) return op.corrupt("it takes a list of ids");
+  if (index.dims() != 1 || self.dims() == 0) return op.corrupt("its index is not a list of ids");
   return add_pick(op, self, {index}, dim, FromEnd::kNo);
 }
 

@@ -10,11 +10,11 @@
 namespace accord::engine {
 
 /// Row i of y is row ids[i] of the table. ids and y are contiguous. If the ranks share a table by rows, `table` has
-/// the rows from `first_row` on of `rows_in_all`; ids in other ranks' rows give zeros.
+/// the rows from `first_row` on of `total_rows`; ids in other ranks' rows give zeros.
 struct RowLookup {
   Tensor ids, table, y;
   std::int64_t table_row_stride = 0;  ///< elements
-  std::int64_t first_row = 0, rows_in_all = 0;
+  std::int64_t first_row = 0, total_rows = 0;
 };
 
 /// Looks up rows of a table that may also be the weight of a linear layer.

@@ -51,7 +51,7 @@ Status prepare_logical(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor a, op.converted(self, DType::kBool));
   ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.converted(other, DType::kBool));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {a, b}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {a, b}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {a, b}));
   return op.add(BinaryCall{kind, a, b, y});
 }
 
@@ -62,13 +62,13 @@ Status prepare_logical_xor(Preparation& op) { return prepare_logical(op, BinaryO
 Status prepare_logical_not(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(self, DType::kBool));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, x.sizes(), {x}));
   return op.add(UnaryCall{UnaryOp::kLogicalNot, x, y});
 }
 
 // On bool, bitwise ops are logical ops. On numbers they have no kernel.
 Status require_bool_output(const Preparation& op) {
-  return op.declared_dtype() == DType::kBool ? Status() : op.unsupported("bitwise ops have kernels for bool only");
+  return op.declared_dtype() == DType::kBool ? Status() : op.unsupported("bitwise ops have kernels only for bool");
 }
 Status prepare_bitwise_and(Preparation& op) {
   ACCORD_RETURN_IF_ERROR(require_bool_output(op));
@@ -91,7 +91,7 @@ Status prepare_where(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor yes, promoted(op, self, op.declared_dtype()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor no, promoted(op, other, op.declared_dtype()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {condition, yes, no}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {yes, no}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_in_place(0, sizes, {yes, no}));
   return op.add(WhereCall{condition, yes, no, y});
 }
 

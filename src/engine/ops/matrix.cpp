@@ -34,7 +34,7 @@ Status check_bias(const Preparation& op, const std::optional<Tensor>& bias, std:
   if (!bias) return Status();
   ACCORD_RETURN_IF_ERROR(require_real(op, *bias));
   if (bias->dims() == 1 && bias->size(0) == out) return Status();
-  return op.corrupt("its bias is not of as many elements as its outputs");
+  return op.corrupt("its bias does not have one element for each output");
 }
 
 // Returns the argument "pieces" of a product over `in` inputs. `is_plain`: nothing follows the product.
@@ -43,7 +43,7 @@ Result<std::optional<std::int64_t>> pieces_of(const Preparation& op, std::int64_
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces"));
   if (!is_plain || y.dtype != DType::kFloat32 || pieces < 1 ||
       !std::has_single_bit(static_cast<std::uint64_t>(pieces)) || in % pieces != 0) {
-    return op.unsupported(fmt::format("no sum of {} pieces of these inputs", pieces));
+    return op.unsupported(fmt::format("these inputs cannot be summed in {} pieces", pieces));
   }
   return std::optional<std::int64_t>(pieces);
 }

@@ -11,7 +11,7 @@ constexpr double kLayerNormEps = 1e-5;
 constexpr double kRmsNormEps = 1.1920928955078125e-07;
 
 // Makes the node see 16-bit floats as float32, unless the named tensors and the outputs all have one dtype.
-Status see_one_dtype(Preparation& op, std::initializer_list<std::string_view> names) {
+Status widen_unless_one_dtype(Preparation& op, std::initializer_list<std::string_view> names) {
   const DType dtype = op.declared_dtype();
   bool one = true;
   for (const std::string_view name : names) {
@@ -38,20 +38,20 @@ Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& i
   for (auto* tensor : {&weights.weight, &weights.bias, &weights.addend}) {
     if (!*tensor) continue;
     ACCORD_RETURN_IF_ERROR(op.require(**tensor, {input.dtype}));
-    if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias is not of the normalized shape");
+    if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias does not have the normalized shape");
     ACCORD_ASSIGN_OR_RETURN(*tensor, op.contiguous(**tensor));
   }
   return weights;
 }
 
 Status prepare_norm(Preparation& op, NormKind kind) {
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias", "addend"}));
+  ACCORD_RETURN_IF_ERROR(widen_unless_one_dtype(op, {"input", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   NormCall norm;
   norm.kind = kind;
   ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, input));
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, input));
-  ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, input.sizes(), {norm.x.tensor}));
+  ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_in_place(0, input.sizes(), {norm.x.tensor}));
   return op.add(norm);
 }
 
@@ -59,7 +59,7 @@ Status prepare_layer_norm(Preparation& op) { return prepare_norm(op, NormKind::k
 Status prepare_rms_norm(Preparation& op) { return prepare_norm(op, NormKind::kRms); }
 
 Status prepare_add_norm(Preparation& op, NormKind kind) {
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"self", "residual", "weight", "bias", "addend"}));
+  ACCORD_RETURN_IF_ERROR(widen_unless_one_dtype(op, {"self", "residual", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor residual, op.tensor("residual"));
   if (self.sizes() != residual.sizes()) return op.corrupt("its two inputs differ in sizes");
@@ -70,10 +70,10 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(norm.residual, rows_of(op, residual));
   if (op.output_used(1)) {
     // The kernel may write the sum over an input, but then y needs memory of its own.
-    ACCORD_ASSIGN_OR_RETURN(norm.sum, op.make_over(1, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
+    ACCORD_ASSIGN_OR_RETURN(norm.sum, op.make_in_place(1, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
     ACCORD_ASSIGN_OR_RETURN(norm.y, op.make(0, self.sizes()));
   } else {
-    ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
+    ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_in_place(0, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
   }
   return op.add(norm);
 }
@@ -87,7 +87,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.has("residual") ? prepare_add_norm(op, kind) : prepare_norm(op, kind);
   const std::string_view input = op.has("residual") ? "self" : "input";
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {input, "residual", "weight", "bias", "addend"}));
+  ACCORD_RETURN_IF_ERROR(widen_unless_one_dtype(op, {input, "residual", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(input));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> residual, op.maybe_tensor("residual"));
   NormCall norm;
@@ -101,7 +101,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   // The sum overwrites this rank's partial sum, unless that is also the residual.
   const bool in_place = !residual || residual->storage != partial.storage;
   const auto make_sum = [&](std::size_t output) {
-    return in_place ? op.make_over(output, given.sizes(), {partial}) : op.make(output, given.sizes());
+    return in_place ? op.make_in_place(output, given.sizes(), {partial}) : op.make(output, given.sizes());
   };
   Tensor reduced;
   if (op.output_used(1)) {

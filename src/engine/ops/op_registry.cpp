@@ -10,7 +10,7 @@
 namespace accord::engine {
 namespace {
 
-enum class SeesNarrowFloats : std::uint8_t { kAsTheyAre, kAsFloat32, kAsItsStepsDo };
+enum class SeesNarrowFloats : std::uint8_t { kUnchanged, kAsFloat32, kAsItsStepsDo };
 
 struct KnownOp {
   PrepareFunction prepare = nullptr;
@@ -27,7 +27,7 @@ const std::unordered_map<std::string_view, KnownOp>& registry() {
     };
     join({elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), collective_ops(), stage_ops(),
           matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()},
-         SeesNarrowFloats::kAsTheyAre);
+         SeesNarrowFloats::kUnchanged);
     join({attention_ops(), cached_attention_ops()}, SeesNarrowFloats::kAsItsStepsDo);
     join({reduction_ops(), softmax_ops()}, SeesNarrowFloats::kAsFloat32);
     return joined;
@@ -48,9 +48,9 @@ FoundOp find_op(std::string_view name, const StepTable& steps) {
   const auto found = registry().find(name);
   if (found == registry().end()) return FoundOp();
   const auto& [prepare, narrow] = found->second;
-  const bool as_they_are = narrow == SeesNarrowFloats::kAsTheyAre ||
+  const bool as_they_are = narrow == SeesNarrowFloats::kUnchanged ||
                            (narrow == SeesNarrowFloats::kAsItsStepsDo && steps.keeps_narrow_floats());
-  return {prepare, as_they_are ? kernels::NarrowFloats::kAsTheyAre : kernels::NarrowFloats::kAsFloat32};
+  return {prepare, as_they_are ? kernels::NarrowFloats::kUnchanged : kernels::NarrowFloats::kAsFloat32};
 }
 
 Status check_supported(const Graph& graph) {

@@ -31,7 +31,7 @@ DType common_dtype(const Tensor& a, const Tensor& b) {
 Result<Tensor> promoted(Preparation& op, const Tensor& tensor, DType dtype) {
   // A tensor without dimensions takes the dtype of the others, as a number does.
   if (tensor.dims() == 0 || wider(tensor.dtype, dtype) == dtype) return op.converted(tensor, dtype);
-  return op.corrupt("an operand of " + std::string(to_string(tensor.dtype)) + " for an output of " +
+  return op.corrupt("it has an operand of " + std::string(to_string(tensor.dtype)) + " for an output of " +
                     std::string(to_string(dtype)));
 }
 
@@ -56,7 +56,7 @@ Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tenso
 
 Status require_number(const Preparation& op, DType dtype) {
   if (kernels::is_real(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64) return Status();
-  return op.unsupported("no kernel computes in " + std::string(to_string(dtype)));
+  return op.unsupported("arithmetic has no kernel for " + std::string(to_string(dtype)));
 }
 
 }  // namespace accord::engine

@@ -13,9 +13,9 @@ Result<Sizes> reduced_sizes(const Preparation& op, const Tensor& self, const std
   ACCORD_ASSIGN_OR_RETURN(const bool keep, op.flag("keepdim", false));
   Sizes sizes;
   for (int dim = 0; dim < self.dims(); ++dim) {
-    const bool gone = dims.empty() || std::find(dims.begin(), dims.end(), dim) != dims.end();
-    if (!gone) sizes.push_back(self.size(dim));
-    if (gone && keep) sizes.push_back(1);
+    const bool is_reduced = dims.empty() || std::find(dims.begin(), dims.end(), dim) != dims.end();
+    if (!is_reduced) sizes.push_back(self.size(dim));
+    if (is_reduced && keep) sizes.push_back(1);
   }
   return sizes;
 }
@@ -35,7 +35,8 @@ Status prepare_reduction(Preparation& op, Reduction kind) {
   if (!truth && !counts) ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<int> dims, op.dimensions("dim", self.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, reduced_sizes(op, x, dims));
-  if ((kind == Reduction::kMax || kind == Reduction::kMin) && x.count() == 0) return op.corrupt("it reduces nothing");
+  if ((kind == Reduction::kMax || kind == Reduction::kMin) && x.count() == 0)
+    return op.corrupt("it reduces an empty tensor");
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
   return op.add(ReduceCall{kind, x, dims, y});
 }
@@ -63,7 +64,7 @@ Status prepare_vector_norm(Preparation& op) {
 Status prepare_cumulative_sum(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor_as_output("self"));
   ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
-  if (x.dims() == 0) return op.unsupported("sums along a scalar");
+  if (x.dims() == 0) return op.unsupported("cumsum has no kernel for a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
   return op.add(CumulativeSumCall{x, dim, y});

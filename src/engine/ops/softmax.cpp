@@ -22,7 +22,7 @@ Status prepare_softmax(Preparation& op, bool is_logarithm) {
   ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, self));
   Tensor y;
   if (last) {
-    ACCORD_ASSIGN_OR_RETURN(y, op.make_over(0, sizes, {x.tensor}));
+    ACCORD_ASSIGN_OR_RETURN(y, op.make_in_place(0, sizes, {x.tensor}));
   } else {
     ACCORD_ASSIGN_OR_RETURN(y, op.make_ordered(0, sizes, order));
   }

@@ -38,7 +38,7 @@ Result<Sizes> complete_sizes(const Preparation& op, Sizes sizes, std::int64_t co
     known *= *open;
   }
   if (!fits || known != count) {
-    return op.corrupt("a view of " + std::to_string(count) + " elements as " + sizes_text(sizes));
+    return op.corrupt("it views " + std::to_string(count) + " elements as " + sizes_text(sizes));
   }
   return sizes;
 }
@@ -66,7 +66,7 @@ Status prepare_view(Preparation& op) {
 Status prepare_permute(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<int> order, op.dimensions("dims", self.dims()));
-  if (static_cast<int>(order.size()) != self.dims()) return op.corrupt("its order leaves dimensions out");
+  if (static_cast<int>(order.size()) != self.dims()) return op.corrupt("its order does not name every dimension");
   self.layout = kernels::permuted_layout(self.layout, order);
   op.alias(0, self);
   return Status();
@@ -75,7 +75,7 @@ Status prepare_permute(Preparation& op) {
 Status prepare_unsqueeze(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims() + 1));
-  if (self.dims() == kernels::kMaxDims) return op.unsupported("more dimensions than the kernels take");
+  if (self.dims() == kernels::kMaxDims) return op.unsupported("it has more dimensions than the kernels support");
   Sizes sizes = self.sizes();
   Sizes strides = strides_of(self);
   const std::int64_t stride = dim < self.dims() ? self.size(dim) * self.stride(dim) : 1;
@@ -106,19 +106,19 @@ Status prepare_expand(Preparation& op) {
   const auto own_dims = static_cast<std::size_t>(self.dims());
   const std::size_t more = sizes.size() - own_dims;
   if (sizes.size() < own_dims || sizes.size() > static_cast<std::size_t>(kernels::kMaxDims)) {
-    return op.corrupt("an expansion of " + sizes_text(self.sizes()) + " to " + sizes_text(sizes));
+    return op.corrupt("it expands " + sizes_text(self.sizes()) + " to " + sizes_text(sizes));
   }
   Sizes strides(sizes.size(), 0);
   for (int dim = 0; dim < self.dims(); ++dim) {
     std::int64_t& size = sizes[static_cast<std::size_t>(dim) + more];
     if (size == -1) size = self.size(dim);
     if (self.size(dim) != 1 && self.size(dim) != size) {
-      return op.corrupt("an expansion of " + sizes_text(self.sizes()) + " to " + sizes_text(sizes));
+      return op.corrupt("it expands " + sizes_text(self.sizes()) + " to " + sizes_text(sizes));
     }
     strides[static_cast<std::size_t>(dim) + more] = self.size(dim) == 1 && size != 1 ? 0 : self.stride(dim);
   }
   for (const std::int64_t size : sizes) {
-    if (size < 0) return op.corrupt("an expansion to a negative size");
+    if (size < 0) return op.corrupt("it expands to a negative size");
   }
   op.alias(0, with_layout(self, sizes, strides));
   return Status();
@@ -136,13 +136,13 @@ Tensor sliced(Tensor tensor, int dim, std::int64_t first, std::int64_t count, st
 
 Status prepare_slice(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() == 0) return op.corrupt("a slice of a scalar");
+  if (self.dims() == 0) return op.corrupt("it slices a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), 0));
   const std::int64_t size = self.size(dim);
   ACCORD_ASSIGN_OR_RETURN(std::int64_t first, op.integer("start", 0));
   ACCORD_ASSIGN_OR_RETURN(std::int64_t last, op.integer("end", size));
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t step, op.integer("step", 1));
-  if (step < 1) return op.corrupt("a slice with a step below 1");
+  if (step < 1) return op.corrupt("its step is below 1");
   if (first < 0) first += size;
   if (last < 0) last += size;
   first = std::clamp<std::int64_t>(first, 0, size);
@@ -163,18 +163,18 @@ Tensor without_dim(const Tensor& tensor, int dim) {
 
 Status prepare_select(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() == 0) return op.corrupt("a selection from a scalar");
+  if (self.dims() == 0) return op.corrupt("it selects from a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
   ACCORD_ASSIGN_OR_RETURN(std::int64_t index, op.integer("index"));
   if (index < 0) index += self.size(dim);
-  if (index < 0 || index >= self.size(dim)) return op.corrupt("its index lies outside the tensor");
+  if (index < 0 || index >= self.size(dim)) return op.corrupt("its index is outside the tensor");
   op.alias(0, without_dim(sliced(self, dim, index, 1, 1), dim));
   return Status();
 }
 
 Status prepare_split(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (self.dims() == 0) return op.corrupt("a split of a scalar");
+  if (self.dims() == 0) return op.corrupt("it splits a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), 0));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, op.integers("split_sizes"));
   std::int64_t first = 0;

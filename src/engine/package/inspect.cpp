@@ -40,13 +40,13 @@ std::int64_t units_of(const engine::TensorEntry& tensor) {
 
 // Returns how many ranks a group may have: the smallest number of units of any divided tensor without copies. nullopt
 // if nothing is divided.
-std::optional<std::int64_t> most_ranks(const engine::Manifest& manifest) {
-  std::optional<std::int64_t> most;
+std::optional<std::int64_t> max_ranks(const engine::Manifest& manifest) {
+  std::optional<std::int64_t> max;
   for (const engine::TensorEntry& tensor : manifest.tensors) {
     if (tensor.sharding.has_value() && !tensor.sharding->copies)
-      most = std::min(most.value_or(units_of(tensor)), units_of(tensor));
+      max = std::min(max.value_or(units_of(tensor)), units_of(tensor));
   }
-  return most;
+  return max;
 }
 
 // Returns the weight bytes that the first of `size` ranks reads, which are the most of all ranks. nullopt if the ranks
@@ -127,7 +127,7 @@ Json package_json(const engine::Package& package) {
     bytes += tensor.bytes();
     if (tensor.sharding.has_value()) sharded_bytes += tensor.bytes();
   }
-  const std::optional<std::int64_t> most = most_ranks(manifest);
+  const std::optional<std::int64_t> max = max_ranks(manifest);
   return {{"package", package.path()},
           {"format_version", manifest.format_version},
           {"producer", manifest.producer},
@@ -143,7 +143,7 @@ Json package_json(const engine::Package& package) {
           {"sharded_bytes", sharded_bytes},
           {"quantized", quantized_json(manifest)},
           {"references", references_json(manifest)},
-          {"most_ranks", most ? Json(*most) : Json()},
+          {"most_ranks", max ? Json(*max) : Json()},
           {"by_ranks", ranks_json(manifest)}};
 }
 

@@ -47,12 +47,12 @@ bool is_file_name(std::string_view name) {
 }
 
 Status check_version(const json& document) {
-  if (is_program(document)) return no_single_engine(document);
+  if (is_program(document)) return not_a_single_engine(document);
   if (!document.is_object() || !document.contains("format") || document["format"] != "accord-package") {
     return corrupt_at(kManifestName, "\"format\" is not \"accord-package\"");
   }
   if (!document.contains("format_version") || !document["format_version"].is_number_integer()) {
-    return corrupt_at(kManifestName, "\"format_version\" is missing or no whole number");
+    return corrupt_at(kManifestName, "\"format_version\" is missing or not a whole number");
   }
   if (document["format_version"] != kFormatVersion) {
     return Status(StatusCode::kUnsupported,
@@ -198,7 +198,7 @@ class Reader {
       ACCORD_ASSIGN_OR_RETURN(file.name, object.name("name"));
       if (!is_file_name(file.name) || !file.name.ends_with(".safetensors")) {
         return object.corrupt(
-            fmt::format("{} is not allowed: a weight file is called NAME.safetensors and lies in the "
+            fmt::format("{} is not allowed: a weight file must be named NAME.safetensors and be in the "
                         "package itself",
                         quoted_text(file.name)));
       }
@@ -270,7 +270,7 @@ class Reader {
     for (const auto& item : *shape) {
       ACCORD_ASSIGN_OR_RETURN(const auto size, read_integer(item, object.where() + ": shape", 1, kMaxDimension));
       if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxFileBytes) {
-        return object.corrupt(fmt::format("shape: more than {}", bytes_text(std::size_t{kMaxFileBytes})));
+        return object.corrupt(fmt::format("shape: has more than {}", bytes_text(std::size_t{kMaxFileBytes})));
       }
       tensor.shape.push_back(size);
     }
@@ -294,7 +294,7 @@ class Reader {
     tensor.sharding = std::move(sharding);
     if (tensor.units() % tensor.sharding->together == 0) return {};
     return given.corrupt(
-        fmt::format("together: {} units are no whole number of {}", tensor.units(), tensor.sharding->together));
+        fmt::format("together: {} units are not a multiple of {}", tensor.units(), tensor.sharding->together));
   }
 
   static Status read_sharing(const JsonObject& object, std::int64_t& together, bool& copies) {
@@ -317,12 +317,12 @@ class Reader {
                                           tensor.unit_bytes()));
       }
     } else if (!tensor.packing && tensor.granule_bytes % size_of(tensor.dtype) != 0) {
-      return object.corrupt(fmt::format("granule_bytes: {} is no whole number of elements", granule));
+      return object.corrupt(fmt::format("granule_bytes: {} is not a whole number of elements", granule));
     }
     const auto expected = (bytes + tensor.granule_bytes - 1) / tensor.granule_bytes;
     ACCORD_ASSIGN_OR_RETURN(const auto* hashes, object.array("xxh3", kMaxGranules));
     if (hashes->size() != expected) {
-      return object.corrupt(fmt::format("xxh3: {} hashes for {} granules", hashes->size(), expected));
+      return object.corrupt(fmt::format("xxh3: has {} hashes for {} granules", hashes->size(), expected));
     }
     tensor.granule_xxh3.reserve(hashes->size());
     for (const auto& item : *hashes) {

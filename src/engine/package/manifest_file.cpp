@@ -19,7 +19,8 @@ constexpr std::uint64_t kHashFileBytes = 65;
 Result<ManifestText> read_manifest_text(const PackageFolder& folder) {
   ACCORD_ASSIGN_OR_RETURN(const auto file, folder.file("manifest.json"));
   if (file.bytes() > kMaxManifestBytes) {
-    return Status(StatusCode::kCorrupt, fmt::format("manifest.json: {} bytes are more than it may have", file.bytes()));
+    return Status(StatusCode::kCorrupt,
+                  fmt::format("manifest.json: it has {} bytes, which is too large", file.bytes()));
   }
   ManifestText manifest;
   ACCORD_ASSIGN_OR_RETURN(manifest.text, file.read_text(file.bytes()));
@@ -27,15 +28,15 @@ Result<ManifestText> read_manifest_text(const PackageFolder& folder) {
   manifest.bytes_read = file.bytes();
   const auto hash_file = folder.file("manifest.sha256", kHashFileBytes);
   if (!hash_file.ok()) {
-    manifest.matches = hash_file.status();
+    manifest.hash_status = hash_file.status();
     return manifest;
   }
   ACCORD_ASSIGN_OR_RETURN(const auto expected, hash_file->read_text(kHashFileBytes));
   manifest.bytes_read += kHashFileBytes;
   if (expected != manifest.sha256 + "\n") {
-    manifest.matches = Status(StatusCode::kCorrupt,
-                              fmt::format("manifest.json: its SHA-256 is {}, manifest.sha256 tells another: one of "
-                                          "the two is damaged",
+    manifest.hash_status = Status(
+        StatusCode::kCorrupt, fmt::format("manifest.json: its SHA-256 is {}, but manifest.sha256 contains another: one "
+                                          "of the two is damaged",
                                           manifest.sha256));
   }
   return manifest;

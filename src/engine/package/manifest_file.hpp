@@ -17,7 +17,7 @@ inline constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 46;
 struct ManifestText {
   std::string text;
   std::string sha256;  ///< of `text`
-  Status matches;      ///< kCorrupt if manifest.sha256 differs from `sha256`
+  Status hash_status;  ///< kCorrupt if manifest.sha256 differs from `sha256`
   std::uint64_t bytes_read = 0;
 };
 Result<ManifestText> read_manifest_text(const PackageFolder& folder);

@@ -10,7 +10,7 @@
 namespace accord::engine {
 namespace {
 
-Status wrong(const std::string& text) { return Status(StatusCode::kCorrupt, "manifest.json: " + text); }
+Status layout_error(const std::string& text) { return Status(StatusCode::kCorrupt, "manifest.json: " + text); }
 
 }  // namespace
 
@@ -27,21 +27,22 @@ Status check_layout(const Manifest& manifest) {
     for (; next != order.end() && (*next)->file == static_cast<int>(i); ++next) {
       const auto& tensor = **next;
       if (file.reference && tensor.packing) {
-        return wrong(fmt::format("tensor \"{}\" is packed, but lies in {}", tensor.name, *file.reference));
+        return layout_error(fmt::format("tensor \"{}\" is packed, but is stored in {}", tensor.name, *file.reference));
       }
       if (tensor.offset < end || (tensor.offset > end && !file.reference)) {
-        return wrong(fmt::format("tensor \"{}\" begins at byte {} of {}, expected {}: tensors {}", tensor.name,
-                                 tensor.offset, file.name, end, tensor.offset < end ? "overlap" : "leave a gap"));
+        return layout_error(fmt::format("tensor \"{}\" begins at byte {} of {}, expected {}: tensors {}", tensor.name,
+                                        tensor.offset, file.name, end,
+                                        tensor.offset < end ? "overlap" : "leave a gap"));
       }
       // Cannot overflow: both are at most 2^46.
       end = tensor.offset + tensor.bytes();
       if (end > file.bytes) {
-        return wrong(
+        return layout_error(
             fmt::format("tensor \"{}\" ends at byte {} of {}, which has {}", tensor.name, end, file.name, file.bytes));
       }
     }
     if (end != file.bytes && !file.reference) {
-      return wrong(fmt::format("{} has {} bytes, its tensors end at {}", file.name, file.bytes, end));
+      return layout_error(fmt::format("{} has {} bytes, but its tensors end at {}", file.name, file.bytes, end));
     }
   }
   return {};

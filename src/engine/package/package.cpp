@@ -36,7 +36,7 @@ Result<Package> Package::open(const std::string& path) {
 Result<Package> Package::read(const PackageFolder& folder) {
   Package package;
   ACCORD_ASSIGN_OR_RETURN(const auto manifest, read_manifest_text(folder));
-  ACCORD_RETURN_IF_ERROR(manifest.matches);
+  ACCORD_RETURN_IF_ERROR(manifest.hash_status);
   ACCORD_ASSIGN_OR_RETURN(package.manifest_, parse_manifest(manifest.text));
   package.manifest_.sha256 = manifest.sha256;
   package.tensors_ = tensors_by_name(package.manifest_);
@@ -88,8 +88,8 @@ Status check_range(const TensorEntry& tensor, std::uint64_t first, std::uint64_t
   const std::uint64_t granules = tensor.granule_xxh3.size();
   if (first <= granules && count <= granules - first) return {};
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("tensor \"{}\" has {} granules, {} from number {} on were asked for", tensor.name, granules,
-                            count, first));
+                fmt::format("tensor \"{}\" has {} granules, but {} were requested from number {} on", tensor.name,
+                            granules, count, first));
 }
 
 }  // namespace
@@ -150,10 +150,10 @@ std::vector<std::shared_ptr<const FileMapping>> Package::file_mappings() {
     if (file->mapping == nullptr) continue;
     std::uint64_t used_to = 0;
     for (const auto& [begin, end] : file->mapped_granules) {
-      if (begin > used_to) file->mapping->forget(used_to, begin);
+      if (begin > used_to) file->mapping->release_pages(used_to, begin);
       used_to = std::max(used_to, end);
     }
-    file->mapping->forget(used_to, file->mapping->bytes().size());
+    file->mapping->release_pages(used_to, file->mapping->bytes().size());
     mappings.push_back(file->mapping);
   }
   return mappings;
@@ -166,7 +166,7 @@ Status Package::read_granules(const TensorEntry& tensor, std::uint64_t first, st
   const auto bytes = tensor.granule_range_bytes(first, count);
   if (destination.size() != bytes) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("tensor \"{}\": granules of {} bytes do not go into {} bytes", tensor.name, bytes,
+                  fmt::format("tensor \"{}\": granules of {} bytes do not fit into {} bytes", tensor.name, bytes,
                               destination.size()));
   }
   const auto index = static_cast<std::size_t>(tensor.file);

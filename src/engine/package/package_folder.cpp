@@ -56,8 +56,8 @@ Status PackageFile::read(std::uint64_t offset, std::span<std::byte> destination)
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_status(errno, name_);
     if (got == 0)
-      return corrupt_at(name_, fmt::format("has nothing from byte {} on, expected {} bytes more", offset + done,
-                                           destination.size() - done));
+      return corrupt_at(
+          name_, fmt::format("ends at byte {}, expected {} more bytes", offset + done, destination.size() - done));
     done += static_cast<std::size_t>(got);
   }
   return {};
@@ -108,13 +108,14 @@ Status FileMapping::fault(std::uint64_t offset, std::uint64_t end) const {
   while (::madvise(address(first), end - first, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno == EINVAL || errno == ENOSYS) break;  // kernels before 5.14: pages are read on first access
-    if (errno == EFAULT) return corrupt_at(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
+    if (errno == EFAULT)
+      return corrupt_at(name_, fmt::format("has no bytes {} to {}: it was truncated", offset, end - 1));
     return errno_status(errno, name_);
   }
   return {};
 }
 
-void FileMapping::forget(std::uint64_t offset, std::uint64_t end) const {
+void FileMapping::release_pages(std::uint64_t offset, std::uint64_t end) const {
   const std::uint64_t page = page_bytes();
   const std::uint64_t first = (offset + page - 1) / page * page;
   const std::uint64_t last = end == bytes_.size() ? end : end / page * page;
@@ -130,11 +131,11 @@ Result<std::string> PackageFile::read_text(std::uint64_t bytes) const {
 Result<PackageFolder> PackageFolder::open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid() && errno == ENOTDIR) {
-    return Status(StatusCode::kNotFound, fmt::format("{} is no engine package: a package is a directory", path));
+    return Status(StatusCode::kNotFound, fmt::format("{} is not an engine package: a package is a directory", path));
   }
   if (!fd.valid()) return errno_status(errno, fmt::format("engine package {}", path));
   if (faccessat(fd.get(), "manifest.json", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-    return Status(StatusCode::kNotFound, fmt::format("{} is no engine package: it has no manifest.json", path));
+    return Status(StatusCode::kNotFound, fmt::format("{} is not an engine package: it has no manifest.json", path));
   }
   return PackageFolder(std::move(fd), path);
 }
@@ -144,18 +145,18 @@ Result<PackageFile> PackageFolder::file(const std::string& name) const { return 
 Result<PackageFile> PackageFolder::outside(const std::string& path, std::uint64_t bytes) const {
   ACCORD_ASSIGN_OR_RETURN(auto opened, open_at(path, 0));
   if (opened.bytes() == bytes) return opened;
-  return corrupt_at(path, fmt::format("has {} bytes, {} when the package was made that refers to it: it was changed",
+  return corrupt_at(path, fmt::format("has {} bytes, but had {} when the package was created: it was changed",
                                       opened.bytes(), bytes));
 }
 
 Result<PackageFile> PackageFolder::open_at(const std::string& name, int flags) const {
   UniqueFd fd(openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
   if (!fd.valid() && errno == ENOENT) return corrupt_at(name, "is missing from the package");
-  if (!fd.valid() && errno == ELOOP) return corrupt_at(name, "is a symbolic link; a package holds its files itself");
+  if (!fd.valid() && errno == ELOOP) return corrupt_at(name, "is a symbolic link; a package must contain its files");
   if (!fd.valid()) return errno_status(errno, name);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return errno_status(errno, name);
-  if (!S_ISREG(info.st_mode)) return corrupt_at(name, "is no regular file");
+  if (!S_ISREG(info.st_mode)) return corrupt_at(name, "is not a regular file");
   return PackageFile(std::move(fd), name, static_cast<std::uint64_t>(info.st_size));
 }
 
@@ -163,7 +164,7 @@ Result<PackageFile> PackageFolder::file(const std::string& name, std::uint64_t b
   ACCORD_ASSIGN_OR_RETURN(auto opened, file(name));
   if (opened.bytes() != bytes) {
     return corrupt_at(name, fmt::format("has {} bytes, expected {}: it was {}", opened.bytes(), bytes,
-                                        opened.bytes() < bytes ? "cut" : "changed"));
+                                        opened.bytes() < bytes ? "truncated" : "changed"));
   }
   return opened;
 }

@@ -31,7 +31,7 @@ class FileMapping {
   /// Fails with kCorrupt if the file has become shorter.
   Status populate(std::uint64_t offset, std::uint64_t count) const;
   /// Removes the pages that are entirely inside [offset, end) from this process's memory.
-  void forget(std::uint64_t offset, std::uint64_t end) const;
+  void release_pages(std::uint64_t offset, std::uint64_t end) const;
 
  private:
   friend class PackageFile;

@@ -55,7 +55,7 @@ Block block_of(const TensorEntry& tensor) {
 
 // Returns false if the units of a float8 weight, which devices place side by side, would begin inside a group of
 // inputs.
-bool ends_with_groups(const TensorEntry& tensor, const Packing& packing) {
+bool units_align_with_groups(const TensorEntry& tensor, const Packing& packing) {
   if (packing.format.type != kernels::WeightType::kFloat8 || packing.format.group == 0 || !tensor.sharding) return true;
   const std::size_t in_dim = tensor.shape.size() - (packing.transposed ? 2 : 1);
   return static_cast<std::size_t>(tensor.sharding->dim) != in_dim || tensor.sharding->unit % packing.format.group == 0;
@@ -124,8 +124,9 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
                           JsonObject::read(object.at("packed"), object.where() + ": packed", kKeys, kOptional));
   Packing packing;
   if (given.has("groups")) {
-    const Status wrong =
-        given.corrupt("groups are a convolution's, [out, in, ..], whose outputs they divide, and no ranks");
+    const Status wrong = given.corrupt(
+        "groups need the weight of a convolution, [out, in, ..], with a multiple of that many outputs, without "
+        "sharding");
     if (tensor.shape.size() < 3 || tensor.sharding) return wrong;
     ACCORD_ASSIGN_OR_RETURN(packing.groups, given.integer("groups", 1, tensor.shape.front()));
     if (tensor.shape.front() % packing.groups != 0) return wrong;
@@ -164,12 +165,12 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   ACCORD_ASSIGN_OR_RETURN(packing.transposed, flag("transposed"));
   if (packing.transposed && tensor.shape.size() != 2) return given.corrupt("only matrices are packed transposed");
   if (given.has("error")) {
-    if (!given.at("error").is_number()) return given.corrupt("error is no number");
+    if (!given.at("error").is_number()) return given.corrupt("error is not a number");
     packing.error = given.at("error").get<double>();
   }
   if (const Status status = kernels::check(packing.format); !status.ok()) return given.corrupt(status.message());
-  if (!ends_with_groups(tensor, packing)) {
-    return given.corrupt(fmt::format("units of {} inputs are no whole groups of {}, as those of float8_e4m3fn are",
+  if (!units_align_with_groups(tensor, packing)) {
+    return given.corrupt(fmt::format("units of {} inputs are not a multiple of groups of {}, as float8_e4m3fn requires",
                                      tensor.sharding->unit, packing.format.group));
   }
   return packing;

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProgramVersion = 1;
-constexpr std::int64_t kMostProgramRanks = 1 << 20;
+constexpr std::int64_t kMaxProgramRanks = 1 << 20;
 constexpr std::size_t kMaxParts = 1'000'000;
 constexpr std::size_t kMaxReasonBytes = 1 << 16;
 
@@ -48,7 +48,8 @@ Result<ProgramPart> read_part(const json& item, const std::string& where) {
   }
   part.runs_in = runs_in == "engine" ? ProgramPart::RunsIn::kEngine : ProgramPart::RunsIn::kPyTorch;
   ACCORD_ASSIGN_OR_RETURN(part.path, object.name("path"));
-  if (!is_plain_name(part.path)) return object.corrupt(fmt::format("{} is outside", quoted_text(part.path)));
+  if (!is_plain_name(part.path))
+    return object.corrupt(fmt::format("{} is outside the program", quoted_text(part.path)));
   ACCORD_ASSIGN_OR_RETURN(part.sha256, object.hexadecimal("sha256", 64));
   ACCORD_ASSIGN_OR_RETURN(const auto bytes, object.integer("size", 0, kMaxFileBytes));
   part.bytes = static_cast<std::uint64_t>(bytes);
@@ -66,7 +67,7 @@ Result<ProgramRank> read_rank(const json& item, const std::string& where) {
   for (const auto& [name, members] : object.at("groups").items()) {
     if (!members.is_array()) return object.corrupt(fmt::format("group {}: expected an array", quoted_text(name)));
     for (const json& member : members) {
-      ACCORD_ASSIGN_OR_RETURN(const auto number, read_integer(member, where + ": groups", 0, kMostProgramRanks));
+      ACCORD_ASSIGN_OR_RETURN(const auto number, read_integer(member, where + ": groups", 0, kMaxProgramRanks));
       rank.groups[name].push_back(number);
     }
   }
@@ -101,7 +102,7 @@ GroupPlace given_place(const Places& places, const std::string& group) {
   return found == places.end() ? GroupPlace{} : found->second;
 }
 
-Status made_by_others(const std::string& path, const SavedProgram& program, const Places& places) {
+Status wrong_places(const std::string& path, const SavedProgram& program, const Places& places) {
   std::vector<std::string> made;
   std::vector<std::string> now;
   for (const std::string& name : group_names(program)) {
@@ -138,19 +139,19 @@ Result<SavedProgram> parse_program(const json& manifest) {
   }
   program.format_version = kProgramVersion;
   ACCORD_ASSIGN_OR_RETURN(program.producer, top.text("producer", kMaxNameBytes));
-  ACCORD_ASSIGN_OR_RETURN(const auto* ranks, top.array("ranks", kMostProgramRanks));
+  ACCORD_ASSIGN_OR_RETURN(const auto* ranks, top.array("ranks", kMaxProgramRanks));
   for (const json& item : *ranks) {
     ACCORD_ASSIGN_OR_RETURN(auto rank,
                             read_rank(item, fmt::format("{}: rank {}", kManifestName, program.ranks.size())));
     program.ranks.push_back(std::move(rank));
   }
   if (!top.at("world_size").is_null()) {
-    ACCORD_ASSIGN_OR_RETURN(const auto size, top.integer("world_size", 1, kMostProgramRanks));
+    ACCORD_ASSIGN_OR_RETURN(const auto size, top.integer("world_size", 1, kMaxProgramRanks));
     program.world_size = static_cast<int>(size);
   }
   const auto expected = static_cast<std::size_t>(program.world_size.value_or(1));
   if (program.ranks.size() == expected) return program;
-  return top.corrupt(fmt::format("parts of {} ranks, expected {}", program.ranks.size(), expected));
+  return top.corrupt(fmt::format("it has parts of {} ranks, expected {}", program.ranks.size(), expected));
 }
 
 Result<std::optional<SavedProgram>> find_program(const PackageFolder& folder) {
@@ -159,7 +160,7 @@ Result<std::optional<SavedProgram>> find_program(const PackageFolder& folder) {
   if (text.text.substr(0, 64).find(kProgramFormat) == std::string::npos) return std::optional<SavedProgram>();
   const auto manifest = parse_json(text.text, kManifestName, kMaxManifestBytes);
   if (!manifest.ok() || !is_program(*manifest)) return std::optional<SavedProgram>();
-  ACCORD_RETURN_IF_ERROR(text.matches);
+  ACCORD_RETURN_IF_ERROR(text.hash_status);
   ACCORD_ASSIGN_OR_RETURN(auto program, parse_program(*manifest));
   program.sha256 = text.sha256;
   return std::optional(std::move(program));
@@ -174,7 +175,7 @@ Result<PartEntry> parse_part_entry(const json& given) {
   if (!object.at("places").is_object()) return object.corrupt("places: expected an object");
   for (const auto& [group, place] : object.at("places").items()) {
     if (!place.is_array() || place.size() != 2) return object.corrupt("places: expected [rank, size]");
-    ACCORD_ASSIGN_OR_RETURN(const auto size, read_integer(place[1], where, 1, kMostProgramRanks));
+    ACCORD_ASSIGN_OR_RETURN(const auto size, read_integer(place[1], where, 1, kMaxProgramRanks));
     ACCORD_ASSIGN_OR_RETURN(const auto rank, read_integer(place[0], where, 0, size - 1));
     part.places[group] = {static_cast<Rank>(rank), static_cast<int>(size)};
   }
@@ -192,7 +193,7 @@ Status check_part(const PartEntry& part, const Places& places) {
   return Status();
 }
 
-Status no_single_engine(const SavedProgram& program) {
+Status not_a_single_engine(const SavedProgram& program) {
   std::vector<std::string> outside;
   for (const ProgramRank& rank : program.ranks) {
     for (const ProgramPart& part : rank.parts) {
@@ -204,17 +205,17 @@ Status no_single_engine(const SavedProgram& program) {
   }
   if (outside.empty()) {
     return Status(StatusCode::kUnsupported,
-                  "a program of several parts or of ranks with parts of their own is no single engine");
+                  "a program with several parts, or with different parts for each rank, is not a single engine");
   }
   return Status(StatusCode::kUnsupported,
                 fmt::format("the program has PyTorch partitions, which run in Python only: {}; load it there by "
-                            "accord.load(), or export it without options, which names what no engine can run",
+                            "accord.load(), or export it without options: the error names what no engine can run",
                             fmt::join(outside, ", ")));
 }
 
-Status no_single_engine(const json& manifest) {
+Status not_a_single_engine(const json& manifest) {
   ACCORD_ASSIGN_OR_RETURN(const auto program, parse_program(manifest));
-  return no_single_engine(program);
+  return not_a_single_engine(program);
 }
 
 Result<std::string> engine_package(const std::string& path, const Places& places) {
@@ -225,7 +226,7 @@ Result<std::string> engine_package(const std::string& path, const Places& places
     return rank.parts.size() == 1 && rank.parts.front().runs_in == ProgramPart::RunsIn::kEngine;
   };
   if (!std::all_of(program->ranks.begin(), program->ranks.end(), is_engine)) {
-    return no_single_engine(*program).with_context(path);
+    return not_a_single_engine(*program).with_context(path);
   }
   const auto names = group_names(*program);
   if (program->world_size) {
@@ -252,7 +253,7 @@ Result<std::string> engine_package(const std::string& path, const Places& places
     }
     if (found == nullptr) found = &part;
   }
-  if (found == nullptr) return made_by_others(path, *program, places);
+  if (found == nullptr) return wrong_places(path, *program, places);
   return path + "/" + found->path;
 }
 

@@ -59,8 +59,8 @@ Status check_part(const PartEntry& part, const std::map<std::string, GroupPlace>
 
 /// Returns kUnsupported: the error names the PyTorch partitions with their ops and says where they run, or says that
 /// each rank has parts of its own.
-Status no_single_engine(const SavedProgram& program);
-Status no_single_engine(const nlohmann::json& manifest);
+Status not_a_single_engine(const SavedProgram& program);
+Status not_a_single_engine(const nlohmann::json& manifest);
 
 /// Returns the path of the package that a rank with these places loads: `path` itself, or an engine of a program that
 /// has one for each rank. Fails with kUnsupported if there are PyTorch partitions, and with kInvalidArgument if the

@@ -39,9 +39,9 @@ Status check_identity(const std::string& path, const ProgramPart& part) {
   ACCORD_ASSIGN_OR_RETURN(const auto folder, PackageFolder::open(path));
   ACCORD_ASSIGN_OR_RETURN(const auto text, read_manifest_text(folder));
   if (text.sha256 == part.sha256) return Status();
-  return Status(
-      StatusCode::kCorrupt,
-      fmt::format("manifest.json: it is of another engine: its SHA-256 is {}, expected {}", text.sha256, part.sha256));
+  return Status(StatusCode::kCorrupt,
+                fmt::format("manifest.json: it belongs to another engine: its SHA-256 is {}, expected {}", text.sha256,
+                            part.sha256));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kEmbedding = "aten.embedding.default";
 constexpr std::string_view kExperts = "accord.experts.default";
 
-bool takes_rules(const Node& node) {
+bool can_have_rule(const Node& node) {
   return node.op == "aten.linear.default" || node.op == kEmbedding || node.op == kExperts;
 }
 
@@ -40,10 +40,10 @@ class Plan {
 
   Result<Decisions> apply() && {
     for (const Node& node : graph_.nodes) {
-      if (takes_rules(node)) ACCORD_RETURN_IF_ERROR(decide(node));
+      if (can_have_rule(node)) ACCORD_RETURN_IF_ERROR(decide(node));
     }
     for (std::size_t i = 0; i < rules_.size(); ++i) {
-      if (!used_[i]) return decides_nothing(i);
+      if (!used_[i]) return unused_rule(i);
     }
     return std::move(decisions_);
   }
@@ -58,8 +58,8 @@ class Plan {
     }
     if (layer.op == kExperts) return decide_experts(layer, rule);
     if (rule != nullptr && rule->style == ParallelStyle::kExpert) {
-      return corrupt(
-          fmt::format("rule \"{}\" is an expert rule, but \"{}\" is no layer of experts", rule->pattern, layer.module));
+      return corrupt(fmt::format("rule \"{}\" is an expert rule, but \"{}\" is not a layer of experts", rule->pattern,
+                                 layer.module));
     }
     RuleDecision weight{{}, rule, &layer};
     RuleDecision bias{{}, rule, &layer};
@@ -69,8 +69,8 @@ class Plan {
       weight.sharding = Sharding{rule->group, column == table ? 1 : 0, rule->unit, rule->together, rule->copies};
       if (column && !table) bias.sharding = weight.sharding;
     }
-    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "weight"), weight));
-    return note(tensor_argument(layer, "bias"), bias);
+    ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, "weight"), weight));
+    return record(tensor_argument(layer, "bias"), bias);
   }
 
   // Weights are [experts, out, in]: divided within each expert, or expert by expert.
@@ -87,28 +87,28 @@ class Plan {
       outputs.sharding = Sharding{rule->group, by_expert ? 0 : 1, rule->unit, rule->together, rule->copies};
       inputs.sharding = Sharding{rule->group, by_expert ? 0 : 2, rule->unit, rule->together, rule->copies};
     }
-    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "up"), outputs));
-    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "gate"), outputs));
-    return note(tensor_argument(layer, "down"), inputs);
+    ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, "up"), outputs));
+    ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, "gate"), outputs));
+    return record(tensor_argument(layer, "down"), inputs);
   }
 
-  Status note(std::optional<ValueId> value, const RuleDecision& decision) {
+  Status record(std::optional<ValueId> value, const RuleDecision& decision) {
     const auto tensor = value ? tensors_.find(*value) : tensors_.end();
     if (tensor == tensors_.end()) return {};  // computed, not stored
-    const auto [noted, is_new] = decisions_.emplace(tensor->second, decision);
-    if (is_new || noted->second.sharding == decision.sharding) return {};
+    const auto [recorded, is_new] = decisions_.emplace(tensor->second, decision);
+    if (is_new || recorded->second.sharding == decision.sharding) return {};
     return corrupt(
         fmt::format("tensor \"{}\" is shared by modules \"{}\" and \"{}\", to which the rules give {} and {}",
-                    tensor->second, noted->second.layer->module, decision.layer->module,
-                    sharding_text(noted->second.sharding), sharding_text(decision.sharding)));
+                    tensor->second, recorded->second.layer->module, decision.layer->module,
+                    sharding_text(recorded->second.sharding), sharding_text(decision.sharding)));
   }
 
-  Status decides_nothing(std::size_t index) const {
+  Status unused_rule(std::size_t index) const {
     const std::string& pattern = rules_[index].pattern;
     const std::string rule = fmt::format("rule {} (\"{}\")", index, pattern);
     std::vector<std::string_view> modules;
     for (const Node& node : graph_.nodes) {
-      if (!takes_rules(node)) continue;
+      if (!can_have_rule(node)) continue;
       if (matches(pattern, node.module)) {
         return corrupt(
             fmt::format("{}: an earlier rule decides all that it matches, such as \"{}\"", rule, node.module));
@@ -116,7 +116,7 @@ class Plan {
       modules.push_back(node.module);
     }
     const auto near = nearest_name(pattern, modules);
-    return corrupt(fmt::format("{} matches no linear layer and no embedding{}", rule,
+    return corrupt(fmt::format("{} matches no linear layer, embedding or layer of experts{}", rule,
                                near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
   }
 
@@ -129,7 +129,7 @@ class Plan {
 
 }  // namespace
 
-bool divides_batch(const Manifest& manifest, std::string_view group) {
+bool is_batch_parallel(const Manifest& manifest, std::string_view group) {
   return group == kBatchGroup && std::none_of(manifest.rules.begin(), manifest.rules.end(), [&](const auto& rule) {
            return rule.group == group && rule.style != ParallelStyle::kExpert;
          });

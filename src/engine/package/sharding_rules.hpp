@@ -16,7 +16,7 @@ bool matches(std::string_view pattern, std::string_view name);
 
 /// Returns true if the ranks of `group` each run their own rows of a batch: the group is kBatchGroup, and the package
 /// divides nothing over it except experts.
-bool divides_batch(const Manifest& manifest, std::string_view group);
+bool is_batch_parallel(const Manifest& manifest, std::string_view group);
 
 /// The decision of a layer about its weight or bias. Points into the graph and the manifest.
 struct RuleDecision {

@@ -28,13 +28,13 @@ class Verifier {
 
   Result<std::vector<Damage>> verify() {
     const auto text = read_manifest_text(folder_);
-    if (!text.ok()) return only("manifest.json", text.status());
-    note("manifest.json", text->matches);
+    if (!text.ok()) return finish_with("manifest.json", text.status());
+    note("manifest.json", text->hash_status);
     auto manifest = parse_manifest(text->text);
     if (manifest.ok()) {
       manifest_ = std::move(*manifest);
     } else {
-      return only("manifest.json", manifest.status());
+      return finish_with("manifest.json", manifest.status());
     }
     total_ = text->bytes_read + manifest_.graph_bytes;
     for (const auto& file : manifest_.weight_files) total_ += file.header_bytes;
@@ -44,7 +44,7 @@ class Verifier {
     verify_graph();
     for (const auto& file : manifest_.text_files) verify_text(file);
     for (std::size_t i = 0; i < manifest_.weight_files.size(); ++i) verify_weights(static_cast<int>(i));
-    ACCORD_RETURN_IF_ERROR(look_for_strangers());
+    ACCORD_RETURN_IF_ERROR(report_unknown_files());
     return std::move(damages_);
   }
 
@@ -61,7 +61,7 @@ class Verifier {
   }
 
   // The result if nothing more can be read.
-  Result<std::vector<Damage>> only(const std::string& file, const Status& status) {
+  Result<std::vector<Damage>> finish_with(const std::string& file, const Status& status) {
     note(file, status);
     return std::move(damages_);
   }
@@ -118,7 +118,8 @@ class Verifier {
     for (std::uint64_t granule = 0; granule < tensor.granule_xxh3.size(); ++granule) {
       const auto bytes = tensor.granule_range_bytes(granule, 1);
       if (tensor.offset + granule * tensor.granule_bytes + bytes > file.bytes()) {
-        note(file.name(), fmt::format("tensor \"{}\" is cut: granules from {} on are missing", tensor.name, granule));
+        note(file.name(),
+             fmt::format("tensor \"{}\" is truncated: granules from {} on are missing", tensor.name, granule));
         return;
       }
       buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(bytes)));
@@ -134,7 +135,7 @@ class Verifier {
     }
   }
 
-  Status look_for_strangers() {
+  Status report_unknown_files() {
     std::vector<std::string> known = {"manifest.json", "manifest.sha256", "graph.json"};
     for (const auto& file : manifest_.weight_files) {
       if (!file.reference) known.push_back(file.name);

@@ -11,12 +11,12 @@
 
 namespace accord::engine {
 
-OptionalShard CarryQuestion::shard(std::string_view argument) const {
+OptionalShard ShardQuery::shard(std::string_view argument) const {
   const auto id = tensor_argument(node, argument);
   return id ? shard(*id) : std::nullopt;
 }
 
-Status CarryQuestion::refuse(std::string_view why) const {
+Status ShardQuery::unsupported(std::string_view why) const {
   return Status(StatusCode::kUnsupported, fmt::format("{} cannot carry a shard: {}", node_text(node), why));
 }
 

@@ -14,7 +14,7 @@ namespace accord::engine {
 using OptionalShard = std::optional<Shard>;
 
 /// One node of the whole (undivided) graph, and the shards of all values produced before it.
-struct CarryQuestion {
+struct ShardQuery {
   const Graph& graph;
   const Node& node;
   const std::vector<OptionalShard>& shards;  ///< indexed by ValueId
@@ -25,42 +25,42 @@ struct CarryQuestion {
   OptionalShard shard(std::string_view argument) const;
   int dims(ValueId id) const { return static_cast<int>(value(id).shape.size()); }
   /// Returns kUnsupported: this op cannot carry a shard, because of `why`.
-  Status refuse(std::string_view why) const;
+  Status unsupported(std::string_view why) const;
 };
 
 /// The result of a rule: the shard of the outputs; the group over which the outputs are still to be added up; or the
 /// group whose ranks have to exchange rows because each rank has some of the experts.
-struct CarryAnswer {
+struct ShardResult {
   OptionalShard output = {};
   std::optional<std::string> partial_over = {};
   std::optional<std::string> experts_over = {};
 };
 
-using CarryFunction = Result<CarryAnswer> (*)(const CarryQuestion& question);
+using CarryFunction = Result<ShardResult> (*)(const ShardQuery& query);
 
 /// Returns the rule for an op, or nullptr if the op cannot carry a shard. Called only if an input is sharded.
 CarryFunction carry_rule(std::string_view op);
 
 // The rules, one file for each kind (carry_*.cpp). The table that assigns them to families of ops is in carry.cpp.
-Result<CarryAnswer> carry_elementwise(const CarryQuestion& question);
-Result<CarryAnswer> carry_linear(const CarryQuestion& question);
-Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question);
-Result<CarryAnswer> carry_batched_product(const CarryQuestion& question);
-Result<CarryAnswer> carry_attention(const CarryQuestion& question);
-Result<CarryAnswer> carry_cached_attention(const CarryQuestion& question);
-Result<CarryAnswer> carry_embedding(const CarryQuestion& question);
-Result<CarryAnswer> carry_experts(const CarryQuestion& question);
-Result<CarryAnswer> carry_view(const CarryQuestion& question);
-Result<CarryAnswer> carry_permute(const CarryQuestion& question);
-Result<CarryAnswer> carry_unsqueeze(const CarryQuestion& question);
-Result<CarryAnswer> carry_squeeze(const CarryQuestion& question);
-Result<CarryAnswer> carry_expand(const CarryQuestion& question);
-Result<CarryAnswer> carry_slice(const CarryQuestion& question);
-Result<CarryAnswer> carry_select(const CarryQuestion& question);
-Result<CarryAnswer> carry_concatenate(const CarryQuestion& question);
-Result<CarryAnswer> carry_along_dimension(const CarryQuestion& question);
-Result<CarryAnswer> carry_reduction(const CarryQuestion& question);
-Result<CarryAnswer> carry_layer_norm(const CarryQuestion& question);
+Result<ShardResult> carry_elementwise(const ShardQuery& query);
+Result<ShardResult> carry_linear(const ShardQuery& query);
+Result<ShardResult> carry_matrix_product(const ShardQuery& query);
+Result<ShardResult> carry_batched_product(const ShardQuery& query);
+Result<ShardResult> carry_attention(const ShardQuery& query);
+Result<ShardResult> carry_cached_attention(const ShardQuery& query);
+Result<ShardResult> carry_embedding(const ShardQuery& query);
+Result<ShardResult> carry_experts(const ShardQuery& query);
+Result<ShardResult> carry_view(const ShardQuery& query);
+Result<ShardResult> carry_permute(const ShardQuery& query);
+Result<ShardResult> carry_unsqueeze(const ShardQuery& query);
+Result<ShardResult> carry_squeeze(const ShardQuery& query);
+Result<ShardResult> carry_expand(const ShardQuery& query);
+Result<ShardResult> carry_slice(const ShardQuery& query);
+Result<ShardResult> carry_select(const ShardQuery& query);
+Result<ShardResult> carry_concatenate(const ShardQuery& query);
+Result<ShardResult> carry_along_dimension(const ShardQuery& query);
+Result<ShardResult> carry_reduction(const ShardQuery& query);
+Result<ShardResult> carry_layer_norm(const ShardQuery& query);
 
 /// Returns the shard after a tensor of shape `from` is viewed in shape `to`, or nullopt if no dimension of `to` is
 /// divided the same way. Pure.

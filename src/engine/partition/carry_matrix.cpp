@@ -18,100 +18,100 @@ struct Product {
 
 // Column: x is whole and the output is divided in its last dimension. Row: x is divided in its last dimension and the
 // outputs are partial sums.
-Result<CarryAnswer> carry_product(const CarryQuestion& question, const Product& product) {
-  const OptionalShard& x = question.shard(product.x);
-  const OptionalShard& weight = question.shard(product.weight);
-  const OptionalShard bias = product.bias ? question.shard(*product.bias) : std::nullopt;
-  const std::string& weight_name = question.value(product.weight).name;
-  const int last = question.dims(product.x) - 1;
-  const int output_last = question.dims(question.node.outputs.front()) - 1;
+Result<ShardResult> carry_product(const ShardQuery& query, const Product& product) {
+  const OptionalShard& x = query.shard(product.x);
+  const OptionalShard& weight = query.shard(product.weight);
+  const OptionalShard bias = product.bias ? query.shard(*product.bias) : std::nullopt;
+  const std::string& weight_name = query.value(product.weight).name;
+  const int last = query.dims(product.x) - 1;
+  const int output_last = query.dims(query.node.outputs.front()) - 1;
 
   if (!weight) {
-    if (bias) return question.refuse("its bias is sharded, but its weight is whole");
+    if (bias) return query.unsupported("its bias is sharded, but its weight is whole");
     if (x && x->dim == last) {
-      return question.refuse(fmt::format("its input has {}, but weight \"{}\" is whole; give its module a row rule",
-                                         shard_text(*x), weight_name));
+      return query.unsupported(fmt::format("its input has {}, but weight \"{}\" is whole; give its module a row rule",
+                                           shard_text(*x), weight_name));
     }
-    return CarryAnswer{x, {}};
+    return ShardResult{x, {}};
   }
   if (weight->dim == product.out_dim) {
     if (x) {
-      return question.refuse(
+      return query.unsupported(
           fmt::format("weight \"{}\" is divided by its outputs (column), but its input has {}; such a "
                       "layer needs a whole input",
                       weight_name, shard_text(*x)));
     }
     if (product.bias && (!bias || !same_units(*bias, *weight))) {
-      return question.refuse(
+      return query.unsupported(
           fmt::format("weight \"{}\" is divided by its outputs, but its bias is not divided like it", weight_name));
     }
-    return CarryAnswer{weight->in_dim(output_last), {}};
+    return ShardResult{weight->in_dim(output_last), {}};
   }
-  if (bias) return question.refuse("its bias is sharded, but its weight is divided by its inputs (row)");
+  if (bias) return query.unsupported("its bias is sharded, but its weight is divided by its inputs (row)");
   if (!x || x->dim != last) {
     return Status(
         StatusCode::kInvalidArgument,
         fmt::format("{}: weight \"{}\" is divided by its inputs (row), but its input is not sharded in its last "
                     "dimension; give the layer before it a column rule",
-                    node_text(question.node), weight_name));
+                    node_text(query.node), weight_name));
   }
   if (!same_units(*x, *weight)) {
     return Status(
         StatusCode::kInvalidArgument,
         fmt::format("{}: its input has {}, which does not line up with weight \"{}\", which has {}; give both "
                     "rules the same group and unit",
-                    node_text(question.node), shard_text(*x), weight_name, shard_text(*weight)));
+                    node_text(query.node), shard_text(*x), weight_name, shard_text(*weight)));
   }
-  return CarryAnswer{std::nullopt, weight->group};
+  return ShardResult{std::nullopt, weight->group};
 }
 
 }  // namespace
 
-Result<CarryAnswer> carry_linear(const CarryQuestion& question) {
-  const auto x = tensor_argument(question.node, "input");
-  const auto weight = tensor_argument(question.node, "weight");
-  if (!x || !weight) return question.refuse("an input is missing");
-  return carry_product(question, {*x, *weight, tensor_argument(question.node, "bias"), 0, 1});
+Result<ShardResult> carry_linear(const ShardQuery& query) {
+  const auto x = tensor_argument(query.node, "input");
+  const auto weight = tensor_argument(query.node, "weight");
+  if (!x || !weight) return query.unsupported("an input is missing");
+  return carry_product(query, {*x, *weight, tensor_argument(query.node, "bias"), 0, 1});
 }
 
 // mm(self, mat2) and addmm(bias, mat1, mat2): the weight is [in, out].
-Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question) {
-  const bool with_bias = op_family(question.node.op) == "aten.addmm";
-  const auto x = tensor_argument(question.node, with_bias ? "mat1" : "self");
-  const auto weight = tensor_argument(question.node, "mat2");
-  if (!x || !weight) return question.refuse("an input is missing");
-  const auto bias = with_bias ? tensor_argument(question.node, "self") : std::nullopt;
-  return carry_product(question, {*x, *weight, bias, 1, 0});
+Result<ShardResult> carry_matrix_product(const ShardQuery& query) {
+  const bool with_bias = op_family(query.node.op) == "aten.addmm";
+  const auto x = tensor_argument(query.node, with_bias ? "mat1" : "self");
+  const auto weight = tensor_argument(query.node, "mat2");
+  if (!x || !weight) return query.unsupported("an input is missing");
+  const auto bias = with_bias ? tensor_argument(query.node, "self") : std::nullopt;
+  return carry_product(query, {*x, *weight, bias, 1, 0});
 }
 
 // Each rank has either a part of every expert (up and gate divided by outputs, down by inputs), which yields partial
 // sums, or some of the experts.
-Result<CarryAnswer> carry_experts(const CarryQuestion& question) {
+Result<ShardResult> carry_experts(const ShardQuery& query) {
   for (const std::string_view whole : {"input", "experts", "weights"}) {
-    if (question.shard(whole)) return question.refuse("its rows and what they chose must be whole");
+    if (query.shard(whole)) return query.unsupported("its rows and their chosen experts must be whole");
   }
-  const OptionalShard up = question.shard("up");
-  const OptionalShard down = question.shard("down");
-  const bool gated = tensor_argument(question.node, "gate").has_value();
+  const OptionalShard up = query.shard("up");
+  const OptionalShard down = query.shard("down");
+  const bool gated = tensor_argument(query.node, "gate").has_value();
   const bool by_expert = up && up->dim == 0 && down == up;
   const bool within = up && down && up->dim == 1 && down->dim == 2 && line_up(*up, *down) && up->unit == down->unit;
-  if ((!by_expert && !within) || (gated && question.shard("gate") != up)) {
-    return question.refuse("the weights of its experts are not divided alike");
+  if ((!by_expert && !within) || (gated && query.shard("gate") != up)) {
+    return query.unsupported("the weights of its experts are not divided alike");
   }
-  return by_expert ? CarryAnswer{{}, {}, up->group} : CarryAnswer{{}, up->group, {}};
+  return by_expert ? ShardResult{{}, {}, up->group} : ShardResult{{}, up->group, {}};
 }
 
 // Batches are independent.
-Result<CarryAnswer> carry_batched_product(const CarryQuestion& question) {
-  const auto a = tensor_argument(question.node, "self");
-  const auto b = tensor_argument(question.node, "mat2");
-  if (!a || !b) return question.refuse("an input is missing");
-  const OptionalShard& left = question.shard(*a);
-  const OptionalShard& right = question.shard(*b);
+Result<ShardResult> carry_batched_product(const ShardQuery& query) {
+  const auto a = tensor_argument(query.node, "self");
+  const auto b = tensor_argument(query.node, "mat2");
+  if (!a || !b) return query.unsupported("an input is missing");
+  const OptionalShard& left = query.shard(*a);
+  const OptionalShard& right = query.shard(*b);
   if (!left || !right || *left != *right || left->dim != 0) {
-    return question.refuse("its two inputs are not divided alike in a batch dimension");
+    return query.unsupported("its two inputs are not divided alike in a batch dimension");
   }
-  return CarryAnswer{left, {}};
+  return ShardResult{left, {}};
 }
 
 }  // namespace accord::engine

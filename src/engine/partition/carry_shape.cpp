@@ -29,9 +29,9 @@ std::optional<std::int64_t> quotient(const SymbolicInt& a, std::int64_t factor, 
   return product / under.factor;
 }
 
-const ValueId* single_input(const CarryQuestion& question) {
-  const Argument* argument = find_argument(question.node, "self");
-  if (argument == nullptr) argument = find_argument(question.node, "input");
+const ValueId* single_input(const ShardQuery& query) {
+  const Argument* argument = find_argument(query.node, "self");
+  if (argument == nullptr) argument = find_argument(query.node, "input");
   if (argument == nullptr) return nullptr;
   const auto* ref = std::get_if<ValueRef>(argument);
   return ref == nullptr ? nullptr : &ref->id;
@@ -39,21 +39,21 @@ const ValueId* single_input(const CarryQuestion& question) {
 
 // Runs `rule` on the shard of "self", the only tensor of the ops in this file that may be sharded.
 template <typename Rule>
-Result<CarryAnswer> carry_self(const CarryQuestion& question, const Rule& rule) {
-  const ValueId* self = single_input(question);
-  if (self == nullptr) return question.refuse("its input is not where it should be");
-  const OptionalShard& shard = question.shard(*self);
-  if (!shard) return question.refuse("only its first input may be sharded");
+Result<ShardResult> carry_self(const ShardQuery& query, const Rule& rule) {
+  const ValueId* self = single_input(query);
+  if (self == nullptr) return query.unsupported("it has neither \"self\" nor \"input\"");
+  const OptionalShard& shard = query.shard(*self);
+  if (!shard) return query.unsupported("only its first input may be sharded");
   Result<OptionalShard> carried = rule(*self, *shard);
   if (!carried.ok()) return carried.status();
-  return CarryAnswer{*carried, {}};
+  return ShardResult{*carried, {}};
 }
 
-Result<OptionalShard> touch_only_other_dims(const CarryQuestion& question, ValueId self, const Shard& shard,
-                                            std::string_view what) {
-  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim", 0));
-  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self)));
-  if (dim == shard.dim) return question.refuse(what);
+Result<OptionalShard> require_other_dim(const ShardQuery& query, ValueId self, const Shard& shard,
+                                        std::string_view what) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(query.node, "dim", 0));
+  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(query.node, given, query.dims(self)));
+  if (dim == shard.dim) return query.unsupported(what);
   return OptionalShard(shard);
 }
 
@@ -82,89 +82,89 @@ OptionalShard shard_of_view(const Shard& shard, const SymbolicShape& from, const
   return std::nullopt;
 }
 
-Result<CarryAnswer> carry_view(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    const SymbolicShape& to = question.value(question.node.outputs.front()).shape;
-    const OptionalShard moved = shard_of_view(shard, question.value(self).shape, to);
+Result<ShardResult> carry_view(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    const SymbolicShape& to = query.value(query.node.outputs.front()).shape;
+    const OptionalShard moved = shard_of_view(shard, query.value(self).shape, to);
     if (!moved) {
-      return question.refuse("its input has " + shard_text(shard) +
-                             ", and no dimension of its output is cut the same way");
+      return query.unsupported("its input has " + shard_text(shard) +
+                               ", and no dimension of its output is cut the same way");
     }
     return moved;
   });
 }
 
-Result<CarryAnswer> carry_permute(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> order, integers_argument(question.node, "dims"));
+Result<ShardResult> carry_permute(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> order, integers_argument(query.node, "dims"));
     for (std::size_t i = 0; i < order.size(); ++i) {
-      ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, order[i], question.dims(self)));
+      ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(query.node, order[i], query.dims(self)));
       if (dim == shard.dim) return OptionalShard(shard.in_dim(static_cast<int>(i)));
     }
-    return question.refuse("its order leaves the sharded dimension out");
+    return query.unsupported("its order leaves the sharded dimension out");
   });
 }
 
-Result<CarryAnswer> carry_unsqueeze(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim"));
-    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self) + 1));
+Result<ShardResult> carry_unsqueeze(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(query.node, "dim"));
+    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(query.node, given, query.dims(self) + 1));
     return OptionalShard(shard.in_dim(shard.dim >= dim ? shard.dim + 1 : shard.dim));
   });
 }
 
-Result<CarryAnswer> carry_squeeze(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    const SymbolicShape& shape = question.value(self).shape;
+Result<ShardResult> carry_squeeze(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    const SymbolicShape& shape = query.value(self).shape;
     if (shape[static_cast<std::size_t>(shard.dim)] == SymbolicInt(1)) {
-      return question.refuse("it would remove the sharded dimension");
+      return query.unsupported("it would remove the sharded dimension");
     }
     // Squeezing is a view: the removed dimensions have one element.
-    return shard_of_view(shard, shape, question.value(question.node.outputs.front()).shape);
+    return shard_of_view(shard, shape, query.value(query.node.outputs.front()).shape);
   });
 }
 
-Result<CarryAnswer> carry_expand(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
-    return OptionalShard(shard.in_dim(shard.dim + question.dims(question.node.outputs.front()) - question.dims(self)));
+Result<ShardResult> carry_expand(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    return OptionalShard(shard.in_dim(shard.dim + query.dims(query.node.outputs.front()) - query.dims(self)));
   });
 }
 
-Result<CarryAnswer> carry_slice(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+Result<ShardResult> carry_slice(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
     // A slice of everything carries any shard.
-    if (question.value(self).shape == question.value(question.node.outputs.front()).shape) return OptionalShard(shard);
-    return touch_only_other_dims(question, self, shard, "it slices the sharded dimension");
+    if (query.value(self).shape == query.value(query.node.outputs.front()).shape) return OptionalShard(shard);
+    return require_other_dim(query, self, shard, "it slices the sharded dimension");
   });
 }
 
-Result<CarryAnswer> carry_select(const CarryQuestion& question) {
-  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+Result<ShardResult> carry_select(const ShardQuery& query) {
+  return carry_self(query, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
     ACCORD_ASSIGN_OR_RETURN(OptionalShard kept,
-                            touch_only_other_dims(question, self, shard, "it selects from the sharded dimension"));
-    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim"));
-    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self)));
+                            require_other_dim(query, self, shard, "it selects from the sharded dimension"));
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(query.node, "dim"));
+    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(query.node, given, query.dims(self)));
     if (kept && kept->dim > dim) kept->dim -= 1;
     return kept;
   });
 }
 
-Result<CarryAnswer> carry_concatenate(const CarryQuestion& question) {
+Result<ShardResult> carry_concatenate(const ShardQuery& query) {
   OptionalShard common;
   bool first = true;
   Status differ;
-  for_each_input(question.node, [&](ValueId id) {
-    const OptionalShard& shard = question.shard(id);
+  for_each_input(query.node, [&](ValueId id) {
+    const OptionalShard& shard = query.shard(id);
     if (first) common = shard;
-    if (shard != common) differ = question.refuse("its inputs are sharded differently");
+    if (shard != common) differ = query.unsupported("its inputs are sharded differently");
     first = false;
   });
   ACCORD_RETURN_IF_ERROR(differ);
-  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim", 0));
-  const int dims = question.dims(question.node.outputs.front());
-  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, dims));
-  if (common && common->dim == dim) return question.refuse("it concatenates along the sharded dimension");
-  return CarryAnswer{common, {}};
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(query.node, "dim", 0));
+  const int dims = query.dims(query.node.outputs.front());
+  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(query.node, given, dims));
+  if (common && common->dim == dim) return query.unsupported("it concatenates along the sharded dimension");
+  return ShardResult{common, {}};
 }
 
 }  // namespace accord::engine

@@ -61,9 +61,9 @@ class Partitioner {
         return unknown_name("group", group, names);
       }
       ACCORD_RETURN_IF_ERROR(check_place(group, place));
-      if (canonical() && canonical_ranks_ % place.size != 0 && !divides_batch(manifest_, group)) {
+      if (canonical() && canonical_ranks_ % place.size != 0 && !is_batch_parallel(manifest_, group)) {
         return Status(StatusCode::kInvalidArgument,
-                      fmt::format("group \"{}\" has {} ranks, which is no divisor of canonical_ranks = {}", group,
+                      fmt::format("group \"{}\" has {} ranks, which does not divide canonical_ranks = {}", group,
                                   place.size, canonical_ranks_));
       }
     }
@@ -110,34 +110,35 @@ class Partitioner {
       result_.graph.nodes.push_back(std::move(node));
       return Status();
     }
-    const CarryQuestion question{whole_, node, shards_};
+    const ShardQuery query{whole_, node, shards_};
     const CarryFunction rule = carry_rule(node.op);
-    if (rule == nullptr) return question.refuse("no rule is known for this op");
-    ACCORD_ASSIGN_OR_RETURN(const CarryAnswer answer, rule(question));
-    if (answer.experts_over) return spread_experts(std::move(node), *answer.experts_over);
-    if (answer.partial_over) return reduce_after(std::move(node), *answer.partial_over);
+    if (rule == nullptr) return query.unsupported("no rule is known for this op");
+    ACCORD_ASSIGN_OR_RETURN(const ShardResult result, rule(query));
+    if (result.experts_over) return spread_experts(std::move(node), *result.experts_over);
+    if (result.partial_over) return reduce_after(std::move(node), *result.partial_over);
     for (const ValueId output : node.outputs) {
-      ACCORD_RETURN_IF_ERROR(check_carried(question, output, answer.output));
-      shards_[static_cast<std::size_t>(output)] = answer.output;
+      ACCORD_RETURN_IF_ERROR(check_carried(query, output, result.output));
+      shards_[static_cast<std::size_t>(output)] = result.output;
     }
     // view and expand have literal sizes.
     const auto sizes = node.arguments.find("size");
-    if (sizes != node.arguments.end() && answer.output) sizes->second = local_shape(node.outputs.front());
+    if (sizes != node.arguments.end() && result.output) sizes->second = local_shape(node.outputs.front());
     result_.graph.nodes.push_back(std::move(node));
     return Status();
   }
 
   // Guards against a rule that is wrong about the divided dimension: returns an error instead of wrong shapes.
-  Status check_carried(const CarryQuestion& question, ValueId output, const OptionalShard& shard) const {
+  Status check_carried(const ShardQuery& query, ValueId output, const OptionalShard& shard) const {
     if (!shard) return Status();
-    const SymbolicShape& shape = question.value(output).shape;
+    const SymbolicShape& shape = query.value(output).shape;
     if (shard->dim < 0 || shard->dim >= static_cast<int>(shape.size()) ||
         !shape[static_cast<std::size_t>(shard->dim)].is_constant()) {
-      return question.refuse("its output has no constant dimension that is cut like its input");
+      return query.unsupported("its output has no constant dimension that is cut like its input");
     }
     const std::int64_t size = shape[static_cast<std::size_t>(shard->dim)].constant();
     if ((size + shard->unit - 1) / shard->unit != shard->units) {
-      return question.refuse(fmt::format("its output has {} elements where {} are expected", size, shard_text(*shard)));
+      return query.unsupported(
+          fmt::format("its output has {} elements where {} are expected", size, shard_text(*shard)));
     }
     return Status();
   }
@@ -153,7 +154,7 @@ class Partitioner {
     const Shard& shard = *shards_[static_cast<std::size_t>(up)];
     const std::int64_t experts = whole_.values[static_cast<std::size_t>(up)].shape.front().constant();
     const Extent mine = local_extent(shard, experts, place(group));
-    if (divides_batch(manifest_, group)) return dispatch_and_combine(std::move(node), group, experts, mine.count);
+    if (is_batch_parallel(manifest_, group)) return dispatch_and_combine(std::move(node), group, experts, mine.count);
     node.op = "accord.experts";
     node.arguments["first_expert"] = SymbolicInt(mine.first);
     node.arguments["experts_in_all"] = SymbolicInt(experts);
@@ -170,13 +171,13 @@ class Partitioner {
     if (rows_in.size() != 2 || choices.size() != 2 || !choices[1].is_constant() ||
         rows_in[1] != whole_.values[static_cast<std::size_t>(output)].shape.back()) {
       return Status(StatusCode::kUnsupported,
-                    node_text(node) + ": rows that go to other ranks are as wide as they return");
+                    node_text(node) + ": rows that are sent to other ranks must return with the same width");
     }
-    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt tokens, of_largest_part(rows_in[0]));
+    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt tokens, size_in_largest_part(rows_in[0]));
     ACCORD_ASSIGN_OR_RETURN(const SymbolicInt batch, SymbolicInt::parse(batch_symbol_));
-    const std::int64_t most = place(group).size * std::min(choices[1].constant(), mine);
+    const std::int64_t rows_per_token = place(group).size * std::min(choices[1].constant(), mine);
     ACCORD_ASSIGN_OR_RETURN(const SymbolicInt capacity,
-                            SymbolicInt::parse(fmt::format("({}) * {}", tokens.to_string(), most)));
+                            SymbolicInt::parse(fmt::format("({}) * {}", tokens.to_string(), rows_per_token)));
     const Value& given = whole_.values[static_cast<std::size_t>(input)];
     const auto add = [&](const char* suffix, DType dtype, SymbolicShape shape) {
       result_.graph.values.push_back({given.name + suffix, dtype, std::move(shape)});
@@ -221,15 +222,16 @@ class Partitioner {
 
   // Returns the value of `size` on the rank with the largest part of the batch, which may be one row larger than this
   // rank's.
-  Result<SymbolicInt> of_largest_part(const SymbolicInt& size) const {
+  Result<SymbolicInt> size_in_largest_part(const SymbolicInt& size) const {
     std::string text = "0";
     for (const SymbolicInt::Term& term : size.terms()) {
       text += fmt::format(" + {}", term.factor);
       for (const std::string& symbol : term.symbols) {
         const bool grows = symbol == batch_symbol_;
         if (grows && term.factor < 0) {
-          return Status(StatusCode::kUnsupported,
-                        fmt::format("a size of {} grows less than the batch, whose parts differ", size.to_string()));
+          return Status(
+              StatusCode::kUnsupported,
+              fmt::format("the size {} decreases as the batch grows, which is not supported", size.to_string()));
         }
         text += grows ? fmt::format(" * ({} + 1)", symbol) : " * " + symbol;
       }
@@ -249,7 +251,7 @@ class Partitioner {
   Status reduce_after(Node node, const std::string& group) {
     const ValueId output = node.outputs.front();
     const bool addmm = op_family(node.op) == "aten.addmm";
-    if (op_family(node.op) == "aten.embedding") take_own_rows(node);
+    if (op_family(node.op) == "aten.embedding") restrict_to_own_rows(node);
     const std::string bias_name = addmm ? "self" : "bias";
     const auto bias = tensor_argument(node, bias_name);
     node.arguments.erase(bias_name);
@@ -297,7 +299,8 @@ class Partitioner {
     const auto linear = tensor_argument(node, "weight");
     const auto weight = linear ? linear : tensor_argument(node, "mat2");
     if (!weight || !shards_[static_cast<std::size_t>(*weight)]) {
-      return Status(StatusCode::kUnsupported, node_text(node) + " has partial sums that are of no weight's inputs");
+      return Status(StatusCode::kUnsupported,
+                    node_text(node) + " has partial sums that do not come from the inputs of a weight");
     }
     const Shard& shard = *shards_[static_cast<std::size_t>(*weight)];
     const Value& value = whole_.values[static_cast<std::size_t>(*weight)];
@@ -316,7 +319,7 @@ class Partitioner {
   }
 
   // Restricts the lookup to this rank's rows of a table that is divided by rows.
-  void take_own_rows(Node& node) const {
+  void restrict_to_own_rows(Node& node) const {
     const ValueId table = *tensor_argument(node, "weight");
     const Shard& shard = *shards_[static_cast<std::size_t>(table)];
     const SymbolicInt rows = whole_.values[static_cast<std::size_t>(table)].shape.front();
@@ -345,7 +348,7 @@ class Partitioner {
     if (shard->dim + 1 != static_cast<int>(whole.shape.size())) {
       return Status(
           StatusCode::kInvalidArgument,
-          fmt::format("output \"{}\" of the model still has {}; give the layer that makes it a row rule, or none",
+          fmt::format("output \"{}\" of the model still has {}; give the layer that produces it a row rule, or none",
                       whole.name, shard_text(*shard)));
     }
     std::vector<SymbolicInt> widths;
@@ -354,7 +357,7 @@ class Partitioner {
     if (shard->copies && size > shard->units) {
       return Status(
           StatusCode::kInvalidArgument,
-          fmt::format("output \"{}\" of the model comes from a layer of which ranks have copies", whole.name));
+          fmt::format("output \"{}\" of the model comes from a layer of which several ranks have copies", whole.name));
     }
     for (Rank rank = 0; rank < size; ++rank) {
       widths.emplace_back(local_extent(*shard, whole.shape.back().constant(), {rank, size}).count);
@@ -383,8 +386,8 @@ class Partitioner {
 
 Status check_place(const std::string& group, const GroupPlace& place) {
   if (place.size >= 1 && place.rank >= 0 && place.rank < place.size) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("group \"{}\": there is no rank {} of {} ranks", group, place.rank, place.size));
+  return Status(StatusCode::kInvalidArgument, fmt::format("group \"{}\": rank {} does not exist in a group of {} ranks",
+                                                          group, place.rank, place.size));
 }
 
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,

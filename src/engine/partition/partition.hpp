@@ -48,9 +48,9 @@ Status check_place(const std::string& group, const GroupPlace& place);
 /// stay float32 until all are added. Also fails with kInvalidArgument if a weight's units cannot be divided that way.
 ///
 /// Experts that are divided one by one: ranks that all run the same rows add up the results of their experts. Over a
-/// group that divides the batch (divides_batch), rows are sent to the ranks whose experts they chose, and the results
-/// are sent back ("accord.dispatch", "accord.dispatched_experts", "accord.combine"). `batch_symbol` is then the size
-/// that is divided among the ranks.
+/// group that divides the batch (is_batch_parallel), rows are sent to the ranks whose experts they chose, and the
+/// results are sent back ("accord.dispatch", "accord.dispatched_experts", "accord.combine"). `batch_symbol` is then the
+/// size that is divided among the ranks.
 ///
 /// Fails with kInvalidArgument for a group that the package does not have, an invalid place, more ranks than units to
 /// share, or a row weight that does not line up with its input. Fails with kUnsupported for an op that cannot carry a

@@ -24,7 +24,7 @@ std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
 class Stages {
  public:
   Stages(Graph graph, const Graph& whole, const std::string& group, const GroupPlace& place)
-      : graph_(std::move(graph)), group_(group), place_(place), made_(graph_.values.size(), kEveryStage) {
+      : graph_(std::move(graph)), group_(group), place_(place), stage_of_value_(graph_.values.size(), kEveryStage) {
     for (const Parameter& parameter : whole.parameters)
       tensor_bytes_[parameter.tensor] = bytes_of(whole.values[at(parameter.value)]);
   }
@@ -48,7 +48,7 @@ class Stages {
   // earlier node reads. Bytes are counted for whole tensors, because ranks that divide them unevenly must find the
   // same stages.
   void find_costs() {
-    std::vector<bool> is_weight(graph_.values.size()), seen(graph_.values.size()), depends(graph_.values.size());
+    std::vector<bool> is_weight(graph_.values.size()), counted(graph_.values.size()), depends(graph_.values.size());
     std::vector<std::uint64_t> weight_bytes(graph_.values.size());
     for (const Parameter& parameter : graph_.parameters) {
       is_weight[at(parameter.value)] = depends[at(parameter.value)] = true;
@@ -59,8 +59,8 @@ class Stages {
       std::uint64_t bytes = 0;
       for_each_input(node, [&](ValueId id) {
         staged = staged || depends[at(id)];
-        if (!is_weight[at(id)] || seen[at(id)]) return;
-        seen[at(id)] = true;
+        if (!is_weight[at(id)] || counted[at(id)]) return;
+        counted[at(id)] = true;
         bytes += weight_bytes[at(id)];
       });
       staged_.push_back(staged);
@@ -72,16 +72,16 @@ class Stages {
   // Returns, for each node, the number of values that are produced up to that node and read after it. Does not count
   // weights and values that every stage computes.
   std::vector<int> crossings() const {
-    std::vector<int> made_at(graph_.values.size(), -1), last_use(graph_.values.size(), -1);
+    std::vector<int> produced_at(graph_.values.size(), -1), last_use(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       for_each_input(graph_.nodes[i], [&](ValueId id) { last_use[at(id)] = static_cast<int>(i); });
       if (!staged_[i]) continue;
-      for (const ValueId output : graph_.nodes[i].outputs) made_at[at(output)] = static_cast<int>(i);
+      for (const ValueId output : graph_.nodes[i].outputs) produced_at[at(output)] = static_cast<int>(i);
     }
     std::vector<int> count(graph_.nodes.size() + 1, 0);
-    for (std::size_t id = 0; id < made_at.size(); ++id) {
-      if (made_at[id] < 0 || last_use[id] <= made_at[id]) continue;
-      ++count[static_cast<std::size_t>(made_at[id])];
+    for (std::size_t id = 0; id < produced_at.size(); ++id) {
+      if (produced_at[id] < 0 || last_use[id] <= produced_at[id]) continue;
+      ++count[static_cast<std::size_t>(produced_at[id])];
       --count[static_cast<std::size_t>(last_use[id])];
     }
     for (std::size_t i = 1; i < count.size(); ++i) count[i] += count[i - 1];
@@ -105,8 +105,8 @@ class Stages {
       before.push_back(bytes);
       attention.push_back(attention.back() + (graph_.nodes[i].op == kCachedAttention ? 1 : 0));
     }
-    const bool keeps = attention.back() > 0;
-    if (keeps && attention.back() < place_.size) {
+    const bool has_cached_attention = attention.back() > 0;
+    if (has_cached_attention && attention.back() < place_.size) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("group \"{}\" has {} ranks, but the model has {} layers of attention: use at most as "
                                 "many stages",
@@ -120,8 +120,8 @@ class Stages {
       for (std::int64_t i = begin; i < nodes - later; ++i) {
         const auto index = static_cast<std::size_t>(i);
         if (!staged_[index]) continue;
-        if (keeps && (attention[index + 1] == attention[static_cast<std::size_t>(begin)] ||
-                      attention.back() - attention[index + 1] < later)) {
+        if (has_cached_attention && (attention[index + 1] == attention[static_cast<std::size_t>(begin)] ||
+                                     attention.back() - attention[index + 1] < later)) {
           continue;
         }
         // Each crossing value weighs as much as a tenth of a share.
@@ -154,7 +154,7 @@ class Stages {
 
   void assign() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      for (const ValueId output : graph_.nodes[i].outputs) made_[at(output)] = stage_of_node(i);
+      for (const ValueId output : graph_.nodes[i].outputs) stage_of_value_[at(output)] = stage_of_node(i);
     }
   }
 
@@ -164,7 +164,7 @@ class Stages {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (stage_of_node(i) <= stage) continue;
       for_each_input(graph_.nodes[i], [&](ValueId id) {
-        if (made_[at(id)] != kEveryStage && made_[at(id)] <= stage) crosses[at(id)] = true;
+        if (stage_of_value_[at(id)] != kEveryStage && stage_of_value_[at(id)] <= stage) crosses[at(id)] = true;
       });
     }
     std::vector<ValueRef> found;
@@ -203,17 +203,17 @@ class Stages {
       after = ValueRef{token};
     }
     for (ValueId& output : graph_.outputs) {
-      const int maker = made_[at(output)];
-      if (maker == kEveryStage) continue;
+      const int stage = stage_of_value_[at(output)];
+      if (stage == kEveryStage) continue;
       Value shared = graph_.values[at(output)];
       shared.name += ".shared";
       const ValueId everywhere = add_value(std::move(shared));
       Node node{"accord.broadcast",
-                {{"group", group_}, {"root", SymbolicInt(maker)}, {"after", after}},
+                {{"group", group_}, {"root", SymbolicInt(stage)}, {"after", after}},
                 {everywhere},
                 "",
                 ""};
-      if (maker == place_.rank) node.arguments["self"] = ValueRef{output};
+      if (stage == place_.rank) node.arguments["self"] = ValueRef{output};
       nodes.push_back(std::move(node));
       output = everywhere;
     }
@@ -228,7 +228,7 @@ class Stages {
   std::vector<bool> staged_;          // indexed by node
   std::vector<std::uint64_t> costs_;  // indexed by node
   std::vector<std::int64_t> ends_;    // the last node of each stage except the last
-  std::vector<int> made_;             // the stage that produces each value
+  std::vector<int> stage_of_value_;   // the stage that produces each value
 };
 
 }  // namespace

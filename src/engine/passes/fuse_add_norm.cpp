@@ -13,27 +13,27 @@ class AddNormFuser {
   explicit AddNormFuser(Graph graph)
       : graph_(std::move(graph)),
         uses_(count_uses(graph_)),
-        adder_(graph_.values.size(), -1),
+        sum_node_(graph_.values.size(), -1),
         is_parameter_(graph_.values.size(), false) {
     for (const Parameter& parameter : graph_.parameters) is_parameter_[index(parameter.value)] = true;
   }
 
   Graph run() && {
-    std::vector<bool> gone(graph_.nodes.size(), false);
+    std::vector<bool> removed(graph_.nodes.size(), false);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      if (is_residual_sum(node)) adder_[index(node.outputs.front())] = static_cast<int>(i);
+      if (is_residual_sum(node)) sum_node_[index(node.outputs.front())] = static_cast<int>(i);
       if (!fused_name(node)) continue;
       const auto input = tensor_argument(node, "input");
-      if (!input || adder_[index(*input)] < 0 || !has_parameters_only(node)) continue;
-      Node& add = graph_.nodes[static_cast<std::size_t>(adder_[index(*input)])];
-      adder_[index(*input)] = -1;
+      if (!input || sum_node_[index(*input)] < 0 || !has_parameters_only(node)) continue;
+      Node& add = graph_.nodes[static_cast<std::size_t>(sum_node_[index(*input)])];
+      sum_node_[index(*input)] = -1;
       add = fuse(add, node);
-      gone[i] = true;
+      removed[i] = true;
     }
     std::vector<Node> kept;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!gone[i]) kept.push_back(std::move(graph_.nodes[i]));
+      if (!removed[i]) kept.push_back(std::move(graph_.nodes[i]));
     }
     graph_.nodes = std::move(kept);
     return std::move(graph_);
@@ -84,7 +84,7 @@ class AddNormFuser {
 
   Graph graph_;
   std::vector<int> uses_;
-  std::vector<int> adder_;  // the node that produces the value by addition; -1 if none
+  std::vector<int> sum_node_;  // the node that produces the value by addition; -1 if none
   std::vector<bool> is_parameter_;
 };
 

@@ -26,18 +26,18 @@ std::optional<std::string> activation_of(const Node& node) {
 
 Graph fuse_linear_activation(Graph graph) {
   const std::vector<int> uses = count_uses(graph);
-  std::vector<int> maker(graph.values.size(), -1);
+  std::vector<int> producer(graph.values.size(), -1);
   std::vector<bool> fused(graph.nodes.size(), false);
   std::vector<bool> is_parameter(graph.values.size(), false);
   for (const Parameter& parameter : graph.parameters) is_parameter[static_cast<std::size_t>(parameter.value)] = true;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& node = graph.nodes[i];
-    for (const ValueId output : node.outputs) maker[static_cast<std::size_t>(output)] = static_cast<int>(i);
+    for (const ValueId output : node.outputs) producer[static_cast<std::size_t>(output)] = static_cast<int>(i);
     const auto activation = activation_of(node);
     const auto self = tensor_argument(node, "self");
-    if (!activation || !self || maker[static_cast<std::size_t>(*self)] < 0) continue;
-    const std::size_t made_by = static_cast<std::size_t>(maker[static_cast<std::size_t>(*self)]);
-    const Node& linear = graph.nodes[made_by];
+    if (!activation || !self || producer[static_cast<std::size_t>(*self)] < 0) continue;
+    const std::size_t linear_index = static_cast<std::size_t>(producer[static_cast<std::size_t>(*self)]);
+    const Node& linear = graph.nodes[linear_index];
     if (linear.op != "aten.linear.default" || uses[static_cast<std::size_t>(*self)] != 1) continue;
     const auto weight = tensor_argument(linear, "weight");
     if (!weight || !is_parameter[static_cast<std::size_t>(*weight)]) continue;
@@ -46,7 +46,7 @@ Graph fuse_linear_activation(Graph graph) {
     replacement.arguments["activation"] = *activation;
     replacement.outputs = node.outputs;
     node = std::move(replacement);
-    fused[made_by] = true;
+    fused[linear_index] = true;
   }
   std::vector<Node> kept;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -27,7 +27,7 @@ class Weights {
   }
 
   // Returns true for a linear layer whose weight and bias are parameters and whose inputs are not divided into pieces.
-  bool serve(const Node& linear) const {
+  bool are_parameters_of(const Node& linear) const {
     const auto weight = tensor_argument(linear, "weight");
     const auto bias = tensor_argument(linear, "bias");
     return weight && is_parameter_[index(*weight)] && (!bias || is_parameter_[index(*bias)]) &&
@@ -39,17 +39,17 @@ class Weights {
   std::vector<bool> is_parameter_;
 };
 
-std::optional<Node> gated_linear(const Makers& makers, const Weights& weights, const Node& node) {
+std::optional<Node> gated_linear(const Producers& producers, const Weights& weights, const Node& node) {
   const auto factors = op_family(node.op) == "aten.mul" ? operands(node) : std::nullopt;
   if (!factors) return std::nullopt;
   for (const auto& [gated, plain] :
        {std::pair(factors->self, factors->other), std::pair(factors->other, factors->self)}) {
-    const Node* gate = makers.find(gated, "accord.linear");
-    const Node* linear = makers.find(plain, "aten.linear");
-    if (gate == nullptr || linear == nullptr || !makers.used_once(*gate) || !makers.used_once(*linear)) continue;
-    if (!weights.serve(*gate) || !weights.serve(*linear)) continue;
-    const Value &of_gate = makers.value(gated), &of_linear = makers.value(plain);
-    const Value& product = makers.value(node.outputs.front());
+    const Node* gate = producers.find(gated, "accord.linear");
+    const Node* linear = producers.find(plain, "aten.linear");
+    if (gate == nullptr || linear == nullptr || !producers.used_once(*gate) || !producers.used_once(*linear)) continue;
+    if (!weights.are_parameters_of(*gate) || !weights.are_parameters_of(*linear)) continue;
+    const Value &of_gate = producers.value(gated), &of_linear = producers.value(plain);
+    const Value& product = producers.value(node.outputs.front());
     if (tensor_argument(*gate, "input") != tensor_argument(*linear, "input") || of_gate.shape != of_linear.shape ||
         of_gate.dtype != of_linear.dtype || product.dtype != of_gate.dtype) {
       continue;
@@ -88,10 +88,10 @@ Node joined(const std::vector<const Node*>& nodes) {
 }  // namespace
 
 Graph fuse_gated_linear(Graph graph) {
-  const Makers makers(graph);
+  const Producers producers(graph);
   const Weights weights(graph);
   for (Node& node : graph.nodes) {
-    if (std::optional<Node> both = gated_linear(makers, weights, node)) node = std::move(*both);
+    if (std::optional<Node> both = gated_linear(producers, weights, node)) node = std::move(*both);
   }
   return graph;
 }
@@ -105,7 +105,7 @@ Graph fuse_linears(Graph graph) {
     const Node& node = graph.nodes[i];
     const std::string_view family = op_family(node.op);
     if (std::find(std::begin(kProducts), std::end(kProducts), family) == std::end(kProducts)) continue;
-    if (family != "aten.linear" || !weights.serve(node)) {
+    if (family != "aten.linear" || !weights.are_parameters_of(node)) {
       input = -1;
       continue;
     }

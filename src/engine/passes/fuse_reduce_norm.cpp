@@ -28,31 +28,31 @@ struct Sum {
 };
 
 // Returns the sum that `value` consists of.
-Sum sum_behind(const Makers& makers, std::optional<ValueId> value) {
+Sum find_sum(const Producers& producers, std::optional<ValueId> value) {
   Sum sum;
-  if (const Node* add = makers.find(value, "aten.add"); add != nullptr && makers.used_once(*add)) {
+  if (const Node* add = producers.find(value, "aten.add"); add != nullptr && producers.used_once(*add)) {
     const auto both = operands(*add);
-    if (!both || makers.value(both->other).shape.size() != 1 ||
-        makers.value(both->other).shape.back() != makers.value(both->self).shape.back() ||
-        makers.value(both->other).dtype != makers.value(both->self).dtype) {
+    if (!both || producers.value(both->other).shape.size() != 1 ||
+        producers.value(both->other).shape.back() != producers.value(both->self).shape.back() ||
+        producers.value(both->other).dtype != producers.value(both->self).dtype) {
       return {};
     }
     sum.addend = both->other;
     value = both->self;
   }
-  const Node* reduce = makers.find(value, "accord.all_reduce");
-  if (reduce == nullptr || !makers.used_once(*reduce)) return {};
+  const Node* reduce = producers.find(value, "accord.all_reduce");
+  if (reduce == nullptr || !producers.used_once(*reduce)) return {};
   const Argument* op = find_argument(*reduce, "op");
   if (op == nullptr || *op == Argument(std::string("sum"))) sum.reduce = reduce;
   return sum;
 }
 
-std::optional<Node> fused(const Makers& makers, const Node& norm) {
+std::optional<Node> fused(const Producers& producers, const Node& norm) {
   for (const auto& [name, fused_name] : kFusions) {
     if (norm.op != name) continue;
     // The rows come from one of these; the other of a pair is the residual.
     for (const std::string_view input : {"input", "self", "residual"}) {
-      const auto& [reduce, addend] = sum_behind(makers, tensor_argument(norm, input));
+      const auto& [reduce, addend] = find_sum(producers, tensor_argument(norm, input));
       if (reduce == nullptr) continue;
       Node both = norm;
       both.op = fused_name;
@@ -77,9 +77,9 @@ std::string_view norm_of_reduce_norm(std::string_view op) {
 }
 
 Graph fuse_reduce_norm(Graph graph) {
-  const Makers makers(graph);
+  const Producers producers(graph);
   for (Node& node : graph.nodes) {
-    if (std::optional<Node> both = fused(makers, node)) node = std::move(*both);
+    if (std::optional<Node> both = fused(producers, node)) node = std::move(*both);
   }
   return graph;
 }

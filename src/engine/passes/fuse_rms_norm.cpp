@@ -25,11 +25,11 @@ struct Root {
   double eps;
 };
 
-std::optional<Root> root_of(const Makers& makers, ValueId value) {
-  const Node* rsqrt = makers.find(value, "aten.rsqrt");
-  const Node* add = rsqrt == nullptr ? nullptr : makers.find(tensor_argument(*rsqrt, "self"), "aten.add");
-  const Node* mean = add == nullptr ? nullptr : makers.find(tensor_argument(*add, "self"), "aten.mean");
-  const Node* square = mean == nullptr ? nullptr : makers.find(tensor_argument(*mean, "self"), "aten.pow");
+std::optional<Root> root_of(const Producers& producers, ValueId value) {
+  const Node* rsqrt = producers.find(value, "aten.rsqrt");
+  const Node* add = rsqrt == nullptr ? nullptr : producers.find(tensor_argument(*rsqrt, "self"), "aten.add");
+  const Node* mean = add == nullptr ? nullptr : producers.find(tensor_argument(*add, "self"), "aten.mean");
+  const Node* square = mean == nullptr ? nullptr : producers.find(tensor_argument(*mean, "self"), "aten.pow");
   if (square == nullptr || find_argument(*add, "alpha") != nullptr || find_argument(*mean, "dtype") != nullptr) {
     return std::nullopt;
   }
@@ -37,25 +37,25 @@ std::optional<Root> root_of(const Makers& makers, ValueId value) {
   const auto eps = number_argument(*add, "other");
   const Result<bool> keep = flag_argument(*mean, "keepdim", false);
   if (!x || !eps || number_argument(*square, "exponent") != 2.0 || !keep.ok() || !*keep) return std::nullopt;
-  const Value& seen = makers.value(*x);
+  const Value& seen = producers.value(*x);
   if (seen.dtype != DType::kFloat32 || !is_last_dimension(*mean, seen.shape.size())) return std::nullopt;
   return Root{*x, *eps};
 }
 
 // Returns the norm that `node` computes, without a weight.
-std::optional<Node> bare_norm(const Makers& makers, const Node& node) {
+std::optional<Node> bare_norm(const Producers& producers, const Node& node) {
   const auto factors = op_family(node.op) == "aten.mul" ? operands(node) : std::nullopt;
   if (!factors) return std::nullopt;
   for (const auto& [x, root_value] :
        {std::pair(factors->self, factors->other), std::pair(factors->other, factors->self)}) {
-    const auto root = root_of(makers, root_value);
+    const auto root = root_of(producers, root_value);
     if (!root || root->x != x) continue;
-    const SymbolicInt& width = makers.value(x).shape.back();
+    const SymbolicInt& width = producers.value(x).shape.back();
     if (!width.is_constant()) return std::nullopt;
     ValueId input = x;
-    if (const Node* widened = makers.find(x, "aten._to_copy")) {
+    if (const Node* widened = producers.find(x, "aten._to_copy")) {
       const auto narrow = tensor_argument(*widened, "self");
-      if (narrow && kernels::is_real(makers.value(*narrow).dtype)) input = *narrow;
+      if (narrow && kernels::is_real(producers.value(*narrow).dtype)) input = *narrow;
     }
     Node norm = node;
     norm.op = kNorm;
@@ -68,11 +68,12 @@ std::optional<Node> bare_norm(const Makers& makers, const Node& node) {
 
 // If `node` converts a norm, or multiplies it by a weight, and nothing else uses the norm: returns the norm including
 // that.
-std::optional<Node> extended_norm(const Makers& makers, const Node& node) {
+std::optional<Node> extended_norm(const Producers& producers, const Node& node) {
   const std::string_view family = op_family(node.op);
   if (family == "aten._to_copy") {
-    const Node* norm = makers.find(tensor_argument(node, "self"), kNorm);
-    if (norm == nullptr || !makers.used_once(*norm) || !kernels::is_real(makers.value(node.outputs.front()).dtype)) {
+    const Node* norm = producers.find(tensor_argument(node, "self"), kNorm);
+    if (norm == nullptr || !producers.used_once(*norm) ||
+        !kernels::is_real(producers.value(node.outputs.front()).dtype)) {
       return std::nullopt;
     }
     Node converted = *norm;
@@ -83,10 +84,10 @@ std::optional<Node> extended_norm(const Makers& makers, const Node& node) {
   if (!factors) return std::nullopt;
   for (const auto& [weight, product] :
        {std::pair(factors->self, factors->other), std::pair(factors->other, factors->self)}) {
-    const Node* norm = makers.find(product, kNorm);
-    if (norm == nullptr || !makers.used_once(*norm) || find_argument(*norm, "weight") != nullptr) continue;
-    const Value& whole = makers.value(node.outputs.front());
-    const Value& factor = makers.value(weight);
+    const Node* norm = producers.find(product, kNorm);
+    if (norm == nullptr || !producers.used_once(*norm) || find_argument(*norm, "weight") != nullptr) continue;
+    const Value& whole = producers.value(node.outputs.front());
+    const Value& factor = producers.value(weight);
     if (factor.shape.size() != 1 || factor.shape[0] != whole.shape.back() || !kernels::is_real(factor.dtype)) continue;
     Node weighted = *norm;
     weighted.arguments["weight"] = ValueRef{weight};
@@ -100,10 +101,10 @@ std::optional<Node> extended_norm(const Makers& makers, const Node& node) {
 }  // namespace
 
 Graph fuse_rms_norm(Graph graph) {
-  const Makers makers(graph);
+  const Producers producers(graph);
   for (Node& node : graph.nodes) {
-    std::optional<Node> norm = bare_norm(makers, node);
-    if (!norm) norm = extended_norm(makers, node);
+    std::optional<Node> norm = bare_norm(producers, node);
+    if (!norm) norm = extended_norm(producers, node);
     if (norm) node = std::move(*norm);
   }
   return graph;

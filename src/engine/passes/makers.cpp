@@ -5,20 +5,23 @@
 
 namespace accord::engine {
 
-Makers::Makers(const Graph& graph) : graph_(graph), maker_(graph.values.size(), -1), uses_(count_uses(graph)) {
+Producers::Producers(const Graph& graph) : graph_(graph), producer_(graph.values.size(), -1), uses_(count_uses(graph)) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const ValueId output : graph.nodes[i].outputs) maker_[static_cast<std::size_t>(output)] = static_cast<int>(i);
+    for (const ValueId output : graph.nodes[i].outputs)
+      producer_[static_cast<std::size_t>(output)] = static_cast<int>(i);
   }
 }
 
-const Node* Makers::find(std::optional<ValueId> value, std::string_view family) const {
-  const int index = value ? maker_[static_cast<std::size_t>(*value)] : -1;
+const Node* Producers::find(std::optional<ValueId> value, std::string_view family) const {
+  const int index = value ? producer_[static_cast<std::size_t>(*value)] : -1;
   if (index < 0) return nullptr;
   const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
   return node.outputs.size() == 1 && op_family(node.op) == family ? &node : nullptr;
 }
 
-bool Makers::used_once(const Node& node) const { return node.outputs.size() == 1 && uses(node.outputs.front()) == 1; }
+bool Producers::used_once(const Node& node) const {
+  return node.outputs.size() == 1 && uses(node.outputs.front()) == 1;
+}
 
 std::optional<Operands> operands(const Node& node) {
   const auto self = tensor_argument(node, "self");

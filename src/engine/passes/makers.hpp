@@ -12,9 +12,9 @@ namespace accord::engine {
 
 /// The producers and the number of uses of a graph's values. REQUIRES: the graph's nodes keep their positions and
 /// outputs while this is in use.
-class Makers {
+class Producers {
  public:
-  explicit Makers(const Graph& graph);
+  explicit Producers(const Graph& graph);
 
   /// Returns the node that produces `value` if it is of that family ("aten.mul") and has one output; otherwise
   /// nullptr.
@@ -26,7 +26,7 @@ class Makers {
 
  private:
   const Graph& graph_;
-  std::vector<int> maker_;  // by ValueId: index of the node, -1 if none
+  std::vector<int> producer_;  // by ValueId: index of the node, -1 if none
   std::vector<int> uses_;
 };
 

@@ -24,19 +24,19 @@ namespace {
 constexpr std::int64_t kGrain = 16;  // products are efficient with multiples of this many rows
 
 // Ops that work element by element, or along the last dimension.
-Result<CarryAnswer> carry_rows(const CarryQuestion& question) {
-  ACCORD_ASSIGN_OR_RETURN(CarryAnswer answer, carry_elementwise(question));
-  const int last = question.dims(question.node.outputs.front()) - 1;
-  if (answer.output && answer.output->dim == last) return question.refuse("it needs whole rows");
-  return answer;
+Result<ShardResult> carry_rows(const ShardQuery& query) {
+  ACCORD_ASSIGN_OR_RETURN(ShardResult result, carry_elementwise(query));
+  const int last = query.dims(query.node.outputs.front()) - 1;
+  if (result.output && result.output->dim == last) return query.unsupported("it needs whole rows");
+  return result;
 }
 
 // Products of rows with whole weights.
-Result<CarryAnswer> carry_products(const CarryQuestion& question) {
-  const auto input = tensor_argument(question.node, "input");
-  const OptionalShard rows = input ? question.shard(*input) : std::nullopt;
-  if (!rows || rows->dim + 1 == question.dims(*input)) return question.refuse("it needs whole rows");
-  return CarryAnswer{rows, std::nullopt};
+Result<ShardResult> carry_products(const ShardQuery& query) {
+  const auto input = tensor_argument(query.node, "input");
+  const OptionalShard rows = input ? query.shard(*input) : std::nullopt;
+  if (!rows || rows->dim + 1 == query.dims(*input)) return query.unsupported("it needs whole rows");
+  return ShardResult{rows, std::nullopt};
 }
 
 CarryFunction rule_of(const Node& node) {
@@ -54,20 +54,20 @@ class RowDivider {
  public:
   RowDivider(Graph graph, const OverlapRequest& request) : request_(request), given_(std::move(graph)) {
     find_sums();
-    part_norms();
+    split_norms();
     shards_.resize(given_.values.size());
     halves_.resize(given_.values.size());
-    made_.graph = given_;
-    made_.graph.nodes.clear();
+    divided_.graph = given_;
+    divided_.graph.nodes.clear();
   }
 
   std::optional<DividedGraph> run() && {
     if (partial_.empty()) return std::nullopt;
-    for (at_ = 0; at_ < given_.nodes.size(); ++at_) take(given_.nodes[at_]);
+    for (at_ = 0; at_ < given_.nodes.size(); ++at_) process(given_.nodes[at_]);
     at_ = given_.nodes.size() - 1;  // nodes that join outputs are attributed to the last node
-    for (const ValueId output : given_.outputs) make_whole(output);
-    release();
-    return std::move(made_);
+    for (const ValueId output : given_.outputs) concatenate(output);
+    emit_phases();
+    return std::move(divided_);
   }
 
  private:
@@ -91,7 +91,7 @@ class RowDivider {
       const SymbolicShape& sizes = shape(*partial);
       std::int64_t rows = 1;
       for (std::size_t dim = 0; dim + 1 < sizes.size(); ++dim) rows *= sizes[dim].constant();
-      if (rows >= request_.least_rows && cut(*partial)) partial_.insert(*partial);
+      if (rows >= request_.min_rows && cut(*partial)) partial_.insert(*partial);
     }
   }
 
@@ -106,7 +106,7 @@ class RowDivider {
   }
 
   // Separates a fused sum and norm into two nodes again if the sum is one of those to overlap.
-  void part_norms() {
+  void split_norms() {
     std::vector<Node> nodes;
     for (std::size_t i = 0; i < given_.nodes.size(); ++i) {
       Node node = std::move(given_.nodes[i]);
@@ -144,7 +144,7 @@ class RowDivider {
     return Shard{.group = "", .dim = dim, .unit = half, .units = 2};
   }
 
-  void take(const Node& node) {
+  void process(const Node& node) {
     if (!node.outputs.empty() && partial_.count(node.outputs.front()) > 0) {
       const auto input = tensor_argument(node, "input");
       const ValueId rows = input ? *input : *tensor_argument(node, "self");
@@ -152,13 +152,13 @@ class RowDivider {
     }
     bool divided = false;
     for_each_input(node, [&](ValueId id) { divided = divided || shards_[index(id)]; });
-    if (divided && (take_sum(node) || take_rows(node))) return;
-    for_each_input(node, [&](ValueId id) { make_whole(id); });
+    if (divided && (divide_sum(node) || divide_rows(node))) return;
+    for_each_input(node, [&](ValueId id) { concatenate(id); });
     add(node);
   }
 
   // Handles a sum over the ranks if its rows are divided.
-  bool take_sum(const Node& node) {
+  bool divide_sum(const Node& node) {
     const auto partial = partial_sums(node);
     if (!partial || node.op != "accord.all_reduce" || !halves_[index(*partial)]) return false;
     const Halves parts = *halves_[index(*partial)];
@@ -169,10 +169,10 @@ class RowDivider {
       Node start{
           "accord.all_reduce_start", {{"self", ValueRef{parts[half]}}}, {started[half]}, node.module, node.source};
       start.arguments["group"] = node.arguments.at("group");
-      keep(half, std::move(start));
+      defer(half, std::move(start));
       phases_[half].emplace_back();
-      keep(half,
-           {"accord.all_reduce_wait", {{"self", ValueRef{started[half]}}}, {sums[half]}, node.module, node.source});
+      defer(half,
+            {"accord.all_reduce_wait", {{"self", ValueRef{started[half]}}}, {sums[half]}, node.module, node.source});
     }
     return true;
   }
@@ -199,20 +199,20 @@ class RowDivider {
     return others;
   }
 
-  bool take_rows(const Node& node) {
+  bool divide_rows(const Node& node) {
     const CarryFunction rule = rule_of(node);
     if (rule == nullptr || node.outputs.empty()) return false;
     const ToDivide others = shards_of_others(node);
     for (const auto& [id, shard] : others) shards_[index(id)] = shard;
-    const Result<CarryAnswer> answer = rule({given_, node, shards_});
+    const Result<ShardResult> result = rule({given_, node, shards_});
     for (const auto& [id, shard] : others) shards_[index(id)].reset();
-    if (!answer.ok() || !answer->output || answer->partial_over) return false;
+    if (!result.ok() || !result->output || result->partial_over) return false;
     for (const ValueId output : node.outputs) {
-      if (!fits(output, *answer->output)) return false;
+      if (!fits(output, *result->output)) return false;
     }
     for (const auto& [id, shard] : others) divide(id, shard);
     std::vector<Halves> outputs;
-    for (const ValueId output : node.outputs) outputs.push_back(make_halves(output, *answer->output));
+    for (const ValueId output : node.outputs) outputs.push_back(make_halves(output, *result->output));
     for (const std::size_t half : {0U, 1U}) {
       Node part = node;
       for_each_input(part, [&](ValueId& id) {
@@ -220,8 +220,8 @@ class RowDivider {
       });
       for (std::size_t i = 0; i < outputs.size(); ++i) part.outputs[i] = outputs[i][half];
       const auto sizes = part.arguments.find("size");
-      if (sizes != part.arguments.end()) sizes->second = made_.graph.values[index(part.outputs.front())].shape;
-      keep(half, std::move(part));
+      if (sizes != part.arguments.end()) sizes->second = divided_.graph.values[index(part.outputs.front())].shape;
+      defer(half, std::move(part));
     }
     return true;
   }
@@ -241,8 +241,8 @@ class RowDivider {
       Value value = whole;
       value.name += suffix + (half == 0 ? ".first" : ".second");
       value.shape[index(shard.dim)] = half == 0 ? shard.unit : size - shard.unit;
-      halves[half] = static_cast<ValueId>(made_.graph.values.size());
-      made_.graph.values.push_back(std::move(value));
+      halves[half] = static_cast<ValueId>(divided_.graph.values.size());
+      divided_.graph.values.push_back(std::move(value));
     }
     return halves;
   }
@@ -268,9 +268,9 @@ class RowDivider {
     }
   }
 
-  void make_whole(ValueId id) {
+  void concatenate(ValueId id) {
     if (!halves_[index(id)] || is_whole_.count(id) > 0) return;
-    release();
+    emit_phases();
     const auto& [first, second] = *halves_[index(id)];
     Node cat{"aten.cat.default", {}, {id}, "", ""};
     cat.arguments["tensors"] = std::vector<ValueRef>{{first}, {second}};
@@ -280,21 +280,21 @@ class RowDivider {
   }
 
   void add(Node node) {
-    made_.graph.nodes.push_back(std::move(node));
-    made_.origins.push_back(origins_[at_]);
+    divided_.graph.nodes.push_back(std::move(node));
+    divided_.origins.push_back(origins_[at_]);
   }
 
-  void keep(std::size_t half, Node node) {
+  void defer(std::size_t half, Node node) {
     if (phases_[half].empty()) phases_[half].emplace_back();
     phases_[half].back().emplace_back(std::move(node), origins_[at_]);
   }
 
-  void release() {
+  void emit_phases() {
     for (std::size_t phase = 0; phase < phases_[0].size(); ++phase) {
       for (std::vector<Phase>& phases : phases_) {
         for (auto& [node, origin] : phases[phase]) {
-          made_.graph.nodes.push_back(std::move(node));
-          made_.origins.push_back(origin);
+          divided_.graph.nodes.push_back(std::move(node));
+          divided_.origins.push_back(origin);
         }
       }
     }
@@ -310,7 +310,7 @@ class RowDivider {
   std::set<ValueId> is_whole_;                 // divided values that also exist as a whole
   std::array<std::vector<Phase>, 2> phases_;   // of the first half and of the second
   std::size_t at_ = 0;                         // the current node
-  DividedGraph made_;
+  DividedGraph divided_;
 };
 
 }  // namespace

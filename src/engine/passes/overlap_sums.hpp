@@ -21,7 +21,7 @@ struct DividedGraph {
 /// How to divide a graph.
 struct OverlapRequest {
   const std::map<std::string, std::int64_t>& symbols;  ///< values of the sizes
-  std::int64_t least_rows = 0;                         ///< sums of fewer rows are not divided
+  std::int64_t min_rows = 0;                           ///< sums of fewer rows are not divided
   std::function<bool(const std::string&)> has_peers;   ///< whether a group has several ranks
 };
 

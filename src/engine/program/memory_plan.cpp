@@ -45,7 +45,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
   MemoryPlan plan;
   plan.offsets.resize(lifetimes.size());
   std::vector<Placed> placed;
-  const auto sharing = order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), kMostSharing));
+  const auto sharing = order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), kMaxSharing));
   for (const std::size_t i : std::span(order.begin(), sharing)) {
     const Lifetime& piece = lifetimes[i];
     const std::size_t bytes = round_up(std::max<std::size_t>(piece.bytes, 1), kArenaAlignment);

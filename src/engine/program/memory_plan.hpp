@@ -22,10 +22,10 @@ struct MemoryPlan {
 inline constexpr std::size_t kArenaAlignment = 64;
 
 /// At most this many pieces share places. If there are more, the smallest ones get places of their own.
-inline constexpr std::size_t kMostSharing = 8192;
+inline constexpr std::size_t kMaxSharing = 8192;
 
 /// Gives pieces whose lifetimes overlap disjoint places. Greedy: the largest piece first, each into the tightest gap
-/// that fits between the pieces already placed. Pure. Cost: quadratic in the number of pieces up to kMostSharing
+/// that fits between the pieces already placed. Pure. Cost: quadratic in the number of pieces up to kMaxSharing
 /// (about 0.1 s there), and n log n beyond. REQUIRES: all pieces together have fewer than 2^63 bytes.
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes);
 

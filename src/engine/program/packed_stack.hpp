@@ -23,9 +23,9 @@ class PackedStack {
                                             const std::vector<std::int64_t>& shape, std::int64_t groups,
                                             const std::string& name);
 
-  /// A stack of `count` matrices like `first` that are already packed, in memory that the caller owns, `bytes_of_one`
-  /// bytes apart.
-  PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_of_one);
+  /// A stack of `count` matrices like `first` that are already packed, in memory that the caller owns,
+  /// `bytes_per_matrix` bytes apart.
+  PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_per_matrix);
 
   std::int64_t count() const { return count_; }
   std::int64_t out() const { return first_.out(); }
@@ -35,7 +35,7 @@ class PackedStack {
 
  private:
   kernels::PackedMatrix first_;
-  std::int64_t count_ = 0, bytes_of_one_ = 0;
+  std::int64_t count_ = 0, bytes_per_matrix_ = 0;
   Region memory_;  // empty if the caller owns the matrices
 };
 

@@ -11,8 +11,8 @@ namespace accord::engine {
 PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data) {
   const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
   const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
-  const bool has_some = entry.shape.size() == 3 && entry.sharding && entry.sharding->dim == 0;  // of the experts
-  return PackedStack(entry.matrix(first, units, data), has_some ? units * entry.matrices() : entry.matrices(),
+  const bool is_expert_shard = entry.shape.size() == 3 && entry.sharding && entry.sharding->dim == 0;  // of the experts
+  return PackedStack(entry.matrix(first, units, data), is_expert_shard ? units * entry.matrices() : entry.matrices(),
                      entry.matrix_bytes());
 }
 
@@ -32,7 +32,7 @@ Result<std::vector<const TensorView*>> weights_of(const Graph& graph,
     if (weight.buffer.dtype != value.dtype || !same_shape)
       return wrong(fmt::format("{} {}", to_string(weight.buffer.dtype), sizes_text(weight.shape)));
     if (weight.buffer.device.type != DeviceType::kCpu)
-      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" lies on {}, expected memory of the CPU",
+      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" is on {}, expected CPU memory",
                                                               parameter.tensor, to_string(weight.buffer.device)));
     all.push_back(&weight);
   }

@@ -63,7 +63,7 @@ bool Preparation::is_tensor(std::string_view name) const { return tensor_argumen
 Result<Tensor> Preparation::tensor(std::string_view name) {
   const auto id = tensor_argument(node_, name);
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
-  return as_seen(builder_.tensor(*id));
+  return as_op_dtype(builder_.tensor(*id));
 }
 
 Result<Tensor> Preparation::tensor_as_output(std::string_view name) {
@@ -71,20 +71,20 @@ Result<Tensor> Preparation::tensor_as_output(std::string_view name) {
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
   const DType declared = builder_.source().graph.values[index_of(node_.outputs.front())].dtype;
   ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, converted(builder_.tensor(*id), declared));
-  return as_seen(rounded);
+  return as_op_dtype(rounded);
 }
 
-DType Preparation::seen(DType dtype) const {
+DType Preparation::op_dtype(DType dtype) const {
   return kernels::is_narrow_float(dtype) && narrow_ == kernels::NarrowFloats::kAsFloat32 ? DType::kFloat32 : dtype;
 }
 
-Result<Tensor> Preparation::as_seen(const Tensor& tensor) { return converted(tensor, seen(tensor.dtype)); }
+Result<Tensor> Preparation::as_op_dtype(const Tensor& tensor) { return converted(tensor, op_dtype(tensor.dtype)); }
 
 Status Preparation::round_outputs() {
   for (std::size_t output = 0; output < node_.outputs.size(); ++output) {
     const ValueId id = node_.outputs[output];
     const DType declared = builder_.source().graph.values[index_of(id)].dtype;
-    if (!builder_.is_used(id) || !builder_.is_set(id) || seen(declared) == declared) continue;
+    if (!builder_.is_used(id) || !builder_.is_set(id) || op_dtype(declared) == declared) continue;
     const Tensor made = builder_.tensor(id);
     if (made.dtype != DType::kFloat32) continue;
     ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, builder_.make(declared, made.sizes(), made.layout));
@@ -96,8 +96,8 @@ Status Preparation::round_outputs() {
 
 Result<std::optional<Tensor>> Preparation::maybe_tensor(std::string_view name) {
   if (!has(name)) return std::optional<Tensor>();
-  ACCORD_ASSIGN_OR_RETURN(const Tensor there, tensor(name));
-  return std::optional<Tensor>(there);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor found, tensor(name));
+  return std::optional<Tensor>(found);
 }
 
 Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view name) {
@@ -110,16 +110,16 @@ Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view
       found.emplace_back();
       continue;
     }
-    ACCORD_ASSIGN_OR_RETURN(const Tensor tensor, as_seen(builder_.tensor(ref.id)));
+    ACCORD_ASSIGN_OR_RETURN(const Tensor tensor, as_op_dtype(builder_.tensor(ref.id)));
     found.emplace_back(tensor);
   }
   return found;
 }
 
-Result<std::int64_t> Preparation::integer(std::string_view name, std::optional<std::int64_t> otherwise) const {
+Result<std::int64_t> Preparation::integer(std::string_view name, std::optional<std::int64_t> default_value) const {
   const Argument* argument = find_argument(node_, name);
   if (argument == nullptr) {
-    if (otherwise) return *otherwise;
+    if (default_value) return *default_value;
     return corrupt(fmt::format("argument \"{}\" is missing", name));
   }
   if (const auto* flag = std::get_if<bool>(argument)) return std::int64_t{*flag};
@@ -145,21 +145,21 @@ Result<Sizes> Preparation::integers(std::string_view name) const {
   return numbers;
 }
 
-Result<double> Preparation::real(std::string_view name, std::optional<double> otherwise) const {
-  if (!has(name) && otherwise) return *otherwise;
+Result<double> Preparation::real(std::string_view name, std::optional<double> default_value) const {
+  if (!has(name) && default_value) return *default_value;
   ACCORD_ASSIGN_OR_RETURN(const kernels::Scalar number, scalar(name));
   return number.real;
 }
 
-Result<bool> Preparation::flag(std::string_view name, bool otherwise) const {
-  return flag_argument(node_, name, otherwise);
+Result<bool> Preparation::flag(std::string_view name, bool default_value) const {
+  return flag_argument(node_, name, default_value);
 }
 
-Result<std::string> Preparation::text(std::string_view name, std::string otherwise) const {
+Result<std::string> Preparation::text(std::string_view name, std::string default_value) const {
   const Argument* argument = find_argument(node_, name);
-  if (argument == nullptr) return otherwise;
+  if (argument == nullptr) return default_value;
   const auto* found = std::get_if<std::string>(argument);
-  if (found == nullptr) return corrupt(fmt::format("argument \"{}\" is not a text", name));
+  if (found == nullptr) return corrupt(fmt::format("argument \"{}\" is not a string", name));
   return *found;
 }
 
@@ -172,9 +172,9 @@ Result<int> Preparation::choice(std::string_view name, std::initializer_list<std
   return static_cast<int>(found - names.begin());
 }
 
-Result<kernels::Scalar> Preparation::scalar(std::string_view name, std::optional<kernels::Scalar> otherwise) const {
+Result<kernels::Scalar> Preparation::scalar(std::string_view name, std::optional<kernels::Scalar> default_value) const {
   const Argument* argument = find_argument(node_, name);
-  if (argument == nullptr && otherwise) return *otherwise;
+  if (argument == nullptr && default_value) return *default_value;
   if (const auto* number = std::get_if<double>(argument)) return kernels::Scalar::of(*number);
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, integer(name));
   return kernels::Scalar::of(number);
@@ -186,8 +186,8 @@ DType Preparation::scalar_dtype(std::string_view name) const {
   return argument != nullptr && std::holds_alternative<bool>(*argument) ? DType::kBool : DType::kInt64;
 }
 
-Result<int> Preparation::dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise) const {
-  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer(name, otherwise));
+Result<int> Preparation::dimension(std::string_view name, int dims, std::optional<std::int64_t> default_value) const {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer(name, default_value));
   return dimension_index(node_, given, dims);
 }
 
@@ -251,7 +251,7 @@ bool Preparation::output_used(std::size_t output) const {
 }
 
 DType Preparation::declared_dtype(std::size_t output) const {
-  return seen(builder_.source().graph.values[index_of(node_.outputs[output])].dtype);
+  return op_dtype(builder_.source().graph.values[index_of(node_.outputs[output])].dtype);
 }
 
 Result<Sizes> Preparation::declared_sizes(std::size_t output) const {
@@ -264,22 +264,22 @@ Result<Tensor> Preparation::make(std::size_t output, const Sizes& sizes) {
   return made;
 }
 
-Result<Tensor> Preparation::make_over(std::size_t output, const Sizes& sizes,
+Result<Tensor> Preparation::make_in_place(std::size_t output, const Sizes& sizes,
                                       std::initializer_list<Tensor> candidates) {
   for (const Tensor& candidate : candidates) {
     const bool dense = candidate.layout.is_contiguous() || is_channels_last(candidate.layout);
     const bool whole =
         dense && candidate.sizes() == sizes && candidate.dtype == declared_dtype(output) && candidate.offset == 0;
-    if (!whole || !builder_.dies_here(candidate)) continue;
+    if (!whole || !builder_.is_last_use(candidate)) continue;
     // Another input may show the same memory in another order.
-    bool seen_otherwise = false;
+    bool has_other_view = false;
     for_each_input(node_, [&](ValueId id) {
       if (builder_.tensor(id).storage != candidate.storage) return;
       const Tensor& input = builder_.tensor(id);
-      seen_otherwise =
-          seen_otherwise || input.offset != 0 || input.sizes() != sizes || !same_order(input.layout, candidate.layout);
+      has_other_view =
+          has_other_view || input.offset != 0 || input.sizes() != sizes || !same_order(input.layout, candidate.layout);
     });
-    if (seen_otherwise) continue;
+    if (has_other_view) continue;
     builder_.set(node_.outputs[output], candidate);
     return candidate;
   }
@@ -342,8 +342,8 @@ Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
   return other;
 }
 
-Status Preparation::take_batch_rows(std::int64_t rows) {
-  return builder_.set_batch_rows(rows) ? Status() : unsupported("attention layers of different numbers of tokens");
+Status Preparation::set_batch_rows(std::int64_t rows) {
+  return builder_.set_batch_rows(rows) ? Status() : unsupported("the attention layers of the graph have different numbers of tokens");
 }
 
 std::vector<Step> Preparation::exchange_steps(std::vector<Step> steps) {
@@ -373,7 +373,7 @@ std::optional<DType> Preparation::activation_dtype() const { return builder_.sou
 
 Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {
   if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) != dtypes.end()) return Status();
-  return unsupported(fmt::format("no kernel for {} here", to_string(tensor.dtype)));
+  return unsupported(fmt::format("this op has no kernel for {}", to_string(tensor.dtype)));
 }
 
 }  // namespace accord::engine

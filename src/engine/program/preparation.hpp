@@ -52,19 +52,19 @@ class Preparation {
   Result<std::optional<Tensor>> maybe_tensor(std::string_view name);
   /// An entry is nullopt where the list has None.
   Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name);
-  Result<std::int64_t> integer(std::string_view name, std::optional<std::int64_t> otherwise = {}) const;
+  Result<std::int64_t> integer(std::string_view name, std::optional<std::int64_t> default_value = {}) const;
   Result<Sizes> integers(std::string_view name) const;
-  Result<double> real(std::string_view name, std::optional<double> otherwise = {}) const;
-  Result<bool> flag(std::string_view name, bool otherwise) const;
-  Result<std::string> text(std::string_view name, std::string otherwise) const;
+  Result<double> real(std::string_view name, std::optional<double> default_value = {}) const;
+  Result<bool> flag(std::string_view name, bool default_value) const;
+  Result<std::string> text(std::string_view name, std::string default_value) const;
   /// Returns the position of the text argument in `names`; 0 if it is left out.
   Result<int> choice(std::string_view name, std::initializer_list<std::string_view> names) const;
-  Result<kernels::Scalar> scalar(std::string_view name, std::optional<kernels::Scalar> otherwise = {}) const;
+  Result<kernels::Scalar> scalar(std::string_view name, std::optional<kernels::Scalar> default_value = {}) const;
   /// Returns float32, int64 or bool, as PyTorch sees a number.
   DType scalar_dtype(std::string_view name) const;
   /// Returns dimensions counted from the front; none for an empty list.
   Result<std::vector<int>> dimensions(std::string_view name, int dims) const;
-  Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
+  Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> default_value = {}) const;
   /// Returns the packed form of a weight; nullptr if the tensor is not a parameter.
   const kernels::PackedMatrix* packed_linear(std::string_view name) const;
   /// Returns the same for each tensor of a list.
@@ -88,7 +88,7 @@ class Preparation {
   Result<Tensor> make(std::size_t output, const Sizes& sizes);
   /// Does the same, but reuses the memory of one of `candidates` that has the same layout and is not needed
   /// afterwards.
-  Result<Tensor> make_over(std::size_t output, const Sizes& sizes, std::initializer_list<Tensor> candidates);
+  Result<Tensor> make_in_place(std::size_t output, const Sizes& sizes, std::initializer_list<Tensor> candidates);
   /// Creates a tensor, with its channels last if one of `inputs` has them last.
   Result<Tensor> make_like(std::size_t output, const Sizes& sizes, std::span<const Tensor> inputs);
   /// Creates a tensor whose memory has the dimensions in `order`.
@@ -110,7 +110,7 @@ class Preparation {
 
   /// Declares that this node computes `rows` rows of the run's sequences. Fails with kUnsupported if another node
   /// computes a different number.
-  Status take_batch_rows(std::int64_t rows);
+  Status set_batch_rows(std::int64_t rows);
 
   /// Adds the steps that compute `call`, in the way of the program's device. Fails with kUnsupported, naming the
   /// device, if that has none.
@@ -154,8 +154,8 @@ class Preparation {
   /// Replaces the steps that this node has added, and returns them.
   std::vector<Step> exchange_steps(std::vector<Step> steps);
   static Step joined(std::vector<Step> steps);
-  DType seen(DType dtype) const;
-  Result<Tensor> as_seen(const Tensor& tensor);
+  DType op_dtype(DType dtype) const;
+  Result<Tensor> as_op_dtype(const Tensor& tensor);
 
   ProgramBuilder& builder_;
   const Node& node_;

@@ -19,15 +19,15 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::size_t kLargestTensor = std::size_t{1} << 46;
-constexpr std::size_t kMostBytes = std::size_t{1} << 62;  // of all tensors together, so that no sum of them overflows
+constexpr std::size_t kMaxTensorBytes = std::size_t{1} << 46;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 62;  // of all tensors together, so that no sum of them overflows
 
 // Returns the bytes of `sizes`, or nullopt if a size is negative or absurdly large.
 std::optional<std::size_t> bytes_of(DType dtype, const Sizes& sizes) {
   std::size_t bytes = size_of(dtype);
   for (const std::int64_t size : sizes) {
     if (size < 0) return std::nullopt;
-    if (size > 0 && bytes > kLargestTensor / static_cast<std::size_t>(size)) return std::nullopt;
+    if (size > 0 && bytes > kMaxTensorBytes / static_cast<std::size_t>(size)) return std::nullopt;
     bytes *= static_cast<std::size_t>(size);
   }
   return bytes;
@@ -123,12 +123,12 @@ const ParameterMemory* ProgramBuilder::parameter(ValueId value) const {
 Result<Tensor> ProgramBuilder::make(DType dtype, const Sizes& sizes, std::optional<kernels::Layout> layout) {
   const auto bytes = bytes_of(dtype, sizes);
   if (!bytes || sizes.size() > static_cast<std::size_t>(kernels::kMaxDims)) {
-    return Status(StatusCode::kResourceExhausted, "a tensor of sizes " + sizes_text(sizes) + " cannot be");
+    return Status(StatusCode::kResourceExhausted, "a tensor cannot have the sizes " + sizes_text(sizes) + " is not valid");
   }
-  if (*bytes > kMostBytes - made_bytes_) {
+  if (*bytes > kMaxBytes - created_bytes_) {
     return Status(StatusCode::kResourceExhausted, "all tensors together are larger than any memory");
   }
-  made_bytes_ += *bytes;
+  created_bytes_ += *bytes;
   const StorageId storage = add_storage({StorageKind::kArena, *bytes, nullptr, node_index_, node_index_});
   pending_storages_.push_back(storage);
   return Tensor{dtype, layout ? *layout : kernels::contiguous_layout(sizes), storage, 0};
@@ -153,7 +153,7 @@ const std::byte* ProgramBuilder::known_bytes(const Tensor& tensor) const {
   return known ? storage.base + tensor.offset : nullptr;
 }
 
-bool ProgramBuilder::dies_here(const Tensor& tensor) const {
+bool ProgramBuilder::is_last_use(const Tensor& tensor) const {
   const Storage& storage = storage_of(tensor);
   return storage.kind == StorageKind::kArena && storage.last_use <= node_index_;
 }
@@ -173,10 +173,10 @@ Status ProgramBuilder::prepare_node(const Node& node) {
 
 // Returns false if the target's own steps have to compute the node, with everything as it was before.
 Result<bool> ProgramBuilder::prepare_constant_node(const Node& node) {
-  const Checkpoint before{storages_.size(), program_.constants.size(), made_bytes_};
+  const Checkpoint before{storages_.size(), program_.constants.size(), created_bytes_};
   may_fold_ = true;
   if (prepare_node(node, source_.target.constant_steps()).ok() && may_fold_ && !pending_.empty() &&
-      worth_folding(node)) {
+      is_worth_folding(node)) {
     note_kind(ProgramNotes::Kind::kConstant);
     ACCORD_RETURN_IF_ERROR(fold());
     return true;
@@ -189,7 +189,7 @@ void ProgramBuilder::return_to(const Checkpoint& before, const Node& node) {
   storages_.resize(before.storages);
   program_.bases.resize(before.storages);
   program_.constants.resize(before.constants);
-  made_bytes_ = before.made_bytes;
+  created_bytes_ = before.made_bytes;
   for (const ValueId output : node.outputs) tensors_[static_cast<std::size_t>(output)].reset();
 }
 
@@ -222,7 +222,7 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
     ACCORD_ASSIGN_OR_RETURN(const Sizes declared, evaluate(value.shape));
     const Tensor& made = tensor(output);
     if (made.sizes() != declared || made.dtype != value.dtype) {
-      return Status(StatusCode::kCorrupt, fmt::format("the graph says that \"{}\" is {} {}, but the op gives {} {}",
+      return Status(StatusCode::kCorrupt, fmt::format("the graph declares \"{}\" as {} {}, but the op returns {} {}",
                                                       value.name, to_string(value.dtype), sizes_text(declared),
                                                       to_string(made.dtype), sizes_text(made.sizes())));
     }
@@ -231,13 +231,13 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
 }
 
 // Both what is read and what is created counts: an expanded view shows far more elements than there are in memory.
-bool ProgramBuilder::worth_folding(const Node& node) {
+bool ProgramBuilder::is_worth_folding(const Node& node) {
   std::size_t bytes = 0;
   for (const StorageId storage : pending_storages_) bytes += storages_[static_cast<std::size_t>(storage)].bytes;
   if (bytes > kFoldLimit) return false;
   auto work = static_cast<std::int64_t>(bytes);
-  for_each_input(node, [&](ValueId id) { work = std::min(work + tensor(id).count(), kMostFoldWork + 1); });
-  if (work > kMostFoldWork || fold_work_ + work > kMostFoldWorkInAll) return false;
+  for_each_input(node, [&](ValueId id) { work = std::min(work + tensor(id).count(), kMaxFoldWork + 1); });
+  if (work > kMaxFoldWork || fold_work_ + work > kMaxTotalFoldWork) return false;
   fold_work_ += work;
   return true;
 }
@@ -267,7 +267,7 @@ Status ProgramBuilder::add_output(ValueId output) {
   storages_[static_cast<std::size_t>(whole.storage)].last_use = kAlways;
   static const Node kOutputCopy;
   pending_.clear();
-  Preparation op(*this, kOutputCopy, source_.target.steps(), kernels::NarrowFloats::kAsTheyAre);
+  Preparation op(*this, kOutputCopy, source_.target.steps(), kernels::NarrowFloats::kUnchanged);
   ACCORD_RETURN_IF_ERROR(op.add(ConvertCall{made, whole}));
   for (Step& step : pending_) program_.steps.push_back({std::move(step), nullptr});
   program_.outputs.push_back(whole);
@@ -299,7 +299,7 @@ void ProgramBuilder::plan_arena() {
   for (std::size_t id = 0; id < storages_.size(); ++id) {
     const Storage& storage = storages_[id];
     if (storage.kind != StorageKind::kArena) continue;
-    lifetimes.push_back({storage.bytes, storage.made_at, storage.last_use});
+    lifetimes.push_back({storage.bytes, storage.created_at, storage.last_use});
     program_.arena.push_back({static_cast<StorageId>(id), 0});
   }
   const MemoryPlan plan = plan_memory(lifetimes);

@@ -37,7 +37,7 @@ class ProgramBuilder {
   /// for other tensors.
   const std::byte* known_bytes(const Tensor& tensor) const;
   /// Returns whether nothing needs the arena storage of `tensor` after the current node.
-  bool dies_here(const Tensor& tensor) const;
+  bool is_last_use(const Tensor& tensor) const;
   void add_step(Step run) { pending_.push_back(std::move(run)); }
   std::vector<Step> exchange_steps(std::vector<Step> steps) { return std::exchange(pending_, std::move(steps)); }
   void forbid_folding() { may_fold_ = false; }
@@ -51,7 +51,7 @@ class ProgramBuilder {
     StorageKind kind = StorageKind::kArena;
     std::size_t bytes = 0;
     std::byte* base = nullptr;
-    int made_at = 0;
+    int created_at = 0;
     int last_use = -1;      // of the values stored in it
     bool is_known = false;  // a weight whose elements the CPU can read
   };
@@ -72,7 +72,7 @@ class ProgramBuilder {
   StorageId add_storage(Storage storage);
   const Storage& storage_of(const Tensor& tensor) const { return storages_[static_cast<std::size_t>(tensor.storage)]; }
   bool is_constant(StorageId storage) const;
-  bool worth_folding(const Node& node);
+  bool is_worth_folding(const Node& node);
   void plan_arena();
   Status place_constants();
   void note_arena(std::span<const Lifetime> lifetimes) const;
@@ -81,8 +81,8 @@ class ProgramBuilder {
   static constexpr std::size_t kFoldLimit = std::size_t{64} << 10;
   // Limits on the elements read and bytes made by folding, for one node and for all nodes, so that folding does not
   // make loading slow.
-  static constexpr std::int64_t kMostFoldWork = std::int64_t{1} << 19;
-  static constexpr std::int64_t kMostFoldWorkInAll = std::int64_t{1} << 24;
+  static constexpr std::int64_t kMaxFoldWork = std::int64_t{1} << 19;
+  static constexpr std::int64_t kMaxTotalFoldWork = std::int64_t{1} << 24;
   static constexpr int kAlways = 1 << 30;  // last use of the caller's outputs
 
   const ProgramSource& source_;
@@ -97,7 +97,7 @@ class ProgramBuilder {
   std::vector<StorageId> pending_storages_;
   bool may_fold_ = true;
   std::int64_t fold_work_ = 0;
-  std::size_t made_bytes_ = 0;  // of all storages
+  std::size_t created_bytes_ = 0;  // of all storages
 };
 
 }  // namespace accord::engine

@@ -8,8 +8,8 @@ namespace {
 
 // `units` holds blocks [outer, unit * inner bytes] one after the other; the last one may be narrower. `destination`
 // gets rows [outer, all units side by side].
-void weave(std::span<const std::byte> units, std::size_t outer, std::size_t unit_row, std::size_t row,
-           std::byte* destination) {
+void interleave(std::span<const std::byte> units, std::size_t outer, std::size_t unit_row, std::size_t row,
+                std::byte* destination) {
   std::size_t column = 0;
   const std::byte* source = units.data();
   while (column < row) {
@@ -48,8 +48,8 @@ Status read_row_major(Package& package, const TensorEntry& entry, const TensorPa
   for (std::size_t i = 0; i < dim; ++i) outer *= static_cast<std::size_t>(part.shape[i]);
   std::size_t element = size_of(entry.dtype);
   for (std::size_t i = dim + 1; i < part.shape.size(); ++i) element *= static_cast<std::size_t>(part.shape[i]);
-  weave(staged, outer, static_cast<std::size_t>(entry.sharding->unit) * element,
-        static_cast<std::size_t>(part.shape[dim]) * element, rows.data());
+  interleave(staged, outer, static_cast<std::size_t>(entry.sharding->unit) * element,
+             static_cast<std::size_t>(part.shape[dim]) * element, rows.data());
   return Status();
 }
 

@@ -60,8 +60,8 @@ class RunMemory {
   using AfterStep = std::function<Status(const ProgramStep& step)>;
   virtual Status run_each(const Program& program, const Execution& execution, const AfterStep& after) = 0;
   /// The same for any steps that `put` runs.
-  using PutSteps = std::function<Status(const Execution& execution)>;
-  virtual Status run_steps(const Execution& execution, const PutSteps& put) = 0;
+  using AddSteps = std::function<Status(const Execution& execution)>;
+  virtual Status run_steps(const Execution& execution, const AddSteps& put) = 0;
 
   /// Whether memory is freed only once all kernels of the device have ended, those of other ranks too.
   virtual bool frees_memory_after_kernels() const = 0;

@@ -51,7 +51,7 @@ class Target {
                                              const std::vector<TensorPart>& parts,
                                              const WeightOptions& options) const = 0;
   /// Takes weights in memory of the CPU, by the names of the graph's parameters. Errors as for weights_of().
-  virtual Result<Parameters> take_parameters(const Graph& graph,
+  virtual Result<Parameters> reference_parameters(const Graph& graph,
                                              const std::map<std::string, TensorView>& weights) const = 0;
   /// Whether an allocation fails if the device lacks the memory. The CPU may kill the process later instead.
   virtual bool refuses_excess_memory() const = 0;

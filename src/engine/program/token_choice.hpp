@@ -16,7 +16,7 @@ struct TokenChoice {
   float temperature = 0;   ///< 0: the best token
   std::int32_t top_k = 0;  ///< 0: all
   float top_p = 1;
-  std::uint32_t least = 1;  ///< the least weight (token_weight.hpp) that may be drawn; from min_p
+  std::uint32_t min_weight = 1;  ///< the least weight (token_weight.hpp) that may be drawn; from min_p
   std::uint64_t random = 0;
 };
 

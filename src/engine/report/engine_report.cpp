@@ -101,22 +101,22 @@ class Reporter {
       ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package.tensor(part.tensor));
       stored_[model.parameters[i].value] = entry->granule_range_bytes(part.first_granule, part.granules);
     }
-    const std::vector<Fate> found = fates(model);
+    const std::vector<Outcome> found = outcomes(model);
     for (std::size_t i = 0; i < found.size(); ++i) {
       const Node& node = model.nodes[i];
-      const Fate& fate = found[i];
-      if (fate.node >= static_cast<int>(graph_.nodes.size())) {
-        return Status(StatusCode::kMismatch, engine_.path() + " is another package than the one that was loaded");
+      const Outcome& outcome = found[i];
+      if (outcome.node >= static_cast<int>(graph_.nodes.size())) {
+        return Status(StatusCode::kMismatch, engine_.path() + " is not the package that was loaded");
       }
       Json origin = {{"op", node.op}, {"module", node.module}, {"source", node.source}};
-      if (fate.kind == Fate::Kind::kRemoved) {
+      if (outcome.kind == Outcome::Kind::kRemoved) {
         origin["runs"] = "removed";
-        origin["by"] = fate.pass;
+        origin["by"] = outcome.pass;
       } else {
-        const bool fused = fate.kind == Fate::Kind::kFused;
-        origin["runs"] = fused ? "fused" : to_string(notes_.nodes[static_cast<std::size_t>(fate.node)]);
-        origin["in"] = fate.node;
-        if (fused) origins_of_[static_cast<std::size_t>(fate.node)].push_back(static_cast<int>(i));
+        const bool fused = outcome.kind == Outcome::Kind::kFused;
+        origin["runs"] = fused ? "fused" : to_string(notes_.nodes[static_cast<std::size_t>(outcome.node)]);
+        origin["in"] = outcome.node;
+        if (fused) origins_of_[static_cast<std::size_t>(outcome.node)].push_back(static_cast<int>(i));
       }
       origins_.push_back(std::move(origin));
     }
@@ -211,7 +211,7 @@ Result<SymbolValues> chosen_sizes(const Graph& graph, const std::map<std::string
     values[symbol.name] = given == sizes.end() ? symbol.min : given->second;
     if (values[symbol.name] >= symbol.min && values[symbol.name] <= symbol.max) continue;
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} is {}, not {} to {}", symbol.name, values[symbol.name], symbol.min, symbol.max));
+                  fmt::format("{} is {}, expected {} to {}", symbol.name, values[symbol.name], symbol.min, symbol.max));
   }
   for (const auto& size : sizes) {
     if (!values.contains(size.first)) return unknown_name("size", size.first, names);

@@ -14,7 +14,7 @@ namespace {
 constexpr int kNone = -1;
 
 // Returns the node that produces each value.
-std::vector<int> makers(const Graph& graph, std::size_t values) {
+std::vector<int> producers(const Graph& graph, std::size_t values) {
   std::vector<int> found(values, kNone);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const ValueId output : graph.nodes[i].outputs) {
@@ -24,16 +24,16 @@ std::vector<int> makers(const Graph& graph, std::size_t values) {
   return found;
 }
 
-int maker_of(const Node& node, const std::vector<int>& makers) {
+int producer_of(const Node& node, const std::vector<int>& producers) {
   for (const ValueId output : node.outputs) {
-    if (const int maker = makers[static_cast<std::size_t>(output)]; maker != kNone) return maker;
+    if (const int producer = producers[static_cast<std::size_t>(output)]; producer != kNone) return producer;
   }
   return kNone;
 }
 
 struct Loss {
   std::string_view pass;
-  bool to_fusion = false;  // lost in a pass that fuses, or removed as dead after one
+  bool in_fusion = false;  // lost in a pass that fuses, or removed as dead after one
 };
 
 std::vector<Loss> losses(const Graph& graph, Graph& after) {
@@ -44,9 +44,9 @@ std::vector<Loss> losses(const Graph& graph, Graph& after) {
     after = pass.apply(std::move(after));
     const bool fuses = pass.name.starts_with("fuse");
     fused = fused || fuses;
-    const std::vector<int> made = makers(after, graph.values.size());
+    const std::vector<int> remaining_producers = producers(after, graph.values.size());
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      if (!lost[i].pass.empty() || maker_of(graph.nodes[i], made) != kNone) continue;
+      if (!lost[i].pass.empty() || producer_of(graph.nodes[i], remaining_producers) != kNone) continue;
       lost[i] = {pass.name, fuses || (fused && pass.name == "remove_dead_nodes")};
     }
   }
@@ -55,28 +55,28 @@ std::vector<Loss> losses(const Graph& graph, Graph& after) {
 
 }  // namespace
 
-std::vector<Fate> fates(const Graph& graph) {
+std::vector<Outcome> outcomes(const Graph& graph) {
   Graph after;
   const std::vector<Loss> lost = losses(graph, after);
-  const std::vector<int> made = makers(after, graph.values.size());
-  std::vector<Fate> found(graph.nodes.size());
+  const std::vector<int> remaining_producers = producers(after, graph.values.size());
+  std::vector<Outcome> found(graph.nodes.size());
   std::vector<int> leads_to(graph.values.size(), kNone);  // the fused op that a value is an input of
   // Backwards, so that the readers of a node's output are known before the node.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    Fate& fate = found[i];
-    if (const int maker = maker_of(node, made); maker != kNone) {
-      const bool changed = after.nodes[static_cast<std::size_t>(maker)].op != node.op;
-      fate = {changed ? Fate::Kind::kFused : Fate::Kind::kKept, maker, {}};
+    Outcome& outcome = found[i];
+    if (const int producer = producer_of(node, remaining_producers); producer != kNone) {
+      const bool changed = after.nodes[static_cast<std::size_t>(producer)].op != node.op;
+      outcome = {changed ? Outcome::Kind::kFused : Outcome::Kind::kKept, producer, {}};
     } else {
-      fate = {Fate::Kind::kRemoved, kNone, lost[i].pass};
+      outcome = {Outcome::Kind::kRemoved, kNone, lost[i].pass};
       for (const ValueId output : node.outputs) {
         const int into = leads_to[static_cast<std::size_t>(output)];
-        if (lost[i].to_fusion && into != kNone) fate = {Fate::Kind::kFused, into, {}};
+        if (lost[i].in_fusion && into != kNone) outcome = {Outcome::Kind::kFused, into, {}};
       }
     }
-    if (fate.kind != Fate::Kind::kFused) continue;
-    for_each_input(node, [&](ValueId id) { leads_to[static_cast<std::size_t>(id)] = fate.node; });
+    if (outcome.kind != Outcome::Kind::kFused) continue;
+    for_each_input(node, [&](ValueId id) { leads_to[static_cast<std::size_t>(id)] = outcome.node; });
   }
   return found;
 }

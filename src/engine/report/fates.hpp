@@ -9,7 +9,7 @@
 namespace accord::engine {
 
 /// The outcome for one node.
-struct Fate {
+struct Outcome {
   enum class Kind : std::uint8_t {
     kKept,     ///< runs unchanged
     kFused,    ///< is part of another op
@@ -21,6 +21,6 @@ struct Fate {
 };
 
 /// Runs the passes on `graph` and returns the outcome for each of its nodes.
-std::vector<Fate> fates(const Graph& graph);
+std::vector<Outcome> outcomes(const Graph& graph);
 
 }  // namespace accord::engine

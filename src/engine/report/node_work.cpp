@@ -26,21 +26,21 @@ class Counter {
     for (const Parameter& parameter : graph_.parameters) parameters.insert(parameter.value);
     std::set<ValueId> inputs;
     for_each_input(node_, [&](ValueId id) { inputs.insert(id); });
-    std::uint64_t most = 0;
+    std::uint64_t max_elements = 0;
     for (const ValueId id : inputs) {
       ACCORD_ASSIGN_OR_RETURN(std::uint64_t elements, elements_of(id));
       if (is_table(id)) {
         ACCORD_ASSIGN_OR_RETURN(elements, elements_of(node_.outputs.front()));
       }
       add(id, elements, parameters.contains(id));
-      most = std::max(most, elements);
+      max_elements = std::max(max_elements, elements);
     }
     for (const ValueId id : node_.outputs) {
       ACCORD_ASSIGN_OR_RETURN(const std::uint64_t elements, elements_of(id));
       add(id, elements, false);
-      most = std::max(most, elements);
+      max_elements = std::max(max_elements, elements);
     }
-    ACCORD_ASSIGN_OR_RETURN(work_.flops, flops(most));
+    ACCORD_ASSIGN_OR_RETURN(work_.flops, flops(max_elements));
     return work_;
   }
 
@@ -82,9 +82,9 @@ class Counter {
     return sizes.empty() ? std::uint64_t{1} : static_cast<std::uint64_t>(sizes.back());
   }
 
-  Result<std::uint64_t> flops(std::uint64_t most) const {
+  Result<std::uint64_t> flops(std::uint64_t max_elements) const {
     if (std::find(std::begin(kMoves), std::end(kMoves), family_) != std::end(kMoves)) return std::uint64_t{0};
-    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t made, elements_of(node_.outputs.front()));
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t output_elements, elements_of(node_.outputs.front()));
     for (const auto& [family, argument] : {std::pair<std::string_view, std::string_view>{"aten.linear", "input"},
                                            {"accord.linear", "input"},
                                            {"accord.gated_linear", "input"},
@@ -101,15 +101,16 @@ class Counter {
       }
       return (tensor_argument(node_, "gate") ? 4 : 2) * all * depth;
     }
-    if (family_ == "aten.convolution") return convolution(made);
+    if (family_ == "aten.convolution") return convolution(output_elements);
     if (family_ == "accord.experts" || family_ == "accord.dispatched_experts") return experts();
     if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention();
-    return most;
+    return max_elements;
   }
 
-  Result<std::uint64_t> convolution(std::uint64_t made) const {
+  Result<std::uint64_t> convolution(std::uint64_t output_elements) const {
     ACCORD_ASSIGN_OR_RETURN(const Sizes weight, sizes_of(*tensor_argument(node_, "weight")));
-    return 2 * made * product(weight) / static_cast<std::uint64_t>(std::max<std::int64_t>(weight.front(), 1));
+    return 2 * output_elements * product(weight) /
+           static_cast<std::uint64_t>(std::max<std::int64_t>(weight.front(), 1));
   }
 
   // Each row passes through the matrices of as many experts as it chose. If ranks share the experts, each rank has its
@@ -122,18 +123,18 @@ class Counter {
     } else {
       ACCORD_ASSIGN_OR_RETURN(choices, elements_of(*tensor_argument(node_, "experts")));
     }
-    std::uint64_t of_one = 0;
+    std::uint64_t per_choice = 0;
     for (const std::string_view matrix : {"gate", "up", "down"}) {
       const auto id = tensor_argument(node_, matrix);
       if (!id) continue;
       ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, sizes_of(*id));
-      of_one += product(sizes) / static_cast<std::uint64_t>(std::max<std::int64_t>(sizes.front(), 1));
-      if (const Argument* const in_all = find_argument(node_, "experts_in_all"); in_all != nullptr && matrix == "up") {
+      per_choice += product(sizes) / static_cast<std::uint64_t>(std::max<std::int64_t>(sizes.front(), 1));
+      if (const Argument* const total = find_argument(node_, "experts_in_all"); total != nullptr && matrix == "up") {
         choices = choices * static_cast<std::uint64_t>(sizes.front()) /
-                  static_cast<std::uint64_t>(std::get<SymbolicInt>(*in_all).constant());
+                  static_cast<std::uint64_t>(std::get<SymbolicInt>(*total).constant());
       }
     }
-    return 2 * choices * of_one;
+    return 2 * choices * per_choice;
   }
 
   // Two products for each pair of a query and a key that it sees.

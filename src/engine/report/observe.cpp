@@ -77,7 +77,7 @@ class Observer {
   }
 
   // Reports the values that were not seen.
-  Status tell_rest(const SymbolValues& symbols) const {
+  Status report_unseen(const SymbolValues& symbols) const {
     for (const auto& [id, inner] : inner_) {
       if (inner.seen) continue;
       const Value& value = whole_.values[index_of(id)];
@@ -101,9 +101,9 @@ class Observer {
   Result<kernels::ConstView> on_cpu(const Tensor& tensor, const Execution& execution) {
     kernels::ConstView made = execution.read(tensor);
     if (execution.device.type == DeviceType::kCpu) return made;
-    copied_.resize(std::max<std::size_t>(reach(tensor), 1));
-    ACCORD_RETURN_IF_ERROR(context_.copy_to_cpu(copied_.data(), made.data, tensor.count() > 0 ? reach(tensor) : 0));
-    made.data = copied_.data();
+    host_copy_.resize(std::max<std::size_t>(reach(tensor), 1));
+    ACCORD_RETURN_IF_ERROR(context_.copy_to_cpu(host_copy_.data(), made.data, tensor.count() > 0 ? reach(tensor) : 0));
+    made.data = host_copy_.data();
     return made;
   }
 
@@ -148,7 +148,7 @@ class Observer {
   const SeeValue& see_;
   std::map<ValueId, Inner> inner_;  // the package's own values
   std::vector<std::byte> bytes_;
-  std::vector<std::byte> copied_;  // from a device
+  std::vector<std::byte> host_copy_;  // from a device
 };
 
 }  // namespace
@@ -166,9 +166,9 @@ Status run_observed(RunContext& context, std::span<const TensorView> inputs, con
     }
     return Status();
   };
-  ACCORD_RETURN_IF_ERROR(context.run_noted(model.status(), inputs, after_node));
+  ACCORD_RETURN_IF_ERROR(context.run_annotated(model.status(), inputs, after_node));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine.graph(), inputs));
-  return observer->tell_rest(symbol_values(engine.graph(), values));
+  return observer->report_unseen(symbol_values(engine.graph(), values));
 }
 
 }  // namespace accord::engine

@@ -69,14 +69,14 @@ Result<Json> own_record(const RunContext& context) {
               {"process", place.process},
               {"clock_offset_ns", nanoseconds(std::chrono::system_clock::now().time_since_epoch()) -
                                       nanoseconds(Clock::now().time_since_epoch())},
-              {"cut", recorded.cut},
+              {"cut", recorded.truncated},
               {"nodes", nodes},
               {"steps", steps},
               {"runs", runs}};
 }
 
 // Returns the records of all ranks of the group, by place.
-Result<Json> exchanged(Communicator group, const Json& mine) {
+Result<Json> exchange_records(Communicator group, const Json& mine) {
   const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
   const auto size = static_cast<std::size_t>(group.size());
   const std::uint64_t bytes = text.size();
@@ -88,17 +88,17 @@ Result<Json> exchanged(Communicator group, const Json& mine) {
   for (const std::size_t count : counts) texts.resize(texts.size() + count);
   ACCORD_RETURN_IF_ERROR(group.all_gather_v(ConstBuffer(text.data(), text.size(), DType::kUInt8),
                                             Buffer{texts.data(), texts.size(), DType::kUInt8, {}}, counts));
-  Json heard = Json::object();
+  Json received = Json::object();
   std::size_t at = 0;
   for (const std::size_t count : counts) {
-    heard.update(Json::parse(texts.substr(at, count)));
+    received.update(Json::parse(texts.substr(at, count)));
     at += count;
   }
-  return heard;
+  return received;
 }
 
 /// One rank's part in a collective.
-struct Meeting {
+struct CollectiveCall {
   TracePlace place;
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
@@ -121,7 +121,7 @@ class StepTrace {
   std::string text() && {
     int number = 0;
     for (const Json& rank : ranks_) add_rank(rank, ++number);
-    for (const auto& [name, meetings] : meetings_) add_arrows(name.first, meetings);
+    for (const auto& [name, calls] : collectives_) add_arrows(name.first, calls);
     return std::move(events_).text();
   }
 
@@ -155,36 +155,37 @@ class StepTrace {
     const std::int64_t begin = time_of(rank, step[1]) - origin_;
     const std::int64_t end = time_of(rank, step[2]) - origin_;
     Json arguments = {{"module", node["module"]}};
-    const bool meets = node["group"].is_string();
-    if (meets) {
+    const bool is_collective = node["group"].is_string();
+    if (is_collective) {
       const std::size_t call = calls[node["group"]]++;
       arguments["group"] = node["group"];
       arguments["call"] = call + 1;
-      meetings_[{node["group"], call}].push_back({track, begin, end});
+      collectives_[{node["group"], call}].push_back({track, begin, end});
     }
     events_.add({.place = track,
                  .name = node["op"],
-                 .category = meets ? "collective" : "op",
+                 .category = is_collective ? "collective" : "op",
                  .begin_ns = begin,
                  .end_ns = end,
                  .arguments = std::move(arguments)});
   }
 
-  void add_arrows(const std::string& name, const std::vector<Meeting>& meetings) {
-    const auto last = std::max_element(meetings.begin(), meetings.end(),
-                                       [](const Meeting& a, const Meeting& b) { return a.begin_ns < b.begin_ns; });
-    for (const Meeting& meeting : meetings) {
-      if (meeting.place.process == last->place.process) continue;
+  void add_arrows(const std::string& name, const std::vector<CollectiveCall>& calls) {
+    const auto last =
+        std::max_element(calls.begin(), calls.end(),
+                         [](const CollectiveCall& a, const CollectiveCall& b) { return a.begin_ns < b.begin_ns; });
+    for (const CollectiveCall& call : calls) {
+      if (call.place.process == last->place.process) continue;
       // Stays inside the slice even if the clocks of two hosts differ.
-      const std::int64_t arrives = std::clamp(last->begin_ns, meeting.begin_ns, meeting.end_ns);
-      events_.add_flow(last->place, last->begin_ns, meeting.place, arrives, name);
+      const std::int64_t arrives = std::clamp(last->begin_ns, call.begin_ns, call.end_ns);
+      events_.add_flow(last->place, last->begin_ns, call.place, arrives, name);
     }
   }
 
   const Json& ranks_;
   std::map<std::string, std::int64_t> offsets_;  // by host
   std::int64_t origin_ = std::numeric_limits<std::int64_t>::max();
-  std::map<std::pair<std::string, std::size_t>, std::vector<Meeting>> meetings_;
+  std::map<std::pair<std::string, std::size_t>, std::vector<CollectiveCall>> collectives_;
   TraceEvents events_;
 };
 
@@ -198,7 +199,7 @@ Result<std::string> gather_trace(RunContext& context) {
     Json ranks = Json::object();
     ranks[place] = std::move(mine);
     for (const auto& [name, group] : context.engine().peers()) {
-      ACCORD_ASSIGN_OR_RETURN(ranks, exchanged(group, ranks));
+      ACCORD_ASSIGN_OR_RETURN(ranks, exchange_records(group, ranks));
     }
     text = StepTrace(ranks).text();
     return {};

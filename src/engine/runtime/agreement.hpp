@@ -11,8 +11,8 @@ namespace accord::engine {
 /// The outcome of one rank: the status of its own work and a digest of what it loaded.
 struct RankOutcome {
   Status status;
-  std::string digest;                          ///< equal if and only if the ranks are compatible
-  std::string failed = "could not get ready";  ///< how the other ranks describe a status that is not ok
+  std::string digest;                                  ///< equal if and only if the ranks are compatible
+  std::string failure_phrase = "could not get ready";  ///< how the other ranks describe a status that is not ok
 };
 
 /// Exchanges outcomes over every communicator, in the order of the group names. Returns ok if every rank that

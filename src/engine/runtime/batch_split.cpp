@@ -59,13 +59,14 @@ Result<BatchPart> batch_part(const BatchSplit& split, std::int64_t rows, Rank ra
   const std::int64_t largest = (rows + size - 1) / size;
   if (rows < split.min || largest > split.max) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a batch of {} on {} ranks of group \"{}\": dimension \"{}\" of a rank is {} to {}", rows,
-                              size, kBatchGroup, split.symbol, split.min, split.max));
+                  fmt::format("a batch of {} rows cannot be divided among the {} ranks of group \"{}\": dimension "
+                              "\"{}\" of each rank must be {} to {}",
+                              rows, size, kBatchGroup, split.symbol, split.min, split.max));
   }
-  const std::int64_t least = rows / size, more = rows % size;
-  const std::int64_t begin = rank * least + std::min<std::int64_t>(rank, more);
+  const std::int64_t base = rows / size, remainder = rows % size;
+  const std::int64_t begin = rank * base + std::min<std::int64_t>(rank, remainder);
   BatchPart part;
-  part.share = least + (rank < more ? 1 : 0);
+  part.share = base + (rank < remainder ? 1 : 0);
   part.count = std::max(part.share, split.min);
   part.first = std::min(begin, rows - part.count);
   part.skip = begin - part.first;

@@ -49,7 +49,7 @@ Status LoadedEngine::bind(const std::map<std::string, Communicator>& communicato
   Status mine = check_communicators(communicators);
   if (mine.ok()) mine = check_bindable();
   ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {mine, digest_}));
-  return become_bound(communicators);
+  return finish_bind(communicators);
 }
 
 Status LoadedEngine::check_bindable() const {
@@ -69,7 +69,7 @@ Result<Communicator> LoadedEngine::communicator_for(const Communicator& given) c
   return made->value();
 }
 
-Status LoadedEngine::become_bound(const std::map<std::string, Communicator>& communicators) {
+Status LoadedEngine::finish_bind(const std::map<std::string, Communicator>& communicators) {
   std::map<std::string, Communicator> own;
   for (const auto& item : group_index_) {
     ACCORD_ASSIGN_OR_RETURN(Communicator communicator, communicator_for(communicators.at(item.first)));
@@ -96,7 +96,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_and_bind(
   Result<std::shared_ptr<LoadedEngine>> loaded = load(path, places, options);
   const std::string digest = loaded.ok() ? (*loaded)->digest_ : "";
   ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {loaded.status(), digest}));
-  ACCORD_RETURN_IF_ERROR((*loaded)->become_bound(communicators));
+  ACCORD_RETURN_IF_ERROR((*loaded)->finish_bind(communicators));
   return loaded;
 }
 

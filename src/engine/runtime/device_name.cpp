@@ -17,7 +17,7 @@ Result<Device> device_of_name(std::string_view name) {
     if (error == std::errc() && last == end && device.index >= 0) return device;
   }
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("device \"{}\" is none of cpu, cuda, cuda:0, cuda:1, ...", name));
+                fmt::format("device \"{}\" does not exist; expected cpu, cuda, cuda:0, cuda:1, ...", name));
 }
 
 }  // namespace accord::engine

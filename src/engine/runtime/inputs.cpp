@@ -28,33 +28,35 @@ std::optional<SymbolSource> symbol_source(const Graph& graph, const SymbolicInt&
   return SymbolSource{static_cast<std::size_t>(found - graph.symbols.begin()), *std::move(derived)};
 }
 
-Status wrong(const std::string& name, const std::string& what) {
+Status input_error(const std::string& name, const std::string& what) {
   return Status(StatusCode::kInvalidArgument, fmt::format("input \"{}\": {}", name, what));
 }
 
 Status check_one(const Value& value, const TensorView& input, Device device) {
   if (input.buffer.device != Device() && input.buffer.device != device) {
-    return wrong(value.name, device == Device() ? "its memory is not the CPU's"
-                                                : fmt::format("its memory is on {}, the engine is on {}",
-                                                              to_string(input.buffer.device), to_string(device)));
+    return input_error(value.name, device == Device() ? "its memory is not CPU memory"
+                                                      : fmt::format("its memory is on {}, but the engine is on {}",
+                                                                    to_string(input.buffer.device), to_string(device)));
   }
   if (input.buffer.dtype != value.dtype) {
-    return wrong(value.name, fmt::format("expected {}, got {}", to_string(value.dtype), to_string(input.buffer.dtype)));
+    return input_error(value.name,
+                       fmt::format("expected {}, got {}", to_string(value.dtype), to_string(input.buffer.dtype)));
   }
   if (input.shape.size() != value.shape.size()) {
-    return wrong(value.name, fmt::format("expected {} dimensions {}, got {} dimensions {}", value.shape.size(),
-                                         shape_text(value.shape), input.shape.size(), sizes_text(input.shape)));
+    return input_error(value.name, fmt::format("expected {} dimensions {}, got {} dimensions {}", value.shape.size(),
+                                               shape_text(value.shape), input.shape.size(), sizes_text(input.shape)));
   }
   std::size_t count = 1;
   for (const std::int64_t size : input.shape) {
     if (size < 0 || size > (std::int64_t{1} << 40))
-      return wrong(value.name, "its shape " + sizes_text(input.shape) + " cannot be");
+      return input_error(value.name, "its shape " + sizes_text(input.shape) + " is not valid");
     count *= static_cast<std::size_t>(size);
-    if (count > std::size_t{1} << 46) return wrong(value.name, "its shape " + sizes_text(input.shape) + " cannot be");
+    if (count > std::size_t{1} << 46)
+      return input_error(value.name, "its shape " + sizes_text(input.shape) + " is not valid");
   }
   if (input.buffer.count != count || (count > 0 && input.buffer.data == nullptr)) {
-    return wrong(value.name, fmt::format("its shape {} has {} elements, its buffer {}", sizes_text(input.shape), count,
-                                         input.buffer.count));
+    return input_error(value.name, fmt::format("its shape {} has {} elements, but its buffer has {}",
+                                               sizes_text(input.shape), count, input.buffer.count));
   }
   return Status();
 }
@@ -75,7 +77,7 @@ std::vector<TensorInfo> tensor_infos(const Graph& graph, const std::vector<Value
 Status check_memory(const Graph& graph, std::span<const TensorView> inputs, Device device) {
   if (inputs.size() != graph.inputs.size()) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the engine takes {} inputs, not {}", graph.inputs.size(), inputs.size()));
+                  fmt::format("the engine takes {} inputs, but {} were given", graph.inputs.size(), inputs.size()));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     ACCORD_RETURN_IF_ERROR(check_one(graph.values[static_cast<std::size_t>(graph.inputs[i])], inputs[i], device));
@@ -94,17 +96,19 @@ Result<std::vector<std::int64_t>> match_inputs(const Graph& graph, std::span<con
       const std::int64_t size = inputs[i].shape[dim];
       const std::string text = value.shape[dim].to_string();
       const auto given = source->size.symbol_value(size);
-      if (!given) return wrong(value.name, fmt::format("dimension {} is {}, which no {} is", dim, size, text));
+      if (!given)
+        return input_error(value.name, fmt::format("dimension {} is {}, which is not a value of {}", dim, size, text));
       if (*given < symbol.min || *given > symbol.max) {
         const auto limit = [&](std::int64_t end) { return end * source->size.factor + source->size.offset; };
-        return wrong(value.name, fmt::format("dimension {} (\"{}\") is {}, outside {} to {}", dim, text, size,
-                                             limit(symbol.min), limit(symbol.max)));
+        return input_error(value.name, fmt::format("dimension {} (\"{}\") is {}, outside {} to {}", dim, text, size,
+                                                   limit(symbol.min), limit(symbol.max)));
       }
       std::int64_t& known = values[source->symbol];
       if (known != -1 && known != *given) {
         const auto expected = known * source->size.factor + source->size.offset;
-        return wrong(value.name, fmt::format("dimension {} (\"{}\") is {}, but {} in an earlier input or dimension",
-                                             dim, text, size, expected));
+        return input_error(
+            value.name, fmt::format("dimension {} (\"{}\") is {}, but {} in an earlier input or dimension", dim, text,
+                                    size, expected));
       }
       known = *given;
     }
@@ -115,8 +119,9 @@ Result<std::vector<std::int64_t>> match_inputs(const Graph& graph, std::span<con
     for (std::size_t dim = 0; dim < value.shape.size(); ++dim) {
       ACCORD_ASSIGN_OR_RETURN(const std::int64_t expected, value.shape[dim].evaluate(symbols));
       if (inputs[i].shape[dim] == expected) continue;
-      return wrong(value.name, fmt::format("dimension {} is {}, expected {}{}", dim, inputs[i].shape[dim], expected,
-                                           value.shape[dim].is_constant() ? "" : " = " + value.shape[dim].to_string()));
+      return input_error(value.name,
+                         fmt::format("dimension {} is {}, expected {}{}", dim, inputs[i].shape[dim], expected,
+                                     value.shape[dim].is_constant() ? "" : " = " + value.shape[dim].to_string()));
     }
   }
   return values;

@@ -28,7 +28,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 Result<int> thread_count(const LoadOptions& options) {
   int threads = options.threads;
@@ -36,26 +36,26 @@ Result<int> thread_count(const LoadOptions& options) {
     if (!config().ok()) return config().status();
     threads = config()->threads;
   }
-  if (threads >= 1 && threads <= kMostThreads) return threads;
-  return Status(StatusCode::kInvalidArgument, fmt::format("threads is {}, not 1 to {}", threads, kMostThreads));
+  if (threads >= 1 && threads <= kMaxThreads) return threads;
+  return Status(StatusCode::kInvalidArgument, fmt::format("threads is {}; expected 1 to {}", threads, kMaxThreads));
 }
 
 Status check_canonical(int ranks) {
   if (ranks == 0 || (ranks > 0 && std::has_single_bit(static_cast<unsigned>(ranks)))) return Status();
-  return Status(StatusCode::kInvalidArgument, fmt::format("canonical_ranks is {}, no power of two", ranks));
+  return Status(StatusCode::kInvalidArgument, fmt::format("canonical_ranks is {}, which is not a power of two", ranks));
 }
 
 Status check_sums(const LoadOptions& options) {
-  const auto refuse = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
-  if (options.overlap_rows < 0) return refuse(fmt::format("overlap_rows is {}", options.overlap_rows));
+  const auto invalid = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (options.overlap_rows < 0) return invalid(fmt::format("overlap_rows is {}; expected 0 or more", options.overlap_rows));
   if (!options.all_reduce_dtype) return Status();
   if (*options.all_reduce_dtype != DType::kInt8) {
-    return refuse(fmt::format("all_reduce_dtype is {}; sums travel as they are, or as int8",
+    return invalid(fmt::format("all_reduce_dtype is {}; expected none or int8",
                               to_string(*options.all_reduce_dtype)));
   }
-  if (options.canonical_ranks != 0) return refuse("all_reduce_dtype rounds sums, canonical_ranks wants them exact");
+  if (options.canonical_ranks != 0) return invalid("all_reduce_dtype rounds sums, but canonical_ranks needs exact sums: leave out one of them");
   if (options.overlap_rows != 0)
-    return refuse("sums in all_reduce_dtype are not started ahead: leave out overlap_rows");
+    return invalid("overlap_rows cannot be combined with all_reduce_dtype: leave out one of them");
   return Status();
 }
 
@@ -88,13 +88,13 @@ struct LoadGroups {
 
 // A package may define a group with one of these names itself. Appends to `groups` the names that the package does
 // not define.
-Result<LoadGroups> take_load_groups(const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
+Result<LoadGroups> find_load_groups(const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
                                     std::vector<std::string>& groups) {
   LoadGroups found{places, {}, {}};
   for (const auto& [name, place] : {std::pair{kStageGroup, &found.stages}, std::pair{kBatchGroup, &found.batch}}) {
     const bool of_package = std::find(groups.begin(), groups.end(), name) != groups.end();
     const auto given = places.find(name);
-    if (given == places.end() || (of_package && !divides_batch(manifest, name))) continue;
+    if (given == places.end() || (of_package && !is_batch_parallel(manifest, name))) continue;
     *place = given->second;
     ACCORD_RETURN_IF_ERROR(check_place(name, *place));
     if (of_package) continue;  // experts are divided over it too
@@ -129,12 +129,12 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
                                int canonical_ranks) {
   CutPackage cut;
   cut.groups = package.manifest().groups;
-  ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, take_load_groups(package.manifest(), places, cut.groups));
+  ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, find_load_groups(package.manifest(), places, cut.groups));
   if (of_load.batch.size > 1) {
     if (package.manifest().language_model) {
       return Status(StatusCode::kUnsupported,
-                    fmt::format("\"{}\": group \"{}\" divides a batch; of a language model, give each replica "
-                                "requests of its own",
+                    fmt::format("\"{}\": group \"{}\" divides a batch, which a language model does not support; give each "
+                                "replica its own requests",
                                 package.path(), kBatchGroup));
     }
     ACCORD_ASSIGN_OR_RETURN(cut.batch, find_batch_split(package.graph(), of_load.batch));
@@ -151,7 +151,7 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
   return cut;
 }
 
-Status LoadedEngine::take_options(const LoadOptions& options) {
+Status LoadedEngine::set_options(const LoadOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(threads_, thread_count(options));
   ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
   ACCORD_RETURN_IF_ERROR(check_sums(options));
@@ -173,11 +173,11 @@ std::string LoadedEngine::arithmetic_text() const {
                      text(all_reduce_dtype_), text(activation_dtype_), device().type == DeviceType::kCpu ? "cpu" : "cuda");
 }
 
-Result<LoadedEngine::OpenedPackage> LoadedEngine::take_package(const std::string& path,
+Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string& path,
                                                                const std::map<std::string, GroupPlace>& places,
                                                                const LoadOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(path_, engine_package(path, places));
-  ACCORD_RETURN_IF_ERROR(take_options(options));
+  ACCORD_RETURN_IF_ERROR(set_options(options));
   ACCORD_RETURN_IF_ERROR(target_->check_groups(places));
   ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path_));
   const auto& part = package.manifest().part;
@@ -191,7 +191,7 @@ Result<LoadedEngine::OpenedPackage> LoadedEngine::take_package(const std::string
 
 Status LoadedEngine::check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places) {
   LoadedEngine engine;
-  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.take_package(path, places, {}));
+  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.open_and_cut(path, places, {}));
   ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
                           engine.target_->load_parameters(opened.package, engine.graph_, opened.cut.part.parts,
                                                           {.contents = Contents::kLeftOut}));
@@ -204,7 +204,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
                                                          const LoadOptions& options) {
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
-  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine->take_package(path, places, options));
+  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine->open_and_cut(path, places, options));
   auto& [package, cut] = opened;
   const auto& part = package.manifest().part;
   engine->graph_sha256_ = package.manifest().graph_sha256;
@@ -242,12 +242,12 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
   engine->path_ = parts.name;
   engine->assembled_ = true;
-  ACCORD_RETURN_IF_ERROR(engine->take_options(options));
+  ACCORD_RETURN_IF_ERROR(engine->set_options(options));
   if (options.canonical_ranks != 0) {
     return Status(
         StatusCode::kUnsupported,
-        fmt::format("\"{}\" is made of parts as they are for this rank: canonical_ranks is for packages, whose "
-                    "weights are divided at load",
+        fmt::format("\"{}\" is assembled from parts that are already divided for this rank: canonical_ranks needs a "
+                    "package, whose weights are divided when it is loaded",
                     parts.name));
   }
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
@@ -260,9 +260,9 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   for (const auto& [name, place] : places) names.push_back(name);
   engine->set_groups(names, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
-  ACCORD_ASSIGN_OR_RETURN(Parameters taken, engine->target_->take_parameters(engine->graph_, parts.weights));
-  ACCORD_RETURN_IF_ERROR(engine->budget_->take({"packed weights", region_bytes(taken)}));
-  engine->parameters_ = std::make_shared<const Parameters>(std::move(taken));
+  ACCORD_ASSIGN_OR_RETURN(Parameters parameters, engine->target_->reference_parameters(engine->graph_, parts.weights));
+  ACCORD_RETURN_IF_ERROR(engine->budget_->reserve({"packed weights", region_bytes(parameters)}));
+  engine->parameters_ = std::make_shared<const Parameters>(std::move(parameters));
   SymbolValues symbols;
   for (const Symbol& symbol : graph.symbols) symbols[symbol.name] = symbol.min;
   for (const auto& [name, value] : parts.sizes) symbols[name] = value;
@@ -280,7 +280,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
 
 Result<Package> LoadedEngine::open_package() const {
   if (!assembled_) return Package::open(path_);
-  return Status(StatusCode::kUnsupported, fmt::format("\"{}\" was assembled of parts: it has no package", path_));
+  return Status(StatusCode::kUnsupported, fmt::format("\"{}\" was assembled from parts: it has no package", path_));
 }
 
 void LoadedEngine::set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places) {
@@ -301,12 +301,12 @@ Status LoadedEngine::check_groups() const {
     const auto group = groups_.find(*name);
     if (group == groups_.end()) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: the place of this rank in group \"{}\" is missing", node_text(node), *name));
+                    fmt::format("{}: this rank's place in group \"{}\" was not given", node_text(node), *name));
     }
     const auto size = static_cast<std::int64_t>(group->second.size);
     ACCORD_ASSIGN_OR_RETURN(const std::int64_t expected, integer_argument(node, "group_size", size));
     if (expected == size) continue;
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: it was made for a group \"{}\" of {} ranks, not of {}",
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: it needs a group \"{}\" of {} ranks, but the group has {}",
                                                             node_text(node), *name, expected, size));
   }
   return Status();

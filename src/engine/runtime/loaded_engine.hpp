@@ -126,9 +126,9 @@ class LoadedEngine {
     Package package;
     CutPackage cut;  ///< its graph has been moved to graph_
   };
-  Result<OpenedPackage> take_package(const std::string& path, const std::map<std::string, GroupPlace>& places,
+  Result<OpenedPackage> open_and_cut(const std::string& path, const std::map<std::string, GroupPlace>& places,
                                      const LoadOptions& options);
-  Status take_options(const LoadOptions& options);
+  Status set_options(const LoadOptions& options);
   std::string arithmetic_text() const;
   void set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places);
   Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
@@ -141,7 +141,7 @@ class LoadedEngine {
   Status check_communicators(const std::map<std::string, Communicator>& communicators) const;
   Status check_bindable() const;
   Result<Communicator> communicator_for(const Communicator& given) const;
-  Status become_bound(const std::map<std::string, Communicator>& communicators);
+  Status finish_bind(const std::map<std::string, Communicator>& communicators);
 
   std::string path_;
   bool assembled_ = false;
@@ -151,13 +151,13 @@ class LoadedEngine {
   std::optional<std::string> chat_format_json_;
   std::optional<BatchSplit> batch_split_;
   std::string graph_sha256_;
-  struct TensorFacts {
+  struct TensorDescription {
     std::string name;
     DType dtype = DType::kFloat32;
     std::vector<std::int64_t> shape;
     std::optional<Sharding> sharding;
   };
-  std::vector<TensorFacts> tensors_;  // the package's, to be compared with another package's
+  std::vector<TensorDescription> tensors_;  // the package's, to be compared with another package's
   LoadReport report_;
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> outputs_;

@@ -70,10 +70,10 @@ std::optional<std::uint64_t> left_in_groups(const std::string& root, std::string
                                : GroupFiles{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
   const std::string base = root + "/sys/fs/cgroup" + (is_second_version ? "" : "/memory");
   std::string path(line.substr(second + 1));
-  std::optional<std::uint64_t> least;
+  std::optional<std::uint64_t> smallest;
   while (true) {
-    if (const auto left = left_in(base + path, files)) least = std::min(least.value_or(*left), *left);
-    if (path.empty()) return least;
+    if (const auto left = left_in(base + path, files)) smallest = std::min(smallest.value_or(*left), *left);
+    if (path.empty()) return smallest;
     path.erase(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
   }
 }
@@ -82,14 +82,14 @@ std::optional<std::uint64_t> left_in_groups(const std::string& root, std::string
 
 Result<AvailableMemory> available_memory(const std::string& root) {
   const auto kilobytes = field_of(root + "/proc/meminfo", "MemAvailable:");
-  AvailableMemory least{kilobytes ? *kilobytes * 1024 : std::numeric_limits<std::uint64_t>::max(), "the machine"};
+  AvailableMemory smallest{kilobytes ? *kilobytes * 1024 : std::numeric_limits<std::uint64_t>::max(), "the machine"};
   const Result<std::string> groups = read_file(root + "/proc/self/cgroup");
-  if (!groups.ok()) return least;
+  if (!groups.ok()) return smallest;
   for (const std::string_view line : split_text(*groups, '\n')) {
     const auto left = left_in_groups(root, line);
-    if (left && *left < least.bytes) least = {*left, "the control group"};
+    if (left && *left < smallest.bytes) smallest = {*left, "the control group"};
   }
-  return least;
+  return smallest;
 }
 
 std::uint64_t MemoryBudget::taken() const {
@@ -107,7 +107,8 @@ Result<std::uint64_t> MemoryBudget::left() const {
   return limit_ - std::min(limit_, taken());
 }
 
-Status MemoryBudget::too_much(std::span<const MemoryPart> more, std::uint64_t most, const std::string& whose) const {
+Status MemoryBudget::over_budget(std::span<const MemoryPart> more, std::uint64_t max_bytes,
+                                 const std::string& limited_by) const {
   std::string text;
   std::uint64_t bytes = 0;
   const auto add = [&](const MemoryPart& part) {
@@ -117,8 +118,9 @@ Status MemoryBudget::too_much(std::span<const MemoryPart> more, std::uint64_t mo
   };
   if (limit_ != 0) std::for_each(parts_.begin(), parts_.end(), add);
   std::for_each(more.begin(), more.end(), add);
-  return Status(StatusCode::kResourceExhausted, fmt::format("not enough memory: {} are needed ({}), {} {}",
-                                                            bytes_text(bytes), text, whose, bytes_text(most)));
+  return Status(StatusCode::kResourceExhausted,
+                fmt::format("not enough memory: {} are needed ({}), {} {}", bytes_text(bytes), text, limited_by,
+                            bytes_text(max_bytes)));
 }
 
 Status MemoryBudget::check(std::span<const MemoryPart> more) const {
@@ -130,13 +132,13 @@ Status MemoryBudget::check_locked(std::span<const MemoryPart> more) const {
   std::uint64_t bytes = 0;
   for (const MemoryPart& part : more) bytes += part.bytes;
   if (limit_ != 0) {
-    return bytes <= limit_ - std::min(limit_, taken()) ? Status() : too_much(more, limit_, "the limit is");
+    return bytes <= limit_ - std::min(limit_, taken()) ? Status() : over_budget(more, limit_, "the limit is");
   }
   ACCORD_ASSIGN_OR_RETURN(const AvailableMemory available, available_memory());
-  return bytes <= available.bytes ? Status() : too_much(more, available.bytes, available.whose + " has");
+  return bytes <= available.bytes ? Status() : over_budget(more, available.bytes, available.limited_by + " has");
 }
 
-Status MemoryBudget::take(const MemoryPart& part) {
+Status MemoryBudget::reserve(const MemoryPart& part) {
   const std::lock_guard lock(mutex_);
   if (limit_ != 0) ACCORD_RETURN_IF_ERROR(check_locked(std::span(&part, 1)));
   const auto known =
@@ -149,7 +151,7 @@ Status MemoryBudget::take(const MemoryPart& part) {
   return Status();
 }
 
-void MemoryBudget::give_back(const MemoryPart& part) {
+void MemoryBudget::release(const MemoryPart& part) {
   const std::lock_guard lock(mutex_);
   for (MemoryPart& known : parts_) {
     if (known.what == part.what) known.bytes -= std::min(known.bytes, part.bytes);

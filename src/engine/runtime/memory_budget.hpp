@@ -14,7 +14,7 @@ namespace accord::engine {
 /// Memory that a process may still use: the least that the machine and its control groups have left.
 struct AvailableMemory {
   std::uint64_t bytes = 0;
-  std::string whose;  ///< "the machine", "the control group"
+  std::string limited_by;  ///< "the machine", "the control group"
 };
 
 /// Returns what this machine, and the control groups of this process, have left (file pages count as free). `root`: a
@@ -39,13 +39,13 @@ class MemoryBudget {
   /// Fails with kResourceExhausted, naming all parts, if `more` does not fit beside what is already taken.
   Status check(std::span<const MemoryPart> more) const;
   /// Counts `part`. Fails as check() does if there is a limit and the part does not fit.
-  Status take(const MemoryPart& part);
-  void give_back(const MemoryPart& part);
+  Status reserve(const MemoryPart& part);
+  void release(const MemoryPart& part);
 
  private:
   Status check_locked(std::span<const MemoryPart> more) const;
   std::uint64_t taken() const;
-  Status too_much(std::span<const MemoryPart> more, std::uint64_t most, const std::string& whose) const;
+  Status over_budget(std::span<const MemoryPart> more, std::uint64_t max_bytes, const std::string& limited_by) const;
 
   std::uint64_t limit_;
   mutable std::mutex mutex_;

@@ -13,12 +13,12 @@ namespace accord::engine {
 namespace {
 
 /// Weights that count against the engine's limit as long as anything holds them.
-struct HeldParameters {
-  HeldParameters(std::shared_ptr<MemoryBudget> limit, MemoryPart taken)
+struct BudgetedParameters {
+  BudgetedParameters(std::shared_ptr<MemoryBudget> limit, MemoryPart taken)
       : budget(std::move(limit)), part(std::move(taken)) {}
-  ~HeldParameters() { budget->give_back(part); }
-  HeldParameters(const HeldParameters&) = delete;
-  HeldParameters& operator=(const HeldParameters&) = delete;
+  ~BudgetedParameters() { budget->release(part); }
+  BudgetedParameters(const BudgetedParameters&) = delete;
+  BudgetedParameters& operator=(const BudgetedParameters&) = delete;
 
   std::shared_ptr<MemoryBudget> budget;
   MemoryPart part;
@@ -38,8 +38,8 @@ Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package&
   const MemoryPart weights{"weights", target_->planned_bytes(package, graph_, parts, options)};
   if (!target_->refuses_excess_memory() || budget_->limit() != 0)
     ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
-  ACCORD_RETURN_IF_ERROR(budget_->take(weights));
-  const auto held = std::make_shared<HeldParameters>(budget_, weights);
+  ACCORD_RETURN_IF_ERROR(budget_->reserve(weights));
+  const auto held = std::make_shared<BudgetedParameters>(budget_, weights);
   ACCORD_ASSIGN_OR_RETURN(held->parameters, target_->load_parameters(package, graph_, parts, options));
   return std::shared_ptr<const Parameters>(held, &held->parameters);
 }
@@ -47,14 +47,14 @@ Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package&
 Status LoadedEngine::check_same_model(const Package& package) const {
   const auto other = [&](const std::string& what) {
     return Status(StatusCode::kMismatch,
-                  fmt::format("\"{}\" is of another model than \"{}\": {}", package.path(), path_, what));
+                  fmt::format("\"{}\" belongs to a different model than \"{}\": {}", package.path(), path_, what));
   };
-  for (const TensorFacts& entry : tensors_) {
+  for (const TensorDescription& entry : tensors_) {
     const Result<const TensorEntry*> found = package.tensor(entry.name);
     if (!found.ok()) return other(fmt::format("it has no tensor \"{}\"", entry.name));
     const TensorEntry& there = **found;
     if (there.dtype != entry.dtype || there.shape != entry.shape || there.sharding != entry.sharding) {
-      return other(fmt::format("tensor \"{}\" has another dtype, shape or sharding", entry.name));
+      return other(fmt::format("tensor \"{}\" has a different dtype, shape or sharding", entry.name));
     }
   }
   if (package.manifest().graph_sha256 != graph_sha256_) return other("their graphs differ");

@@ -42,7 +42,7 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
   Status status() const {
     if (mine_) return Status();
-    return Status(StatusCode::kWrongState, "another thread runs this context; make one context for each thread");
+    return Status(StatusCode::kWrongState, "another thread is using this context; create one context for each thread");
   }
 
  private:
@@ -56,9 +56,9 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
     : engine_(std::move(engine)), weights_(engine_->newest_weights()) {}
 
 RunContext::~RunContext() {
-  engine_->budget().give_back({kArena, reserved_arena_});
-  engine_->budget().give_back({kSampling, reserved_sampling_});
-  engine_->budget().give_back({kCache, cache_bytes() + (passing_cache_ ? passing_cache_->bytes() : 0)});
+  engine_->budget().release({kArena, reserved_arena_});
+  engine_->budget().release({kSampling, reserved_sampling_});
+  engine_->budget().release({kCache, cache_bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -67,7 +67,7 @@ Status RunContext::between_runs(const std::function<Status()>& body) {
   return body();
 }
 
-bool RunContext::take_newest_weights() {
+bool RunContext::use_newest_weights() {
   if (weights_.version == engine_->weights_version()) return false;
   weights_ = engine_->newest_weights();
   programs_.clear();
@@ -76,7 +76,7 @@ bool RunContext::take_newest_weights() {
 
 Status RunContext::reserve_arena(std::size_t bytes) {
   if (bytes <= reserved_arena_) return Status();
-  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kArena, bytes - reserved_arena_}));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kArena, bytes - reserved_arena_}));
   reserved_arena_ = bytes;
   return Status();
 }
@@ -92,7 +92,7 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
     if (engine_->device().type != DeviceType::kCpu) abort_peers(status);
     return status;
   }
-  if (!pinned_) static_cast<void>(take_newest_weights());
+  if (!pinned_) static_cast<void>(use_newest_weights());
   Result<std::vector<TensorView>> outputs =
       engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
@@ -106,45 +106,45 @@ void RunContext::end_started() {
   started_.clear();
 }
 
-Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
+Status RunContext::run_annotated(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   synchronized_.clear();  // this program's memory is freed after the run, so every shape must be synchronized again
-  NotedProgram noted;
+  AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.
-  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
-  const Status status = end(run_noted_steps(noted, after));
+  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
+  const Status status = end(run_annotated_steps(annotated, after));
   if (!status.ok()) release_peers(status);
   return status;
 }
 
-Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted) {
+Status RunContext::prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
   ACCORD_RETURN_IF_ERROR(begin());
-  if (!pinned_) static_cast<void>(take_newest_weights());
+  if (!pinned_) static_cast<void>(use_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
-  ACCORD_ASSIGN_OR_RETURN(noted.program, engine_->prepare(symbols, *weights_.parameters, &noted.notes));
-  return place(noted.program, inputs, std::nullopt);
+  ACCORD_ASSIGN_OR_RETURN(annotated.program, engine_->prepare(symbols, *weights_.parameters, &annotated.notes));
+  return place(annotated.program, inputs, std::nullopt);
 }
 
-Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) {
-  const auto put = [&](const Execution& execution) {
-    const std::vector<ProgramStep>& steps = noted.program.steps;
+Status RunContext::run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after) {
+  const auto run_nodes = [&](const Execution& execution) {
+    const std::vector<ProgramStep>& steps = annotated.program.steps;
     auto step = steps.begin();
     const std::vector<Node>& nodes = engine_->graph().nodes;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       for (; step != steps.end() && step->node == &nodes[i]; ++step) {
         ACCORD_RETURN_IF_ERROR(step->run(execution));
       }
-      ACCORD_RETURN_IF_ERROR(after(i, noted.notes, execution));
+      ACCORD_RETURN_IF_ERROR(after(i, annotated.notes, execution));
     }
     return Status();
   };
-  return memory_->run_steps(execution_of(noted.program), put);
+  return memory_->run_steps(execution_of(annotated.program), run_nodes);
 }
 
 // The ranks get equal inputs and find the same faults in them. A failure that may concern this rank alone would leave
@@ -164,20 +164,20 @@ Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no attention that keeps its keys");
+  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   ACCORD_RETURN_IF_ERROR(begin());
-  engine_->budget().give_back({kCache, cache_bytes()});
+  engine_->budget().release({kCache, cache_bytes()});
   cache_.reset();
   synchronized_.clear();
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory_->create_cache(layers, options));
-  const Status fits = engine_->budget().take({kCache, made->bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(options, made->bytes()));
+  const Status fits = engine_->budget().reserve({kCache, made->bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
   cache_ = std::move(made);
   return Status();
 }
 
 // Says how many tokens the cache could have beside what is already taken.
-std::string RunContext::cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
+std::string RunContext::fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
   const Result<std::uint64_t> left = engine_->budget().left();
   const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
   const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
@@ -190,7 +190,7 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   ACCORD_RETURN_IF_ERROR(busy.status());
   const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("no copy from block {} to {} of {}", from, to, blocks));
+    return Status(StatusCode::kInvalidArgument, fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
   }
   return cache_->copy_block(from, to);
 }
@@ -200,7 +200,7 @@ Status RunContext::set_batch(const Program& program, std::optional<std::span<con
   batch_.clear();
   if (!program.batch_rows) {
     if (!sequences) return memory_->set_batch({}, nullptr);
-    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine keeps nothing of them");
+    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
   }
   if (!sequences) return set_whole_batch(*program.batch_rows);
   if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
@@ -216,19 +216,19 @@ Status RunContext::set_batch(const Program& program, std::optional<std::span<con
 // Treats all rows as one new sequence, in a cache that grows to the longest.
 Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
-  if (!passing_cache_ || passing_cache_->options().blocks < blocks) {
+  if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-    if (passing_cache_) engine_->budget().give_back({kCache, passing_cache_->bytes()});
-    passing_cache_.reset();
+    if (temporary_cache_) engine_->budget().release({kCache, temporary_cache_->bytes()});
+    temporary_cache_.reset();
     ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
                             memory_->create_cache(layers, memory_->passing_cache(layers, blocks)));
-    ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made->bytes()}));
-    passing_cache_ = std::move(made);
-    passing_blocks_.resize(static_cast<std::size_t>(blocks));
-    std::iota(passing_blocks_.begin(), passing_blocks_.end(), 0);
+    ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made->bytes()}));
+    temporary_cache_ = std::move(made);
+    temporary_blocks_.resize(static_cast<std::size_t>(blocks));
+    std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
   }
-  if (rows > 0) batch_.push_back({0, {rows, 0, passing_blocks_}});
-  return memory_->set_batch(batch_, passing_cache_.get());
+  if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
+  return memory_->set_batch(batch_, temporary_cache_.get());
 }
 
 // Runs this rank's part of the batch, then gathers the outputs of all ranks.
@@ -279,7 +279,7 @@ Status RunContext::place(Program& program, std::span<const TensorView> inputs,
     return input.buffer.device.type != DeviceType::kCpu;
   });
   return memory_->place(program, inputs,
-                        leaves_outputs || reads_inputs ? std::optional(callers_stream_) : std::nullopt);
+                        leaves_outputs || reads_inputs ? std::optional(caller_stream_) : std::nullopt);
 }
 
 // A shape that runs for the first time may free memory. A device then waits until all its kernels have ended,
@@ -310,7 +310,7 @@ Status RunContext::end(const Status& ran) {
   if (!engine_->divides_runs()) return ran;
   std::map<std::string, Communicator> stages = engine_->peers();
   std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
-  return agree(stages, {.status = ran, .digest = "", .failed = "failed in its run"});
+  return agree(stages, {.status = ran, .digest = "", .failure_phrase = "failed in its run"});
 }
 
 Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const TensorView> inputs) {
@@ -335,25 +335,25 @@ Status RunContext::run_steps_timed(Program& program, const Execution& execution,
   const std::int64_t first = nanoseconds_now();
   std::int64_t begin = first;
   ACCORD_RETURN_IF_ERROR(memory_->run_each(program, execution, [&](const ProgramStep& step) {
-    note_step(step.node, begin, nanoseconds_now(), traces);
+    record_step(step.node, begin, nanoseconds_now(), traces);
     begin = nanoseconds_now();
     return Status();
   }));
-  if (traces && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
+  if (traces && !recorded_.truncated) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
 }
 
-void RunContext::note_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
-  if (traces) return record(node, begin_ns, end_ns);
+void RunContext::record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
+  if (traces) return record_trace(node, begin_ns, end_ns);
   const std::lock_guard lock(times_mutex_);
-  TimeOfOp& time = times_[node == nullptr ? "output copy" : node->op];
+  OpTotals& time = times_[node == nullptr ? "output copy" : node->op];
   ++time.calls;
   time.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
 
-void RunContext::record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
-  recorded_.cut = recorded_.cut || recorded_.steps.size() == kMostRecorded;
-  if (!recorded_.cut) recorded_.steps.push_back({node, begin_ns, end_ns});
+void RunContext::record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
+  recorded_.truncated = recorded_.truncated || recorded_.steps.size() == kMaxRecorded;
+  if (!recorded_.truncated) recorded_.steps.push_back({node, begin_ns, end_ns});
 }
 
 std::vector<OpTime> RunContext::profile() const {
@@ -371,7 +371,7 @@ Status RunContext::copy_output(const Buffer& output, void* to) {
 Status RunContext::reserve_sampling(std::size_t choices, std::int64_t width) {
   ACCORD_RETURN_IF_ERROR(begin());
   const std::size_t bytes = memory_->reserve_choices(choices, width);
-  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kSampling, bytes}));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kSampling, bytes}));
   reserved_sampling_ += bytes;
   return Status();
 }

@@ -35,7 +35,7 @@ struct StepTime {
 struct RecordedRuns {
   std::vector<StepTime> steps;
   std::vector<StepTime> runs;
-  bool cut = false;  ///< there was more than is kept
+  bool truncated = false;  ///< there was more than is kept
 };
 
 /// Does one run at a time; a second one that starts meanwhile is rejected with kWrongState.
@@ -56,14 +56,14 @@ class RunContext {
   /// can go on. If one rank cannot, or finds its inputs wrong, all ranks get its error. Collective over the bound
   /// groups.
   using AfterNode = std::function<Status(std::size_t node, const ProgramNotes& notes, const Execution& execution)>;
-  Status run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after);
+  Status run_annotated(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after);
   /// Calls `body` while no run can begin. Fails with kWrongState during a run.
   Status between_runs(const std::function<Status()>& body);
-  /// From now on, runs use new weights only after take_newest_weights(). By default, each run takes the newest
+  /// From now on, runs use new weights only after use_newest_weights(). By default, each run takes the newest
   /// weights.
   void pin_weights() { pinned_ = true; }
   /// Switches to the newest weights. Returns whether they differ from those of the last run.
-  bool take_newest_weights();
+  bool use_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
@@ -74,7 +74,7 @@ class RunContext {
   /// Copies memory of the engine's device, once the steps that compute it have ended. Only during a run.
   Status copy_to_cpu(void* to, const void* from, std::size_t bytes) { return memory_->copy_to_cpu(to, from, bytes); }
   /// EngineContext::set_stream().
-  void set_stream(Stream stream) { callers_stream_ = stream; }
+  void set_stream(Stream stream) { caller_stream_ = stream; }
   /// Reserves, from the engine's limit, the device memory for `choices` simultaneous choices of tokens from rows of
   /// `width`; none on the CPU.
   Status reserve_sampling(std::size_t choices, std::int64_t width);
@@ -94,11 +94,11 @@ class RunContext {
     Program program;
     std::unique_ptr<ProgramState> state = {};
   };
-  struct NotedProgram {
+  struct AnnotatedProgram {
     Program program;
     ProgramNotes notes;
   };
-  struct TimeOfOp {
+  struct OpTotals {
     std::uint64_t calls = 0;
     double seconds = 0;
   };
@@ -108,7 +108,7 @@ class RunContext {
                                             std::optional<std::span<const SequenceRows>> sequences);
   Status set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences);
   Status set_whole_batch(std::int64_t rows);
-  std::string cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
+  std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
   void release_peers(const Status& failure);
   void abort_peers(const Status& failure);
   Result<CachedProgram*> find_program(std::span<const TensorView> inputs);
@@ -117,25 +117,25 @@ class RunContext {
                std::optional<std::span<const SequenceRows>> sequences);
   Status synchronize_before_first_run();
   Status end(const Status& ran);
-  Status prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted);
-  Status run_noted_steps(NotedProgram& noted, const AfterNode& after);
+  Status prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated);
+  Status run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after);
   Execution execution_of(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution, bool traces);
   void end_started();
-  void note_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces);
-  void record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
+  void record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces);
+  void record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
 
-  static constexpr std::size_t kMostPrograms = 32;
-  static constexpr std::size_t kMostRecorded = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxPrograms = 32;
+  static constexpr std::size_t kMaxRecorded = std::size_t{1} << 20;
 
   std::shared_ptr<LoadedEngine> engine_;
   std::unique_ptr<RunMemory> memory_;  // created on first use; outlives the programs and the caches
   std::unique_ptr<RunCache> cache_;
-  std::unique_ptr<RunCache> passing_cache_;  // of runs without sequences: each begins anew
-  std::vector<std::int32_t> passing_blocks_;
+  std::unique_ptr<RunCache> temporary_cache_;  // of runs without sequences: each begins anew
+  std::vector<std::int32_t> temporary_blocks_;
   std::size_t reserved_sampling_ = 0;  // of the engine's limit
   bool keeps_outputs_ = false;
-  Stream callers_stream_ = {};
+  Stream caller_stream_ = {};
   std::vector<BatchRows> batch_;  // of the current run
   BatchOutputs batch_outputs_;
   std::int64_t largest_batch_part_ = 0;  // of the current run
@@ -143,14 +143,14 @@ class RunContext {
   std::vector<StartedSum> started_;      // of the current run
   std::size_t reserved_arena_ = 0;       // of the engine's limit
   using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
-  RecentMap<Shapes, CachedProgram> programs_{kMostPrograms};
+  RecentMap<Shapes, CachedProgram> programs_{kMaxPrograms};
   Shapes key_;                                            // of the current inputs
-  RecentMap<Shapes, std::monostate> synchronized_{kMostPrograms};  // shapes for which all ranks have their memory
+  RecentMap<Shapes, std::monostate> synchronized_{kMaxPrograms};  // shapes for which all ranks have their memory
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
   std::atomic<Profiling> profiling_{Profiling::kOff};
   mutable std::mutex times_mutex_;
-  std::map<std::string, TimeOfOp> times_;  // guarded by times_mutex_
+  std::map<std::string, OpTotals> times_;  // guarded by times_mutex_
   RecordedRuns recorded_;
   std::atomic<bool> busy_{false};
 };

@@ -43,12 +43,12 @@ constexpr Move kMoves[] = {
     {EngineEvent::kClose, EngineState::kClosed, EngineState::kClosed},
 };
 
-Status refused(EngineEvent event, EngineState state) {
-  const std::string is = " (the engine is " + std::string(to_string(state)) + ")";
+Status rejected(EngineEvent event, EngineState state) {
+  const std::string state_text = " (the engine is " + std::string(to_string(state)) + ")";
   if (state == EngineState::kClosed) return Status(StatusCode::kWrongState, "the engine was closed");
   if (event == EngineEvent::kRunBegins)
-    return Status(StatusCode::kWrongState, "bind the engine before running it" + is);
-  return Status(StatusCode::kWrongState, "the groups of an engine do not change during a run" + is);
+    return Status(StatusCode::kWrongState, "bind the engine before running it" + state_text);
+  return Status(StatusCode::kWrongState, "the groups of an engine cannot change during a run" + state_text);
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Status StateMachine::move(EngineEvent event) {
     state_ = others_run ? move.from : move.to;
     return Status();
   }
-  return refused(event, state_);
+  return rejected(event, state_);
 }
 
 }  // namespace accord::engine

@@ -18,7 +18,7 @@ Result<BlockPool> BlockPool::create(const BlockPoolOptions& options, Hash hash) 
       std::int64_t{options.blocks} * options.block_tokens > std::numeric_limits<std::int32_t>::max())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a cache of {} blocks of {} tokens; expected at least one of each, and less than 2^31 "
-                              "tokens in all",
+                              "tokens in total",
                               options.blocks, options.block_tokens));
   BlockPool pool;
   pool.block_tokens_ = options.block_tokens;
@@ -123,7 +123,7 @@ BlockId BlockPool::publish(BlockId block, BlockId parent, std::span<const TokenI
   return block;
 }
 
-void BlockPool::forget() {
+void BlockPool::unpublish_all() {
   while (kept_.length > 0) {
     const BlockId block = kept_.first;
     remove(kept_, block);
@@ -133,7 +133,7 @@ void BlockPool::forget() {
 }
 
 Status BlockPool::check() const {
-  const auto wrong = [](BlockId block, const char* what) {
+  const auto block_error = [](BlockId block, const char* what) {
     return Status(StatusCode::kInternal, fmt::format("block {} of the cache {}", block, what));
   };
   std::vector<int> lists(blocks_.size(), 0);
@@ -141,25 +141,26 @@ Status BlockPool::check() const {
   std::int32_t listed = 0;
   for (const List* list : {&free_, &kept_}) {
     for (BlockId block = list->first; block != kNoBlock; block = at(block).next) {
-      if (++lists[static_cast<std::size_t>(block)] > 1) return wrong(block, "is in two lists");
-      if (at(block).published != (list == &kept_)) return wrong(block, "is in the wrong list");
+      if (++lists[static_cast<std::size_t>(block)] > 1) return block_error(block, "is in two lists");
+      if (at(block).published != (list == &kept_)) return block_error(block, "is in the wrong list");
       place[static_cast<std::size_t>(block)] = ++listed;
     }
   }
-  if (listed != available()) return wrong(listed, "is not where the count says");
+  if (listed != available()) return block_error(listed, "is missing from the lists of available blocks");
   for (BlockId block = 0; block < blocks(); ++block) {
     const Block& entry = at(block);
-    if (entry.holders < 0) return wrong(block, "was released too often");
+    if (entry.holders < 0) return block_error(block, "was released too often");
     if ((entry.holders == 0) != (lists[static_cast<std::size_t>(block)] == 1))
-      return wrong(block, "is held and free at once, or neither");
+      return block_error(block, "is both held and free, or neither");
     if (!entry.published) continue;
-    if (look_up(entry.parent, tokens_of(block)) != block) return wrong(block, "cannot be found by its tokens");
+    if (look_up(entry.parent, tokens_of(block)) != block) return block_error(block, "cannot be found by its tokens");
     if (entry.parent == kNoBlock) continue;
     const Block& parent = at(entry.parent);
-    if (!parent.published) return wrong(block, "follows one that is gone");
-    if (parent.holders < entry.holders) return wrong(block, "is held by one who does not hold the one before it");
+    if (!parent.published) return block_error(block, "follows a block that is not published");
+    if (parent.holders < entry.holders)
+      return block_error(block, "has a holder that does not hold the block before it");
     if (parent.holders == 0 && place[static_cast<std::size_t>(entry.parent)] < place[static_cast<std::size_t>(block)])
-      return wrong(block, "would outlive the one before it");
+      return block_error(block, "would be kept longer than the block before it");
   }
   return Status();
 }

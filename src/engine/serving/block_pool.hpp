@@ -61,7 +61,7 @@ class BlockPool {
   BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens);
 
   /// Unpublishes all blocks, so that none can be found by its tokens. REQUIRES: no block is held.
-  void forget();
+  void unpublish_all();
 
   /// Checks all invariants. Returns kInternal, saying what is wrong.
   Status check() const;

@@ -36,15 +36,16 @@ Status invalid(fmt::format_string<Parts...> text, Parts&&... parts) {
 Status check_tokens(std::span<const TokenId> tokens, const char* what, const PlanLimits& limits) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= limits.vocabulary)
-      return invalid("{}: token {} at {}, the vocabulary has {} tokens", what, tokens[i], i, limits.vocabulary);
+      return invalid("{}: token {} at position {} is outside the vocabulary of {} tokens", what, tokens[i], i,
+                     limits.vocabulary);
   }
   return Status();
 }
 
 // NaN is in no range.
-Status check_range(const char* name, float value, float least, float most) {
-  if (value >= least && value <= most) return Status();
-  return invalid("{}={}; expected a number from {} to {}", name, value, least, most);
+Status check_range(const char* name, float value, float min, float max) {
+  if (value >= min && value <= max) return Status();
+  return invalid("{}={}; expected a number from {} to {}", name, value, min, max);
 }
 
 Status check_biases(const std::vector<LogitBias>& biases, const PlanLimits& limits) {
@@ -57,7 +58,7 @@ Status check_biases(const std::vector<LogitBias>& biases, const PlanLimits& limi
   ACCORD_RETURN_IF_ERROR(check_tokens(tokens, "biases", limits));
   std::ranges::sort(tokens);
   const auto twice = std::ranges::adjacent_find(tokens);
-  if (twice != tokens.end()) return invalid("biases: token {} is there twice", *twice);
+  if (twice != tokens.end()) return invalid("biases: token {} appears twice", *twice);
   return Status();
 }
 
@@ -110,13 +111,13 @@ Status check_request(const GenerationRequest& request, const PlanLimits& limits)
   ACCORD_RETURN_IF_ERROR(check_tokens(request.prompt, "the prompt", limits));
   ACCORD_RETURN_IF_ERROR(check_sampling(request.sampling, limits));
   ACCORD_RETURN_IF_ERROR(check_stops(request, limits));
-  if (request.priority < -kLargestPriority || request.priority > kLargestPriority)
-    return invalid("priority={}; expected one from {} to {}", request.priority, -kLargestPriority, kLargestPriority);
-  if (request.samples < 1 || request.samples > kMostSamples)
-    return invalid("samples={}; expected one from 1 to {}", request.samples, kMostSamples);
-  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMostLogprobs, limits.vocabulary)))
-    return invalid("logprobs={}; expected one from 0 to {}", *request.logprobs,
-                   std::min(kMostLogprobs, limits.vocabulary));
+  if (request.priority < -kMaxPriority || request.priority > kMaxPriority)
+    return invalid("priority={}; expected a number from {} to {}", request.priority, -kMaxPriority, kMaxPriority);
+  if (request.samples < 1 || request.samples > kMaxSamples)
+    return invalid("samples={}; expected a number from 1 to {}", request.samples, kMaxSamples);
+  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMaxLogprobs, limits.vocabulary)))
+    return invalid("logprobs={}; expected a number from 0 to {}", *request.logprobs,
+                   std::min(kMaxLogprobs, limits.vocabulary));
   return Status();
 }
 

@@ -6,9 +6,9 @@
 
 namespace accord::engine {
 
-inline constexpr int kMostSamples = 1024;     // of one request
-inline constexpr int kMostLogprobs = 1024;    // of one token
-inline constexpr int kLargestPriority = 100;  // its negative is the smallest
+inline constexpr int kMaxSamples = 1024;   // of one request
+inline constexpr int kMaxLogprobs = 1024;  // of one token
+inline constexpr int kMaxPriority = 100;   // its negative is the smallest
 
 /// Fails with kInvalidArgument, naming what is wrong, or with kResourceExhausted if the request can never fit into the
 /// cache.

@@ -8,7 +8,7 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::uint64_t kLongest = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 30;
 
 Buffer bytes_at(void* first, std::size_t count) { return {first, count, DType::kUInt8, {}}; }
 
@@ -27,8 +27,9 @@ Status CommunicatorChannel::send(std::span<const std::byte> message) {
 
 Status CommunicatorChannel::receive(std::vector<std::byte>& message) {
   ACCORD_RETURN_IF_ERROR(communicator_.broadcast(bytes_at(&packet_, sizeof(packet_)), 0));
-  if (packet_.length > kLongest)
-    return Status(StatusCode::kCorrupt, fmt::format("a message of rank 0 has {} bytes", packet_.length));
+  if (packet_.length > kMaxMessageBytes)
+    return Status(StatusCode::kCorrupt, fmt::format("a message from rank 0 has {} bytes; expected at most {}",
+                                                    packet_.length, kMaxMessageBytes));
   message.resize(packet_.length);
   const std::size_t begin = std::min(message.size(), packet_.begin.size());
   std::copy_n(packet_.begin.begin(), begin, message.begin());

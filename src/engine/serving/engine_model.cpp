@@ -17,7 +17,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
                      std::all_of(vocabulary.begin(), vocabulary.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (!model || !whole || engine.inputs().size() != 3) {
     return Status(StatusCode::kUnsupported,
-                  "this package is no language model: export one of transformers without example inputs");
+                  "this package is not a language model: export a model of transformers without example inputs");
   }
   PlanLimits limits;
   limits.block_tokens = options.block_tokens;
@@ -28,7 +28,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   const std::int64_t tokens = options.cache_tokens == 0 ? limits.max_context : options.cache_tokens;
   if (tokens < 1 || options.block_tokens < 1) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a cache of {} tokens in blocks of {} cannot be", tokens, options.block_tokens));
+                  fmt::format("a cache cannot have {} tokens in blocks of {}", tokens, options.block_tokens));
   }
   limits.blocks = static_cast<std::int32_t>((tokens + options.block_tokens - 1) / options.block_tokens);
   return limits;
@@ -81,31 +81,31 @@ Status EngineModel::run(const StepPlan& plan) {
   }
   const TensorView inputs[] = {view_of(ids_), view_of(positions_), view_of(rows_)};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));
-  made_ = outputs[0];
+  logits_ = outputs[0];
   const std::size_t wanted = rows_.size() * static_cast<std::size_t>(limits_.vocabulary);
-  if (made_.buffer.count == wanted) return Status();
+  if (logits_.buffer.count == wanted) return Status();
   return Status(StatusCode::kInternal,
-                fmt::format("the model gives {} logits where {} are wanted", made_.buffer.count, wanted));
+                fmt::format("the model returned {} logits, expected {}", logits_.buffer.count, wanted));
 }
 
 Status EngineModel::choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
-  if (made_.buffer.device == Device()) return StepModel::choose(choices, tokens);
-  return context_.choose_tokens(made_, choices, tokens);
+  if (logits_.buffer.device == Device()) return StepModel::choose(choices, tokens);
+  return context_.choose_tokens(logits_, choices, tokens);
 }
 
 Status EngineModel::read_logits(std::size_t first, std::span<float> logits) {
   const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
-  Buffer some = made_.buffer;
-  some.data = static_cast<std::byte*>(some.data) + first * vocabulary * size_of(some.dtype);
-  some.count = logits.size();
-  if (some.device != Device()) {
-    copied_.resize(some.bytes());
-    ACCORD_RETURN_IF_ERROR(context_.copy_output(some, copied_.data()));
-    some.data = copied_.data();
+  Buffer part = logits_.buffer;
+  part.data = static_cast<std::byte*>(part.data) + first * vocabulary * size_of(part.dtype);
+  part.count = logits.size();
+  if (part.device != Device()) {
+    host_logits_.resize(part.bytes());
+    ACCORD_RETURN_IF_ERROR(context_.copy_output(part, host_logits_.data()));
+    part.data = host_logits_.data();
   }
   const Sizes sizes = {static_cast<std::int64_t>(logits.size() / vocabulary), limits_.vocabulary};
   const auto layout = kernels::contiguous_layout(sizes);
-  return kernels::convert({some.data, some.dtype, layout}, {logits.data(), DType::kFloat32, layout});
+  return kernels::convert({part.data, part.dtype, layout}, {logits.data(), DType::kFloat32, layout});
 }
 
 }  // namespace accord::engine

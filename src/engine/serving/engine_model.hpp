@@ -12,7 +12,7 @@
 namespace accord::engine {
 
 /// The engine takes input_ids, positions and rows and returns logits, as exported by
-/// python/accord/export_language_model.py.
+/// python/accord/exporter/language_model.py.
 class EngineModel final : public StepModel {
  public:
   /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted
@@ -25,7 +25,7 @@ class EngineModel final : public StepModel {
   /// Chooses on the device if the engine is on one.
   Status choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) override;
   Status read_logits(std::size_t first, std::span<float> logits) override;
-  bool take_newest_weights() override { return context_.take_newest_weights(); }
+  bool use_newest_weights() override { return context_.use_newest_weights(); }
 
   std::size_t cache_bytes() const { return context_.cache_bytes(); }
 
@@ -39,8 +39,8 @@ class EngineModel final : public StepModel {
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> rows_;
   std::vector<SequenceRows> sequences_;
-  TensorView made_;                // logits, where the engine is
-  std::vector<std::byte> copied_;  // copies of logits from a device
+  TensorView logits_;                   // logits, where the engine is
+  std::vector<std::byte> host_logits_;  // copies of logits from a device
 };
 
 }  // namespace accord::engine

@@ -32,7 +32,7 @@ Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanCha
       channel_(std::move(channel)),
       limits_(model_->limits()),
       heartbeat_(options.heartbeat),
-      desk_(std::make_shared<OrderDesk>(limits_, options.max_requests)),
+      queue_(std::make_shared<RequestQueue>(limits_, options.max_requests)),
       scheduler_(std::move(scheduler)),
       samplers_(static_cast<std::size_t>(options.sampling_threads), Sampler(limits_.vocabulary)),
       pool_(options.sampling_threads) {}
@@ -40,17 +40,17 @@ Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanCha
 Generation::~Generation() { (void)stop().ok(); }
 
 Result<RequestId> Generation::submit(GenerationRequest request, EventCallback callback) {
-  return desk_->submit(std::move(request), std::move(callback));
+  return queue_->submit(std::move(request), std::move(callback));
 }
 
 Result<TokenStream> Generation::submit(GenerationRequest request) {
-  return TokenStream::submit(desk_, std::move(request));
+  return TokenStream::submit(queue_, std::move(request));
 }
 
-Status Generation::cancel(RequestId id) { return desk_->cancel(id); }
+Status Generation::cancel(RequestId id) { return queue_->cancel(id); }
 
 Status Generation::stop() {
-  desk_->stop(Status(StatusCode::kClosed, "the generation was stopped"));
+  queue_->stop(Status(StatusCode::kClosed, "the generation was stopped"));
   if (std::this_thread::get_id() == loop_thread_) return Status();
   const std::lock_guard lock(joining_);
   if (thread_.joinable()) thread_.join();
@@ -64,7 +64,7 @@ SchedulerStats Generation::stats() const {
 }
 
 // Submissions were checked, so the scheduler accepts them; cancelled requests may have ended in the meantime.
-Status Generation::obey() {
+Status Generation::execute_orders() {
   for (auto& submission : orders_.submissions)
     ACCORD_RETURN_IF_ERROR(scheduler_.submit(submission.id, std::move(submission.request)));
   for (const RequestId id : orders_.cancels) (void)scheduler_.cancel(id, events_).ok();
@@ -126,9 +126,9 @@ Status Generation::sample() {
 }
 
 Status Generation::step() {
-  ACCORD_RETURN_IF_ERROR(obey());
+  ACCORD_RETURN_IF_ERROR(execute_orders());
   // Follower ranks keep their initial weights.
-  if (channel_ == nullptr && model_->take_newest_weights()) scheduler_.forget_cache();
+  if (channel_ == nullptr && model_->use_newest_weights()) scheduler_.invalidate_cache();
   ACCORD_RETURN_IF_ERROR(scheduler_.plan_step(plan_));
   if (channel_ != nullptr) {
     write_message(plan_.empty() ? PlanMessage::kIdle : PlanMessage::kStep, plan_, message_);
@@ -141,22 +141,22 @@ Status Generation::step() {
   return scheduler_.complete_step(sampled_, events_);
 }
 
-void Generation::tell() {
+void Generation::deliver_events() {
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = scheduler_.stats();
   }
-  for (const GenerationEvent& event : events_) desk_->tell(event);
+  for (const GenerationEvent& event : events_) queue_->deliver(event);
   events_.clear();
 }
 
 // Ends all requests, including those submitted last.
 void Generation::end() {
-  (void)obey().ok();
-  const Status status = desk_->status();
+  (void)execute_orders().ok();
+  const Status status = queue_->status();
   const bool stopped = status.code() == StatusCode::kClosed;
   scheduler_.end_all(stopped ? FinishReason::kCancelled : FinishReason::kError, status, events_);
-  tell();
+  deliver_events();
   if (channel_ == nullptr) return;
   write_message(PlanMessage::kEnd, plan_, message_);
   if (!stopped || !channel_->send(message_).ok()) channel_->fail(status);
@@ -164,11 +164,11 @@ void Generation::end() {
 
 void Generation::loop() {
   for (;;) {
-    desk_->take(orders_, scheduler_.stats().requests == 0 ? heartbeat_ : Duration::zero());
+    queue_->wait_for_orders(orders_, scheduler_.stats().requests == 0 ? heartbeat_ : Duration::zero());
     if (orders_.stop) return end();
     const Status status = step();
-    if (!status.ok()) desk_->stop(status);
-    tell();
+    if (!status.ok()) queue_->stop(status);
+    deliver_events();
   }
 }
 

@@ -56,7 +56,7 @@ class Generation {
   /// the loop has ended; in a callback it returns at once. Idempotent. Returns the failure if there was one.
   Status stop();
   /// ok while running, kClosed after stop(), otherwise the failure.
-  Status status() const { return desk_->status(); }
+  Status status() const { return queue_->status(); }
   /// As of the last step.
   SchedulerStats stats() const;
 
@@ -64,18 +64,18 @@ class Generation {
   Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanChannel> channel, const GenerationOptions& options,
              Scheduler scheduler);
   void loop();
-  Status obey();
+  Status execute_orders();
   Status step();
   Status choose();
   Status sample();
-  void tell();
+  void deliver_events();
   void end();
 
   const std::shared_ptr<StepModel> model_;
   const std::shared_ptr<PlanChannel> channel_;
   const PlanLimits limits_;
   const Duration heartbeat_;
-  const std::shared_ptr<OrderDesk> desk_;
+  const std::shared_ptr<RequestQueue> queue_;
 
   // Used by the loop's thread only.
   Scheduler scheduler_;

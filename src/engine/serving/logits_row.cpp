@@ -51,10 +51,10 @@ Status LogitsRow::set(std::span<const float> row) {
     nan |= summary.nan;
   }
   best_ = std::bit_cast<float>(ordered(largest));
-  return nan != 0 || std::isinf(best_) ? complaint() : Status();
+  return nan != 0 || std::isinf(best_) ? error_status() : Status();
 }
 
-Status LogitsRow::complaint() const {
+Status LogitsRow::error_status() const {
   const auto bad = std::ranges::find_if(row_, [](float value) { return std::isnan(value) || value == kInfinity; });
   if (bad == row_.end()) return Status(StatusCode::kInvalidArgument, "no token is allowed: all logits are -inf");
   return Status(StatusCode::kCorrupt, fmt::format("the logit of token {} is {}", bad - row_.begin(), *bad));
@@ -68,31 +68,31 @@ TokenId LogitsRow::best_token() const {
 }
 
 float LogitsRow::kth_largest(std::size_t k) {
-  float least = -kInfinity;
-  const auto place = static_cast<std::ptrdiff_t>(k) - 1;
+  float min_value = -kInfinity;
+  const auto index = static_cast<std::ptrdiff_t>(k) - 1;
   if (k <= maxima_.size()) {
     candidates_.assign(maxima_.begin(), maxima_.end());
-    std::nth_element(candidates_.begin(), candidates_.begin() + place, candidates_.end(), std::greater<>());
-    least = candidates_[k - 1];
+    std::nth_element(candidates_.begin(), candidates_.begin() + index, candidates_.end(), std::greater<>());
+    min_value = candidates_[k - 1];
   }
   candidates_.clear();
   for (std::size_t block = 0; block < maxima_.size(); ++block) {
-    if (maxima_[block] < least) continue;
+    if (maxima_[block] < min_value) continue;
     const std::size_t first = block * kBlock;
     for (const float value : row_.subspan(first, std::min(kBlock, row_.size() - first)))
-      if (value >= least) candidates_.push_back(value);
+      if (value >= min_value) candidates_.push_back(value);
   }
-  std::nth_element(candidates_.begin(), candidates_.begin() + place, candidates_.end(), std::greater<>());
+  std::nth_element(candidates_.begin(), candidates_.begin() + index, candidates_.end(), std::greater<>());
   return candidates_[k - 1];
 }
 
-void LogitsRow::collect(float least, std::vector<TokenId>& tokens) const {
+void LogitsRow::collect(float min_value, std::vector<TokenId>& tokens) const {
   tokens.clear();
   for (std::size_t block = 0; block < maxima_.size(); ++block) {
-    if (maxima_[block] < least) continue;
+    if (maxima_[block] < min_value) continue;
     const std::size_t first = block * kBlock;
     for (std::size_t i = first; i < std::min(first + kBlock, row_.size()); ++i)
-      if (row_[i] >= least) tokens.push_back(static_cast<TokenId>(i));
+      if (row_[i] >= min_value) tokens.push_back(static_cast<TokenId>(i));
   }
 }
 

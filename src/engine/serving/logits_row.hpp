@@ -22,11 +22,11 @@ class LogitsRow {
   TokenId best_token() const;
   /// Returns the k-th largest value, 1 <= k <= size.
   float kth_largest(std::size_t k);
-  /// Sets `tokens` to the tokens with at least this value, ascending.
-  void collect(float least, std::vector<TokenId>& tokens) const;
+  /// Sets `tokens` to the tokens whose value is at least `min_value`, ascending.
+  void collect(float min_value, std::vector<TokenId>& tokens) const;
 
  private:
-  Status complaint() const;
+  Status error_status() const;
 
   static constexpr std::size_t kBlock = 64;  // values that share one maximum
 

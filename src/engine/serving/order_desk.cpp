@@ -9,10 +9,9 @@
 
 namespace accord::engine {
 
-Result<RequestId> OrderDesk::submit(GenerationRequest request, EventCallback callback) {
+Result<RequestId> RequestQueue::submit(GenerationRequest request, EventCallback callback) {
   ACCORD_RETURN_IF_ERROR(check_request(request, limits_));
-  if (!callback)
-    return Status(StatusCode::kInvalidArgument, "a request without anybody to tell: the callback is empty");
+  if (!callback) return Status(StatusCode::kInvalidArgument, "the callback of the request is empty");
   const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
   const auto shared_callback = std::make_shared<EventCallback>(std::move(callback));
   RequestId id = 0;
@@ -21,7 +20,7 @@ Result<RequestId> OrderDesk::submit(GenerationRequest request, EventCallback cal
     ACCORD_RETURN_IF_ERROR(status_);
     if (live_.size() >= static_cast<std::size_t>(max_requests_))
       return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{} requests run or wait, as many as are allowed", live_.size()));
+                    fmt::format("{} requests are running or waiting, which is the maximum", live_.size()));
     id = ++last_id_;
     live_[id] = {shared_callback, shared->samples};
     orders_.submissions.push_back({id, shared});
@@ -30,18 +29,19 @@ Result<RequestId> OrderDesk::submit(GenerationRequest request, EventCallback cal
   return id;
 }
 
-Status OrderDesk::cancel(RequestId id) {
+Status RequestQueue::cancel(RequestId id) {
   {
     const std::lock_guard lock(mutex_);
     if (!live_.contains(id))
-      return Status(StatusCode::kNotFound, fmt::format("there is no request {}: it has ended, or never was", id));
+      return Status(StatusCode::kNotFound,
+                    fmt::format("request {} does not exist: it has ended, or was never submitted", id));
     orders_.cancels.push_back(id);
   }
   changed_.notify_one();
   return Status();
 }
 
-void OrderDesk::stop(const Status& status) {
+void RequestQueue::stop(const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     if (status_.ok() || status_.code() == StatusCode::kClosed) status_ = status;
@@ -50,23 +50,23 @@ void OrderDesk::stop(const Status& status) {
   changed_.notify_one();
 }
 
-Status OrderDesk::status() const {
+Status RequestQueue::status() const {
   const std::lock_guard lock(mutex_);
   return status_;
 }
 
-void OrderDesk::take(Orders& orders, Duration patience) {
+void RequestQueue::wait_for_orders(Orders& orders, Duration timeout) {
   orders.submissions.clear();
   orders.cancels.clear();
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, patience,
+  changed_.wait_for(lock, timeout,
                     [&] { return orders_.stop || !orders_.submissions.empty() || !orders_.cancels.empty(); });
   orders.submissions.swap(orders_.submissions);
   orders.cancels.swap(orders_.cancels);
   orders.stop = orders_.stop;
 }
 
-void OrderDesk::tell(const GenerationEvent& event) {
+void RequestQueue::deliver(const GenerationEvent& event) {
   std::shared_ptr<EventCallback> callback;
   {
     const std::lock_guard lock(mutex_);

@@ -16,7 +16,7 @@ namespace accord::engine {
 
 using EventCallback = std::function<void(const GenerationEvent&)>;
 
-/// Orders since the last take().
+/// Orders since the last wait_for_orders().
 struct Orders {
   struct Submission {
     RequestId id;
@@ -28,9 +28,9 @@ struct Orders {
 };
 
 /// Numbers requests, and keeps track of the live ones and their callbacks. Thread-safe.
-class OrderDesk {
+class RequestQueue {
  public:
-  OrderDesk(const PlanLimits& limits, std::int32_t max_requests) : limits_(limits), max_requests_(max_requests) {}
+  RequestQueue(const PlanLimits& limits, std::int32_t max_requests) : limits_(limits), max_requests_(max_requests) {}
 
   Result<RequestId> submit(GenerationRequest request, EventCallback callback);
   Status cancel(RequestId id);
@@ -39,10 +39,10 @@ class OrderDesk {
   /// Returns ok, or the status given to stop().
   Status status() const;
 
-  /// For the loop: takes all orders, waiting for some for at most `patience`.
-  void take(Orders& orders, Duration patience);
+  /// For the loop: takes all orders, waiting for some for at most `timeout`.
+  void wait_for_orders(Orders& orders, Duration timeout);
   /// For the loop: calls the callback of the event's request, without holding the mutex.
-  void tell(const GenerationEvent& event);
+  void deliver(const GenerationEvent& event);
 
  private:
   struct Live {

@@ -12,7 +12,7 @@ void write_message(PlanMessage kind, const StepPlan& plan, std::vector<std::byte
 }
 
 Result<PlanMessage> read_message(std::span<const std::byte> bytes, const PlanLimits& limits, StepPlan& plan) {
-  if (bytes.empty()) return Status(StatusCode::kCorrupt, "a message of rank 0 is empty");
+  if (bytes.empty()) return Status(StatusCode::kCorrupt, "a message from rank 0 is empty");
   const auto kind = static_cast<PlanMessage>(bytes.back());
   const auto rest = bytes.first(bytes.size() - 1);
   switch (kind) {
@@ -22,8 +22,8 @@ Result<PlanMessage> read_message(std::span<const std::byte> bytes, const PlanLim
       if (!rest.empty()) break;
       return kind;
   }
-  return Status(StatusCode::kCorrupt, fmt::format("a message of rank 0 of {} bytes has kind {}", bytes.size(),
-                                                  static_cast<int>(bytes.back())));
+  return Status(StatusCode::kCorrupt, fmt::format("a message of {} bytes from rank 0 has kind {}, which is not valid",
+                                                  bytes.size(), static_cast<int>(bytes.back())));
 }
 
 }  // namespace accord::engine

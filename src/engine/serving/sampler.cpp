@@ -25,7 +25,7 @@ bool changes_logits(const SamplingOptions& sampling) {
 }
 
 // Returns the least weight that min_p keeps, at least 1: some weight is always that large.
-std::uint32_t least_weight(const SamplingOptions& sampling) {
+std::uint32_t min_weight_of(const SamplingOptions& sampling) {
   const auto relative = std::ceil(static_cast<double>(sampling.min_p) * TokenWeights::kOne);
   return std::max(std::uint32_t{1}, static_cast<std::uint32_t>(relative));
 }
@@ -48,12 +48,12 @@ std::optional<TokenChoice> Sampler::choice(const DrawInput& input, std::int64_t 
   choice.temperature = sampling.temperature;
   choice.top_k = sampling.top_k;
   choice.top_p = sampling.top_p;
-  choice.least = least_weight(sampling);
+  choice.min_weight = min_weight_of(sampling);
   choice.random = random_of(input);
   return choice;
 }
 
-Sampler::Sampler(std::int32_t vocabulary) : seen_(static_cast<std::size_t>(vocabulary), 0) {}
+Sampler::Sampler(std::int32_t vocabulary) : counts_(static_cast<std::size_t>(vocabulary), 0) {}
 
 Status Sampler::apply_mask(const TokenMask& mask, const DrawInput& input) {
   allowed_.assign((adjusted_.size() + 63) / 64, ~std::uint64_t{0});
@@ -65,25 +65,25 @@ Status Sampler::apply_mask(const TokenMask& mask, const DrawInput& input) {
 
 void Sampler::apply_penalties(const DrawInput& input) {
   const SamplingOptions& sampling = input.request->sampling;
-  const auto see = [&](TokenId token, int times) {
-    std::int32_t& seen = seen_[static_cast<std::size_t>(token)];
-    if (seen == 0) {
-      seen = 1;
-      seen_tokens_.push_back(token);
+  const auto count = [&](TokenId token, int times) {
+    std::int32_t& entry = counts_[static_cast<std::size_t>(token)];
+    if (entry == 0) {
+      entry = 1;
+      counted_tokens_.push_back(token);
     }
-    seen += times;
+    entry += times;
   };
-  seen_tokens_.clear();
+  counted_tokens_.clear();
   if (sampling.repetition_penalty != 1)
-    for (const TokenId token : input.request->prompt) see(token, 0);
-  for (const TokenId token : input.generated) see(token, 1);
-  for (const TokenId token : seen_tokens_) {
+    for (const TokenId token : input.request->prompt) count(token, 0);
+  for (const TokenId token : input.generated) count(token, 1);
+  for (const TokenId token : counted_tokens_) {
     float& logit = adjusted_[static_cast<std::size_t>(token)];
-    const int times = seen_[static_cast<std::size_t>(token)] - 1;
+    const int times = counts_[static_cast<std::size_t>(token)] - 1;
     logit = logit < 0 ? logit * sampling.repetition_penalty : logit / sampling.repetition_penalty;
     logit -= sampling.frequency_penalty * static_cast<float>(times);
     if (times > 0) logit -= sampling.presence_penalty;
-    seen_[static_cast<std::size_t>(token)] = 0;
+    counts_[static_cast<std::size_t>(token)] = 0;
   }
 }
 
@@ -106,8 +106,8 @@ std::uint32_t Sampler::weigh(std::span<const float> row, const SamplingOptions& 
     for (const TokenId token : tokens_) values_.push_back(row[static_cast<std::size_t>(token)]);
   }
   weights_.set(listed_ ? std::span<const float>(values_) : row, row_.best(), sampling.temperature);
-  const std::uint32_t least = least_weight(sampling);
-  return sampling.top_p < 1 ? std::max(least, weights_.nucleus(static_cast<double>(sampling.top_p))) : least;
+  const std::uint32_t min_weight = min_weight_of(sampling);
+  return sampling.top_p < 1 ? std::max(min_weight, weights_.nucleus(static_cast<double>(sampling.top_p))) : min_weight;
 }
 
 void Sampler::add_logprobs(std::span<const float> logits, int top, SampledToken& sampled) {
@@ -139,8 +139,8 @@ SampledToken Sampler::sample(std::span<const float> logits, const DrawInput& inp
   if (sampling.temperature == 0) {
     sampled.token = row_.best_token();
   } else {
-    const std::uint32_t least = weigh(*row, sampling);
-    sampled.token = token_at(weights_.draw(random_of(input), least));
+    const std::uint32_t min_weight = weigh(*row, sampling);
+    sampled.token = token_at(weights_.draw(random_of(input), min_weight));
   }
   if (input.request->logprobs) add_logprobs(logits, *input.request->logprobs, sampled);
   return sampled;
@@ -155,11 +155,11 @@ Result<std::vector<std::pair<TokenId, double>>> Sampler::distribution(std::span<
     kept.emplace_back(row_.best_token(), 1.0);
     return kept;
   }
-  const std::uint32_t least = weigh(row, input.request->sampling);
-  const auto total = static_cast<double>(weights_.mass(least));
+  const std::uint32_t min_weight = weigh(row, input.request->sampling);
+  const auto total = static_cast<double>(weights_.mass(min_weight));
   for (std::size_t i = 0; i < weights_.weights().size(); ++i) {
     const std::uint32_t weight = weights_.weights()[i];
-    if (weight >= least) kept.emplace_back(token_at(i), static_cast<double>(weight) / total);
+    if (weight >= min_weight) kept.emplace_back(token_at(i), static_cast<double>(weight) / total);
   }
   return kept;
 }

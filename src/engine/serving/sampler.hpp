@@ -47,8 +47,8 @@ class Sampler {
 
   std::vector<float> adjusted_;
   std::vector<std::uint64_t> allowed_;
-  std::vector<std::int32_t> seen_;  // by token: 0, or 1 + how often it was generated
-  std::vector<TokenId> seen_tokens_;
+  std::vector<std::int32_t> counts_;  // by token: 0, or 1 + how often it was generated
+  std::vector<TokenId> counted_tokens_;
   LogitsRow row_;
   TokenWeights weights_;
   bool listed_ = false;          // weights_ are of tokens_, not of all tokens

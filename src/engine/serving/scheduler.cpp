@@ -15,9 +15,9 @@ namespace {
 
 Status check_options(const SchedulerOptions& options) {
   const PlanLimits& limits = options.limits;
-  const auto at_least = [](const char* name, std::int32_t value, std::int32_t least) {
-    if (value >= least) return Status();
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}={}; expected {} or more", name, value, least));
+  const auto at_least = [](const char* name, std::int32_t value, std::int32_t min) {
+    if (value >= min) return Status();
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}={}; expected {} or more", name, value, min));
   };
   ACCORD_RETURN_IF_ERROR(at_least("max_context", limits.max_context, 2));
   ACCORD_RETURN_IF_ERROR(at_least("vocabulary", limits.vocabulary, 1));
@@ -26,8 +26,8 @@ Status check_options(const SchedulerOptions& options) {
   ACCORD_RETURN_IF_ERROR(at_least("aging_steps", options.aging_steps, 0));
   if (limits.max_rows < limits.max_sequences)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("max_rows={} for max_sequences={}; each of them needs a row in a step", limits.max_rows,
-                              limits.max_sequences));
+                  fmt::format("max_rows={} is less than max_sequences={}; each sequence needs a row in a step",
+                              limits.max_rows, limits.max_sequences));
   return Status();
 }
 
@@ -80,15 +80,15 @@ Scheduler::SequenceId Scheduler::new_sequence(RequestId id, Record& record, int 
 }
 
 Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> request) {
-  if (any_id_ && id <= last_id_)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("request {} comes after request {}; the number of a request is above all earlier ones",
-                              id, last_id_));
+  if (has_ids_ && id <= last_id_)
+    return Status(StatusCode::kInvalidArgument, fmt::format("request {} was submitted after request {}; the number of "
+                                                            "each request must be larger than all earlier ones",
+                                                            id, last_id_));
   ACCORD_RETURN_IF_ERROR(check_request(*request, options_.limits));
   if (records_.size() >= static_cast<std::size_t>(options_.max_requests))
     return Status(StatusCode::kResourceExhausted,
-                  fmt::format("{} requests run or wait, as many as are allowed", records_.size()));
-  any_id_ = true;
+                  fmt::format("{} requests are running or waiting, which is the maximum", records_.size()));
+  has_ids_ = true;
   last_id_ = id;
   Record& record = records_[id];
   record.turn = static_cast<std::int64_t>(stats_.steps) - std::int64_t{request->priority} * options_.aging_steps;
@@ -126,15 +126,16 @@ void Scheduler::preempt(SequenceId id) {
   ++stats_.preemptions;
 }
 
-void Scheduler::forget_cache() {
+void Scheduler::invalidate_cache() {
   while (!running_.empty()) preempt(running_.back());
-  pool_.forget();
+  pool_.unpublish_all();
 }
 
 Status Scheduler::cancel(RequestId id, Events& events) {
   const auto found = records_.find(id);
   if (found == records_.end())
-    return Status(StatusCode::kNotFound, fmt::format("there is no request {}: it has ended, or never was", id));
+    return Status(StatusCode::kNotFound,
+                  fmt::format("request {} does not exist: it has ended, or was never submitted", id));
   // The sequences of one request are adjacent in a queue.
   const auto key = [&](SequenceId sequence) { return std::pair(at(sequence).record->turn, at(sequence).id); };
   std::vector<SequenceId> ended;
@@ -194,7 +195,7 @@ SchedulerStats Scheduler::stats() const {
 
 Status Scheduler::check() const {
   ACCORD_RETURN_IF_ERROR(pool_.check());
-  const auto wrong = [](RequestId id, const char* what) {
+  const auto request_error = [](RequestId id, const char* what) {
     return Status(StatusCode::kInternal, fmt::format("request {} {}", id, what));
   };
   std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.blocks()), 0);
@@ -204,22 +205,23 @@ Status Scheduler::check() const {
     for (const SequenceId id : *queue) {
       const Sequence& sequence = at(id);
       ++live[sequence.id];
-      if (sequence.state != expected) return wrong(sequence.id, "is in the wrong queue");
-      if (expected == State::kWaiting && !sequence.table.empty()) return wrong(sequence.id, "waits and holds blocks");
+      if (sequence.state != expected) return request_error(sequence.id, "is in the wrong queue");
+      if (expected == State::kWaiting && !sequence.table.empty())
+        return request_error(sequence.id, "is waiting but holds blocks");
       if (pool_.blocks_for(sequence.computed) > static_cast<std::int32_t>(sequence.table.size()))
-        return wrong(sequence.id, "computed more tokens than its blocks hold");
+        return request_error(sequence.id, "computed more tokens than its blocks hold");
       for (const BlockId block : sequence.table) ++holders[static_cast<std::size_t>(block)];
     }
     if (!std::ranges::is_sorted(*queue, [&](SequenceId a, SequenceId b) { return before(a, b); }))
-      return wrong(0, "or another is out of order");
+      return Status(StatusCode::kInternal, "a queue is not sorted by turn");
   }
   for (BlockId block = 0; block < pool_.blocks(); ++block) {
     if (holders[static_cast<std::size_t>(block)] != pool_.holders(block))
-      return Status(StatusCode::kInternal, fmt::format("block {} is held {} times, and counts {}", block,
+      return Status(StatusCode::kInternal, fmt::format("block {} is held {} times, but counts {} holders", block,
                                                        holders[static_cast<std::size_t>(block)], pool_.holders(block)));
   }
   for (const auto& [id, record] : records_)
-    if (live[id] != record.live) return wrong(id, "has lost a sample");
+    if (live[id] != record.live) return request_error(id, "has lost a sample");
   return Status();
 }
 

@@ -110,7 +110,7 @@ class Scheduler {
   Status check() const;
 
   /// Invalidates the contents of the cache: running sequences wait to be computed again. Called between two steps.
-  void forget_cache();
+  void invalidate_cache();
 
  private:
   using SequenceId = std::int32_t;  // index in sequences_
@@ -149,7 +149,7 @@ class Scheduler {
 
   // Defined in scheduler_plan.cpp.
   std::int32_t blocks_needed(const Sequence& sequence, std::int32_t rows) const;
-  bool writes_shared(const Sequence& sequence) const;
+  bool writes_to_shared_block(const Sequence& sequence) const;
   void grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCopy>& copies);
   std::int32_t admission_blocks(const Sequence& sequence);
   bool fits(std::int32_t blocks, std::int32_t available, std::size_t running) const;
@@ -174,10 +174,10 @@ class Scheduler {
   std::vector<SequenceId> planned_;  // in the order of the plan
   std::vector<SequenceId> drawn_;    // the sequence of each draw
   std::vector<Draw> draws_;
-  std::vector<BlockId> found_;  // by admission_blocks()
-  std::int32_t left_rows_ = 0;  // of the step that is being planned
+  std::vector<BlockId> reusable_blocks_;  // by admission_blocks()
+  std::int32_t left_rows_ = 0;            // of the step that is being planned
   RequestId last_id_ = 0;
-  bool any_id_ = false;
+  bool has_ids_ = false;
   bool step_planned_ = false;
   SchedulerStats stats_;
 };

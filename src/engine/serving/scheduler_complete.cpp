@@ -83,15 +83,15 @@ void Scheduler::append(SequenceId id, const SampledToken& sampled, Events& event
 }
 
 Status Scheduler::complete_step(std::span<const SampledToken> sampled, Events& events) {
-  if (!step_planned_) return Status(StatusCode::kWrongState, "no step was planned that could be completed");
+  if (!step_planned_) return Status(StatusCode::kWrongState, "no step was planned");
   if (sampled.size() != draws_.size())
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} tokens for {} draws of the step", sampled.size(), draws_.size()));
+                  fmt::format("{} tokens were given for {} draws of the step", sampled.size(), draws_.size()));
   for (std::size_t i = 0; i < sampled.size(); ++i) {
     if (drawn_[i] < 0 || !sampled[i].status.ok()) continue;
     if (sampled[i].token < 0 || sampled[i].token >= options_.limits.vocabulary)
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("token {} for request {}, the vocabulary has {} tokens", sampled[i].token,
+                    fmt::format("token {} for request {} is outside the vocabulary of {} tokens", sampled[i].token,
                                 draws_[i].request, options_.limits.vocabulary));
   }
   step_planned_ = false;

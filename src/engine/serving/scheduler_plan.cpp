@@ -11,16 +11,16 @@ namespace accord::engine {
 
 std::int32_t Scheduler::blocks_needed(const Sequence& sequence, std::int32_t rows) const {
   const auto has = static_cast<std::int32_t>(sequence.table.size());
-  return std::max(0, pool_.blocks_for(sequence.computed + rows) - has) + (writes_shared(sequence) ? 1 : 0);
+  return std::max(0, pool_.blocks_for(sequence.computed + rows) - has) + (writes_to_shared_block(sequence) ? 1 : 0);
 }
 
-bool Scheduler::writes_shared(const Sequence& sequence) const {
+bool Scheduler::writes_to_shared_block(const Sequence& sequence) const {
   if (sequence.computed % pool_.block_tokens() == 0) return false;
   return pool_.holders(sequence.table[static_cast<std::size_t>(sequence.computed / pool_.block_tokens())]) > 1;
 }
 
 void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCopy>& copies) {
-  if (writes_shared(sequence)) {
+  if (writes_to_shared_block(sequence)) {
     BlockId& last = sequence.table[static_cast<std::size_t>(sequence.computed / pool_.block_tokens())];
     const BlockId own = pool_.allocate();
     copies.push_back({last, own});
@@ -31,15 +31,15 @@ void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCop
   while (static_cast<std::int32_t>(sequence.table.size()) < needed) sequence.table.push_back(pool_.allocate());
 }
 
-// Finds reusable blocks (found_) and returns how many available blocks it would take to admit the sequence. At least
-// one token must be computed, for its logits.
+// Finds reusable blocks (reusable_blocks_) and returns how many available blocks it would take to admit the sequence.
+// At least one token must be computed, for its logits.
 std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
-  found_.clear();
+  reusable_blocks_.clear();
   if (options_.prefix_reuse == PrefixReuse::kOn)
-    pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), found_);
-  const auto kept = std::ranges::count_if(found_, [&](BlockId block) { return pool_.holders(block) == 0; });
+    pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), reusable_blocks_);
+  const auto kept = std::ranges::count_if(reusable_blocks_, [&](BlockId block) { return pool_.holders(block) == 0; });
   return pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
-         static_cast<std::int32_t>(found_.size()) + static_cast<std::int32_t>(kept);
+         static_cast<std::int32_t>(reusable_blocks_.size()) + static_cast<std::int32_t>(kept);
 }
 
 // Leaves one block for each running sequence, so that none loses its blocks in the next step.
@@ -91,13 +91,13 @@ void Scheduler::admit(StepPlan& plan) {
     Sequence& sequence = at(first);
     if (!fits(admission_blocks(sequence), pool_.available(), running_.size())) return;
     waiting_.erase(waiting_.begin());
-    const std::size_t most =
+    const std::size_t max_tokens =
         sequence.record->request->prompt.size() + static_cast<std::size_t>(sequence.record->new_tokens);
-    sequence.tokens.reserve(most);
-    sequence.table.reserve(static_cast<std::size_t>(pool_.blocks_for(static_cast<std::int64_t>(most))));
-    for (const BlockId block : found_) pool_.hold(block);
-    sequence.table.assign(found_.begin(), found_.end());
-    sequence.published = static_cast<std::int32_t>(found_.size());
+    sequence.tokens.reserve(max_tokens);
+    sequence.table.reserve(static_cast<std::size_t>(pool_.blocks_for(static_cast<std::int64_t>(max_tokens))));
+    for (const BlockId block : reusable_blocks_) pool_.hold(block);
+    sequence.table.assign(reusable_blocks_.begin(), reusable_blocks_.end());
+    sequence.published = static_cast<std::int32_t>(reusable_blocks_.size());
     sequence.computed = sequence.published * pool_.block_tokens();
     stats_.reused_tokens += static_cast<std::uint64_t>(sequence.computed);
     sequence.planned = std::min(sequence.remaining(), left_rows_);
@@ -132,7 +132,8 @@ void Scheduler::write_sequence(SequenceId id, StepPlan& plan) {
 
 Status Scheduler::plan_step(StepPlan& plan) {
   if (step_planned_)
-    return Status(StatusCode::kWrongState, "a step was planned and not completed; complete it before the next one");
+    return Status(StatusCode::kWrongState,
+                  "a step was planned but not completed; complete it before planning the next one");
   plan.clear();
   plan.block_tokens = pool_.block_tokens();
   planned_.clear();

@@ -33,7 +33,7 @@ class StepModel {
   virtual Status read_logits(std::size_t first, std::span<float> logits) = 0;
   /// Switches to weights that have arrived since the last call. Returns true if there were any; the contents of the
   /// cache are then invalid. Called between two runs, for models on one rank.
-  virtual bool take_newest_weights() { return false; }
+  virtual bool use_newest_weights() { return false; }
 };
 
 }  // namespace accord::engine

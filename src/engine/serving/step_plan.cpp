@@ -45,7 +45,7 @@ class Writer {
   explicit Writer(std::vector<std::byte>& bytes) : to_(bytes.data()) {}
 
   template <typename T>
-  void put(const T* values, std::size_t count) {
+  void write(const T* values, std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (count > 0) std::memcpy(to_, values, count * sizeof(T));
     to_ += count * sizeof(T);
@@ -62,17 +62,17 @@ class Reader {
   std::size_t left() const { return bytes_.size(); }
 
   template <typename T>
-  bool take(T* values, std::size_t count) {
+  bool read(T* values, std::size_t count) {
     if (count > bytes_.size() / sizeof(T)) return false;
     if (count > 0) std::memcpy(values, bytes_.data(), count * sizeof(T));
     bytes_ = bytes_.subspan(count * sizeof(T));
     return true;
   }
   template <typename T>
-  bool take(std::vector<T>& values, std::size_t count) {
+  bool read(std::vector<T>& values, std::size_t count) {
     if (count > bytes_.size() / sizeof(T)) return false;
     values.resize(count);
-    return take(values.data(), count);
+    return read(values.data(), count);
   }
 
  private:
@@ -87,13 +87,13 @@ Status read_sequences(Reader& reader, const Header& header, const PlanLimits& li
   std::int64_t rows = 0;
   std::int64_t blocks = 0;
   if (header.sequences > static_cast<std::uint32_t>(limits.max_sequences))
-    return corrupt("{} sequences, at most {} are allowed", header.sequences, limits.max_sequences);
+    return corrupt("it has {} sequences, at most {} are allowed", header.sequences, limits.max_sequences);
   for (std::uint32_t i = 0; i < header.sequences; ++i) {
     PackedSequence packed;
-    if (!reader.take(&packed, 1)) return corrupt("it ends within its sequences");
+    if (!reader.read(&packed, 1)) return corrupt("it ends within its sequences");
     const std::int64_t tokens = std::int64_t{packed.rows} + packed.context;
     if (packed.rows < 1 || packed.context < 0 || tokens > limits.max_context || rows + packed.rows > limits.max_rows)
-      return corrupt("sequence {} has {} rows after {}", i, packed.rows, packed.context);
+      return corrupt("sequence {} has {} rows after {} tokens", i, packed.rows, packed.context);
     const std::int32_t count = blocks_for(tokens, limits.block_tokens);
     plan.sequences.push_back(
         {static_cast<std::int32_t>(rows), packed.rows, packed.context, static_cast<std::int32_t>(blocks), count});
@@ -102,21 +102,22 @@ Status read_sequences(Reader& reader, const Header& header, const PlanLimits& li
     blocks += count;
   }
   if (header.blocks != static_cast<std::uint64_t>(blocks))
-    return corrupt("{} blocks in its tables, its sequences need {}", header.blocks, blocks);
+    return corrupt("its tables have {} blocks, but its sequences need {}", header.blocks, blocks);
   return Status();
 }
 
 Status read(Reader& reader, const PlanLimits& limits, StepPlan& plan) {
   Header header;
-  if (!reader.take(&header, 1)) return corrupt("its header is cut off");
-  if (header.magic != kMagic) return corrupt("it does not begin like one");
+  if (!reader.read(&header, 1)) return corrupt("its header is cut off");
+  if (header.magic != kMagic) return corrupt("its magic number is wrong");
   if (header.block_tokens != static_cast<std::uint32_t>(limits.block_tokens))
-    return corrupt("blocks of {} tokens, the cache has blocks of {}", header.block_tokens, limits.block_tokens);
+    return corrupt("its blocks have {} tokens, but those of the cache have {}", header.block_tokens,
+                   limits.block_tokens);
   plan.step = header.step;
   plan.block_tokens = limits.block_tokens;
   ACCORD_RETURN_IF_ERROR(read_sequences(reader, header, limits, plan));
-  if (!reader.take(plan.tokens, plan.positions.size()) || !reader.take(plan.blocks, header.blocks) ||
-      !reader.take(plan.copies, header.copies) || !reader.take(plan.logit_rows, header.logit_rows))
+  if (!reader.read(plan.tokens, plan.positions.size()) || !reader.read(plan.blocks, header.blocks) ||
+      !reader.read(plan.copies, header.copies) || !reader.read(plan.logit_rows, header.logit_rows))
     return corrupt("it is cut off");
   if (reader.left() > 0) return corrupt("{} bytes follow its end", reader.left());
   return check_plan(plan, limits);
@@ -138,19 +139,19 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
   std::int64_t rows = 0;
   std::int64_t blocks = 0;
   if (plan.block_tokens != limits.block_tokens)
-    return corrupt("blocks of {} tokens, the cache has blocks of {}", plan.block_tokens, limits.block_tokens);
+    return corrupt("its blocks have {} tokens, but those of the cache have {}", plan.block_tokens, limits.block_tokens);
   if (plan.sequences.size() > static_cast<std::size_t>(limits.max_sequences))
-    return corrupt("{} sequences, at most {} are allowed", plan.sequences.size(), limits.max_sequences);
+    return corrupt("it has {} sequences, at most {} are allowed", plan.sequences.size(), limits.max_sequences);
   if (plan.tokens.size() > static_cast<std::size_t>(limits.max_rows) || plan.positions.size() != plan.tokens.size())
-    return corrupt("{} tokens and {} positions, at most {} are allowed", plan.tokens.size(), plan.positions.size(),
-                   limits.max_rows);
+    return corrupt("it has {} tokens and {} positions, at most {} are allowed", plan.tokens.size(),
+                   plan.positions.size(), limits.max_rows);
   for (const PlannedSequence& sequence : plan.sequences) {
     const std::int64_t tokens = std::int64_t{sequence.context} + sequence.rows;
     if (sequence.rows < 1 || sequence.context < 0 || tokens > limits.max_context || sequence.first_row != rows ||
         rows + sequence.rows > static_cast<std::int64_t>(plan.tokens.size()) || sequence.first_block != blocks ||
         sequence.block_count != blocks_for(tokens, limits.block_tokens))
-      return corrupt("a sequence of {} rows after {} from row {}, with {} blocks", sequence.rows, sequence.context,
-                     sequence.first_row, sequence.block_count);
+      return corrupt("it has a sequence of {} rows after {} tokens from row {} on, with {} blocks", sequence.rows,
+                     sequence.context, sequence.first_row, sequence.block_count);
     for (std::int32_t row = 0; row < sequence.rows; ++row) {
       if (plan.positions[static_cast<std::size_t>(rows + row)] != sequence.context + row)
         return corrupt("row {} is not at position {}", rows + row, sequence.context + row);
@@ -159,19 +160,21 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
     blocks += sequence.block_count;
   }
   if (rows != static_cast<std::int64_t>(plan.tokens.size()) || blocks != static_cast<std::int64_t>(plan.blocks.size()))
-    return corrupt("{} tokens and {} blocks, its sequences have {} and {}", plan.tokens.size(), plan.blocks.size(),
-                   rows, blocks);
+    return corrupt("it has {} tokens and {} blocks, but its sequences have {} and {}", plan.tokens.size(),
+                   plan.blocks.size(), rows, blocks);
   for (const TokenId token : plan.tokens)
-    if (token < 0 || token >= limits.vocabulary) return corrupt("token {} of {}", token, limits.vocabulary);
+    if (token < 0 || token >= limits.vocabulary)
+      return corrupt("token {} is outside the vocabulary of {} tokens", token, limits.vocabulary);
   const auto known = [&](BlockId block) { return block >= 0 && block < limits.blocks; };
   for (const BlockId block : plan.blocks)
-    if (!known(block)) return corrupt("block {} of {}", block, limits.blocks);
+    if (!known(block)) return corrupt("block {} does not exist in a cache of {} blocks", block, limits.blocks);
   for (const BlockCopy& copy : plan.copies)
     if (!known(copy.from) || !known(copy.to) || copy.from == copy.to)
-      return corrupt("a copy from block {} to {} of {}", copy.from, copy.to, limits.blocks);
+      return corrupt("it copies block {} to block {} in a cache of {} blocks", copy.from, copy.to, limits.blocks);
   std::int32_t last = -1;
   for (const std::int32_t row : plan.logit_rows) {
-    if (row <= last || row >= rows) return corrupt("logits of row {} of {} after those of {}", row, rows, last);
+    if (row <= last || row >= rows)
+      return corrupt("logits of row {} of {} are requested after those of row {}", row, rows, last);
     last = row;
   }
   return Status();
@@ -189,23 +192,23 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
                plan.blocks.size() * sizeof(BlockId) + plan.copies.size() * sizeof(BlockCopy) +
                plan.logit_rows.size() * sizeof(std::int32_t) + sizeof(std::uint64_t));
   Writer writer(bytes);
-  writer.put(&header, 1);
+  writer.write(&header, 1);
   for (const PlannedSequence& sequence : plan.sequences) {
     const PackedSequence packed = {sequence.rows, sequence.context};
-    writer.put(&packed, 1);
+    writer.write(&packed, 1);
   }
-  writer.put(plan.tokens.data(), plan.tokens.size());
-  writer.put(plan.blocks.data(), plan.blocks.size());
-  writer.put(plan.copies.data(), plan.copies.size());
-  writer.put(plan.logit_rows.data(), plan.logit_rows.size());
+  writer.write(plan.tokens.data(), plan.tokens.size());
+  writer.write(plan.blocks.data(), plan.blocks.size());
+  writer.write(plan.copies.data(), plan.copies.size());
+  writer.write(plan.logit_rows.data(), plan.logit_rows.size());
   const std::uint64_t hash = xxh3(std::span(bytes).first(bytes.size() - sizeof(std::uint64_t)));
-  writer.put(&hash, 1);
+  writer.write(&hash, 1);
 }
 
 Status unpack(std::span<const std::byte> bytes, const PlanLimits& limits, StepPlan& plan) {
   plan.clear();
   std::uint64_t hash = 0;
-  if (bytes.size() < sizeof(Header) + sizeof(hash)) return corrupt("{} bytes are too few", bytes.size());
+  if (bytes.size() < sizeof(Header) + sizeof(hash)) return corrupt("it has only {} bytes", bytes.size());
   const auto content = bytes.first(bytes.size() - sizeof(hash));
   std::memcpy(&hash, bytes.data() + content.size(), sizeof(hash));
   if (hash != xxh3(content)) return corrupt("its hash is wrong");

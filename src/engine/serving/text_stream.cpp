@@ -17,35 +17,36 @@ TextStream::State::State(GenerationStream stream, const Tokenizer& tokenizer, co
 
 Result<TextEvent> TextStream::State::text_of(const GenerationEvent& event) {
   Sample& sample = samples_[static_cast<std::size_t>(event.sample)];
-  TextEvent made{event.sample, "", event.finish, event.status};
+  TextEvent text_event{event.sample, "", event.finish, event.status};
   if (event.token) {
     ++usage.completion_tokens;
     if (event.finish != FinishReason::kStopToken) {
       ACCORD_ASSIGN_OR_RETURN(const std::string piece, sample.decoder.push(*event.token));
-      made.text = sample.stops.push(piece);
+      text_event.text = sample.stops.push(piece);
     }
   }
   if (event.finish && !sample.stops.found()) {
     ACCORD_ASSIGN_OR_RETURN(const std::string rest, sample.decoder.finish());
-    made.text += sample.stops.push(rest);
-    if (!sample.stops.found()) made.text += sample.stops.finish();
+    text_event.text += sample.stops.push(rest);
+    if (!sample.stops.found()) text_event.text += sample.stops.finish();
   }
-  if (sample.stops.found()) made.finish = FinishReason::kStopSequence;
-  sample.ended = made.finish.has_value();
-  return made;
+  if (sample.stops.found()) text_event.finish = FinishReason::kStopSequence;
+  sample.ended = text_event.finish.has_value();
+  return text_event;
 }
 
 Result<std::optional<TextEvent>> TextStream::State::next(std::chrono::milliseconds timeout) {
-  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // the most that a clock can add
-  const Deadline deadline = Deadline::in(std::min(timeout, kLongest));
+  // The most that a clock can add.
+  static constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
+  const Deadline deadline = Deadline::in(std::min(timeout, kMaxTimeout));
   while (running_ > 0) {
     ACCORD_ASSIGN_OR_RETURN(const std::optional<GenerationEvent> event,
                             tokens.next(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining())));
     if (!event) break;
     if (samples_[static_cast<std::size_t>(event->sample)].ended) continue;
-    ACCORD_ASSIGN_OR_RETURN(TextEvent made, text_of(*event));
-    if (made.finish && --running_ == 0) tokens.cancel();  // stop texts may have ended them
-    if (made.finish || !made.text.empty()) return std::optional(std::move(made));
+    ACCORD_ASSIGN_OR_RETURN(TextEvent text_event, text_of(*event));
+    if (text_event.finish && --running_ == 0) tokens.cancel();  // stop texts may have ended them
+    if (text_event.finish || !text_event.text.empty()) return std::optional(std::move(text_event));
   }
   return std::optional<TextEvent>();
 }

@@ -18,26 +18,26 @@ struct TokenStream::State {
   int samples = 0;  // whose last event has not been taken
 };
 
-Result<TokenStream> TokenStream::submit(std::shared_ptr<OrderDesk> desk, GenerationRequest request) {
+Result<TokenStream> TokenStream::submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request) {
   auto state = std::make_shared<State>();
   state->samples = request.samples;
-  ACCORD_ASSIGN_OR_RETURN(const RequestId id, desk->submit(std::move(request), [state](const GenerationEvent& event) {
+  ACCORD_ASSIGN_OR_RETURN(const RequestId id, queue->submit(std::move(request), [state](const GenerationEvent& event) {
     {
       const std::lock_guard lock(state->mutex);
       state->events.push_back(event);
     }
     state->changed.notify_one();
   }));
-  return TokenStream(id, std::move(desk), std::move(state));
+  return TokenStream(id, std::move(queue), std::move(state));
 }
 
 TokenStream::~TokenStream() {
-  if (desk_ != nullptr) cancel();
+  if (queue_ != nullptr) cancel();
 }
 
 void TokenStream::cancel() {
   // A request that has ended need not be cancelled.
-  (void)desk_->cancel(id_).ok();
+  (void)queue_->cancel(id_).ok();
 }
 
 Result<std::optional<GenerationEvent>> TokenStream::next(Duration timeout) {

@@ -14,7 +14,7 @@ namespace accord::engine {
 /// request if it has not ended. One thread at a time. It may outlive its Generation.
 class TokenStream {
  public:
-  static Result<TokenStream> submit(std::shared_ptr<OrderDesk> desk, GenerationRequest request);
+  static Result<TokenStream> submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request);
   TokenStream(TokenStream&&) noexcept = default;
   TokenStream& operator=(TokenStream&&) = delete;
   ~TokenStream();
@@ -28,11 +28,11 @@ class TokenStream {
 
  private:
   struct State;
-  TokenStream(RequestId id, std::shared_ptr<OrderDesk> desk, std::shared_ptr<State> state)
-      : id_(id), desk_(std::move(desk)), state_(std::move(state)) {}
+  TokenStream(RequestId id, std::shared_ptr<RequestQueue> queue, std::shared_ptr<State> state)
+      : id_(id), queue_(std::move(queue)), state_(std::move(state)) {}
 
   RequestId id_ = 0;
-  std::shared_ptr<OrderDesk> desk_;
+  std::shared_ptr<RequestQueue> queue_;
   std::shared_ptr<State> state_;
 };
 

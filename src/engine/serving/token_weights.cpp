@@ -16,11 +16,11 @@ namespace {
 
 // Returns the sum of at most 2^16 weights. It adds 16-bit halves, for which all processors have vector instructions,
 // as for signed comparisons.
-std::uint64_t mass_of(std::span<const std::uint32_t> weights, std::uint32_t least) {
+std::uint64_t mass_of(std::span<const std::uint32_t> weights, std::uint32_t min_weight) {
   std::uint32_t low = 0;
   std::uint32_t high = 0;
   for (const std::uint32_t weight : weights) {
-    const std::uint32_t kept = static_cast<std::int32_t>(weight) >= static_cast<std::int32_t>(least) ? weight : 0;
+    const std::uint32_t kept = static_cast<std::int32_t>(weight) >= static_cast<std::int32_t>(min_weight) ? weight : 0;
     low += kept & 0xffff;
     high += kept >> 16;
   }
@@ -46,53 +46,54 @@ std::span<const std::uint32_t> TokenWeights::block(std::size_t index) const {
   return std::span(weights_).subspan(first, std::min(kBlock, weights_.size() - first));
 }
 
-std::uint64_t TokenWeights::block_mass(std::size_t index, std::uint32_t least) const {
-  return maxima_[index] < least ? 0 : mass_of(block(index), least);
+std::uint64_t TokenWeights::block_mass(std::size_t index, std::uint32_t min_weight) const {
+  return maxima_[index] < min_weight ? 0 : mass_of(block(index), min_weight);
 }
 
-std::uint64_t TokenWeights::mass(std::uint32_t least) const {
+std::uint64_t TokenWeights::mass(std::uint32_t min_weight) const {
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < maxima_.size(); ++i) sum += block_mass(i, least);
+  for (std::size_t i = 0; i < maxima_.size(); ++i) sum += block_mass(i, min_weight);
   return sum;
 }
 
 std::uint32_t TokenWeights::nucleus(double probability) {
   const double wanted = probability * static_cast<double>(mass(0));
   const auto suffices = [&](std::uint64_t sum) { return sum > 0 && static_cast<double>(sum) >= wanted; };
-  std::uint32_t least = 0;
+  std::uint32_t min_weight = 0;
   int bit = std::countr_zero(kOne);
   for (int found = 0; bit >= 0 && found < 4; --bit) {
-    const std::uint32_t candidate = least | std::uint32_t{1} << bit;
-    if (suffices(mass(candidate))) least = candidate;
-    found += least > 0 ? 1 : 0;
+    const std::uint32_t candidate = min_weight | std::uint32_t{1} << bit;
+    if (suffices(mass(candidate))) min_weight = candidate;
+    found += min_weight > 0 ? 1 : 0;
   }
-  const std::uint32_t end = least + (std::uint32_t{1} << (bit + 1));
+  const std::uint32_t end = min_weight + (std::uint32_t{1} << (bit + 1));
   const std::uint64_t above = mass(end);
   shell_.clear();
   for (std::size_t i = 0; i < maxima_.size(); ++i) {
-    if (maxima_[i] < least) continue;
+    if (maxima_[i] < min_weight) continue;
     for (const std::uint32_t weight : block(i))
-      if (weight >= least && weight < end) shell_.push_back(weight);
+      if (weight >= min_weight && weight < end) shell_.push_back(weight);
   }
   for (; bit >= 0; --bit) {
-    const std::uint32_t candidate = least | std::uint32_t{1} << bit;
+    const std::uint32_t candidate = min_weight | std::uint32_t{1} << bit;
     std::uint64_t sum = above;
     for (std::size_t first = 0; first < shell_.size(); first += kBlock)
       sum += mass_of(std::span(shell_).subspan(first, std::min(kBlock, shell_.size() - first)), candidate);
-    if (suffices(sum)) least = candidate;
+    if (suffices(sum)) min_weight = candidate;
   }
-  return least;
+  return min_weight;
 }
 
-std::size_t TokenWeights::draw(std::uint64_t random, std::uint32_t least) const {
+std::size_t TokenWeights::draw(std::uint64_t random, std::uint32_t min_weight) const {
   __extension__ using Wide = unsigned __int128;
-  auto left = static_cast<std::uint64_t>((Wide{random} * mass(least)) >> 64);
+  auto left = static_cast<std::uint64_t>((Wide{random} * mass(min_weight)) >> 64);
   std::size_t index = 0;
-  for (std::uint64_t sum = block_mass(index, least); left >= sum; sum = block_mass(++index, least)) left -= sum;
-  std::size_t hit = index * kBlock;
-  for (;; ++hit) {
-    const std::uint32_t weight = weights_[hit] >= least ? weights_[hit] : 0;
-    if (left < weight) return hit;
+  for (std::uint64_t sum = block_mass(index, min_weight); left >= sum; sum = block_mass(++index, min_weight))
+    left -= sum;
+  std::size_t position = index * kBlock;
+  for (;; ++position) {
+    const std::uint32_t weight = weights_[position] >= min_weight ? weights_[position] : 0;
+    if (left < weight) return position;
     left -= weight;
   }
 }

@@ -19,20 +19,20 @@ class TokenWeights {
   void set(std::span<const float> values, float best, float temperature);
 
   std::span<const std::uint32_t> weights() const { return weights_; }
-  /// Returns the sum of the weights that are at least `least`.
-  std::uint64_t mass(std::uint32_t least) const;
+  /// Returns the sum of the weights that are at least `min_weight`.
+  std::uint64_t mass(std::uint32_t min_weight) const;
   /// Returns the largest t such that the weights of at least t sum to at least `probability` of the total; at most
   /// kOne.
   std::uint32_t nucleus(double probability);
-  /// Returns the index that the random number selects among the weights of at least `least`. REQUIRES: one of these
-  /// weights is not 0.
-  std::size_t draw(std::uint64_t random, std::uint32_t least) const;
+  /// Returns the index that the random number selects among the weights of at least `min_weight`. REQUIRES: one of
+  /// these weights is not 0.
+  std::size_t draw(std::uint64_t random, std::uint32_t min_weight) const;
 
  private:
   static constexpr std::size_t kBlock = 256;  // weights that share one maximum
 
   std::span<const std::uint32_t> block(std::size_t index) const;
-  std::uint64_t block_mass(std::size_t index, std::uint32_t least) const;
+  std::uint64_t block_mass(std::size_t index, std::uint32_t min_weight) const;
 
   std::vector<std::uint32_t> weights_;
   std::vector<std::uint32_t> maxima_;

@@ -38,8 +38,8 @@ struct DeviceLayout {
   constexpr int packet_chunks() const { return 2 * members; }
 
   // Within a region:
-  static constexpr std::size_t kRounds = 0, kAllCompleted = 8, kMeetings = 16;
-  static constexpr std::size_t lane_meetings(int lane) { return kLine + 8 * static_cast<std::size_t>(lane); }
+  static constexpr std::size_t kRounds = 0, kAllCompleted = 8, kBarriers = 16;
+  static constexpr std::size_t lane_barrier(int lane) { return kLine + 8 * static_cast<std::size_t>(lane); }
   static constexpr std::size_t completed(int by) {
     return kLine + 8 * static_cast<std::size_t>(plan::kMaxLanes) + 8 * static_cast<std::size_t>(by);
   }
@@ -59,10 +59,12 @@ struct DeviceLayout {
 
   // Within the memory:
   static constexpr std::size_t address_of(int member) { return 8 * static_cast<std::size_t>(member); }
-  constexpr std::size_t meetings() const { return up(address_of(members + 2)); }
-  constexpr std::size_t meeting_of(int block) const { return meetings() + kLine + 8 * static_cast<std::size_t>(block); }
+  constexpr std::size_t block_barriers() const { return up(address_of(members + 2)); }
+  constexpr std::size_t block_barrier(int block) const {
+    return block_barriers() + kLine + 8 * static_cast<std::size_t>(block);
+  }
   constexpr std::size_t region(int instance) const {
-    return up(meeting_of(instances * plan::kMaxLanes)) +
+    return up(block_barrier(instances * plan::kMaxLanes)) +
            static_cast<std::size_t>(instance) * (slot(0) + plan::kRoundDepth * slot_bytes);
   }
   constexpr std::size_t bytes() const { return region(instances); }

@@ -16,11 +16,11 @@ namespace accord::exec {
 namespace {
 
 constexpr std::size_t kPacketBytesOfChunk = 4096;
-constexpr std::size_t kLeastSlot = std::size_t{64} << 10;
+constexpr std::size_t kMinSlot = std::size_t{64} << 10;
 /// Minimum bytes of each chunk per instance, so that short messages are not spread too thin.
-constexpr std::size_t kLeastSlice = 1024;
+constexpr std::size_t kMinSlice = 1024;
 
-SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, std::size_t most_slice) {
+SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, std::size_t max_slice) {
   return {.members = layout.members,
           .signals = layout.signals(),
           .packet_chunks = layout.packet_chunks(),
@@ -33,7 +33,7 @@ SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, st
           .packet_capacity = layout.packet_bytes,
           .packet_data = std::max(DeviceLayout::kPacketData, element_bytes),
           .cells = false,
-          .most_slice = most_slice};
+          .max_slice = max_slice};
 }
 
 /// Writes steps and operands one after the other, as far as there is room.
@@ -47,8 +47,8 @@ class Writer {
     for (const auto& lane : plan.lanes) steps += lane.size();
     const std::size_t first = DeviceProgram::steps_at(program_.lanes);
     const std::size_t operands = first + steps * sizeof(DeviceStep);
-    if (operands + plan.operands.size() * sizeof(DeviceOperand) > DeviceProgram::kMostBytes)
-      return Status(StatusCode::kUnsupported, fmt::format("{} steps are more than a kernel takes", steps));
+    if (operands + plan.operands.size() * sizeof(DeviceOperand) > DeviceProgram::kMaxBytes)
+      return Status(StatusCode::kUnsupported, fmt::format("{} steps are more than a kernel accepts", steps));
     program_.steps = static_cast<std::uint16_t>(steps);
     std::uint16_t number = 0;
     for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
@@ -92,7 +92,7 @@ class Writer {
     }
     switch (step.opcode) {
       case Opcode::kCopy: written.opcode = DeviceOpcode::kMove; break;
-      case Opcode::kCopyPackets: written.opcode = DeviceOpcode::kTakePackets; break;
+      case Opcode::kCopyPackets: written.opcode = DeviceOpcode::kCopyPackets; break;
       case Opcode::kPutPackets: written.opcode = DeviceOpcode::kPut; break;
       case Opcode::kSignal: written.opcode = DeviceOpcode::kSignal; break;
       case Opcode::kWait: written.opcode = DeviceOpcode::kWait; break;
@@ -161,7 +161,7 @@ Status launch_with_norm(const Launch& one, const device::NormRows& norm) {
 }  // namespace
 
 DeviceLayout device_layout(int members, int instances, std::size_t slot_bytes) {
-  const std::size_t each = std::max(slot_bytes / static_cast<std::size_t>(instances), kLeastSlot);
+  const std::size_t each = std::max(slot_bytes / static_cast<std::size_t>(instances), kMinSlot);
   return {.members = members,
           .instances = instances,
           .slot_bytes = round_up(each, std::size_t{256}),
@@ -173,18 +173,21 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   const auto unsupported = [&](std::string_view why) {
     return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" on a device: {}", plan.name, why));
   };
-  if (plan.buffers != plan::Buffers::kAnywhere) return unsupported("its buffers would have to lie in windows");
-  if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum) return unsupported("it has no factors");
+  if (plan.buffers != plan::Buffers::kAnywhere)
+    return unsupported("it needs buffers in windows, which devices do not support");
+  if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum)
+    return unsupported("devices do not support factors");
   if (plan.order == plan::Order::kSwitch &&
       (request.op != ReduceOp::kSum || switch_sum_of(payload.dtype) == device::SwitchSum::kNone))
-    return unsupported(fmt::format("a switch has no {} of {}", to_string(request.op), to_string(payload.dtype)));
+    return unsupported(
+        fmt::format("a switch does not support {} of {}", to_string(request.op), to_string(payload.dtype)));
   const std::size_t element_bytes = size_of(payload.dtype);
   const std::size_t bytes = payload.bounds.longest * element_bytes;
   const std::size_t each =
       (bytes + static_cast<std::size_t>(layout.instances) - 1) / static_cast<std::size_t>(layout.instances);
-  const std::size_t most = round_up(std::max(each, kLeastSlice), DeviceLayout::kLine);
+  const std::size_t max_slice = round_up(std::max(each, kMinSlice), DeviceLayout::kLine);
   const DType dtype = payload.dtype;
-  ACCORD_ASSIGN_OR_RETURN(const LoweredPlan lowered, lower(plan, me, places_of(layout, element_bytes, most),
+  ACCORD_ASSIGN_OR_RETURN(const LoweredPlan lowered, lower(plan, me, places_of(layout, element_bytes, max_slice),
                                                            layout.slot_bytes, request, std::move(payload)));
   DevicePlan made;
   made.program.slice = lowered.slice;
@@ -192,7 +195,7 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   made.program.element_bytes = static_cast<std::uint16_t>(element_bytes);
   made.program.dtype = dtype;
   made.program.op = request.op;
-  made.program.hears_all = lowered.heard_all;
+  made.program.reaches_all = lowered.reaches_all;
   made.instances =
       static_cast<int>(std::min<std::uint64_t>(lowered.rounds, static_cast<std::uint64_t>(layout.instances)));
   if (const Status written = Writer(made.program, layout.members).write(lowered); !written.ok())

@@ -17,7 +17,7 @@ namespace accord::exec {
 
 /// Equal values with different bits can only be -0 and +0: the lower is -0.
 template <typename T>
-ACCORD_ON_DEVICE T least(T a, T b) {
+ACCORD_ON_DEVICE T minimum(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
     if (a != a) return a;
@@ -27,7 +27,7 @@ ACCORD_ON_DEVICE T least(T a, T b) {
   return b < a ? b : a;
 }
 template <typename T>
-ACCORD_ON_DEVICE T greatest(T a, T b) {
+ACCORD_ON_DEVICE T maximum(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
     if (a != a) return a;
@@ -44,8 +44,8 @@ struct FloatingSum {
   ACCORD_ON_DEVICE static Sum combine(ReduceOp op, Sum a, Sum b) {
     switch (op) {
       case ReduceOp::kProduct: return a * b;
-      case ReduceOp::kMin: return least(a, b);
-      case ReduceOp::kMax: return greatest(a, b);
+      case ReduceOp::kMin: return minimum(a, b);
+      case ReduceOp::kMax: return maximum(a, b);
       default: return a + b;
     }
   }
@@ -92,8 +92,8 @@ struct IntegerElement {
                y = static_cast<std::uint64_t>(static_cast<Bits>(b));
     switch (op) {
       case ReduceOp::kProduct: return static_cast<Sum>(static_cast<Bits>(x * y));
-      case ReduceOp::kMin: return least(a, b);
-      case ReduceOp::kMax: return greatest(a, b);
+      case ReduceOp::kMin: return minimum(a, b);
+      case ReduceOp::kMax: return maximum(a, b);
       case ReduceOp::kBand: return static_cast<Sum>(static_cast<Bits>(x & y));
       case ReduceOp::kBor: return static_cast<Sum>(static_cast<Bits>(x | y));
       case ReduceOp::kBxor: return static_cast<Sum>(static_cast<Bits>(x ^ y));

@@ -55,7 +55,7 @@ template <device::SwitchSum kSum, typename Block>
 ACCORD_ON_DEVICE void move_by_switch(Block& block, const SwitchPlace& from, const SwitchPlace& to,
                                      const SwitchPlace& mirror, std::size_t bytes) {
   constexpr std::size_t kWord = sizeof(device::Words);
-  constexpr int kTogether = 4;  // words in flight per thread
+  constexpr int kWordsInFlight = 4;  // words in flight per thread
   const std::size_t words = (bytes + kWord - 1) / kWord;
   const auto threads = static_cast<std::size_t>(block.threads());
   const auto read = [&](std::size_t i) {
@@ -78,11 +78,11 @@ ACCORD_ON_DEVICE void move_by_switch(Block& block, const SwitchPlace& from, cons
       std::memcpy(place.at + i * kWord, &word, many);
     }
   };
-  for (auto first = static_cast<std::size_t>(block.thread()); first < words; first += threads * kTogether) {
-    device::Words word[kTogether];
-    for (int t = 0; t < kTogether; ++t)
+  for (auto first = static_cast<std::size_t>(block.thread()); first < words; first += threads * kWordsInFlight) {
+    device::Words word[kWordsInFlight];
+    for (int t = 0; t < kWordsInFlight; ++t)
       if (const std::size_t i = first + static_cast<std::size_t>(t) * threads; i < words) word[t] = read(i);
-    for (int t = 0; t < kTogether; ++t) {
+    for (int t = 0; t < kWordsInFlight; ++t) {
       const std::size_t i = first + static_cast<std::size_t>(t) * threads;
       if (i >= words) break;
       write(to, i, word[t]);

@@ -38,25 +38,25 @@ class PlanThread {
     std::byte* const state = run_.memory + region_;
     round_ = block_.load(word(state + DeviceLayout::kRounds));
     all_completed_ = block_.load(word(state + DeviceLayout::kAllCompleted));
-    meetings_ = block_.load(word(state + DeviceLayout::kMeetings));
+    barriers_ = block_.load(word(state + DeviceLayout::kBarriers));
     for (auto slice = static_cast<std::uint64_t>(instance); slice < program_.slices;
          slice += static_cast<std::uint64_t>(run_.instances)) {
       first_element_ = slice * program_.slice;
       begin_round();
       run_lane();
-      meet_lanes();
+      sync_lanes();
       end_round();
     }
     if (lane_ != 0 || block_.thread() != 0) return !ends_;
     block_.store(word(state + DeviceLayout::kRounds), round_);
     block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
-    block_.store(word(state + DeviceLayout::kMeetings), meetings_);
+    block_.store(word(state + DeviceLayout::kBarriers), barriers_);
     return !ends_;
   }
 
  private:
   /// Elements that a thread handles at a time: those of one packet; wide elements occupy two.
-  static constexpr int kTogether = sizeof(Stored) < 8 ? 8 / static_cast<int>(sizeof(Stored)) : 1;
+  static constexpr int kPerThread = sizeof(Stored) < 8 ? 8 / static_cast<int>(sizeof(Stored)) : 1;
 
   ACCORD_ON_DEVICE std::byte* memory_of(int member) const {
     return reinterpret_cast<std::byte*>(*word(run_.memory + DeviceLayout::address_of(member)));
@@ -75,31 +75,31 @@ class PlanThread {
     if (round_ <= all_completed_ + plan::kRoundDepth) return;
     std::byte* const mine = run_.memory + region_;
     for (int m = block_.thread(); m < layout_.members; m += block_.threads()) {
-      const std::uint64_t* const told = word(mine + DeviceLayout::completed(m));
-      if (m != run_.me) await([&] { return block_.load_acquire(told) + plan::kRoundDepth >= round_; });
+      const std::uint64_t* const completed = word(mine + DeviceLayout::completed(m));
+      if (m != run_.me) await([&] { return block_.load_acquire(completed) + plan::kRoundDepth >= round_; });
     }
     sync();
     all_completed_ = round_ - plan::kRoundDepth;
   }
 
   ACCORD_ON_DEVICE void end_round() {
-    if (program_.hears_all) all_completed_ = round_ - 1;
+    if (program_.reaches_all) all_completed_ = round_ - 1;
     if (lane_ != 0 || ends_) return;
     for (int m = block_.thread(); m < layout_.members; m += block_.threads())
       if (m != run_.me) block_.store_release(word(memory_of(m) + region_ + DeviceLayout::completed(run_.me)), round_);
   }
 
   /// Synchronizes all threads of all lanes of the instance.
-  ACCORD_ON_DEVICE void meet_lanes() {
+  ACCORD_ON_DEVICE void sync_lanes() {
     sync();
     if (program_.lanes == 1) return;
-    ++meetings_;
+    ++barriers_;
     std::byte* const state = run_.memory + region_;
     if (block_.thread() == 0 && !ends_)
-      block_.store_release(word(state + DeviceLayout::lane_meetings(lane_)), meetings_);
+      block_.store_release(word(state + DeviceLayout::lane_barrier(lane_)), barriers_);
     for (int lane = block_.thread(); lane < program_.lanes; lane += block_.threads()) {
-      const std::uint64_t* const its = word(state + DeviceLayout::lane_meetings(lane));
-      await([&] { return block_.load_acquire(its) >= meetings_; });
+      const std::uint64_t* const its = word(state + DeviceLayout::lane_barrier(lane));
+      await([&] { return block_.load_acquire(its) >= barriers_; });
     }
     sync();
   }
@@ -153,7 +153,7 @@ class PlanThread {
     switch (now.opcode) {
       case DeviceOpcode::kMove: move(now); break;
       case DeviceOpcode::kMoveBySwitch: move_by_switch(now); break;
-      case DeviceOpcode::kTakePackets: take_packets(now); break;
+      case DeviceOpcode::kCopyPackets: copy_packets(now); break;
       case DeviceOpcode::kReduce: reduce(now); break;
       case DeviceOpcode::kPut:
         for (int i = first; i < last && !ends_; ++i) put_packets(step(i));
@@ -168,7 +168,7 @@ class PlanThread {
           await([&] { return block_.load_acquire(flag) >= round_; });
         }
         break;
-      case DeviceOpcode::kLaneBarrier: meet_lanes(); return;
+      case DeviceOpcode::kLaneBarrier: sync_lanes(); return;
     }
     sync();
   }
@@ -223,19 +223,19 @@ class PlanThread {
 
   /// Reads the data of the packets at `at` and returns whether they have arrived.
   template <int kBytes>
-  ACCORD_ON_DEVICE bool look_at_packets(const device::Packet* at, std::byte* data) const {
+  ACCORD_ON_DEVICE bool try_read_packets(const device::Packet* at, std::byte* data) const {
     const std::uint32_t flag = packet_flag();
-    bool there = true;
+    bool arrived = true;
     for (int i = 0; i < kBytes / 8; ++i) {
       const device::Packet packet = block_.load(at + i);
-      there = there && packet.half[0].flag == flag && packet.half[1].flag == flag;
+      arrived = arrived && packet.half[0].flag == flag && packet.half[1].flag == flag;
       const std::uint32_t words[2] = {packet.half[0].data, packet.half[1].data};
       std::memcpy(data + 8 * i, words, 8);
     }
-    return there;
+    return arrived;
   }
 
-  ACCORD_ON_DEVICE void take_packets(const DeviceStep& now) {
+  ACCORD_ON_DEVICE void copy_packets(const DeviceStep& now) {
     const std::size_t bytes = elements(now) * sizeof(Stored);
     const auto* const from = reinterpret_cast<const device::Packet*>(address(source(now, 0)));
     std::byte* const to = address(now.destination);
@@ -243,7 +243,7 @@ class PlanThread {
     for (auto i = static_cast<std::size_t>(block_.thread()); 8 * i < bytes;
          i += static_cast<std::size_t>(block_.threads())) {
       alignas(8) std::byte data[8];
-      await([&] { return look_at_packets<8>(from + i, data); });
+      await([&] { return try_read_packets<8>(from + i, data); });
       if (ends_) return;
       const std::size_t many = bytes - 8 * i < 8 ? bytes - 8 * i : 8;
       store_bytes(data, to + 8 * i, many);
@@ -260,7 +260,7 @@ class PlanThread {
   struct Fetched {
     alignas(sizeof(Several<Stored, kCount>)) Several<Stored, kCount> stored = {};
     Sums<kCount> sums = {};
-    bool there = true;
+    bool arrived = true;
   };
 
   template <int kCount>
@@ -269,9 +269,9 @@ class PlanThread {
            first * sizeof(Stored) / DeviceLayout::kPacketData;
   }
   template <int kCount>
-  ACCORD_ON_DEVICE bool look_at(const DeviceOperand& operand, std::size_t first, Fetched<kCount>& to) const {
+  ACCORD_ON_DEVICE bool try_read(const DeviceOperand& operand, std::size_t first, Fetched<kCount>& to) const {
     constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
-    return look_at_packets<kBytes>(packets_of<kCount>(operand, first), reinterpret_cast<std::byte*>(&to.stored));
+    return try_read_packets<kBytes>(packets_of<kCount>(operand, first), reinterpret_cast<std::byte*>(&to.stored));
   }
 
   /// Fetches elements from `first` on, of which `many` exist; the others are zeros. Loops run over all, so that the
@@ -280,7 +280,7 @@ class PlanThread {
   ACCORD_ON_DEVICE Fetched<kCount> fetch(const DeviceOperand& operand, std::size_t first, int many) const {
     Fetched<kCount> fetched;
     if (operand.packets) {
-      fetched.there = look_at<kCount>(operand, first, fetched);
+      fetched.arrived = try_read<kCount>(operand, first, fetched);
     } else if (operand.partial) {
       const auto* const wide = reinterpret_cast<const Sum*>(address(operand)) + first;
       for (int i = 0; i < kCount; ++i)
@@ -293,9 +293,9 @@ class PlanThread {
 
   /// The same as sums, once everything has arrived.
   template <int kCount>
-  ACCORD_ON_DEVICE Sums<kCount> take(Fetched<kCount>& fetched, const DeviceOperand& operand, std::size_t first) {
+  ACCORD_ON_DEVICE Sums<kCount> as_sums(Fetched<kCount>& fetched, const DeviceOperand& operand, std::size_t first) {
     if (operand.partial) return fetched.sums;
-    if (!fetched.there) await([&] { return look_at<kCount>(operand, first, fetched); });
+    if (!fetched.arrived) await([&] { return try_read<kCount>(operand, first, fetched); });
     Sums<kCount> sums;
     for (int i = 0; i < kCount; ++i) sums.x[i] = Element::widen(fetched.stored.x[i]);
     return sums;
@@ -329,7 +329,7 @@ class PlanThread {
     Fetched<kCount> fetched[kSources];
     for (int i = 0; i < kSources; ++i) fetched[i] = fetch<kCount>(source(now, i), first, many);
     Sums<kCount> sums[kSources];
-    for (int i = 0; i < kSources; ++i) sums[i] = take<kCount>(fetched[i], source(now, i), first);
+    for (int i = 0; i < kSources; ++i) sums[i] = as_sums<kCount>(fetched[i], source(now, i), first);
     for (int apart = 1; apart < kSources; apart *= 2)
       for (int i = 0; i + apart < kSources; i += 2 * apart) sums[i] = combine<kCount>(sums[i], sums[i + apart]);
     return sums[0];
@@ -343,7 +343,7 @@ class PlanThread {
     int height = 0;
     for (int i = 0; i < now.sources; ++i) {
       Fetched<kCount> fetched = fetch<kCount>(source(now, i), first, many);
-      Sums<kCount> sums = take<kCount>(fetched, source(now, i), first);
+      Sums<kCount> sums = as_sums<kCount>(fetched, source(now, i), first);
       for (unsigned carry = static_cast<unsigned>(i); (carry & 1U) != 0; carry >>= 1)
         sums = combine<kCount>(stack[--height], sums);
       stack[height++] = sums;
@@ -373,7 +373,7 @@ class PlanThread {
     }
   }
 
-  ACCORD_ON_DEVICE void reduce(const DeviceStep& now) { reduce_by<kTogether>(now); }
+  ACCORD_ON_DEVICE void reduce(const DeviceStep& now) { reduce_by<kPerThread>(now); }
 
   Block& block_;
   const DeviceExecution& run_;
@@ -384,7 +384,7 @@ class PlanThread {
   std::size_t region_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;
-  std::uint64_t meetings_ = 0;
+  std::uint64_t barriers_ = 0;
   std::uint64_t first_element_ = 0;
   bool ends_ = false;
 };

@@ -22,7 +22,7 @@ struct DeviceOperand {
 enum class DeviceOpcode : std::uint8_t {
   kMove,          ///< unchanged bytes, from memory
   kMoveBySwitch,  ///< from memory, or as a sum over every rank's, to memory of every rank or this one's
-  kTakePackets,   ///< unchanged bytes, from packets
+  kCopyPackets,   ///< unchanged bytes, from packets
   kReduce,
   kPut,     ///< to packets
   kSignal,  ///< the flag at `destination`
@@ -42,18 +42,18 @@ struct DeviceStep {
 static_assert(sizeof(DeviceStep) == 32);
 
 struct DeviceProgram {
-  static constexpr std::size_t kMostBytes = 3584;
+  static constexpr std::size_t kMaxBytes = 3584;
 
   std::uint64_t slice = 1;   ///< elements of each chunk handled by one round
   std::uint64_t slices = 1;  ///< of all instances together
   std::uint16_t element_bytes = 1;
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
-  bool hears_all = false;  ///< at the end of a round every peer is known to have begun it
+  bool reaches_all = false;  ///< at the end of a round every peer is known to have begun it
   std::uint8_t lanes = 1;
   std::uint16_t steps = 0;  ///< of all lanes
   /// The start of each lane's steps (uint16_t), then the steps, then the operands.
-  alignas(8) std::array<std::byte, kMostBytes> words = {};
+  alignas(8) std::array<std::byte, kMaxBytes> words = {};
 
   static constexpr std::size_t steps_at(int lanes) { return (2 * static_cast<std::size_t>(lanes + 1) + 7) / 8 * 8; }
 };

@@ -45,7 +45,7 @@ struct RunPlanAndNorm {
     bool ends = false;
     if (block.block() < run.instances * program.lanes)
       ends = !PlanThread<ElementOf<kDType>, Block>(block, run, program).run();
-    if (meet_blocks(block, run, ends)) norm(block);
+    if (sync_blocks(block, run, ends)) norm(block);
   }
 };
 

@@ -15,10 +15,10 @@ ACCORD_ON_DEVICE inline std::uint64_t* word(std::byte* at) { return reinterpret_
 /// at `ending` has become nonzero: all waits end.
 template <typename Block, typename Ready>
 ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends, Ready ready) {
-  for (unsigned looks = 1; !ready(); ++looks) {
+  for (unsigned polls = 1; !ready(); ++polls) {
     if (ends) return false;
-    if (looks % 128 == 0) ends = block.load(ending) != 0;
-    if (looks > 64) block.pause();
+    if (polls % 128 == 0) ends = block.load(ending) != 0;
+    if (polls > 64) block.pause();
   }
   return true;
 }
@@ -26,15 +26,15 @@ ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends
 /// Called once in a kernel: all blocks of this rank meet, so that each sees the others' writes. Returns false, to all
 /// threads of a block, if the waits of one have been ended; `ends` says whether earlier ones were.
 template <typename Block>
-ACCORD_ON_DEVICE bool meet_blocks(Block& block, const DeviceExecution& run, bool ends) {
-  std::uint64_t* const so_far = word(run.memory + run.layout.meetings());
+ACCORD_ON_DEVICE bool sync_blocks(Block& block, const DeviceExecution& run, bool ends) {
+  std::uint64_t* const so_far = word(run.memory + run.layout.block_barriers());
   const std::uint64_t meeting = block.load(so_far) + 1;
   // A block whose waits have ended does not join, so that no other block continues without the data that it has not
   // written.
   if (block.any(ends)) return false;
-  if (block.thread() == 0) block.store_release(word(run.memory + run.layout.meeting_of(block.block())), meeting);
+  if (block.thread() == 0) block.store_release(word(run.memory + run.layout.block_barrier(block.block())), meeting);
   for (int b = block.thread(); b < block.blocks() && !ends; b += block.threads()) {
-    const std::uint64_t* const its = word(run.memory + run.layout.meeting_of(b));
+    const std::uint64_t* const its = word(run.memory + run.layout.block_barrier(b));
     ends = !await(block, run.ending, ends, [&] { return block.load_acquire(its) >= meeting; });
   }
   if (block.any(ends)) return false;

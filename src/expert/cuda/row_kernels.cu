@@ -5,5 +5,5 @@
 ACCORD_CUDA_KERNEL(accord::expert::StageTokens);
 ACCORD_CUDA_KERNEL(accord::expert::PullSlots);
 ACCORD_CUDA_KERNEL(accord::expert::PushSlots);
-ACCORD_CUDA_KERNEL(accord::expert::TakeWeights);
+ACCORD_CUDA_KERNEL(accord::expert::CopyWeights);
 ACCORD_CUDA_KERNEL(accord::expert::SumRows);

@@ -20,10 +20,10 @@ namespace accord::expert {
 namespace {
 
 /// Maximum number of blocks of a kernel per multiprocessor.
-constexpr int kBlocksEach = 8;
+constexpr int kBlocksPerMultiprocessor = 8;
 constexpr std::int64_t kWarp = 32;
-constexpr std::size_t kLeastShared = std::size_t{64} << 10;  // minimum size of the PeerMemory
-constexpr std::chrono::seconds kPatienceAtEnd(5);
+constexpr std::size_t kMinShared = std::size_t{64} << 10;  // minimum size of the PeerMemory
+constexpr std::chrono::seconds kPeersTimeout(5);
 
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
 std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
@@ -81,13 +81,13 @@ std::string text_of(const exec::RequestRecord& record) {
 }
 
 bool is_alike(const exec::RequestRecord& a, const exec::RequestRecord& b) {
-  const auto mine = rest_of(a), its = rest_of(b);
-  const auto goes_with = [](std::uint8_t one, std::uint8_t other) {
+  const auto mine = rest_of(a), theirs = rest_of(b);
+  const auto matches = [](std::uint8_t one, std::uint8_t other) {
     constexpr auto kAny = static_cast<std::uint8_t>(Given::kAny);
     return one == other || one == kAny || other == kAny;
   };
-  return a.root == b.root && a.count == b.count && mine[0] == its[0] && mine[1] == its[1] &&
-         goes_with(mine[2], its[2]) && goes_with(mine[3], its[3]);
+  return a.root == b.root && a.count == b.count && mine[0] == theirs[0] && mine[1] == theirs[1] &&
+         matches(mine[2], theirs[2]) && matches(mine[3], theirs[3]);
 }
 
 }  // namespace
@@ -96,19 +96,19 @@ SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
   SharedLayout layout;
   const std::size_t all = to_size(ranks), words = sizeof(std::uint64_t);
   const std::size_t choices = to_size(config.max_tokens_per_rank) * to_size(config.top_k);
-  const auto take = [&](std::size_t& offset, std::size_t bytes) {
+  const auto reserve = [&](std::size_t& offset, std::size_t bytes) {
     offset = layout.bytes;
     layout.bytes += round_up(bytes, std::size_t{256});
   };
-  take(layout.arrived, all * words);
-  take(layout.done, all * words);
-  take(layout.told, all * kTold * words);
-  take(layout.ids, all * choices * sizeof(std::int32_t));
-  if (config.overflow == OverflowPolicy::kDropByWeight) take(layout.weights, all * choices * sizeof(float));
-  take(layout.rows, choices * row_bytes(config.hidden, config.dtype));
-  take(layout.scales, choices * to_size(scales_of_row(config.hidden)) * sizeof(float));
-  take(layout.row_weights, choices * sizeof(double));
-  layout.bytes = std::max(layout.bytes, kLeastShared);
+  reserve(layout.arrived, all * words);
+  reserve(layout.done, all * words);
+  reserve(layout.routing, all * kRoutingWords * words);
+  reserve(layout.ids, all * choices * sizeof(std::int32_t));
+  if (config.overflow == OverflowPolicy::kDropByWeight) reserve(layout.weights, all * choices * sizeof(float));
+  reserve(layout.rows, choices * row_bytes(config.hidden, config.dtype));
+  reserve(layout.scales, choices * to_size(scales_of_row(config.hidden)) * sizeof(float));
+  reserve(layout.row_weights, choices * sizeof(double));
+  layout.bytes = std::max(layout.bytes, kMinShared);
   layout.choices = static_cast<std::int64_t>(choices);
   return layout;
 }
@@ -117,17 +117,18 @@ Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, con
                                                          const Placement& placement) {
   ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(config.device.type));
   if (config.device.index < 0 || config.device.index >= runtime->count())
-    return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank sees {} of them",
+    return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank has {} devices of that type",
                                                             to_string(config.device), runtime->count()));
   const std::size_t bytes = round_up(to_size(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
   ACCORD_ASSIGN_OR_RETURN(DeviceMemory own, DeviceMemory::allocate(*runtime, config.device, bytes));
-  std::unique_ptr<DeviceGroup> made(new DeviceGroup(group, config, *runtime, std::move(own)));
-  ACCORD_ASSIGN_OR_RETURN(made->stream_, runtime->create_stream(config.device, false));
-  ACCORD_ASSIGN_OR_RETURN(made->stop_, group.device_channel().stop_word(config.device));
+  std::unique_ptr<DeviceGroup> created(new DeviceGroup(group, config, *runtime, std::move(own)));
+  ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(config.device, false));
+  ACCORD_ASSIGN_OR_RETURN(created->stop_, group.device_channel().stop_word(config.device));
   ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(config.device));
-  made->most_blocks_ = kBlocksEach * processors;
-  ACCORD_ASSIGN_OR_RETURN(made->placement_, DevicePlacement::create(*runtime, config.device, made->stream_, placement));
-  return made;
+  created->max_blocks_ = kBlocksPerMultiprocessor * processors;
+  ACCORD_ASSIGN_OR_RETURN(created->placement_,
+                          DevicePlacement::create(*runtime, config.device, created->stream_, placement));
+  return created;
 }
 
 Status DeviceGroup::connect() {
@@ -157,13 +158,13 @@ DeviceGroup::~DeviceGroup() {
     (void)shared_.release();
     (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (shared_ != nullptr && !group_.device_channel().part_from_peers()) (void)shared_.release();
+  if (shared_ != nullptr && !group_.device_channel().quiesce_peers()) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 
-void DeviceGroup::settle() {
+void DeviceGroup::wait_for_peers() {
   if (shared_ == nullptr || !own_.wait()) return;
-  const Deadline deadline = Deadline::in(kPatienceAtEnd);
+  const Deadline deadline = Deadline::in(kPeersTimeout);
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
   while (group_.healthy() && !deadline.passed()) {
@@ -181,14 +182,14 @@ Result<std::shared_ptr<DeviceMap>> DeviceGroup::make_map(const ExpertLayerConfig
 
 template <typename Kernel>
 Status DeviceGroup::launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes) {
-  const std::int64_t blocks = std::clamp<std::int64_t>(quotient_up(items, Kernel::kThreads), 1, most_blocks_);
+  const std::int64_t blocks = std::clamp<std::int64_t>(quotient_up(items, Kernel::kThreads), 1, max_blocks_);
   const device::Grid grid{
       .blocks = static_cast<int>(blocks), .threads = Kernel::kThreads, .shared_bytes = shared_bytes};
   return device::launch(runtime_, kernel, grid, device_, stream);
 }
 
-template <typename Put>
-Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream, Put put) {
+template <typename Enqueue>
+Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream, Enqueue enqueue) {
   const comm::KernelCall call{
       .device = device_,
       .stream = stream,
@@ -197,7 +198,7 @@ Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream,
                            static_cast<std::uint8_t>(terms.scales), static_cast<std::uint8_t>(terms.weights)}),
       .text = text_of,
       .alike = is_alike};
-  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, put));
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, enqueue));
   own_.set_last_use(end);
   handle.device->set_last_use(end);
   return {};
@@ -215,7 +216,8 @@ Status DeviceGroup::number_slots(const Map& map, Stream stream) {
   ACCORD_RETURN_IF_ERROR(lay_out(Pass::kAll));
   if (map.dropping == Dropping::kByWeight) {
     ACCORD_RETURN_IF_ERROR(launch(DropLowest{peers_, map}, std::int64_t{DropLowest::kThreads} * map.ranks, stream));
-    ACCORD_RETURN_IF_ERROR(launch(TakeBack{peers_, map}, std::int64_t{TakeBack::kThreads} * map.places, stream));
+    ACCORD_RETURN_IF_ERROR(
+        launch(RestoreFitting{peers_, map}, std::int64_t{RestoreFitting::kThreads} * map.places, stream));
     ACCORD_RETURN_IF_ERROR(lay_out(Pass::kKept));
   }
   ACCORD_RETURN_IF_ERROR(launch(NumberSlots{peers_, map}, of_chunks, stream, kShared));
@@ -227,51 +229,51 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
   const Map& map = device.map();
   const auto tokens = static_cast<std::int64_t>(routing.ids.count) / map.top_k;
   const bool by_weight = map.dropping == Dropping::kByWeight;
-  const TellRouting tell{.peers = peers_,
-                         .ids = routing.ids.data,
-                         .wide = routing.ids.dtype == DType::kInt64,
-                         .weights = by_weight ? static_cast<const float*>(routing.weights.data) : nullptr,
-                         .tokens = tokens,
-                         .top_k = map.top_k,
-                         .experts = map.experts};
-  const auto put = [&]() -> Status {
+  const ShareRouting share{.peers = peers_,
+                           .ids = routing.ids.data,
+                           .wide = routing.ids.dtype == DType::kInt64,
+                           .weights = by_weight ? static_cast<const float*>(routing.weights.data) : nullptr,
+                           .tokens = tokens,
+                           .top_k = map.top_k,
+                           .experts = map.experts};
+  const auto enqueue = [&]() -> Status {
     const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
     // The numbers are negative until the map is built. The kernels of a failed group leave them that way.
     ACCORD_RETURN_IF_ERROR(runtime_.fill(map.numbers, 0xFF, sizeof(MapNumbers), device_, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, routing.stream));
-    ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));
+    ACCORD_RETURN_IF_ERROR(launch(share, tokens * map.top_k, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_, true, tokens}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(PlaceChoices{peers_, map}, choices, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(LeavePeers{peers_}, 1, routing.stream));
     return number_slots(map, routing.stream);
   };
-  ACCORD_RETURN_IF_ERROR(run(handle, {}, routing.stream, put));
+  ACCORD_RETURN_IF_ERROR(run(handle, {}, routing.stream, enqueue));
   device.tokens = tokens;
   device.stream = routing.stream;
   device.is_fetched = false;
   return {};
 }
 
-Status DeviceGroup::send(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens,
-                         const Rows& slots, std::int64_t room, const RowBytes& bytes) {
+Status DeviceGroup::send_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens,
+                              const Rows& slots, std::int64_t room, const RowBytes& bytes) {
   const Map& map = handle.device->map();
   return run(handle, terms, stream, [&]() -> Status {
     ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
     ACCORD_RETURN_IF_ERROR(launch(StageTokens{peers_, map, tokens, bytes}, kWarp * handle.tokens(), stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
-    const std::int64_t rows = std::min(room, map.most_rows);
+    const std::int64_t rows = std::min(room, map.max_rows);
     ACCORD_RETURN_IF_ERROR(launch(PullSlots{peers_, map, slots, room, bytes}, kWarp * rows, stream));
     return launch(LeavePeers{peers_}, 1, stream);
   });
 }
 
 template <typename Finish>
-Status DeviceGroup::bring_back(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots,
-                               std::int64_t room, const RowBytes& bytes, Finish finish) {
+Status DeviceGroup::return_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots,
+                                std::int64_t room, const RowBytes& bytes, Finish finish) {
   const Map& map = handle.device->map();
   return run(handle, terms, stream, [&]() -> Status {
     ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
-    ACCORD_RETURN_IF_ERROR(launch(PushSlots{peers_, map, slots, room, bytes}, kWarp * map.most_rows, stream));
+    ACCORD_RETURN_IF_ERROR(launch(PushSlots{peers_, map, slots, room, bytes}, kWarp * map.max_rows, stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
     ACCORD_RETURN_IF_ERROR(finish());
     return launch(LeavePeers{peers_}, 1, stream);
@@ -285,15 +287,15 @@ Status DeviceGroup::dispatch(const Handle& handle, const ExpertDispatch& call) {
                     weights_given(call.weights, call.recv_weights, tokens)};
   const RowBytes bytes{row_bytes(config_.hidden, call.tokens.dtype),
                        terms.scales == Given::kYes ? scale_bytes(config_.hidden) : 0, weight_bytes(terms.weights)};
-  return send(handle, terms, call.stream, {bytes_of(call.tokens), bytes_of(call.scales), bytes_of(call.weights)},
-              {bytes_of(call.recv_tokens), bytes_of(call.recv_scales), bytes_of(call.recv_weights)},
-              room_of(call.recv_tokens, config_.hidden, call.recv_scales, call.recv_weights), bytes);
+  return send_rows(handle, terms, call.stream, {bytes_of(call.tokens), bytes_of(call.scales), bytes_of(call.weights)},
+                   {bytes_of(call.recv_tokens), bytes_of(call.recv_scales), bytes_of(call.recv_weights)},
+                   room_of(call.recv_tokens, config_.hidden, call.recv_scales, call.recv_weights), bytes);
 }
 
 Status DeviceGroup::combine_backward(const Handle& handle, const ExpertCombineBackward& call) {
   const Terms terms{Operation::kCombineBackward, call.grad.dtype, call.grad_expert_out.dtype};
-  return send(handle, terms, call.stream, {.rows = bytes_of(call.grad)}, {.rows = bytes_of(call.grad_expert_out)},
-              room_of(call.grad_expert_out, config_.hidden, {}, {}), {row_bytes(config_.hidden, call.grad.dtype)});
+  return send_rows(handle, terms, call.stream, {.rows = bytes_of(call.grad)}, {.rows = bytes_of(call.grad_expert_out)},
+                   room_of(call.grad_expert_out, config_.hidden, {}, {}), {row_bytes(config_.hidden, call.grad.dtype)});
 }
 
 Status DeviceGroup::combine(const Handle& handle, const ExpertCombine& call) {
@@ -313,10 +315,10 @@ Status DeviceGroup::combine(const Handle& handle, const ExpertCombine& call) {
                     .weights = call.weights.data,
                     .wide_weights = call.weights.dtype == DType::kFloat64,
                     .result = call.result.data};
-  return bring_back(handle, terms, call.stream, {bytes_of(call.expert_out), bytes_of(call.scales)},
-                    room_of(call.expert_out, config_.hidden, call.scales, {}),
-                    {row_bytes(config_.hidden, call.expert_out.dtype), scaled ? scale_bytes(config_.hidden) : 0},
-                    [&] { return launch(sum, columns, call.stream); });
+  return return_rows(handle, terms, call.stream, {bytes_of(call.expert_out), bytes_of(call.scales)},
+                     room_of(call.expert_out, config_.hidden, call.scales, {}),
+                     {row_bytes(config_.hidden, call.expert_out.dtype), scaled ? scale_bytes(config_.hidden) : 0},
+                     [&] { return launch(sum, columns, call.stream); });
 }
 
 Status DeviceGroup::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {
@@ -333,13 +335,13 @@ Status DeviceGroup::dispatch_backward(const Handle& handle, const ExpertDispatch
                     .result_dtype = call.grad_tokens.dtype,
                     .hidden = config_.hidden,
                     .result = call.grad_tokens.data};
-  const TakeWeights take{peers_, map, bytes_of(call.grad_weights), bytes.weight};
-  return bring_back(handle, terms, call.stream, {bytes_of(call.grad), nullptr, bytes_of(call.grad_recv_weights)},
-                    room_of(call.grad, config_.hidden, {}, call.grad_recv_weights), bytes, [&]() -> Status {
-                      ACCORD_RETURN_IF_ERROR(launch(sum, columns, call.stream));
-                      if (take.weights == nullptr) return {};
-                      return launch(take, kWarp * choices, call.stream);
-                    });
+  const CopyWeights copy{peers_, map, bytes_of(call.grad_weights), bytes.weight};
+  return return_rows(handle, terms, call.stream, {bytes_of(call.grad), nullptr, bytes_of(call.grad_recv_weights)},
+                     room_of(call.grad, config_.hidden, {}, call.grad_recv_weights), bytes, [&]() -> Status {
+                       ACCORD_RETURN_IF_ERROR(launch(sum, columns, call.stream));
+                       if (copy.weights == nullptr) return {};
+                       return launch(copy, kWarp * choices, call.stream);
+                     });
 }
 
 }  // namespace accord::expert

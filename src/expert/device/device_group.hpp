@@ -39,9 +39,9 @@ class DeviceGroup {
   Status combine(const Handle& handle, const ExpertCombine& call);
   Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
-  /// Blocks until no other rank writes into this rank's memory for a call already made. Gives up if the group has
-  /// failed, or after a few seconds.
-  void settle();
+  /// Blocks until no other rank writes into this rank's memory for a call already made. Returns early if the group
+  /// has failed, and after a few seconds.
+  void wait_for_peers();
 
  private:
   DeviceGroup(comm::Group& group, const ExpertGroupConfig& config, device::Runtime& runtime, DeviceMemory own)
@@ -53,14 +53,14 @@ class DeviceGroup {
     DType dtype = DType::kFloat32, result = DType::kFloat32;
     Given scales = Given::kNo, weights = Given::kNo;
   };
-  /// send() moves rows to the experts, bring_back() moves them back.
-  Status send(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens, const Rows& slots,
-              std::int64_t room, const RowBytes& bytes);
+  /// send_rows() moves rows to the experts, return_rows() moves them back.
+  Status send_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens, const Rows& slots,
+                   std::int64_t room, const RowBytes& bytes);
   template <typename Finish>
-  Status bring_back(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots, std::int64_t room,
-                    const RowBytes& bytes, Finish finish);
-  template <typename Put>
-  Status run(const Handle& handle, const Terms& terms, Stream stream, Put put);
+  Status return_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots, std::int64_t room,
+                     const RowBytes& bytes, Finish finish);
+  template <typename Enqueue>
+  Status run(const Handle& handle, const Terms& terms, Stream stream, Enqueue enqueue);
   /// `items`: threads that have work.
   template <typename Kernel>
   Status launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes = 0);
@@ -72,7 +72,7 @@ class DeviceGroup {
   device::Runtime& runtime_;
   DeviceMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
   Stream stream_ = {};
-  int most_blocks_ = 1;
+  int max_blocks_ = 1;
   std::shared_ptr<comm::StopWord> stop_;
   std::shared_ptr<DevicePlacement> placement_;
   std::unique_ptr<comm::PeerMemory> shared_;

@@ -14,7 +14,7 @@ namespace accord::expert {
 namespace {
 
 static_assert(sizeof(RankCounts) == sizeof(ExpertRankCounts));
-static_assert(kMostExperts <= 1 << kMostWaiting);
+static_assert(kMaxExperts <= 1 << kMaxWaiting);
 
 Dropping dropping_of(const ExpertGroupConfig& config) {
   switch (config.overflow) {
@@ -31,28 +31,28 @@ std::size_t divide(Map& map, std::byte* memory) {
   const auto choices = to_size(std::int64_t{map.ranks} * map.max_tokens * map.top_k);
   const std::size_t chunks = quotient_up(choices, std::size_t{kChunk}), places = to_size(map.places);
   const std::size_t own = to_size(map.max_tokens) * to_size(map.top_k);
-  for (std::int32_t** const array : {&map.expert, &map.place, &map.slot}) divider.take(*array, choices);
-  divider.take(map.chunk_rows, chunks * places);
-  for (std::int64_t** const array : {&map.rows, &map.counts, &map.offsets}) divider.take(*array, places);
+  for (std::int32_t** const array : {&map.expert, &map.place, &map.slot}) divider.allocate(*array, choices);
+  divider.allocate(map.chunk_rows, chunks * places);
+  for (std::int64_t** const array : {&map.rows, &map.counts, &map.offsets}) divider.allocate(*array, places);
   if (map.dropping == Dropping::kByWeight) {
-    divider.take(map.weight, choices);
-    divider.take(map.kept, places);
-    divider.take(map.threshold, to_size(map.ranks));
+    divider.allocate(map.weight, choices);
+    divider.allocate(map.kept, places);
+    divider.allocate(map.threshold, to_size(map.ranks));
   }
-  divider.take(map.sources, to_size(map.most_rows));
-  divider.take(map.order, own);
-  divider.take(map.merges, own);
-  divider.take(map.counted, to_size(map.ranks));
-  divider.take(map.numbers, 1);
+  divider.allocate(map.sources, to_size(map.max_rows));
+  divider.allocate(map.order, own);
+  divider.allocate(map.merges, own);
+  divider.allocate(map.counted, to_size(map.ranks));
+  divider.allocate(map.numbers, 1);
   return divider.used();
 }
 
 std::size_t divide_tables(Map& map, const Placement& placement, std::byte* memory) {
   Divider divider(memory);
-  divider.take(map.first_place, placement.first_place.size());
-  divider.take(map.holder, placement.holder.size());
-  divider.take(map.first_replica, placement.first_replica.size());
-  divider.take(map.replicas, placement.replicas.size());
+  divider.allocate(map.first_place, placement.first_place.size());
+  divider.allocate(map.holder, placement.holder.size());
+  divider.allocate(map.first_replica, placement.first_replica.size());
+  divider.allocate(map.replicas, placement.replicas.size());
   return divider.used();
 }
 
@@ -72,9 +72,9 @@ Result<std::shared_ptr<DevicePlacement>> DevicePlacement::create(device::Runtime
   ACCORD_RETURN_IF_ERROR(upload(tables.first_replica, placement.first_replica));
   ACCORD_RETURN_IF_ERROR(upload(tables.replicas, placement.replicas));
   ACCORD_RETURN_IF_ERROR(runtime.synchronize(device, stream));
-  std::shared_ptr<DevicePlacement> made(new DevicePlacement(std::move(memory)));
-  made->tables_ = tables;
-  return made;
+  std::shared_ptr<DevicePlacement> created(new DevicePlacement(std::move(memory)));
+  created->tables_ = tables;
+  return created;
 }
 
 void DevicePlacement::fill_in(Map& map) const {
@@ -98,17 +98,17 @@ Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, D
           .max_tokens = config.max_tokens_per_rank,
           .dropping = dropping_of(config),
           .capacity = config.max_recv_rows};
-  map.most_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
-                  std::int64_t{local} * (layer.alignment - 1);
-  if (map.capacity > 0) map.most_rows = std::min(map.most_rows, map.capacity);
+  map.max_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
+                 std::int64_t{local} * (layer.alignment - 1);
+  if (map.capacity > 0) map.max_rows = std::min(map.max_rows, map.capacity);
   ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(runtime, device, divide(map, nullptr)));
   (void)divide(map, memory.data());
   tables->fill_in(map);
-  std::shared_ptr<DeviceMap> made(new DeviceMap(runtime, device, std::move(memory), std::move(tables)));
-  made->map_ = map;
-  made->first_place_ = placement.first_place[rank];
-  made->last_place_ = placement.first_place[rank + 1];
-  return made;
+  std::shared_ptr<DeviceMap> created(new DeviceMap(runtime, device, std::move(memory), std::move(tables)));
+  created->map_ = map;
+  created->first_place_ = placement.first_place[rank];
+  created->last_place_ = placement.first_place[rank + 1];
+  return created;
 }
 
 ConstBuffer DeviceMap::counts() const {
@@ -134,18 +134,20 @@ Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream f
   ACCORD_RETURN_IF_ERROR(download(expert.data(), map_.expert, expert.size() * sizeof(std::int32_t)));
   ACCORD_RETURN_IF_ERROR(download(weight.data(), map_.weight, weight.size() * sizeof(float)));
   ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, from));
-  if (numbers.recv_rows < 0) return {StatusCode::kAborted, "the map was not made: its group has failed, or was closed"};
+  if (numbers.recv_rows < 0) return {StatusCode::kAborted, "the map was not built: its group has failed or was closed"};
 
   const std::size_t of_rank = to_size(map_.max_tokens) * to_size(map_.top_k);
   std::vector<double> weights(weight.size());
   for (Rank rank = 0; rank < map_.ranks; ++rank) {
-    const RankCounts& its = counted[to_size(rank)];
-    if (its.tokens < 0 || its.tokens > map_.max_tokens)
-      return {StatusCode::kInternal, fmt::format("rank {} told {} tokens", rank, its.tokens), {rank}};
-    routing.first_token[to_size(rank) + 1] = routing.first_token[to_size(rank)] + its.tokens;
-    routing.ranks[to_size(rank)].out_of_range = its.out_of_range;
-    routing.ranks[to_size(rank)].duplicates = its.duplicates;
-    const std::size_t to = to_size(routing.choice(rank, 0, 0)), count = to_size(its.tokens) * to_size(map_.top_k);
+    const RankCounts& counts = counted[to_size(rank)];
+    if (counts.tokens < 0 || counts.tokens > map_.max_tokens)
+      return {StatusCode::kInternal,
+              fmt::format("rank {} reported {} tokens, expected 0 to {}", rank, counts.tokens, map_.max_tokens),
+              {rank}};
+    routing.first_token[to_size(rank) + 1] = routing.first_token[to_size(rank)] + counts.tokens;
+    routing.ranks[to_size(rank)].out_of_range = counts.out_of_range;
+    routing.ranks[to_size(rank)].duplicates = counts.duplicates;
+    const std::size_t to = to_size(routing.choice(rank, 0, 0)), count = to_size(counts.tokens) * to_size(map_.top_k);
     std::copy_n(expert.begin() + static_cast<std::ptrdiff_t>(to_size(rank) * of_rank), count,
                 routing.expert.begin() + static_cast<std::ptrdiff_t>(to));
     if (!weights.empty())

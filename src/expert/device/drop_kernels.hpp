@@ -2,7 +2,7 @@
 // Drops choices by weight without sorting. Each choice has a unique key, which is higher for a higher weight and, for
 // equal weights, for an earlier choice. A rank keeps the choices whose key is at least a threshold: the lowest
 // threshold for which they fit, padding included. The threshold is found by bisection, and each step counts the rows
-// of the rank's places. Then each place takes back the choices with the highest keys below the threshold that fit
+// of the rank's places. Then each place restores the choices with the highest keys below the threshold that fit
 // into its padding, found by a bisection of its own.
 
 #include <bit>
@@ -67,9 +67,9 @@ struct DropLowest {
   }
 };
 
-/// One block per place of an overflowing rank: takes back choices below the threshold that fit, and drops the others.
-struct TakeBack {
-  static constexpr const char* kName = "expert_take_back";
+/// One block per place of an overflowing rank: restores choices below the threshold that fit, and drops the others.
+struct RestoreFitting {
+  static constexpr const char* kName = "expert_restore_fitting";
   static constexpr int kThreads = 512;
   Peers peers;
   Map map;

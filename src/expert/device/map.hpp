@@ -31,7 +31,7 @@ inline constexpr int kChunk = 256;
 
 /// Maximum number of partial sums of a token that wait for others. Each waits at the highest bit in which two ids
 /// differ, no two wait at the same bit, and ids have no more bits.
-inline constexpr int kMostWaiting = 24;
+inline constexpr int kMaxWaiting = 24;
 
 struct Map {
   // The placement (placement.hpp).
@@ -42,8 +42,8 @@ struct Map {
   int ranks = 1, rank = 0, experts = 0, places = 0;
   int top_k = 1, alignment = 1, max_tokens = 0;
   Dropping dropping = Dropping::kNone;
-  std::int64_t capacity = 0;   ///< maximum rows of a rank; 0: unlimited
-  std::int64_t most_rows = 0;  ///< maximum rows that this rank may get
+  std::int64_t capacity = 0;  ///< maximum rows of a rank; 0: unlimited
+  std::int64_t max_rows = 0;  ///< maximum rows that this rank may get
 
   std::int32_t* expert = nullptr;  ///< [choices]
   std::int32_t* place = nullptr;   ///< [choices]
@@ -56,7 +56,7 @@ struct Map {
   std::int64_t* offsets = nullptr;     ///< [places]
   std::uint64_t* kept = nullptr;       ///< [places]: rows that are not dropped by weight
   std::uint64_t* threshold = nullptr;  ///< [ranks]: lowest key that is kept; 0 if nothing is dropped
-  std::int32_t* sources = nullptr;     ///< [most_rows]: choice in each slot of this rank; -1 for padding
+  std::int32_t* sources = nullptr;     ///< [max_rows]: choice in each slot of this rank; -1 for padding
   std::int32_t* order = nullptr;       ///< [max_tokens, top_k]: k of this rank's choices, by expert; -1 after the last
   std::int32_t* merges = nullptr;      ///< [max_tokens, top_k]: additions of two sums to do after this choice
   RankCounts* counted = nullptr;       ///< [ranks]

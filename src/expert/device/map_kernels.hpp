@@ -9,8 +9,8 @@
 namespace accord::expert {
 
 /// Checks this rank's ids, and writes them to all ranks. Runs between AwaitRead and MeetPeers.
-struct TellRouting {
-  static constexpr const char* kName = "expert_tell_routing";
+struct ShareRouting {
+  static constexpr const char* kName = "expert_share_routing";
   static constexpr int kThreads = 256;
   Peers peers;
   const void* ids = nullptr;  ///< [tokens, top_k]
@@ -61,14 +61,14 @@ struct PlaceChoices {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
-    const std::uint64_t* const told = peers.mine<std::uint64_t>(peers.at.told);
+    const std::uint64_t* const words = peers.mine<std::uint64_t>(peers.at.routing);
     const auto choices = static_cast<std::size_t>(map.choices());
     for (std::size_t i = block.first(); i < choices; i += block.stride()) {
       const auto c = static_cast<std::int64_t>(i);
       const int rank = map.rank_of(c);
       const std::int64_t token = map.token_of(c);
       std::int32_t expert = -1, place = -1;
-      if (token < static_cast<std::int64_t>(told[kTold * rank])) {
+      if (token < static_cast<std::int64_t>(words[kRoutingWords * rank])) {
         const std::int64_t at = rank * peers.at.choices + token * map.top_k + c % map.top_k;
         expert = peers.mine<std::int32_t>(peers.at.ids)[at];
         if (map.weight != nullptr) map.weight[c] = peers.mine<float>(peers.at.weights)[at];
@@ -80,12 +80,12 @@ struct PlaceChoices {
       map.expert[c] = expert;
       map.place[c] = place;
     }
-    const auto rows = static_cast<std::size_t>(map.most_rows);
+    const auto rows = static_cast<std::size_t>(map.max_rows);
     for (std::size_t i = block.first(); i < rows; i += block.stride()) map.sources[i] = -1;
     for (std::size_t r = block.first(); r < static_cast<std::size_t>(map.ranks); r += block.stride())
-      map.counted[r] = {static_cast<std::int64_t>(told[kTold * r]),
-                        static_cast<std::int64_t>(told[kTold * r + 1]),
-                        static_cast<std::int64_t>(told[kTold * r + 2]),
+      map.counted[r] = {static_cast<std::int64_t>(words[kRoutingWords * r]),
+                        static_cast<std::int64_t>(words[kRoutingWords * r + 1]),
+                        static_cast<std::int64_t>(words[kRoutingWords * r + 2]),
                         0,
                         0,
                         0};
@@ -158,9 +158,9 @@ struct ScanChunks {
         const std::int32_t own = chunk < chunks ? *at : 0;
         std::int32_t sum = own;
         for (int distance = 1; distance < block.lanes(); distance *= 2) {
-          const bool takes = block.lane() >= distance;
-          const std::int32_t lower = block.from_lane(sum, takes ? block.lane() - distance : block.lane());
-          if (takes) sum += lower;
+          const bool adds = block.lane() >= distance;
+          const std::int32_t lower = block.from_lane(sum, adds ? block.lane() - distance : block.lane());
+          if (adds) sum += lower;
         }
         if (chunk < chunks) *at = before + sum - own;
         before += block.from_lane(sum, block.lanes() - 1);
@@ -223,9 +223,9 @@ struct NumberSlots {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
-    std::uint64_t marks = 0;
+    std::uint64_t fingerprint = 0;
     for (std::size_t r = block.first(); r < static_cast<std::size_t>(map.ranks); r += block.stride())
-      marks += mark_of_tokens(static_cast<int>(r), map.counted[r].tokens);
+      fingerprint += tokens_fingerprint(static_cast<int>(r), map.counted[r].tokens);
     for (std::int64_t chunk = block.block(); chunk < map.chunks(); chunk += block.blocks()) {
       const std::int32_t* const places = places_of_chunk(block, map, chunk);
       const std::int32_t* const before = map.chunk_rows + chunk * map.places;
@@ -240,12 +240,12 @@ struct NumberSlots {
           block.add(reinterpret_cast<std::uint64_t*>(&map.counted[map.rank_of(c)].dropped), 1);
           continue;
         }
-        marks += mark_of_choice(map.rank_of(c), map.token_of(c), static_cast<int>(c % map.top_k), place);
-        if (map.holder[place] == map.rank && slot < map.most_rows) map.sources[slot] = static_cast<std::int32_t>(c);
+        fingerprint += choice_fingerprint(map.rank_of(c), map.token_of(c), static_cast<int>(c % map.top_k), place);
+        if (map.holder[place] == map.rank && slot < map.max_rows) map.sources[slot] = static_cast<std::int32_t>(c);
       }
     }
-    marks = block.block_sum(marks);
-    if (block.thread() == 0) block.add(&map.numbers->fingerprint, marks);
+    fingerprint = block.block_sum(fingerprint);
+    if (block.thread() == 0) block.add(&map.numbers->fingerprint, fingerprint);
   }
 };
 
@@ -280,7 +280,7 @@ struct OrderChoices {
  private:
   ACCORD_ON_DEVICE static void write_merges(const std::int32_t* expert, const std::int32_t* order, int count,
                                             std::int32_t* merges) {
-    std::uint32_t gaps[kMostWaiting];  // between waiting sums: all have different highest bits, as on a path
+    std::uint32_t gaps[kMaxWaiting];  // between waiting sums: all have different highest bits, as on a path
     int depth = 0;
     for (int i = 0; i < count; ++i) {
       const bool is_last = i + 1 == count;

@@ -21,7 +21,7 @@ namespace accord::expert {
 struct SharedLayout {
   std::size_t arrived = 0;      ///< [ranks] words: last call whose meeting each rank has reached
   std::size_t done = 0;         ///< [ranks] words: last call that each rank has finished
-  std::size_t told = 0;         ///< [ranks, kTold] words: from the last routing of each rank
+  std::size_t routing = 0;      ///< [ranks, kRoutingWords] words: from the last routing of each rank
   std::size_t ids = 0;          ///< [ranks, tokens, top_k] int32: ids of each rank, -1 for no choice
   std::size_t weights = 0;      ///< the same shape in float32, if the group drops by weight
   std::size_t rows = 0;         ///< [tokens * top_k, row]: rows in transit
@@ -32,7 +32,7 @@ struct SharedLayout {
 };
 
 /// Words that a rank shares about its tokens: their number, ids out of range, duplicates. One word is unused.
-inline constexpr int kTold = 4;
+inline constexpr int kRoutingWords = 4;
 
 /// Counters of this rank's kernels.
 struct OwnWords {
@@ -71,12 +71,12 @@ ACCORD_ON_DEVICE bool has_failed(Block& block, const Peers& peers) {
 /// failed, and returns false. All threads of the block must call it; all get the same result.
 template <typename Block>
 ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t offset, std::uint64_t round) {
-  constexpr int kBetweenLooks = 16;  // the stop word is in host memory, which is slow to read
+  constexpr int kPollsPerStopCheck = 16;  // the stop word is in host memory, which is slow to read
   std::uint64_t failed = block.load(&peers.own->failed);
   for (int r = block.thread(); r < peers.size; r += block.threads()) {
     const std::uint64_t* const word = peers.mine<std::uint64_t>(offset) + r;
-    for (int turn = 1; failed == 0 && block.load_acquire(word) < round; ++turn) {
-      if (turn % kBetweenLooks == 0) failed = block.load(peers.stop);
+    for (int polls = 1; failed == 0 && block.load_acquire(word) < round; ++polls) {
+      if (polls % kPollsPerStopCheck == 0) failed = block.load(peers.stop);
       block.pause();
     }
   }
@@ -101,18 +101,18 @@ struct MeetPeers {
   static constexpr const char* kName = "expert_meet_peers";
   static constexpr int kThreads = 128;
   Peers peers;
-  bool tells_routing = false;
-  std::int64_t tokens = 0;  ///< this rank's, if tells_routing
+  bool shares_routing = false;
+  std::int64_t tokens = 0;  ///< this rank's, if shares_routing
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
     const std::uint64_t round = peers.round();
     for (int r = block.thread(); r < peers.size; r += block.threads()) {
-      if (tells_routing) {
-        std::uint64_t* const told = peers.of<std::uint64_t>(r, peers.at.told) + kTold * peers.rank;
-        told[0] = static_cast<std::uint64_t>(tokens);
-        told[1] = peers.own->out_of_range;
-        told[2] = peers.own->duplicates;
+      if (shares_routing) {
+        std::uint64_t* const words = peers.of<std::uint64_t>(r, peers.at.routing) + kRoutingWords * peers.rank;
+        words[0] = static_cast<std::uint64_t>(tokens);
+        words[1] = peers.own->out_of_range;
+        words[2] = peers.own->duplicates;
       }
       block.store_release(peers.of<std::uint64_t>(r, peers.at.arrived) + peers.rank, round);
     }

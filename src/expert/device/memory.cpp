@@ -6,7 +6,7 @@
 namespace accord::expert {
 namespace {
 
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kLastUseTimeout(5);
 
 }  // namespace
 
@@ -17,12 +17,12 @@ Result<DeviceMemory> DeviceMemory::allocate(device::Runtime& runtime, Device dev
 
 bool DeviceMemory::wait() const {
   if (last_use_ == nullptr) return true;
-  const Deadline deadline = Deadline::in(kPatience);
+  const Deadline deadline = Deadline::in(kLastUseTimeout);
   Waiter waiter(WaitPolicy::kYield);
   while (!deadline.passed()) {
-    const Result<bool> over = runtime_.has_happened(last_use_->get());
-    if (over.ok() && *over) return true;
-    if (!over.ok()) return false;
+    const Result<bool> ended = runtime_.has_happened(last_use_->get());
+    if (ended.ok() && *ended) return true;
+    if (!ended.ok()) return false;
     (void)waiter.pause();
   }
   return false;

@@ -47,7 +47,7 @@ class Divider {
  public:
   explicit Divider(std::byte* memory) : memory_(memory) {}
   template <typename T>
-  void take(T*& array, std::size_t count) {
+  void allocate(T*& array, std::size_t count) {
     array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
     used_ += round_up(count * sizeof(T), std::size_t{256});
   }

@@ -175,8 +175,8 @@ struct PushSlots {
 };
 
 /// Copies the [tokens, top_k] weights that came back with the rows; zero without a choice.
-struct TakeWeights {
-  static constexpr const char* kName = "expert_take_weights";
+struct CopyWeights {
+  static constexpr const char* kName = "expert_copy_weights";
   static constexpr int kThreads = 256;
   Peers peers;
   Map map;
@@ -185,11 +185,11 @@ struct TakeWeights {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers) || map.numbers->blocked != 0) return;
-    const std::byte* const came = peers.mine<std::byte>(peers.at.row_weights);
+    const std::byte* const received = peers.mine<std::byte>(peers.at.row_weights);
     const auto count = static_cast<std::size_t>(map.counted[map.rank].tokens * map.top_k);
     for (std::size_t i = first_row(block); i < count; i += row_stride(block)) {
-      const bool goes = map.place[map.my_choice(0, 0) + static_cast<std::int64_t>(i)] >= 0;
-      copy_row(block, weights + i * bytes, goes ? came + i * bytes : nullptr, bytes);
+      const bool is_kept = map.place[map.my_choice(0, 0) + static_cast<std::int64_t>(i)] >= 0;
+      copy_row(block, weights + i * bytes, is_kept ? received + i * bytes : nullptr, bytes);
     }
   }
 };

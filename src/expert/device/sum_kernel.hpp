@@ -55,8 +55,8 @@ struct SumRows {
   using Sums = Sum[kWide<Sum>];
   /// Shared by all dtypes: the compiler would give each its own.
   union Waiting {
-    Sums<float> narrow[kMostWaiting];
-    Sums<double> wide[kMostWaiting];
+    Sums<float> narrow[kMaxWaiting];
+    Sums<double> wide[kMaxWaiting];
   };
 
   template <DType kFrom, typename Block>
@@ -69,17 +69,17 @@ struct SumRows {
     }
   }
 
-  template <DType kFrom, DType kTo, typename Block, typename Sum, int kMost>
-  ACCORD_ON_DEVICE void sum(Block& block, Sum (*waiting)[kMost]) const {
-    const bool is_whole = hidden % kMost == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0;
-    if (is_whole)
-      sum_columns<kFrom, kTo, kMost>(block, waiting);
+  template <DType kFrom, DType kTo, typename Block, typename Sum, int kMaxColumns>
+  ACCORD_ON_DEVICE void sum(Block& block, Sum (*waiting)[kMaxColumns]) const {
+    const bool is_aligned = hidden % kMaxColumns == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0;
+    if (is_aligned)
+      sum_columns<kFrom, kTo, kMaxColumns>(block, waiting);
     else
       sum_columns<kFrom, kTo, 1>(block, waiting);
   }
 
-  template <DType kFrom, DType kTo, int kColumns, typename Block, typename Sum, int kMost>
-  ACCORD_ON_DEVICE void sum_columns(Block& block, Sum (*waiting)[kMost]) const {
+  template <DType kFrom, DType kTo, int kColumns, typename Block, typename Sum, int kMaxColumns>
+  ACCORD_ON_DEVICE void sum_columns(Block& block, Sum (*waiting)[kMaxColumns]) const {
     const auto groups = static_cast<std::size_t>(hidden / kColumns);
     const std::size_t end = static_cast<std::size_t>(map.counted[map.rank].tokens) * groups;
     for (std::size_t i = block.first(); i < end; i += block.stride()) {
@@ -90,9 +90,9 @@ struct SumRows {
     }
   }
 
-  template <DType kFrom, DType kTo, int kColumns, typename Sum, int kMost>
+  template <DType kFrom, DType kTo, int kColumns, typename Sum, int kMaxColumns>
   ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(std::size_t token, std::size_t first,
-                                                      Sum (*waiting)[kMost]) const {
+                                                      Sum (*waiting)[kMaxColumns]) const {
     Sum last[kColumns] = {};
     int depth = 0;  // sums so far, the latest one included
     const std::size_t of_token = token * static_cast<std::size_t>(map.top_k);

@@ -23,7 +23,7 @@ using Floats = hn::CappedTag<float, 16>;  // divides the width of every panel
 using Vector = hn::Vec<Floats>;
 
 template <typename T, class D>
-HWY_INLINE hn::Vec<D> LoadSome(D d, const void* row, std::int64_t at, std::size_t count) {
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const void* row, std::int64_t at, std::size_t count) {
   const T* const from = static_cast<const T*>(row) + at;
   return count == hn::Lanes(d) ? hn::LoadU(d, from) : LoadPart(d, from, count, T{0});
 }
@@ -31,13 +31,13 @@ HWY_INLINE hn::Vec<D> LoadSome(D d, const void* row, std::int64_t at, std::size_
 // Loads `count` values, starting at `at`, of a row of any float type.
 HWY_INLINE Vector LoadFloats(DType dtype, const void* row, std::int64_t at, std::size_t count) {
   const Floats d;
-  if (dtype == DType::kFloat32) return LoadSome<float>(d, row, at, count);
-  const auto halves = LoadSome<std::uint16_t>(Halves<Floats>(), row, at, count);
+  if (dtype == DType::kFloat32) return LoadFirst<float>(d, row, at, count);
+  const auto halves = LoadFirst<std::uint16_t>(Halves<Floats>(), row, at, count);
   return dtype == DType::kBFloat16 ? BFloat16ToFloat(d, halves) : Float16ToFloat(d, halves);
 }
 
 template <typename T, class D>
-HWY_INLINE void StoreSome(D d, hn::Vec<D> v, void* row, std::int64_t at, std::size_t count) {
+HWY_INLINE void StoreFirst(D d, hn::Vec<D> v, void* row, std::int64_t at, std::size_t count) {
   T* const to = static_cast<T*>(row) + at;
   if (count == hn::Lanes(d)) return hn::StoreU(v, d, to);
   StorePart(d, v, to, count);
@@ -45,10 +45,10 @@ HWY_INLINE void StoreSome(D d, hn::Vec<D> v, void* row, std::int64_t at, std::si
 
 HWY_INLINE void StoreFloats(DType dtype, Vector v, void* row, std::int64_t at, std::size_t count) {
   const Floats d;
-  if (dtype == DType::kFloat32) return StoreSome<float>(d, v, row, at, count);
+  if (dtype == DType::kFloat32) return StoreFirst<float>(d, v, row, at, count);
   const Vector rounded = CanonicalNaN(d, v);
   const auto halves = dtype == DType::kBFloat16 ? FloatToBFloat16(d, rounded) : FloatToFloat16(d, rounded);
-  StoreSome<std::uint16_t>(Halves<Floats>(), halves, row, at, count);
+  StoreFirst<std::uint16_t>(Halves<Floats>(), halves, row, at, count);
 }
 
 HWY_INLINE Vector Activate(Activation activation, Vector x) {
@@ -73,12 +73,12 @@ void RunEpilogue(const EpilogueCall& call) {
     for (std::int64_t at = 0; at < call.columns; at += lanes) {
       const std::size_t count = static_cast<std::size_t>(call.columns - at < lanes ? call.columns - at : lanes);
       auto y = hn::LoadU(d, call.sums + row * kAccumulatorStride + at);
-      if (call.bias != nullptr) y = hn::Add(y, LoadSome<float>(d, call.bias, at, count));
+      if (call.bias != nullptr) y = hn::Add(y, LoadFirst<float>(d, call.bias, at, count));
       if (call.gate == nullptr) {
         y = Activate(call.activation, y);
       } else {
         auto gate = hn::LoadU(d, call.gate + row * kAccumulatorStride + at);
-        if (call.gate_bias != nullptr) gate = hn::Add(gate, LoadSome<float>(d, call.gate_bias, at, count));
+        if (call.gate_bias != nullptr) gate = hn::Add(gate, LoadFirst<float>(d, call.gate_bias, at, count));
         y = hn::Mul(Activate(call.activation, gate), y);
       }
       if (call.residual.data != nullptr) {

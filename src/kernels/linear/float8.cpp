@@ -79,7 +79,7 @@ Status pack_float8(const QuantizedSource& source, const PackedFormat& format, st
     if (!numbers || !std::all_of(scales, scales + groups, is_scale)) {
       return {StatusCode::kInvalidArgument,
               fmt::format("packed weights [{}, {}]: output {}: {}", source.out, source.in, output,
-                          numbers ? "a scale is below zero or not finite" : "an element is NaN")};
+                          numbers ? "a scale is negative or not finite" : "an element is NaN")};
     }
     const Float8Row row = float8_row(format, to.data(), source.out, source.in, output);
     std::memcpy(row.scales, scales, static_cast<std::size_t>(groups * kScaleBytes));
@@ -90,10 +90,10 @@ Status pack_float8(const QuantizedSource& source, const PackedFormat& format, st
 
 void unpack_float8_output(const PackedMatrix& weights, std::int64_t output, float* to) {
   for_each_block(weights, output, [&](const Float8Row& row, std::int64_t first, std::int64_t inputs) {
-    const std::int64_t together = row.group == 0 ? inputs : row.group;
-    for (std::int64_t begin = 0; begin < inputs; begin += together) {
+    const std::int64_t inputs_per_scale = row.group == 0 ? inputs : row.group;
+    for (std::int64_t begin = 0; begin < inputs; begin += inputs_per_scale) {
       const float scale = row.scale(begin);
-      for (std::int64_t i = begin; i < std::min(begin + together, inputs); ++i)
+      for (std::int64_t i = begin; i < std::min(begin + inputs_per_scale, inputs); ++i)
         to[first + i] = scale * numbers()[row.elements[i]];
     }
   });
@@ -103,12 +103,13 @@ bool copy_float8(const PackedMatrix& weights, std::uint8_t* elements, float* sca
   const std::int64_t groups = weights.format.scales_of(weights.in());
   bool equal = true;
   for (std::int64_t output = 0; output < weights.out(); ++output) {
-    float* const its = scales + output * groups;
+    float* const row_scales = scales + output * groups;
     for_each_block(weights, output, [&](const Float8Row& row, std::int64_t first, std::int64_t inputs) {
       const std::int64_t group = row.group == 0 ? 0 : first / row.group;
       if (row.group != 0 || first == 0)
-        std::memcpy(its + group, row.scales, static_cast<std::size_t>(weights.format.scales_of(inputs) * kScaleBytes));
-      equal = equal && its[group] == row.scale(0);
+        std::memcpy(row_scales + group, row.scales,
+                    static_cast<std::size_t>(weights.format.scales_of(inputs) * kScaleBytes));
+      equal = equal && row_scales[group] == row.scale(0);
       std::copy_n(row.elements, inputs, elements + output * weights.in() + first);
     });
   }

@@ -42,8 +42,8 @@ Status check(const PackedFormat& format) {
     if (known && format.minimum == Minimum::kNone && format.scale_type == DType::kFloat32) return {};
     return {StatusCode::kInvalidArgument,
             fmt::format(
-                "packed weights of float8_e4m3fn in groups of {} with {} and scales of {}: they have one scale of "
-                "float32 for each output, or for each 16, 32, 64 or 128 of its inputs, and no minima",
+                "packed weights of float8_e4m3fn in groups of {} with {} and scales of {}: they must have one float32 "
+                "scale for each output, or for each 16, 32, 64 or 128 of its inputs, and no minima",
                 format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
   }
   const bool integers = format.type == WeightType::kInt8 || format.type == WeightType::kInt4;
@@ -51,11 +51,13 @@ Status check(const PackedFormat& format) {
   const bool minimum = format.minimum == Minimum::kNone || format.type == WeightType::kInt4;
   const bool scale = format.scale_type == DType::kFloat16 || format.scale_type == DType::kFloat32;
   if (bits_of(format.type) != 0 && group && minimum && scale) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: groups are of 32, 64 or 128 "
-                      "with 8 and 4 bits and of 0 else, minima are for 4 bits, scales float16 or float32",
-                      bits_of(format.type), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
-                      to_string(format.scale_type))};
+  return {
+      StatusCode::kInvalidArgument,
+      fmt::format(
+          "packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
+          "128 inputs with 8 and 4 bits and 0 otherwise, minima require 4 bits, and scales must be float16 or float32",
+          bits_of(format.type), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
+          to_string(format.scale_type))};
 }
 
 std::int64_t padded_in(const PackedFormat& format, std::int64_t in) {

@@ -10,7 +10,7 @@
 namespace accord::kernels {
 
 std::optional<BadId> gather_outputs(const GatherOutputsCall& call) {
-  if (const auto bad = find_bad_id(call.ids, call.id_dtype, call.count, call.rows_in_all)) return bad;
+  if (const auto bad = find_bad_id(call.ids, call.id_dtype, call.count, call.total_rows)) return bad;
   const PackedMatrix& table = *call.table;
   const RowKernel convert = convert_row_kernel(DType::kFloat32, call.output_dtype);
   const std::int64_t row_bytes = table.in() * static_cast<std::int64_t>(size_of(call.output_dtype));

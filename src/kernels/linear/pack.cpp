@@ -53,15 +53,15 @@ bool quantize(const PackedFormat& format, const float* values, std::int64_t coun
 }
 
 struct ErrorSum {
-  double largest = 0.0, squares = 0.0, of_all = 0.0;
-  PackError of_packing() const { return {largest, of_all > 0.0 ? std::sqrt(squares / of_all) : 0.0}; }
+  double largest = 0.0, squares = 0.0, squares_of_given = 0.0;
+  PackError result() const { return {largest, squares_of_given > 0.0 ? std::sqrt(squares / squares_of_given) : 0.0}; }
   void add(const float* given, const float* packed, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       if (!std::isfinite(given[i])) continue;
       const double error = static_cast<double>(packed[i]) - static_cast<double>(given[i]);
       largest = std::max(largest, std::fabs(error));
       squares += error * error;
-      of_all += static_cast<double>(given[i]) * static_cast<double>(given[i]);
+      squares_of_given += static_cast<double>(given[i]) * static_cast<double>(given[i]);
     }
   }
 };
@@ -109,11 +109,10 @@ Status check(const WeightSource& source, const PackedFormat& format, std::int64_
   const bool range = source.out > 0 && source.in > 0 && first >= 0 && first <= last && last <= source.out &&
                      first % kPanelWidth == 0 && (last % kPanelWidth == 0 || last == source.out);
   if (is_real(source.dtype) && range && bytes >= packed_bytes(format, source.out, source.in)) return {};
-  return {
-      StatusCode::kInvalidArgument,
-      fmt::format("{}: outputs {} to {} of {} into {} bytes: sizes must be positive, parts whole panels of {}, types "
-                  "float32, bfloat16 or float16, and memory as large as packed_bytes says",
-                  weight_name(source.out, source.in), first, last, to_string(source.dtype), bytes, kPanelWidth)};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{}: outputs {} to {} of {} into {} bytes: sizes must be positive, ranges must consist of whole "
+                      "panels of {}, the dtype must be float32, bfloat16 or float16, and packed_bytes() must fit",
+                      weight_name(source.out, source.in), first, last, to_string(source.dtype), bytes, kPanelWidth)};
 }
 
 Result<PackError> pack_float8(const WeightSource& source, const PackedFormat& format, std::int64_t first,
@@ -130,13 +129,13 @@ Result<PackError> pack_float8(const WeightSource& source, const PackedFormat& fo
     const Float8Row place = float8_row(format, to.data(), source.out, source.in, output);
     if (!pack_float8_row(row.data(), source.scales + output * groups, place, back.data())) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: output {}: a NaN or an infinity has no place in float8_e4m3fn, or a scale is "
-                                "below zero or not finite",
+                    fmt::format("{}: output {}: float8_e4m3fn cannot represent a NaN or an infinity, or a scale is "
+                                "negative or not finite",
                                 weight_name(source.out, source.in), output));
     }
     error.add(row.data(), back.data(), source.in);
   }
-  return error.of_packing();
+  return error.result();
 }
 
 }  // namespace
@@ -162,14 +161,15 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
       const Column column(format, data, width, output);
       const std::int64_t failed = pack_row(format, row, source.in, column, back, error);
       if (failed >= 0) {
-        return Status(StatusCode::kInvalidArgument,
-                      fmt::format("{}: output {}, inputs from {} on: a NaN or an infinity has no code, or a scale "
-                                  "exceeds {}",
-                                  weight_name(source.out, source.in), number, failed, to_string(format.scale_type)));
+        return Status(
+            StatusCode::kInvalidArgument,
+            fmt::format("{}: output {}, inputs from {} on: a NaN or an infinity cannot be quantized, or a scale "
+                        "exceeds {}",
+                        weight_name(source.out, source.in), number, failed, to_string(format.scale_type)));
       }
     }
   }
-  return error.of_packing();
+  return error.result();
 }
 
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::span<std::byte> to) {
@@ -183,8 +183,8 @@ Status pack(const QuantizedSource& source, const PackedFormat& format, std::span
       to.size() < packed_bytes(format, source.out, source.in)) {
     return {
         StatusCode::kInvalidArgument,
-        fmt::format("{} of codes into {} bytes: sizes must be positive, the format quantized, minima given if it has "
-                    "them, and memory as large as packed_bytes says",
+        fmt::format("{} of codes into {} bytes: sizes must be positive, the format must be quantized, minima must be "
+                    "given exactly if the format has them, and packed_bytes() must fit",
                     weight_name(source.out, source.in), to.size())};
   }
   if (format.type == WeightType::kFloat8) return pack_float8(source, format, to);
@@ -207,8 +207,8 @@ Status pack(const QuantizedSource& source, const PackedFormat& format, std::span
           rounded_scale(minimum, format.scale_type) != minimum) {
         return {StatusCode::kInvalidArgument,
                 fmt::format("{}: output {}, group {}: {}", weight_name(source.out, source.in), output, g,
-                            codes_fit ? "the format's type of scales does not hold its scale or minimum exactly"
-                                      : "a code exceeds the format's")};
+                            codes_fit ? "the format's scale type cannot represent the scale or minimum exactly"
+                                      : "a code is too large for the format")};
       }
       column.write_group(g, scale, minimum, codes);
     }

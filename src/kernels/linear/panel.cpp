@@ -33,18 +33,18 @@ namespace plain {
 PanelKernels MakePanelKernels() {
   using namespace plain;
   PanelKernels kernels;
-  ProvideTiles<FloatForm, kMaxTileRows>(kernels, Form::kFloat32);
-  Provide<FloatForm, BFloat16ToFloats, false>(kernels, Form::kFloat32, WeightType::kBFloat16);
-  Provide<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
-  Provide<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
-  Provide<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
-  ProvideTile<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt8);
-  ProvideTile<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt4);
-  Provide<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
-  Provide<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
-  ProvideTile<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);
-  ProvideTile<NibbleForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt4);
-  Provide<NibbleForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
+  AddAllTileKernels<FloatForm, kMaxTileRows>(kernels, Form::kFloat32);
+  AddKernels<FloatForm, BFloat16ToFloats, false>(kernels, Form::kFloat32, WeightType::kBFloat16);
+  AddKernels<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
+  AddKernels<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
+  AddKernels<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
+  AddTileKernels<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt8);
+  AddTileKernels<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt4);
+  AddKernels<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
+  AddKernels<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
+  AddTileKernels<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);
+  AddTileKernels<NibbleForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt4);
+  AddKernels<NibbleForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
   return kernels;
 }
 

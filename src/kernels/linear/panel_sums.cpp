@@ -11,10 +11,10 @@ namespace accord::kernels {
 namespace {
 
 // Up to this many rows, weights are unpacked on the fly, once per register block of rows.
-constexpr std::int64_t kMostRowsPacked = 16;
+constexpr std::int64_t kMaxPackedRows = 16;
 // Prefetch distance in words. If little is done besides loading the weights, the hardware prefetcher suffices.
-constexpr std::int64_t kAhead = 2048;
-constexpr std::int64_t kRowsWithoutFetching = 4;
+constexpr std::int64_t kPrefetchDistance = 2048;
+constexpr std::int64_t kMaxRowsWithoutPrefetch = 4;
 
 }  // namespace
 
@@ -28,10 +28,10 @@ PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, cons
       padded_in_(padded_in(layout.format, layout.in_unit)),
       panels_per_unit_(panels_of(weights.out_unit)),
       panel_bytes_(static_cast<std::int64_t>(panel_bytes(layout.format, padded_in_, kPanelWidth))),
-      full_(of_width(kPanelWidth)),
-      last_(of_width(panel_width(weights.out_unit, panels_per_unit_ - 1))) {}
+      full_(width_sizes(kPanelWidth)),
+      last_(width_sizes(panel_width(weights.out_unit, panels_per_unit_ - 1))) {}
 
-PanelSums::Width PanelSums::of_width(std::int64_t width) const {
+PanelSums::Width PanelSums::width_sizes(std::int64_t width) const {
   const PackedFormat& format = layout_.format;
   const std::int64_t group = format.quantized() ? format.group : layout_.chunk;
   return {width, static_cast<std::int64_t>(scale_bytes(format, width)),
@@ -41,8 +41,8 @@ PanelSums::Width PanelSums::of_width(std::int64_t width) const {
 
 void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_t count, std::int64_t row,
                     std::int64_t rows, float* sums) const {
-  const std::int64_t of_panel = rows * kAccumulatorStride;
-  std::fill(sums, sums + count * of_panel, 0.0F);
+  const std::int64_t panel_floats = rows * kAccumulatorStride;
+  std::fill(sums, sums + count * panel_floats, 0.0F);
   for (std::int64_t unit = 0; unit < weights.in_units; ++unit) {
     TileCall call;
     call.zero = layout_.format.zero();
@@ -54,7 +54,7 @@ void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_
     call.row_group_stride = layout_.chunk_groups();
     call.row_groups = layout_.groups(x_, unit * layout_.chunks_per_unit) + row * call.row_group_stride;
     for (std::int64_t i = 0; i < count; ++i) {
-      call.accumulators = sums + i * of_panel;
+      call.accumulators = sums + i * panel_floats;
       add_block(weights, panel + i, unit, call);
     }
   }
@@ -66,7 +66,7 @@ void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::
   const std::int64_t in_unit = panel % panels_per_unit_;
   const Width& width = in_unit + 1 == panels_per_unit_ ? last_ : full_;
   const bool quantized = layout_.format.quantized();
-  const bool unpacks = unpack_ != nullptr && rows.rows > kMostRowsPacked;
+  const bool unpacks = unpack_ != nullptr && rows.rows > kMaxPackedRows;
   const TileKernel kernel = unpacks || unpack_ == nullptr ? tile_kernel_ : packed_kernel_;
   const std::byte* from = weights.data + panel / panels_per_unit_ * weights.out_unit_stride +
                           unit * weights.in_unit_stride + in_unit * panel_bytes_;
@@ -80,9 +80,10 @@ void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::
     call.scales = from;
     call.weights = reinterpret_cast<const std::uint32_t*>(from + width.scales);
     call.group_stride = width.group / 4;
-    call.ahead = quantized || rows.rows > kRowsWithoutFetching ? kAhead : 0;
+    call.ahead = quantized || rows.rows > kMaxRowsWithoutPrefetch ? kPrefetchDistance : 0;
     if (unpacks) {
-      unpack_({call.weights, call.group_stride, call.groups, call.words, call.width, kAhead, call.zero, tile_});
+      unpack_(
+          {call.weights, call.group_stride, call.groups, call.words, call.width, kPrefetchDistance, call.zero, tile_});
       call.weights = tile_;
       call.group_stride = call.words * call.width;
       call.ahead = 0;

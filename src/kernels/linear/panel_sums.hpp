@@ -18,7 +18,7 @@ class PanelSums {
   PanelSums(const PackedMatrix& weights, const RowsLayout& layout, const std::byte* x, std::uint32_t* tile);
 
   /// True if the rows were prepared for the instructions in use.
-  bool possible() const { return tile_kernel_ != nullptr; }
+  bool is_valid() const { return tile_kernel_ != nullptr; }
 
   /// Computes sums [count][rows][kAccumulatorStride] = rows [row, row + rows) times panels [panel, panel + count) of
   /// `weights`.
@@ -30,7 +30,7 @@ class PanelSums {
   struct Width {
     std::int64_t width, scales, group, chunk;
   };
-  Width of_width(std::int64_t width) const;
+  Width width_sizes(std::int64_t width) const;
   void add_block(const PackedMatrix& weights, std::int64_t panel, std::int64_t unit, const TileCall& rows) const;
 
   const RowsLayout& layout_;

@@ -52,27 +52,28 @@ void end_panel(const ProductCall& call, std::int64_t panel, std::int64_t row, st
 }
 
 Status check(const ProductCall& call, const ProductShare& share, std::span<const std::byte> scratch) {
-  const auto refuse = [&](const std::string& why) { return Status(StatusCode::kInvalidArgument, "product: " + why); };
+  const auto invalid = [&](const std::string& why) { return Status(StatusCode::kInvalidArgument, "product: " + why); };
   const PackedMatrix& weights = *call.weights;
-  if (!call.layout->fits(weights)) return refuse("the rows were not prepared for these weights");
+  if (!call.layout->fits(weights)) return invalid("the rows were not prepared for these weights");
   if (call.gate != nullptr &&
       (!call.layout->fits(*call.gate) || call.gate->out_unit != weights.out_unit ||
        call.gate->out_units != weights.out_units || call.gate->out_padding != weights.out_padding)) {
-    return refuse("the gate is not of the format and the sizes of the weights");
+    return invalid("the gate must have the format and the sizes of the weights");
   }
   if (!is_real(call.y.dtype) || !is_real(call.residual.dtype)) {
-    return refuse("results and residuals are float32, bfloat16 or float16");
+    return invalid("results and residuals must be float32, bfloat16 or float16");
   }
   const std::int64_t rows = share.last_row - share.first_row;
   if (share.first_panel < 0 || share.last_panel > weights.panels() || share.first_row < 0 || rows < 0 ||
       share.last_row > call.layout->rows) {
-    return refuse(fmt::format("panels {} to {} and rows {} to {} of {} and {}", share.first_panel, share.last_panel,
-                              share.first_row, share.last_row, weights.panels(), call.layout->rows));
+    return invalid(fmt::format("panels {} to {} and rows {} to {} are out of range: there are {} panels and {} rows",
+                               share.first_panel, share.last_panel, share.first_row, share.last_row, weights.panels(),
+                               call.layout->rows));
   }
   const bool overlaps =
       call.y.stride < weights.out() || (call.residual.data != nullptr && call.residual.stride < weights.out());
-  if (rows > 1 && overlaps) return refuse(fmt::format("rows overlap: they have {} elements", weights.out()));
-  if (scratch.size() < kProductScratch) return refuse(fmt::format("{} bytes of scratch", scratch.size()));
+  if (rows > 1 && overlaps) return invalid(fmt::format("rows overlap: a row has {} elements", weights.out()));
+  if (scratch.size() < kProductScratch) return invalid(fmt::format("{} bytes of scratch are too few", scratch.size()));
   return {};
 }
 
@@ -80,7 +81,7 @@ static_assert(kProductScratch == (2 * kSums + kTileWords) * 4);
 
 }  // namespace
 
-ProductShare whole(const ProductCall& call) { return {0, call.weights->panels(), 0, call.layout->rows}; }
+ProductShare full_share(const ProductCall& call) { return {0, call.weights->panels(), 0, call.layout->rows}; }
 
 Status product(const ProductCall& call, const ProductShare& share, std::span<std::byte> scratch) {
   ACCORD_RETURN_IF_ERROR(check(call, share, scratch));
@@ -88,11 +89,12 @@ Status product(const ProductCall& call, const ProductShare& share, std::span<std
   float* const sums = reinterpret_cast<float*>(scratch.data());
   float* const gate = sums + kSums;
   const PanelSums panels(weights, *call.layout, call.x, reinterpret_cast<std::uint32_t*>(gate + kSums));
-  if (!panels.possible()) return {StatusCode::kInvalidArgument, "product: rows were prepared for other instructions"};
+  if (!panels.is_valid())
+    return {StatusCode::kInvalidArgument, "product: the rows were prepared for another instruction set"};
   const std::int64_t rows = share.last_row - share.first_row;
-  const std::int64_t at_once = weights.in_units > 1 && rows > 0 ? std::max<std::int64_t>(kSumRows / rows, 1) : 1;
-  for (std::int64_t panel = share.first_panel; panel < share.last_panel; panel += at_once) {
-    const std::int64_t count = std::min(at_once, share.last_panel - panel);
+  const std::int64_t panels_at_once = weights.in_units > 1 && rows > 0 ? std::max<std::int64_t>(kSumRows / rows, 1) : 1;
+  for (std::int64_t panel = share.first_panel; panel < share.last_panel; panel += panels_at_once) {
+    const std::int64_t count = std::min(panels_at_once, share.last_panel - panel);
     for (std::int64_t row = share.first_row; row < share.last_row; row += kSumRows) {
       const std::int64_t block = std::min(kSumRows, share.last_row - row);
       panels.run(weights, panel, count, row, block, sums);

@@ -37,7 +37,7 @@ struct ProductShare {
   std::int64_t first_row = 0, last_row = 0;
 };
 /// Returns the share that covers the whole product.
-ProductShare whole(const ProductCall& call);
+ProductShare full_share(const ProductCall& call);
 
 /// Bytes of scratch that a thread needs for a share.
 constexpr std::size_t kProductScratch = 155648;

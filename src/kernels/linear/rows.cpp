@@ -49,29 +49,29 @@ HWY_INLINE std::uint64_t Spread(std::uint64_t x) {
 // Puts eight inputs into the order of unpacked 4-bit codes: 0 4 1 5, 2 6 3 7.
 HWY_INLINE std::uint64_t InOrderOfInt4(std::uint64_t x) { return Spread(x & 0xFFFFFFFFU) | Spread(x >> 32) << 8; }
 
-// Quantizes a group to integer multiples of max |x| / kMost.
-template <typename T, int kMost>
+// Quantizes a group to integer multiples of max |x| / kMaxInteger.
+template <typename T, int kMaxInteger>
 HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, T* integers) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const hn::Rebind<std::int16_t, Floats> d16;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto largest = hn::Zero(d), poison = hn::Zero(d);
+  auto largest = hn::Zero(d), nan_or_zeros = hn::Zero(d);
   for (std::int64_t i = 0; i < count; i += lanes) {
     const auto v = hn::LoadU(d, x + i);
     largest = hn::Max(largest, hn::Abs(v));
-    poison = hn::Add(poison, hn::Mul(v, hn::Zero(d)));  // NaN if any value is not finite
+    nan_or_zeros = hn::Add(nan_or_zeros, hn::Mul(v, hn::Zero(d)));  // NaN if any value is not finite
   }
   RowGroup group;
   const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
-  const float no_number = hn::GetLane(hn::SumOfLanes(d, poison));
-  const bool is_number = no_number == 0.0F;
-  constexpr auto kSteps = static_cast<float>(kMost);
-  group.scale = is_number ? max / kSteps : no_number;
-  const auto inverse = hn::Set(d, is_number && max > 1e-33F ? kSteps / max : 0.0F);
+  const float nan_or_zero = hn::GetLane(hn::SumOfLanes(d, nan_or_zeros));
+  const bool is_finite = nan_or_zero == 0.0F;
+  constexpr auto kSteps = static_cast<float>(kMaxInteger);
+  group.scale = is_finite ? max / kSteps : nan_or_zero;
+  const auto inverse = hn::Set(d, is_finite && max > 1e-33F ? kSteps / max : 0.0F);
   auto sum = hn::Zero(di);
   for (std::int64_t i = 0; i < count; i += lanes) {
-    const auto v = is_number ? hn::LoadU(d, x + i) : hn::Zero(d);
+    const auto v = is_finite ? hn::LoadU(d, x + i) : hn::Zero(d);
     const auto integer = hn::NearestInt(hn::Mul(v, inverse));
     sum = hn::Add(sum, integer);
     if constexpr (sizeof(T) == 2) {
@@ -132,7 +132,7 @@ std::size_t bytes_of_words(const RowsLayout& layout) {
 }
 
 // Returns the conversion that is sufficient to prepare a row, or null if a row needs more.
-RowKernel only_conversion(const RowsLayout& layout, DType from) {
+RowKernel sufficient_conversion(const RowsLayout& layout, DType from) {
   const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && layout.form == Form::kFloat32;
   const bool sums = layout.format.minimum == Minimum::kPerGroup;
   if (has_integers(layout.form) || sums || (rounds && from != DType::kBFloat16)) return nullptr;
@@ -186,10 +186,10 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
   }
   const PackedFormat& format = weights.format;
   if (format.type == WeightType::kFloat8) {
-    return Status(StatusCode::kInvalidArgument, "weights of float8_e4m3fn are unpacked before they are multiplied");
+    return Status(StatusCode::kInvalidArgument, "float8_e4m3fn weights must be unpacked before they are multiplied");
   }
   if (arithmetic == Arithmetic::kInt8 && !format.quantized()) {
-    return Status(StatusCode::kInvalidArgument, "rows are quantized to 8 bits for quantized weights only");
+    return Status(StatusCode::kInvalidArgument, "rows can be quantized to 8 bits only for quantized weights");
   }
   RowsLayout layout;
   layout.arithmetic = arithmetic;
@@ -212,7 +212,7 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
 
 void prepare_row(const RowsLayout& layout, const void* x, DType dtype, std::int64_t row, std::byte* memory) {
   const std::int64_t element = static_cast<std::int64_t>(size_of(dtype));
-  const RowKernel conversion = only_conversion(layout, dtype);
+  const RowKernel conversion = sufficient_conversion(layout, dtype);
   const RowKernel to_float = convert_row_kernel(dtype, DType::kFloat32);
   const std::int64_t in = layout.in_unit * layout.in_units - layout.in_padding;
   float block[kMaxChunk];

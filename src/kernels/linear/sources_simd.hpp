@@ -28,7 +28,7 @@ struct TileSource {
   HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t at) const {
     return hn::LoadU(Words(), words + at);
   }
-  HWY_INLINE void Fetch(const std::uint32_t* words, std::int64_t at) const { hwy::Prefetch(words + at); }
+  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t at) const { hwy::Prefetch(words + at); }
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     return packed;
@@ -46,7 +46,7 @@ struct BFloat16ToFloats : TileSource {
 };
 
 struct Float16ToFloats : TileSource {
-  HWY_INLINE void Fetch(const std::uint32_t* words, std::int64_t at) const {
+  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t at) const {
     hwy::Prefetch(reinterpret_cast<const std::uint16_t*>(words) + at);
   }
   explicit HWY_INLINE Float16ToFloats(int zero) : TileSource(zero) {}

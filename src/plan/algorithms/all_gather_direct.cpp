@@ -10,7 +10,7 @@ namespace accord::plan {
 Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
   PlanBuilder plan("direct", request, size,
-                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
+                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = published_chunks(topology)});
   plan.set_pacing(Pacing::kByPlan);
   // The rank that holds the part of `owner` on the host of `reader`; if it is not the owner, signal 1 + owner reports
   // that it has the part.
@@ -25,7 +25,7 @@ Result<Plan> all_gather_direct(const topology::Topology& topology, const Request
       if (holder(rank, peer) == rank || holder(rank, peer) == peer) readers.push_back(peer);
       if (!share_host(topology, rank, peer)) far.push_back(peer);
     }
-    show(plan, topology, rank, input(rank, 0), readers);
+    publish(plan, topology, rank, input(rank, 0), readers);
     plan.on(rank).copy(input(rank, 0), {output(rank, rank)});
     for (const Rank owner : far) {
       if (holder(owner, rank) != rank) continue;
@@ -36,7 +36,8 @@ Result<Plan> all_gather_direct(const topology::Topology& topology, const Request
     for (const Rank owner : peers_of(rank, size)) {
       const Rank at = holder(owner, rank);
       if (at != rank) plan.on(rank).wait(at, at == owner ? 0 : 1 + owner);
-      plan.on(rank).copy(at == rank ? shown(topology, owner, rank) : shown(topology, owner, at), {output(rank, owner)});
+      plan.on(rank).copy(at == rank ? published_chunk(topology, owner, rank) : published_chunk(topology, owner, at),
+                         {output(rank, owner)});
     }
   }
   return std::move(plan).build();

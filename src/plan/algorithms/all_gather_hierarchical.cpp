@@ -19,12 +19,12 @@ Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const R
   const auto host_id = [](int host) { return 1 + host; };  // the signal that its parts have arrived
   for (const Rank rank : plan.ranks()) {
     const int host = topology.host_of(rank);
-    const auto tell_others = [&](int id) {
+    const auto notify_others = [&](int id) {
       for (const Rank peer : topology.ranks_of_host(host))
         if (peer != rank) plan.on(rank).signal(peer, id);
     };
     plan.on(rank).copy(input(rank, 0), {output(rank, rank), scratch(rank, rank)});
-    tell_others(0);
+    notify_others(0);
     for (const Rank owner : topology.ranks_of_host(host))
       if (owner != rank) plan.on(rank).wait(owner).copy(scratch(owner, owner), {output(rank, owner)});
     for (int step = 1; step < hosts; ++step) {
@@ -40,7 +40,7 @@ Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const R
       const Rank holder = tree.leader(from, host);
       if (holder == rank) {
         plan.on(rank).wait(tree.leader(host, from), host_id(from));
-        tell_others(host_id(from));
+        notify_others(host_id(from));
       } else {
         plan.on(rank).wait(holder, host_id(from));
       }

@@ -13,7 +13,7 @@ Result<Plan> all_reduce_nvls(const topology::Topology& topology, const Request& 
   plan.set_order(Order::kSwitch);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    show_to_switch(plan, rank, size);
+    publish_to_switch(plan, rank, size);
     plan.on(rank).reduce({multicast(kEveryRank, rank)}, {multicast(kEveryRank, rank), output(rank, rank)});
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, kSumReady);
     for (const Rank peer : peers_of(rank, size))

@@ -8,15 +8,15 @@ namespace accord::plan {
 Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
   PlanBuilder plan("one_shot", request, size,
-                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = shown_chunks(topology)});
+                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = published_chunks(topology)});
   plan.set_order(Order::kCanonical);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    show(plan, topology, rank, input(rank, 0), peers_of(rank, size));
+    publish(plan, topology, rank, input(rank, 0), peers_of(rank, size));
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer);
     std::vector<Chunk> sources;
     for (const Rank peer : topology.ranks())
-      sources.push_back(peer == rank ? input(rank, 0) : shown(topology, peer, rank));
+      sources.push_back(peer == rank ? input(rank, 0) : published_chunk(topology, peer, rank));
     plan.on(rank).reduce(std::move(sources), {output(rank, 0)});
   }
   return std::move(plan).build();

@@ -14,9 +14,9 @@ Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, c
   plan.set_pacing(Pacing::kByPlan);
   plan.set_buffers(Buffers::kInWindowsApart);
   for (const Rank rank : plan.ranks()) {
-    meet_peers(plan, rank, size, kBuffersReady);
+    sync_peers(plan, rank, size, kBuffersReady);
     plan.on(rank).reduce(inputs_of_all(size, 0), {output(rank, 0)});
-    meet_peers(plan, rank, size, kBuffersDone);
+    sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
 }

@@ -16,12 +16,12 @@ Result<Plan> all_reduce_two_shot_zero_copy(const topology::Topology& topology, c
   plan.set_buffers(Buffers::kInWindows);
   for (const Rank rank : plan.ranks()) {
     const std::vector<Rank> peers = peers_of(rank, size);
-    meet_peers(plan, rank, size, kBuffersReady);
+    sync_peers(plan, rank, size, kBuffersReady);
     std::vector<Chunk> sums = {output(rank, rank)};
     if (size > 1) sums.push_back(output(peers[0], rank));
     plan.on(rank).reduce(inputs_of_all(size, rank), std::move(sums));
     for (std::size_t i = 1; i < peers.size(); ++i) plan.on(rank).copy(output(rank, rank), {output(peers[i], rank)});
-    meet_peers(plan, rank, size, kBuffersDone);
+    sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
 }

@@ -35,7 +35,7 @@ Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Re
       const Rank there = tree.leader(column, host_at(to));
       plan.on(rank).copy(source, {scratch(there, source.index)}).signal(there, column);
     };
-    const auto tell_others = [&](int turn) {
+    const auto notify_others = [&](int turn) {
       for (const Rank peer : near)
         if (peer != rank) plan.on(rank).signal(peer, turn);
     };
@@ -49,7 +49,7 @@ Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Re
           plan.on(root).copy(input(root, block), {scratch(root, block)});
         }
       }
-      if (rank == root) tell_others(turn);
+      if (rank == root) notify_others(turn);
       for (int column = 0; column < columns && hosts > 1; ++column)
         if (const int block = block_of(column, turn); leads(column))
           put(rank == root ? input(root, block) : output(rank, block), column, turn);
@@ -62,7 +62,7 @@ Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Re
         for (int to = 1; to <= turns && turn == my_turn; ++to)
           if (to != my_turn) put(scratch(rank, block_of(column, turn)), column, to);
       }
-      tell_others(turn);
+      notify_others(turn);
       for (const Rank peer : near)
         if (peer != rank) plan.on(rank).wait(peer, turn);
       for (int column = 0; column < columns; ++column)

@@ -167,7 +167,7 @@ Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::stri
 
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request) {
   if (entry.is_library)
-    return Status(StatusCode::kUnsupported, fmt::format("{} is a library's and has no plans", entry.name));
+    return Status(StatusCode::kUnsupported, fmt::format("{} is implemented by a library and has no plans", entry.name));
   if (entry.registered == nullptr) return entry.make(topology, request);
   const Plan* whole = entry.registered->find(topology.size(), request.root);
   if (whole == nullptr)
@@ -201,22 +201,22 @@ Chunk handover(const topology::Topology& topology, Rank from, Rank to) {
   return share_host(topology, from, to) ? scratch(from, to) : scratch(to, from);
 }
 
-Chunk shown(const topology::Topology& topology, Rank from, Rank to) {
+Chunk published_chunk(const topology::Topology& topology, Rank from, Rank to) {
   const int chunk = topology.host_count() == 1 ? 0 : from;
   return scratch(share_host(topology, from, to) ? from : to, chunk);
 }
 
-int shown_chunks(const topology::Topology& topology) { return topology.host_count() == 1 ? 1 : topology.size(); }
+int published_chunks(const topology::Topology& topology) { return topology.host_count() == 1 ? 1 : topology.size(); }
 
-void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
-          const std::vector<Rank>& readers, int id) {
-  bool lies_open = false;
+void publish(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+             const std::vector<Rank>& readers, int id) {
+  bool is_published = false;
   for (const Rank reader : readers) {
     if (!share_host(topology, rank, reader)) {
-      plan.on(rank).copy(source, {shown(topology, rank, reader)}).signal(reader, id);
-    } else if (!lies_open) {
-      plan.on(rank).copy(source, {shown(topology, rank, reader)});
-      lies_open = true;
+      plan.on(rank).copy(source, {published_chunk(topology, rank, reader)}).signal(reader, id);
+    } else if (!is_published) {
+      plan.on(rank).copy(source, {published_chunk(topology, rank, reader)});
+      is_published = true;
     }
   }
   for (const Rank reader : readers)
@@ -235,14 +235,14 @@ std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& t
   return sources;
 }
 
-void meet_peers(PlanBuilder& plan, Rank rank, int size, int id) {
+void sync_peers(PlanBuilder& plan, Rank rank, int size, int id) {
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, id);
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
 }
 
-void show_to_switch(PlanBuilder& plan, Rank rank, int size) {
+void publish_to_switch(PlanBuilder& plan, Rank rank, int size) {
   for (Rank part = 0; part < size; ++part) plan.on(rank).copy(input(rank, part), {multicast(rank, part)});
-  meet_peers(plan, rank, size, 0);
+  sync_peers(plan, rank, size, 0);
 }
 
 std::vector<Chunk> inputs_of_all(int size, int index) {

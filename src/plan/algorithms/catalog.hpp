@@ -76,13 +76,13 @@ std::vector<Rank> peers_of(Rank rank, int size);
 
 /// Where data from `from` for `to` alone are stored: each rank has a scratch chunk for each rank.
 Chunk handover(const topology::Topology& topology, Rank from, Rank to);
-/// The scratch chunk in which `to` finds what `from` publishes to all. A rank has shown_chunks() such chunks.
-Chunk shown(const topology::Topology& topology, Rank from, Rank to);
-int shown_chunks(const topology::Topology& topology);
+/// The scratch chunk in which `to` finds what `from` publishes to all. A rank has published_chunks() such chunks.
+Chunk published_chunk(const topology::Topology& topology, Rank from, Rank to);
+int published_chunks(const topology::Topology& topology);
 bool share_host(const topology::Topology& topology, Rank a, Rank b);
-/// Rank `rank` copies `source` to shown() for each of `readers`, and notifies them by signal `id`.
-void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
-          const std::vector<Rank>& readers, int id = 0);
+/// Rank `rank` copies `source` to published_chunk() for each of `readers`, and notifies them by signal `id`.
+void publish(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+             const std::vector<Rank>& readers, int id = 0);
 
 /// The direct exchange of parts, as run by `rank`: hands over the chunks of its input that belong to others, notifies
 /// each owner by signal `id`, and waits for theirs. Returns the sources of its own chunk's sum in rank order, which
@@ -95,11 +95,11 @@ inline constexpr int kBuffersReady = 0;
 inline constexpr int kBuffersDone = 1;
 
 /// Rank `rank` signals `id` to all others and waits for theirs.
-void meet_peers(PlanBuilder& plan, Rank rank, int size, int id);
+void sync_peers(PlanBuilder& plan, Rank rank, int size, int id);
 
 /// Rank `rank` copies each part p of its input to its own multicast chunk p, then waits until all ranks have done so:
 /// the switch may now add up part p of all ranks.
-void show_to_switch(PlanBuilder& plan, Rank rank, int size);
+void publish_to_switch(PlanBuilder& plan, Rank rank, int size);
 
 /// Chunk `index` of the inputs of all ranks, in rank order.
 std::vector<Chunk> inputs_of_all(int size, int index);

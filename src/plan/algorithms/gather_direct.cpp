@@ -9,15 +9,15 @@ Result<Plan> gather_direct(const topology::Topology& topology, const Request& re
   const Rank root = request.root;
   const int size = topology.size();
   PlanBuilder plan("direct", request, size,
-                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
+                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = published_chunks(topology)});
   for (const Rank rank : plan.ranks()) {
     if (rank != root) {
-      show(plan, topology, rank, input(rank, 0), {root});
+      publish(plan, topology, rank, input(rank, 0), {root});
       continue;
     }
     plan.on(root).copy(input(root, 0), {output(root, root)});
     for (const Rank peer : peers_of(root, size))
-      plan.on(root).wait(peer).copy(shown(topology, peer, root), {output(root, peer)});
+      plan.on(root).wait(peer).copy(published_chunk(topology, peer, root), {output(root, peer)});
   }
   return std::move(plan).build();
 }

@@ -30,8 +30,9 @@ bool hosts_are_subtrees(const topology::Topology& topology) {
 
 Status check_hosts_are_subtrees(const topology::Topology& topology, std::string_view algorithm) {
   if (hosts_are_subtrees(topology)) return {};
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{}: the ranks of a host are no subtree of the canonical tree over all ranks", algorithm));
+  return Status(
+      StatusCode::kUnsupported,
+      fmt::format("{}: the ranks of a host are not a subtree of the canonical tree over all ranks", algorithm));
 }
 
 bool shares_hosts(const topology::Topology& topology) {

@@ -9,17 +9,17 @@ Result<Plan> reduce_direct(const topology::Topology& topology, const Request& re
   const Rank root = request.root;
   const int size = topology.size();
   PlanBuilder plan("direct", request, size,
-                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = shown_chunks(topology)});
+                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = published_chunks(topology)});
   plan.set_order(Order::kCanonical);
   for (const Rank rank : plan.ranks()) {
     if (rank != root) {
-      show(plan, topology, rank, input(rank, 0), {root});
+      publish(plan, topology, rank, input(rank, 0), {root});
       continue;
     }
     for (const Rank peer : peers_of(root, size)) plan.on(root).wait(peer);
     std::vector<Chunk> sources;
     for (const Rank peer : topology.ranks())
-      sources.push_back(peer == root ? input(root, 0) : shown(topology, peer, root));
+      sources.push_back(peer == root ? input(root, 0) : published_chunk(topology, peer, root));
     plan.on(root).reduce(std::move(sources), {output(root, 0)});
   }
   return std::move(plan).build();

@@ -11,7 +11,7 @@ Result<Plan> reduce_scatter_nvls(const topology::Topology& topology, const Reque
   plan.set_order(Order::kSwitch);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    show_to_switch(plan, rank, size);
+    publish_to_switch(plan, rank, size);
     plan.on(rank).reduce({multicast(kEveryRank, rank)}, {output(rank, 0)});
   }
   return std::move(plan).build();

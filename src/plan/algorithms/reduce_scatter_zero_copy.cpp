@@ -13,9 +13,9 @@ Result<Plan> reduce_scatter_zero_copy(const topology::Topology& topology, const 
   plan.set_pacing(Pacing::kByPlan);
   plan.set_buffers(Buffers::kInWindows);
   for (const Rank rank : plan.ranks()) {
-    meet_peers(plan, rank, size, kBuffersReady);
+    sync_peers(plan, rank, size, kBuffersReady);
     plan.on(rank).reduce(inputs_of_all(size, rank), {output(rank, 0)});
-    meet_peers(plan, rank, size, kBuffersDone);
+    sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
 }

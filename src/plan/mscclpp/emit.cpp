@@ -32,7 +32,7 @@ class Emission {
     for (Rank rank = 0; rank < plan_.size(); ++rank)
       for (std::size_t lane = 0; lane < plan_.gpus[to_size(rank)].lanes.size(); ++lane)
         (void)builder.on(rank).lane(static_cast<int>(lane));
-    for (const auto& add : noted_) add(builder);
+    for (const auto& add : pending_steps_) add(builder);
     builder.set_order(options_.order);
     builder.set_pacing(options_.pacing);
     return std::move(builder).build();
@@ -44,31 +44,31 @@ class Emission {
     for (std::size_t i = 0; i < to.size(); i += 2) {
       const std::vector<Chunk> two(to.begin() + static_cast<std::ptrdiff_t>(i),
                                    to.begin() + static_cast<std::ptrdiff_t>(std::min(i + 2, to.size())));
-      noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, two); });
+      pending_steps_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, two); });
     }
   }
   void reduce(Rank rank, int lane, const std::vector<Chunk>& from, const std::vector<Chunk>& to) {
     const auto others = to.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(2, to.size()));
-    noted_.push_back([=, two = std::vector<Chunk>(to.begin(), others)](PlanBuilder& plan) {
+    pending_steps_.push_back([=, two = std::vector<Chunk>(to.begin(), others)](PlanBuilder& plan) {
       plan.on(rank).lane(lane).reduce(from, two);
     });
     if (others != to.end()) copy(rank, lane, to[0], {others, to.end()});
   }
   void signal(Rank from, int lane, Rank to, int id) {
-    noted_.push_back([=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); });
+    pending_steps_.push_back([=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); });
   }
   void wait(Rank rank, int lane, Rank from, int id) {
-    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).wait(from, id); });
+    pending_steps_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).wait(from, id); });
   }
   void lane_barrier(Rank rank, int lane, int id) {
-    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).lane_barrier(id); });
+    pending_steps_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).lane_barrier(id); });
   }
   int new_id(Rank from, Rank to) { return ids_[{from, to}]++; }
 
   const Value& at(int value) const { return flow_.values[to_size(value)]; }
   int lanes_of(Rank rank) const { return static_cast<int>(plan_.gpus[to_size(rank)].lanes.size()); }
 
-  void all_lanes_meet(Rank rank) {
+  void all_lanes_join(Rank rank) {
     if (lanes_of(rank) == 1) return;
     const int id = barriers_[to_size(rank)]++;
     for (int lane = 0; lane < lanes_of(rank); ++lane) lane_barrier(rank, lane, id);
@@ -84,7 +84,7 @@ class Emission {
         any = true;
       }
     }
-    if (any) all_lanes_meet(rank);
+    if (any) all_lanes_join(rank);
   }
 
   void copy_after(Rank rank) {
@@ -93,7 +93,7 @@ class Emission {
       const int value = static_cast<int>(i);
       if (at(value).cell.rank != rank) continue;
       if (const auto after = placement_.copy_after(value)) {
-        if (!std::exchange(any, true)) all_lanes_meet(rank);
+        if (!std::exchange(any, true)) all_lanes_join(rank);
         copy(rank, 0, after->first, after->second);
       }
     }
@@ -103,7 +103,7 @@ class Emission {
     switch (step.kind) {
       case FlowStep::Kind::kSignal:
       case FlowStep::Kind::kWait: emit_event(step); break;
-      case FlowStep::Kind::kMeet: emit_meeting(step); break;
+      case FlowStep::Kind::kBarrier: emit_barrier(step); break;
       case FlowStep::Kind::kCopy: emit_copy(step); break;
       case FlowStep::Kind::kReduce: emit_reduce(step); break;
       case FlowStep::Kind::kSwitch: emit_switch(step); break;
@@ -124,28 +124,28 @@ class Emission {
 
   // If all lanes of a rank meet, they use a barrier; if only some do, the last to arrive waits for the others and
   // releases them.
-  void emit_meeting(const FlowStep& step) {
-    const Meeting& meeting = flow_.meetings[to_size(step.event)];
-    const bool of_all = static_cast<int>(meeting.lanes.size()) == lanes_of(step.rank);
-    if (meeting.lanes.size() == 1) return;
-    const auto [first, is_new] = meeting_ids_.try_emplace(step.event, 0);
+  void emit_barrier(const FlowStep& step) {
+    const LaneBarrier& barrier = flow_.barriers[to_size(step.event)];
+    const bool of_all = static_cast<int>(barrier.lanes.size()) == lanes_of(step.rank);
+    if (barrier.lanes.size() == 1) return;
+    const auto [first, is_new] = barrier_ids_.try_emplace(step.event, 0);
     if (is_new) {
       first->second = of_all ? barriers_[to_size(step.rank)]++ : new_id(step.rank, step.rank);
-      for (std::size_t i = 1; !of_all && i < meeting.lanes.size(); ++i) (void)new_id(step.rank, step.rank);
+      for (std::size_t i = 1; !of_all && i < barrier.lanes.size(); ++i) (void)new_id(step.rank, step.rank);
     }
     if (of_all) {
       lane_barrier(step.rank, step.lane, first->second);
       return;
     }
     // The first id releases all lanes; the others report that their lane has arrived.
-    const int others = static_cast<int>(meeting.lanes.size()) - 1;
-    if (step.lane == meeting.lanes.back()) {
+    const int others = static_cast<int>(barrier.lanes.size()) - 1;
+    if (step.lane == barrier.lanes.back()) {
       for (int i = 0; i < others; ++i) wait(step.rank, step.lane, step.rank, first->second + 1 + i);
       signal(step.rank, step.lane, step.rank, first->second);
       return;
     }
     int mine = 0;
-    while (meeting.lanes[to_size(mine)] != step.lane) ++mine;
+    while (barrier.lanes[to_size(mine)] != step.lane) ++mine;
     signal(step.rank, step.lane, step.rank, first->second + 1 + mine);
     wait(step.rank, step.lane, step.rank, first->second);
   }
@@ -171,7 +171,7 @@ class Emission {
   }
 
   // The writer's part of await().
-  void tell(int value, const FlowStep& step) {
+  void notify_readers(int value, const FlowStep& step) {
     if (placement_.arrival(value) != Arrival::kEvent) return;
     for (const std::size_t reader : at(value).readers) {
       const FlowStep& reading = flow_.steps[reader];
@@ -189,20 +189,20 @@ class Emission {
     const Chunk from = read(step.sources[0], step);
     if (placement_.arrival(value) == Arrival::kPackets) {
       const Chunk to = placement_.packets(value);
-      noted_.push_back([=, rank = step.rank, lane = step.lane](PlanBuilder& plan) {
+      pending_steps_.push_back([=, rank = step.rank, lane = step.lane](PlanBuilder& plan) {
         plan.on(rank).lane(lane).put_packets(from, to);
       });
       return;
     }
     if (!placement_.is_alias(value)) copy(step.rank, step.lane, from, placement_.destinations(value));
-    tell(value, step);
+    notify_readers(value, step);
   }
 
   void emit_reduce(const FlowStep& step) {
     std::vector<Chunk> sources;
     for (const int source : step.sources) sources.push_back(read(source, step));
     reduce(step.rank, step.lane, sources, placement_.destinations(step.destination));
-    tell(step.destination, step);
+    notify_readers(step.destination, step);
   }
 
   void emit_switch(const FlowStep& step) {
@@ -217,11 +217,11 @@ class Emission {
   const Flow& flow_;
   EmitOptions options_;
   Placement placement_;
-  std::vector<std::function<void(PlanBuilder&)>> noted_;
+  std::vector<std::function<void(PlanBuilder&)>> pending_steps_;
   std::vector<int> barriers_;                     // used, by rank
   std::map<std::pair<Rank, Rank>, int> ids_;      // signals used
   std::map<int, int> event_ids_;                  // event to signal
-  std::map<int, int> meeting_ids_;                // meeting to its barrier or first signal
+  std::map<int, int> barrier_ids_;                // barrier to its id or first signal
   std::map<int, int> arrival_ids_;                // value to signal
   std::set<int> unpacked_;                        // values
   std::set<std::tuple<int, Rank, int>> awaited_;  // value, rank, lane

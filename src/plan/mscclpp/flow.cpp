@@ -15,7 +15,7 @@
 namespace accord::plan::mscclpp {
 namespace {
 
-constexpr std::size_t kMostSteps = std::size_t{1} << 22;
+constexpr std::size_t kMaxSteps = std::size_t{1} << 22;
 
 class Run {
  public:
@@ -166,25 +166,25 @@ class Run {
       gathering.leaving.erase(passed);
       return true;
     }
-    if (std::ranges::find(gathering.came, lane) != gathering.came.end()) return false;
-    gathering.came.push_back(lane);
-    if (static_cast<int>(gathering.came.size()) < op.barrier_lanes) return false;
-    flow_.meetings.push_back({rank, gathering.came});
-    for (const int member : gathering.came) {
-      flow_.steps.push_back({.kind = FlowStep::Kind::kMeet,
+    if (std::ranges::find(gathering.arrived, lane) != gathering.arrived.end()) return false;
+    gathering.arrived.push_back(lane);
+    if (static_cast<int>(gathering.arrived.size()) < op.barrier_lanes) return false;
+    flow_.barriers.push_back({rank, gathering.arrived});
+    for (const int member : gathering.arrived) {
+      flow_.steps.push_back({.kind = FlowStep::Kind::kBarrier,
                              .rank = rank,
                              .lane = member,
-                             .event = static_cast<int>(flow_.meetings.size()) - 1,
+                             .event = static_cast<int>(flow_.barriers.size()) - 1,
                              .place = op.place});
       if (member != lane) gathering.leaving.push_back(member);
     }
-    gathering.came.clear();
+    gathering.arrived.clear();
     return true;
   }
 
   Status check_length(const Op& op) const {
-    if (flow_.steps.size() <= kMostSteps && flow_.values.size() <= 2 * kMostSteps) return {};
-    return corrupt(op, fmt::format("more than {} steps of single chunks", kMostSteps));
+    if (flow_.steps.size() <= kMaxSteps && flow_.values.size() <= 2 * kMaxSteps) return {};
+    return corrupt(op, fmt::format("more than {} steps of single chunks", kMaxSteps));
   }
 
   Cell cell_of(const Span& span, int offset) const {
@@ -320,11 +320,11 @@ class Run {
   Status stuck(const Op& op) const {
     if (op.kind->action == Action::kMove || op.kind->action == Action::kReduce)
       return corrupt(op, "waits for ever: nobody puts the packets that it reads");
-    return corrupt(op, "waits for ever (deadlock): what it waits for comes later or not at all");
+    return corrupt(op, "waits for ever (deadlock): what it waits for happens later or not at all");
   }
 
   struct Gathering {
-    std::vector<int> came;
+    std::vector<int> arrived;
     std::vector<int> leaving;
   };
 

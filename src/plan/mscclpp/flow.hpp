@@ -27,13 +27,13 @@ struct Value {
 /// One action of a lane.
 struct FlowStep {
   /// kSwitch: one source, or the sum of the sources of all ranks, to one cell of each rank.
-  enum class Kind : std::uint8_t { kCopy, kReduce, kSwitch, kSignal, kWait, kMeet } kind = Kind::kCopy;
+  enum class Kind : std::uint8_t { kCopy, kReduce, kSwitch, kSignal, kWait, kBarrier } kind = Kind::kCopy;
   Rank rank = 0;
   int lane = 0;
   std::vector<int> sources = {};     ///< values
   int destination = -1;              ///< a value; for kSwitch the value of its own rank
   std::vector<int> everywhere = {};  ///< kSwitch: values, by rank
-  int event = -1;                    ///< kSignal, kWait: an event; kMeet: a meeting
+  int event = -1;                    ///< kSignal, kWait: an event; kBarrier: a barrier
   std::string place = {};
 };
 
@@ -44,8 +44,8 @@ struct Event {
   bool awaited = false;
 };
 
-/// A meeting of lanes of one rank.
-struct Meeting {
+/// A barrier of lanes of one rank.
+struct LaneBarrier {
   Rank rank = 0;
   std::vector<int> lanes;
 };
@@ -54,7 +54,7 @@ struct Flow {
   std::vector<Value> values;
   std::vector<FlowStep> steps;  ///< in a possible execution order
   std::vector<Event> events;
-  std::vector<Meeting> meetings;
+  std::vector<LaneBarrier> barriers;
 };
 
 /// Runs the ops in some order. kCorrupt names the op that waits forever or reads unwritten data. Switch operations to

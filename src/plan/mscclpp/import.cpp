@@ -39,7 +39,7 @@ Result<Plan> import_mscclpp(std::string_view text, SwitchOps ops) {
     options.stage_inputs = true;
     best = verified(plan, flow, options);
     if (!best.ok() && plan.has_switch_ops && ops == SwitchOps::kMulticast)
-      return Status(first.code(), first.message() + " (its switch ops may be taken as ordinary copies and sums)");
+      return Status(first.code(), first.message() + " (its switch ops may be imported as ordinary copies and sums)");
     if (!best.ok()) return first;
   }
   Plan claiming = *best;

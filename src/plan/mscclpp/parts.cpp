@@ -9,7 +9,7 @@
 namespace accord::plan::mscclpp {
 namespace {
 
-constexpr int kMostChunks = 1 << 16;  // in one memory of a rank
+constexpr int kMaxChunksPerGpu = 1 << 16;  // in one memory of a rank
 
 Result<Rank> read_peer(const JsonNode& node, Rank rank, int size) {
   ACCORD_ASSIGN_OR_RETURN(const Rank peer, node.integer(0, size - 1));
@@ -30,7 +30,7 @@ Result<std::vector<Rank>> read_ranks(const JsonNode& group, Rank rank, int size)
   std::vector<Rank> ranks;
   for (const JsonNode& item : items) {
     ACCORD_ASSIGN_OR_RETURN(const Rank one, item.integer(0, size - 1));
-    if (std::ranges::find(ranks, one) != ranks.end()) return item.error(fmt::format("rank {} comes twice", one));
+    if (std::ranges::find(ranks, one) != ranks.end()) return item.error(fmt::format("rank {} appears twice", one));
     ranks.push_back(one);
   }
   if (std::ranges::find(ranks, rank) == ranks.end()) return ranks_node.error(fmt::format("rank {} is missing", rank));
@@ -109,18 +109,18 @@ Result<std::string> read_channel_type(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const std::string type, node.text());
   if (type == kSwitch) return node.error("a switch channel connects no pair of ranks");
   if (type == "memory" || type == "port") return type;
-  return node.error(fmt::format("\"{}\" is no type of channel; they are memory, port and switch", type));
+  return node.error(fmt::format("\"{}\" is not a type of channel; available: memory, port and switch", type));
 }
 
 Result<GpuParts> read_gpu_parts(const JsonNode& node, Rank rank, int size) {
   ACCORD_ASSIGN_OR_RETURN(const JsonNode id_node, node.required("id"));
   ACCORD_ASSIGN_OR_RETURN(const int id, id_node.integer());
-  if (id != rank) return id_node.error(fmt::format("{} where {} comes next", id, rank));
+  if (id != rank) return id_node.error(fmt::format("{} where {} is expected", id, rank));
   GpuParts parts;
   constexpr std::array<std::string_view, 3> kCounts = {"input_chunks", "output_chunks", "scratch_chunks"};
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode count, node.required(kCounts[i]));
-    ACCORD_ASSIGN_OR_RETURN(parts.chunks[i], count.integer(i < 2 ? 1 : 0, kMostChunks));
+    ACCORD_ASSIGN_OR_RETURN(parts.chunks[i], count.integer(i < 2 ? 1 : 0, kMaxChunksPerGpu));
   }
   ACCORD_RETURN_IF_ERROR(read_channels(node, rank, size, parts));
   ACCORD_RETURN_IF_ERROR(read_remote_buffers(node, rank, size, parts));

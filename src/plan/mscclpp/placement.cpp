@@ -54,8 +54,8 @@ void Placement::place_in_multicast(const std::vector<int>& values, const std::st
     multicast_[to_size(value)] = chunk;
     const Cell& cell = at(value).cell;
     if (cell.memory == first.memory && cell.index == first.index) continue;
-    if (uneven_.ok())
-      uneven_ = Status(
+    if (place_error_.ok())
+      place_error_ = Status(
           StatusCode::kUnsupported,
           fmt::format("MSCCL++ plan: {}: in place, it is {}[{}] of rank {} and {}[{}] of rank {}", place,
                       to_string(first.memory), first.index, first.rank, to_string(cell.memory), cell.index, cell.rank));
@@ -63,15 +63,15 @@ void Placement::place_in_multicast(const std::vector<int>& values, const std::st
 }
 
 Status Placement::check() const {
-  ACCORD_RETURN_IF_ERROR(uneven_);
+  ACCORD_RETURN_IF_ERROR(place_error_);
   for (std::size_t i = 0; i < flow_.values.size(); ++i) {
     const int value = static_cast<int>(i);
     if (is_result(value) && is_partial(value))
       return unsupported_value(at(value),
                                "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
     if (arrival(value) == Arrival::kPackets && at(value).cell.memory != Memory::kScratch)
-      return unsupported_value(at(value), "packets go to a peer's scratch only");
-    if (!lies_in_multicast(value)) continue;
+      return unsupported_value(at(value), "packets only go to a peer's scratch");
+    if (!is_in_multicast(value)) continue;
     if (is_by_switch(value) && is_read_by_peers(value))
       return unsupported_value(at(value), "a peer reads by itself what a switch has written");
     if (!is_by_switch(value) && !is_input(value) && (at(value).writer != at(value).cell.rank || at(value).in_packets))
@@ -103,14 +103,14 @@ bool Placement::is_read_by_peers(int value) const {
   });
 }
 
-bool Placement::lies_in_scratch(int value) const {
+bool Placement::is_in_scratch(int value) const {
   const Value& it = at(value);
-  if (lies_in_multicast(value)) return is_read_by_peers(value);
+  if (is_in_multicast(value)) return is_read_by_peers(value);
   if (is_input(value)) return is_read_by_peers(value) || (options_.stage_inputs && !it.readers.empty());
   return it.cell.memory != Memory::kOutput || it.writer != it.cell.rank || is_read_by_peers(value);
 }
 
-bool Placement::lies_in_output(int value) const {
+bool Placement::is_in_output(int value) const {
   const Value& it = at(value);
   return it.cell.memory == Memory::kOutput && !is_input(value) && it.writer == it.cell.rank && !is_by_switch(value);
 }
@@ -128,8 +128,8 @@ Chunk Placement::place(int value, Rank rank) {
   }
   const Cell& cell = at(value).cell;
   if (rank == cell.rank && is_input(value) && !options_.stage_inputs) return input(rank, at(value).input_chunk);
-  if (rank == cell.rank && lies_in_output(value)) return output(rank, cell.index);
-  if (rank == cell.rank && lies_in_multicast(value)) return multicast(rank, multicast_of(value));
+  if (rank == cell.rank && is_in_output(value)) return output(rank, cell.index);
+  if (rank == cell.rank && is_in_multicast(value)) return multicast(rank, multicast_of(value));
   return scratch_of(cell);
 }
 
@@ -138,9 +138,9 @@ std::vector<Chunk> Placement::destinations(int value) {
   if (is_partial(value)) return {place(value, cell.rank)};
   if (is_by_switch(value)) return {multicast(kEveryRank, multicast_of(value))};
   std::vector<Chunk> chunks;
-  if (lies_in_output(value)) chunks.push_back(output(cell.rank, cell.index));
-  if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
-  if (lies_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
+  if (is_in_output(value)) chunks.push_back(output(cell.rank, cell.index));
+  if (is_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  if (is_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
   return chunks;
 }
 
@@ -149,14 +149,14 @@ std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_before(int v
   const Cell& cell = at(value).cell;
   std::vector<Chunk> chunks;
   if (is_result(value)) chunks.push_back(output(cell.rank, cell.index));
-  if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
-  if (lies_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
+  if (is_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  if (is_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
   if (chunks.empty()) return std::nullopt;
   return std::pair(input(cell.rank, at(value).input_chunk), chunks);
 }
 
 std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_after(int value) {
-  if (!is_result(value) || is_input(value) || lies_in_output(value)) return std::nullopt;
+  if (!is_result(value) || is_input(value) || is_in_output(value)) return std::nullopt;
   const Cell& cell = at(value).cell;
   return std::pair(place(value, cell.rank), std::vector{output(cell.rank, cell.index)});
 }

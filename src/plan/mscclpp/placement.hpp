@@ -29,10 +29,10 @@ class Placement {
   int origin(int value) const { return origins_[static_cast<std::size_t>(value)]; }
   /// A sum that is added to again, or a copy of one.
   bool is_partial(int value) const { return partial_[static_cast<std::size_t>(origin(value))]; }
-  /// The multicast chunk in which all ranks have the value or its counterpart. REQUIRES: lies_in_multicast().
+  /// The multicast chunk in which all ranks have the value or its counterpart. REQUIRES: is_in_multicast().
   int multicast_of(int value) const { return multicast_[static_cast<std::size_t>(value)]; }
   /// Written or added up by a switch.
-  bool lies_in_multicast(int value) const { return multicast_of(value) >= 0; }
+  bool is_in_multicast(int value) const { return multicast_of(value) >= 0; }
   /// A copy that needs no step, since the sum is read in place.
   bool is_alias(int value) const { return is_partial(value) && origin(value) != value; }
   Arrival arrival(int value) const;
@@ -57,8 +57,8 @@ class Placement {
   bool is_result(int value) const { return at(value).is_last && at(value).cell.memory == Memory::kOutput; }
   bool is_read_by_peers(int value) const;
   bool is_by_switch(int value) const { return by_switch_[static_cast<std::size_t>(value)]; }
-  bool lies_in_scratch(int value) const;
-  bool lies_in_output(int value) const;
+  bool is_in_scratch(int value) const;
+  bool is_in_output(int value) const;
   Chunk scratch_of(const Cell& cell);
   /// Assigns a multicast chunk to the values, one per rank.
   void place_in_multicast(const std::vector<int>& values, const std::string& place);
@@ -72,7 +72,7 @@ class Placement {
   std::vector<int> multicast_;                         // by value; -1: none
   std::vector<bool> by_switch_;                        // by value
   std::map<std::pair<Memory, int>, int> multicasts_;   // chunks, by their common location on all ranks
-  Status uneven_ = {};                                 // error if ranks do not have it at one location
+  Status place_error_ = {};                            // error if ranks do not have it at one location
   std::vector<std::map<Cell, int>> scratch_;           // by rank
   std::vector<std::map<int, int>> partials_;           // by rank: origin to chunk
   std::map<int, int> packets_;                         // value to chunk

@@ -20,8 +20,8 @@
 namespace accord::plan::mscclpp {
 namespace {
 
-constexpr int kMostRefinement = 64;
-constexpr int kMostOps = 1 << 16;  // per thread block
+constexpr int kMaxRefinement = 64;
+constexpr int kMaxOps = 1 << 16;  // per thread block
 
 constexpr std::array kOps = {
     OpKind{.name = "nop"},
@@ -130,7 +130,8 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode protocol_node, root.required("protocol"));
     ACCORD_ASSIGN_OR_RETURN(const std::string protocol, protocol_node.text());
     if (protocol != "Simple" && protocol != "LL")
-      return unsupported(protocol_node, fmt::format("protocol \"{}\"; Simple and LL are known", protocol));
+      return unsupported(protocol_node,
+                         fmt::format("protocol \"{}\" is not known; available: Simple and LL", protocol));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode in_place, root.required("inplace"));
     ACCORD_ASSIGN_OR_RETURN(plan_.in_place, in_place.boolean());
     return {};
@@ -155,9 +156,9 @@ class Reader {
       }
       if (!op.has("tbg_info")) continue;
       ACCORD_ASSIGN_OR_RETURN(const JsonNode size_node, op.at("tbg_info").required("tbg_size"));
-      ACCORD_ASSIGN_OR_RETURN(const int size, size_node.integer(1, kMostRefinement));
+      ACCORD_ASSIGN_OR_RETURN(const int size, size_node.integer(1, kMaxRefinement));
       refinement_ = std::lcm(refinement_, size);
-      if (refinement_ > kMostRefinement) return unsupported(size_node, "groups of thread blocks of too many sizes");
+      if (refinement_ > kMaxRefinement) return unsupported(size_node, "groups of thread blocks of too many sizes");
     }
     return {};
   }
@@ -167,7 +168,7 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> semaphores, node.items_at("semaphores"));
     for (const JsonNode& semaphore : semaphores) {
       ACCORD_ASSIGN_OR_RETURN(const JsonNode value, semaphore.required("init_value"));
-      ACCORD_ASSIGN_OR_RETURN(const int initial, value.integer(0, kMostOps));
+      ACCORD_ASSIGN_OR_RETURN(const int initial, value.integer(0, kMaxOps));
       gpu.semaphores.push_back(initial);
     }
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> blocks, node.at("threadblocks").items());
@@ -195,7 +196,7 @@ class Reader {
     for (const JsonNode& item : items) {
       ACCORD_ASSIGN_OR_RETURN(const JsonNode name_node, item.required("name"));
       ACCORD_ASSIGN_OR_RETURN(const std::string name, name_node.text());
-      if (ops.size() >= kMostOps) return item.error(fmt::format("more than {} ops in a thread block", kMostOps));
+      if (ops.size() >= kMaxOps) return item.error(fmt::format("more than {} ops in a thread block", kMaxOps));
       if (name == kPipeline) {
         ACCORD_ASSIGN_OR_RETURN(const JsonNode inner, item.required("ops"));
         ACCORD_RETURN_IF_ERROR(read_ops(inner, context, ops));

@@ -12,7 +12,7 @@
 namespace accord::plan {
 namespace {
 
-constexpr std::size_t kShown = 4;
+constexpr std::size_t kMaxShown = 4;
 
 const Step& step_at(const Plan& plan, const StepPlace& place) {
   const Program& program = plan.programs[static_cast<std::size_t>(place.rank)];
@@ -65,10 +65,10 @@ Status deadlock_error(const Plan& plan, const std::vector<StepPlace>& stuck) {
     way.push_back(*next);
   }
   std::string text = "waits for ever (deadlock)";
-  for (std::size_t i = circle + 1; i < way.size() && i < circle + kShown; ++i) {
+  for (std::size_t i = circle + 1; i < way.size() && i < circle + kMaxShown; ++i) {
     text += fmt::format(", as {} comes first", place_text(plan, way[i]));
   }
-  if (way.size() > circle + kShown) text += fmt::format(", and so on round {} lanes", way.size() - circle);
+  if (way.size() > circle + kMaxShown) text += fmt::format(", and so on round {} lanes", way.size() - circle);
   return step_error(plan, way[circle], step_at(plan, way[circle]), text);
 }
 

@@ -16,7 +16,7 @@
 namespace accord::plan {
 namespace {
 
-constexpr std::size_t kShownLeaves = 20;
+constexpr std::size_t kMaxShownLeaves = 20;
 
 Term sum_over_ranks(const Plan& plan, int chunk, int round, Expressions& expressions) {
   std::vector<Term> terms;
@@ -26,13 +26,13 @@ Term sum_over_ranks(const Plan& plan, int chunk, int round, Expressions& express
 }
 
 // The number of leaves to examine: a correct term has as many as there are ranks.
-std::size_t most_leaves(const Plan& plan) { return 4 * static_cast<std::size_t>(plan.size) + 4; }
+std::size_t max_leaves(const Plan& plan) { return 4 * static_cast<std::size_t>(plan.size) + 4; }
 
 std::string leaf_text(const Leaf& leaf) { return to_string(Chunk{leaf.rank, Space::kInput, leaf.chunk}); }
 
 std::string foreign_text(const Leaf& wanted, const Leaf& got) {
   if (wanted.round != got.round) return fmt::format("holds data of another round, {}", leaf_text(got));
-  return fmt::format("holds {} where {} belongs", leaf_text(got), leaf_text(wanted));
+  return fmt::format("holds {} instead of {}", leaf_text(got), leaf_text(wanted));
 }
 
 }  // namespace
@@ -56,14 +56,14 @@ std::optional<Term> expected_output(const Plan& plan, Rank rank, int chunk, int 
 }
 
 bool same_contributions(const Plan& plan, Term a, Term b, const Expressions& expressions) {
-  std::vector<Leaf> of_a = expressions.leaves(a, most_leaves(plan)), of_b = expressions.leaves(b, most_leaves(plan));
+  std::vector<Leaf> of_a = expressions.leaves(a, max_leaves(plan)), of_b = expressions.leaves(b, max_leaves(plan));
   std::ranges::sort(of_a);
   std::ranges::sort(of_b);
   return of_a == of_b;
 }
 
 std::string difference_text(const Plan& plan, Term wanted, Term got, const Expressions& expressions) {
-  const std::size_t limit = most_leaves(plan);
+  const std::size_t limit = max_leaves(plan);
   const std::vector<Leaf> belongs = expressions.leaves(wanted, limit);
   std::map<Leaf, int> counts;
   for (const Leaf& leaf : expressions.leaves(got, limit)) ++counts[leaf];
@@ -81,10 +81,11 @@ std::string difference_text(const Plan& plan, Term wanted, Term got, const Expre
     if (count > 1) return fmt::format("holds the contribution of rank {} {} times", leaf.rank, count);
   }
   if (plan.order == Order::kSwitch)
-    return "is another sum of the switch than that of rank 0: their bits may differ, so one rank has to give it to all";
-  return fmt::format("adds up in the wrong order: {} where {} is {}", expressions.ranks_text(got, kShownLeaves),
+    return "is not the sum of the switch that rank 0 holds: their bits may differ, so one rank has to send its sum to "
+           "all";
+  return fmt::format("adds up in the wrong order: {} where {} is {}", expressions.ranks_text(got, kMaxShownLeaves),
                      plan.order == Order::kFixed ? "that of rank 0" : "the canonical one",
-                     expressions.ranks_text(wanted, kShownLeaves));
+                     expressions.ranks_text(wanted, kMaxShownLeaves));
 }
 
 }  // namespace accord::plan

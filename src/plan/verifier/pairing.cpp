@@ -28,7 +28,7 @@ class Pairing {
     for (Rank rank = 0; rank < plan_.size; ++rank) {
       const std::vector<Lane>& lanes = plan_.programs[static_cast<std::size_t>(rank)].lanes;
       for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-        heard_.clear();
+        awaited_ranks_.clear();
         for (std::size_t step = 0; step < lanes[lane].steps.size(); ++step) {
           const StepPlace place{rank, static_cast<int>(lane), static_cast<int>(step)};
           ACCORD_RETURN_IF_ERROR(note(place, lanes[lane].steps[step]));
@@ -60,26 +60,26 @@ class Pairing {
       case StepKind::kLaneBarrier: return note_barrier(place, step);
       case StepKind::kReduce:
         if (plan_.order == Order::kNone)
-          return error(place, step, "the plan declares no order of sums, but this adds up");
+          return error(place, step, "the plan declares no order of sums, but this step adds");
         if (step.sources[0].rank == kEveryRank && plan_.order != Order::kSwitch)
-          return error(place, step,
-                       fmt::format("a switch adds up in an order of its own, not in the plan's, \"{}\"",
-                                   to_string(plan_.order)));
+          return error(
+              place, step,
+              fmt::format("a switch adds in an order of its own, not in the plan's, \"{}\"", to_string(plan_.order)));
         [[fallthrough]];
-      case StepKind::kCopy: ACCORD_RETURN_IF_ERROR(check_heard(place, step)); return note_packet_reads(place, step);
+      case StepKind::kCopy: ACCORD_RETURN_IF_ERROR(check_awaited(place, step)); return note_packet_reads(place, step);
     }
     return {};
   }
 
   // A peer's signals carry the location of its buffers.
-  Status check_heard(const StepPlace& place, const Step& step) const {
+  Status check_awaited(const StepPlace& place, const Step& step) const {
     for (const auto* chunks : {&step.sources, &step.destinations}) {
       for (const Chunk& chunk : *chunks) {
         const bool is_buffer = chunk.space == Space::kInput || chunk.space == Space::kOutput;
-        if (!is_buffer || chunk.rank == place.rank || heard_.contains(chunk.rank)) continue;
+        if (!is_buffer || chunk.rank == place.rank || awaited_ranks_.contains(chunk.rank)) continue;
         return error(
             place, step,
-            fmt::format("touches {} before its lane has waited for a signal of rank {}, which tells where that is",
+            fmt::format("accesses {} before its lane has waited for a signal of rank {}, which carries its location",
                         to_string(chunk), chunk.rank));
       }
     }
@@ -92,7 +92,7 @@ class Pairing {
                    fmt::format("signal {} is out of bounds: the plan has {} for each pair", step.id, plan_.signals));
     }
     if (step.kind == StepKind::kWait) {
-      heard_.insert(step.peer);
+      awaited_ranks_.insert(step.peer);
       signals_[{step.peer, place.rank, step.id}].used = place;
       return {};
     }
@@ -133,7 +133,7 @@ class Pairing {
   Status note_barrier(const StepPlace& place, const Step& step) {
     std::map<int, StepPlace>& lanes = barriers_[step.id];
     if (!lanes.emplace(place.lane, place).second)
-      return error(place, step, "the lane comes to this barrier twice a round");
+      return error(place, step, "the lane reaches this barrier twice a round");
     return {};
   }
 
@@ -143,7 +143,7 @@ class Pairing {
       for (int lane = 0; lane < lanes; ++lane) {
         if (places.contains(lane)) continue;
         const StepPlace& place = places.begin()->second;
-        return error(place, step_at(place), fmt::format("waits for ever: lane {} never comes to this barrier", lane));
+        return error(place, step_at(place), fmt::format("waits for ever: lane {} never reaches this barrier", lane));
       }
     }
     barriers_.clear();
@@ -181,7 +181,7 @@ class Pairing {
   std::map<std::tuple<Rank, Rank, int>, Ends> signals_;  // from, to, id
   std::map<std::pair<Rank, int>, Ends> packets_;         // owner, index
   std::map<int, std::map<int, StepPlace>> barriers_;     // of one rank: id, lane
-  std::set<Rank> heard_;                                 // of one lane: ranks that it has waited for
+  std::set<Rank> awaited_ranks_;                         // of one lane: ranks that it has waited for
 };
 
 Status check_programs(const Plan& plan) {

@@ -55,7 +55,7 @@ Status SymbolicRun::check() {
   if (!stuck.empty()) return deadlock_error(plan_, stuck);
   ACCORD_RETURN_IF_ERROR(check_outputs());
   ACCORD_RETURN_IF_ERROR(check_visits());
-  return check_meeting();
+  return check_all_arrived();
 }
 
 void SymbolicRun::begin_round(int lane, int round) {
@@ -122,9 +122,10 @@ Result<SymbolicRun::Value> SymbolicRun::read_sources(const Access& access, const
       return error(access.place, fmt::format("{} and {} have different lengths", to_string(first), to_string(source)));
     }
     if (step.kind == StepKind::kReduce && cell.rounded) {
-      return error(access.place, fmt::format("adds to {}, a sum that was rounded when it was written; sums that go on "
-                                             "are kept in partials",
-                                             to_string(source)));
+      return error(access.place,
+                   fmt::format("adds to {}, a sum that was rounded when it was written; sums that are added to "
+                               "again must be in partials",
+                               to_string(source)));
     }
     terms.push_back(cell.value);
   }
@@ -170,7 +171,7 @@ Status SymbolicRun::check_visits() const {
     const Clock& end = rank_ends_[end_of(visit.access.round, visit.chunk.rank)];
     if (end[static_cast<std::size_t>(when.lane)] >= when.time) continue;
     return error(visit.access.place,
-                 fmt::format("may still touch {} when rank {} has returned: no signal after it makes "
+                 fmt::format("may still access {} after rank {} has returned: no signal after it makes "
                              "rank {} wait",
                              to_string(visit.chunk), visit.chunk.rank, visit.chunk.rank));
   }
@@ -198,19 +199,19 @@ Status SymbolicRun::check_outputs() {
 }
 
 // After a barrier, each rank knows that all have arrived; a plan that paces itself promises the same for each round.
-Status SymbolicRun::check_meeting() const {
+Status SymbolicRun::check_all_arrived() const {
   const bool is_barrier = plan_.collective == Collective::kBarrier;
   if (!is_barrier && gate_ == RoundGate::kUntilCompleted) return {};
   for (Rank rank = 0; rank < plan_.size; ++rank) {
     const Clock& end = rank_ends_[static_cast<std::size_t>(rank)];
     for (const Epoch& start : starts_) {
       if (end[static_cast<std::size_t>(start.lane)] >= start.time) continue;
-      return {
-          StatusCode::kInvalidArgument,
-          fmt::format(
-              "{}, rank {}: {} though nothing that it waits for tells that rank {} has come", to_string(plan_), rank,
-              is_barrier ? "leaves the barrier" : "the plan is paced by its waits, but the rank completes a round",
-              rank_of(start.lane))};
+      return {StatusCode::kInvalidArgument,
+              fmt::format(
+                  "{}, rank {}: {} although nothing that it waits for shows that rank {} has arrived", to_string(plan_),
+                  rank,
+                  is_barrier ? "leaves the barrier" : "the plan is paced by its waits, but the rank completes a round",
+                  rank_of(start.lane))};
     }
   }
   return {};
@@ -242,7 +243,7 @@ Status SymbolicRun::unwritten_error(const Access& access, const Chunk& chunk) co
         });
         if (!writes) continue;
         const StepPlace writer{static_cast<Rank>(rank), static_cast<int>(lane), static_cast<int>(step)};
-        return error(access.place, fmt::format("reads {}, but nothing makes {}, which writes it, come first",
+        return error(access.place, fmt::format("reads {}, but nothing ensures that {}, which writes it, comes first",
                                                to_string(chunk), place_text(plan_, writer)));
       }
     }

@@ -46,7 +46,7 @@ class SymbolicRun : private StepVisitor {
   void note_visits(const Access& access, const Step& step);
   Status check_visits() const;
   Status check_outputs();
-  Status check_meeting() const;
+  Status check_all_arrived() const;
 
   Status error(const StepPlace& place, std::string_view problem) const;
   Status race_error(const Access& access, const Chunk& chunk, const Access& other) const;

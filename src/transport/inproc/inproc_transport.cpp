@@ -146,20 +146,20 @@ class InprocEndpoint final : public Endpoint {
       if (!left.empty()) return gone(std::move(left));
       if (missing.empty()) return {};
       if (deadline.passed()) {
-        return Status(
-            StatusCode::kTimeout,
-            fmt::format("rank {} waited in vain for {} to connect over inproc", request_.rank, ranks_text(missing)),
-            missing);
+        return Status(StatusCode::kTimeout,
+                      fmt::format("rank {} cannot connect over inproc: {} did not connect in time", request_.rank,
+                                  ranks_text(missing)),
+                      missing);
       }
       residents.changed.wait_until(lock, deadline.at());
     }
   }
 
   Status gone(std::vector<Rank> ranks) const {
-    return Status(
-        StatusCode::kPeerLost,
-        fmt::format("rank {} cannot connect to {} over inproc: closed already", request_.rank, ranks_text(ranks)),
-        ranks);
+    return Status(StatusCode::kPeerLost,
+                  fmt::format("rank {} cannot connect to {} over inproc: it has already closed", request_.rank,
+                              ranks_text(ranks)),
+                  ranks);
   }
 
   EndpointRequest request_;

@@ -1,5 +1,5 @@
 // A hello is one packet of fixed size with the window's descriptor as SCM_RIGHTS. Anything else (another size,
-// another magic, no descriptor or several) is nonsense, and all descriptors that came with it are closed. A farewell
+// another magic, no descriptor or several) is nonsense, and all descriptors that arrived with it are closed. A farewell
 // is a packet of eight bytes. A connection that ends without it means that the process died.
 #include "transport/shm/hello.hpp"
 
@@ -47,16 +47,16 @@ Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int wind
 
 Result<ReceivedHello> receive_hello(const UniqueFd& socket) {
   Packet packet;
-  ACCORD_ASSIGN_OR_RETURN(ReceivedDescriptor came,
+  ACCORD_ASSIGN_OR_RETURN(ReceivedDescriptor arrived,
                           receive_descriptor(socket, std::as_writable_bytes(std::span(&packet, 1))));
-  ReceivedHello received{.exchange = came.exchange, .hello = {}, .window = {}};
-  if (came.exchange != Exchange::kDone) return received;
+  ReceivedHello received{.exchange = arrived.exchange, .hello = {}, .window = {}};
+  if (arrived.exchange != Exchange::kDone) return received;
   if (packet.magic != kHelloMagic) {
-    received.exchange = Exchange::kNonsense;
+    received.exchange = Exchange::kMalformed;
     return received;
   }
   received.hello = Hello{packet.rank, packet.window_bytes, packet.to, packet.from, packet.can_watch != 0};
-  received.window = std::move(came.descriptor);
+  received.window = std::move(arrived.descriptor);
   return received;
 }
 
@@ -66,17 +66,17 @@ void send_farewell(const UniqueFd& socket) {
   }
 }
 
-Heard hear(const UniqueFd& socket) {
+Received receive(const UniqueFd& socket) {
   for (;;) {
     std::uint64_t word = 0;
     const ssize_t bytes = ::recv(socket.get(), &word, sizeof(word), MSG_DONTWAIT);
-    if (bytes == sizeof(word) && word == kFarewellMagic) return Heard::kFarewell;
-    if (bytes == 0) return Heard::kEnd;
+    if (bytes == sizeof(word) && word == kFarewellMagic) return Received::kFarewell;
+    if (bytes == 0) return Received::kEnd;
     if (bytes > 0) continue;
     // A reset arrives before the packets that the other side had already sent; the error is reported once, then they
     // follow.
     if (errno == EINTR || errno == ECONNRESET) continue;
-    return would_block(errno) ? Heard::kNothing : Heard::kEnd;
+    return would_block(errno) ? Received::kNothing : Received::kEnd;
   }
 }
 

@@ -41,8 +41,8 @@ Result<ReceivedHello> receive_hello(const UniqueFd& socket);
 /// Notifies the other side, if it still exists, that this one leaves in good order.
 void send_farewell(const UniqueFd& socket);
 
-enum class Heard : std::uint8_t { kNothing, kFarewell, kEnd };
+enum class Received : std::uint8_t { kNothing, kFarewell, kEnd };
 /// Reads what arrived after the hello.
-Heard hear(const UniqueFd& socket);
+Received receive(const UniqueFd& socket);
 
 }  // namespace accord::transport

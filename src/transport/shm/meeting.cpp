@@ -74,16 +74,16 @@ Result<std::vector<Met>> Meeting::run(Deadline deadline) {
 }
 
 Status Meeting::advance() {
-  if (knocked_ && awaits_any()) ACCORD_RETURN_IF_ERROR(accept_guests());
+  if (may_have_connection_ && awaits_any()) ACCORD_RETURN_IF_ERROR(accept_guests());
   for (Guest& guest : guests_) {
-    if (guest.ready && guest.socket.valid() && !guest.window.valid()) ACCORD_RETURN_IF_ERROR(hear(guest));
+    if (guest.ready && guest.socket.valid() && !guest.window.valid()) ACCORD_RETURN_IF_ERROR(receive(guest));
   }
   std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.valid(); });
   for (Peer& peer : peers_) {
-    if (peer.stage == Stage::kReply && peer.ready) ACCORD_RETURN_IF_ERROR(hear_reply(peer));
+    if (peer.stage == Stage::kReply && peer.ready) ACCORD_RETURN_IF_ERROR(receive_reply(peer));
     if (peer.stage == Stage::kCall) ACCORD_RETURN_IF_ERROR(call(peer));
     if (peer.stage == Stage::kAnswer) ACCORD_RETURN_IF_ERROR(answer(peer));
-    if (peer.stage == Stage::kAwait) ACCORD_RETURN_IF_ERROR(hold_line(peer));
+    if (peer.stage == Stage::kAwait) ACCORD_RETURN_IF_ERROR(hold_connection(peer));
   }
   return {};
 }
@@ -121,7 +121,7 @@ Status Meeting::call(Peer& peer) {
   return {};
 }
 
-Status Meeting::hear_reply(Peer& peer) {
+Status Meeting::receive_reply(Peer& peer) {
   peer.ready = false;
   ACCORD_ASSIGN_OR_RETURN(ReceivedHello reply, receive_hello(peer.met.socket));
   switch (reply.exchange) {
@@ -130,7 +130,7 @@ Status Meeting::hear_reply(Peer& peer) {
       peer.met.socket.reset();
       peer.stage = Stage::kCall;
       return {};
-    case Exchange::kNonsense: break;
+    case Exchange::kMalformed: break;
     case Exchange::kDone:
       if (!is_from(reply.hello, peer.place)) break;
       peer.met.window = std::move(reply.window);
@@ -138,12 +138,12 @@ Status Meeting::hear_reply(Peer& peer) {
       peer.stage = Stage::kMet;
       return {};
   }
-  return failure(StatusCode::kCorrupt, "what answers at its socket is not that rank", {peer.place.rank});
+  return failure(StatusCode::kCorrupt, "another process answers at its socket", {peer.place.rank});
 }
 
-Status Meeting::hold_line(Peer& peer) {
-  if (peer.line_cut) peer.line.reset();
-  peer.line_cut = false;
+Status Meeting::hold_connection(Peer& peer) {
+  if (peer.line_closed) peer.line.reset();
+  peer.line_closed = false;
   if (peer.line.valid()) return {};
   ACCORD_ASSIGN_OR_RETURN(peer.line, dial(peer));
   return {};
@@ -171,7 +171,7 @@ Status Meeting::accept_guests() {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
     ACCORD_ASSIGN_OR_RETURN(UniqueFd socket, accept_from(listener_));
     if (!socket.valid()) {
-      knocked_ = false;
+      may_have_connection_ = false;
       break;
     }
     Guest guest{.socket = std::move(socket), .window = {}, .hello = {}, .ready = true};
@@ -185,18 +185,18 @@ Status Meeting::accept_guests() {
   const auto is_silent = [](const Guest& guest) { return !guest.window.valid() && !guest.ready; };
   if (static_cast<std::size_t>(std::count_if(guests_.begin(), guests_.end(), is_silent)) >
       kSilentGuests + static_cast<std::size_t>(size_)) {
-    drop(*std::find_if(guests_.begin(), guests_.end(), is_silent), "a process that said nothing");
+    drop(*std::find_if(guests_.begin(), guests_.end(), is_silent), "a process that sent nothing");
   }
   return {};
 }
 
-Status Meeting::hear(Guest& guest) {
+Status Meeting::receive(Guest& guest) {
   guest.ready = false;
   ACCORD_ASSIGN_OR_RETURN(ReceivedHello received, receive_hello(guest.socket));
   switch (received.exchange) {
     case Exchange::kLater: break;
     case Exchange::kGone: guest.socket.reset(); break;
-    case Exchange::kNonsense: drop(guest, "a process that said no hello"); break;
+    case Exchange::kMalformed: drop(guest, "a process that sent no valid hello"); break;
     case Exchange::kDone:
       guest.hello = received.hello;
       guest.window = std::move(received.window);
@@ -209,13 +209,13 @@ Status Meeting::hear(Guest& guest) {
 void Meeting::admit(Guest& guest) {
   const Rank rank = guest.hello.rank;
   if (guest.hello.to != self_.cookie || rank <= self_.rank || rank >= size_) {
-    return drop(guest, "a process that knew no cookie of this group");
+    return drop(guest, "a process that did not know the cookie of this group");
   }
   const auto peer = std::find_if(peers_.begin(), peers_.end(), [rank](const Peer& p) { return p.place.rank == rank; });
   if (peer == peers_.end()) return;  // the peer arrived before connect() asked for it, and waits
   const bool expected = peer->stage == Stage::kAwait || peer->stage == Stage::kAnswer;
   if (!expected || !is_from(guest.hello, peer->place)) {
-    return drop(guest, fmt::format("a process that called itself rank {}", rank));
+    return drop(guest, fmt::format("a process that claimed to be rank {}", rank));
   }
   peer->met.socket = std::move(guest.socket);
   peer->met.window = std::move(guest.window);
@@ -233,28 +233,28 @@ void Meeting::drop(Guest& guest, std::string_view why) {
 void Meeting::wait(Deadline deadline) {
   std::vector<pollfd> entries;
   std::vector<bool*> ready;
-  const auto look_at = [&](const UniqueFd& fd, bool& flag) {
+  const auto watch = [&](const UniqueFd& fd, bool& flag) {
     entries.push_back({fd.get(), POLLIN, 0});
     ready.push_back(&flag);
   };
-  bool again = knocked_ && awaits_any();
-  if (awaits_any()) look_at(listener_, knocked_);
+  bool again = may_have_connection_ && awaits_any();
+  if (awaits_any()) watch(listener_, may_have_connection_);
   for (Guest& guest : guests_) {
-    if (!guest.window.valid()) look_at(guest.socket, guest.ready);
+    if (!guest.window.valid()) watch(guest.socket, guest.ready);
   }
   for (Peer& peer : peers_) {
     if (peer.stage == Stage::kMet) continue;
-    if (peer.stage == Stage::kReply) look_at(peer.met.socket, peer.ready);
+    if (peer.stage == Stage::kReply) watch(peer.met.socket, peer.ready);
     if (peer.stage == Stage::kCall || peer.stage == Stage::kAnswer) again = true;
     if (peer.stage == Stage::kAwait) {
-      if (peer.line.valid()) look_at(peer.line, peer.line_cut);
+      if (peer.line.valid()) watch(peer.line, peer.line_closed);
       again = again || !peer.line.valid();
     }
-    if (peer.met.watch.process != nullptr) look_at(peer.met.watch.process->ended(), peer.process_ended);
+    if (peer.met.watch.process != nullptr) watch(peer.met.watch.process->ended(), peer.process_ended);
   }
-  const int patience = deadline.poll_milliseconds();
-  const int longest = again ? kRetryMilliseconds : static_cast<int>(kBetweenQuestions.count());
-  ::poll(entries.data(), entries.size(), std::min(patience, longest));
+  const int remaining = deadline.poll_milliseconds();
+  const int longest = again ? kRetryMilliseconds : static_cast<int>(kDeathPollInterval.count());
+  ::poll(entries.data(), entries.size(), std::min(remaining, longest));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].revents != 0) *ready[i] = true;
   }
@@ -298,8 +298,9 @@ bool Meeting::is_from(const Hello& hello, const MeetingPlace& place) const {
 
 Status Meeting::failure(StatusCode code, std::string_view what, std::vector<Rank> ranks) const {
   std::string message = fmt::format("rank {} cannot connect to {} over shm: {}", self_.rank, ranks_text(ranks), what);
-  if (strangers_ == 1) message += fmt::format(" (a stranger was dropped: {})", last_stranger_);
-  if (strangers_ > 1) message += fmt::format(" ({} strangers were dropped, the last: {})", strangers_, last_stranger_);
+  if (strangers_ == 1) message += fmt::format(" (an unexpected connection was dropped: {})", last_stranger_);
+  if (strangers_ > 1)
+    message += fmt::format(" ({} unexpected connections were dropped, the last: {})", strangers_, last_stranger_);
   return Status(code, std::move(message), std::move(ranks));
 }
 

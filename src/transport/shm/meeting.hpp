@@ -26,18 +26,18 @@ class Meeting {
     Met met = {};
     bool ready = false;  // its socket may be readable
     UniqueFd line = {};  // to the listener of a peer that is awaited
-    bool line_cut = false;
+    bool line_closed = false;
     bool process_ended = false;
   };
 
   Status advance();
   Result<UniqueFd> dial(Peer& peer);
   Status call(Peer& peer);
-  Status hear_reply(Peer& peer);
-  Status hold_line(Peer& peer);
+  Status receive_reply(Peer& peer);
+  Status hold_connection(Peer& peer);
   Status answer(Peer& peer);
   Status accept_guests();
-  Status hear(Guest& guest);
+  Status receive(Guest& guest);
   void admit(Guest& guest);
   void drop(Guest& guest, std::string_view why);
   void wait(Deadline deadline);
@@ -55,7 +55,7 @@ class Meeting {
   std::vector<Guest>& guests_;
   const Window window_;
   std::vector<Peer> peers_;
-  bool knocked_ = true;  // the listener may have a connection
+  bool may_have_connection_ = true;  // the listener may have a connection
   int strangers_ = 0;
   std::string last_stranger_;
 };

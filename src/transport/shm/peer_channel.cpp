@@ -47,11 +47,11 @@ PeerChannel::PeerChannel(const PairOfRanks& ranks, Met met, WindowSegment theirs
       events_(std::move(events)),
       owner_(::getpid()) {}
 
-void PeerChannel::say(PeerWord word) const {
+void PeerChannel::store_word(PeerWord word) const {
   theirs_.word_of(ranks_.self).store(static_cast<std::uint64_t>(word), std::memory_order_release);
 }
 
-void PeerChannel::confirm() { say(PeerWord::kConnected); }
+void PeerChannel::confirm() { store_word(PeerWord::kConnected); }
 
 void PeerChannel::settle() {
   settled_ = true;
@@ -60,7 +60,7 @@ void PeerChannel::settle() {
 
 void PeerChannel::say_farewell() {
   if (::getpid() != owner_) return;
-  say(settled_ ? PeerWord::kLeft : PeerWord::kGaveUp);
+  store_word(settled_ ? PeerWord::kLeft : PeerWord::kGaveUp);
   if (socket_.valid()) send_farewell(socket_);
 }
 
@@ -74,10 +74,10 @@ PeerState PeerChannel::update() {
   // The order matters: a process that had ended before the check cannot send anything after it.
   const bool process_ended = watch_.process != nullptr && watch_.process->has_ended();
   if (socket_.valid() && !(by_process_ && is_confirmed())) {
-    const Heard heard = hear(socket_);
-    if (heard == Heard::kFarewell) return end_in(PeerState::kLeft);
+    const Received received = receive(socket_);
+    if (received == Received::kFarewell) return end_in(PeerState::kLeft);
     // A peer that has confirmed no longer needs the socket and may have closed it.
-    if (heard == Heard::kEnd && !(by_process_ && is_confirmed())) return end_in(PeerState::kLost);
+    if (received == Received::kEnd && !(by_process_ && is_confirmed())) return end_in(PeerState::kLost);
   }
   return process_ended ? end_in(PeerState::kLost) : state();
 }

@@ -60,7 +60,7 @@ class PeerChannel {
   PeerWord word() const {
     return static_cast<PeerWord>(ranks_.mine->word_of(ranks_.peer).load(std::memory_order_acquire));
   }
-  void say(PeerWord word) const;
+  void store_word(PeerWord word) const;
   PeerState end_in(PeerState final_state);
 
   const PairOfRanks ranks_;

@@ -32,9 +32,9 @@ struct Watches {
   std::map<pid_t, std::weak_ptr<WatchedProcess>> shared;
 };
 
-constexpr std::chrono::milliseconds kBetweenLooks(100);
+constexpr std::chrono::milliseconds kProcReadInterval(100);
 /// Flags in a thread's stat: it exits, waits until a core file is written, or writes it.
-constexpr unsigned kRunsNoMore = 0x4 | 0x8 | 0x200;
+constexpr unsigned kStopped = 0x4 | 0x8 | 0x200;
 
 /// The first thread of a pidfd's process in /proc, by its number in the PID namespace shown there, which may differ
 /// from this process's namespace. Empty if it is not visible.
@@ -66,11 +66,11 @@ bool runs_no_more(const std::string& thread) {
   unsigned flags = 0;
   if (at == std::string::npos) return false;
   std::from_chars(stat->data() + at + 1, stat->data() + stat->size(), flags);
-  return (flags & kRunsNoMore) != 0;
+  return (flags & kStopped) != 0;
 }
 
 /// True if no thread of the process runs any more, including threads started in the meantime.
-bool is_taken_down(const std::string& first_thread) {
+bool is_torn_down(const std::string& first_thread) {
   if (!runs_no_more(first_thread)) return false;
   const std::string folder = std::filesystem::path(first_thread).parent_path();
   const std::vector<std::string> threads = threads_of(folder);
@@ -80,17 +80,18 @@ bool is_taken_down(const std::string& first_thread) {
 }  // namespace
 
 WatchedProcess::WatchedProcess(UniqueFd ended)
-    : ended_(std::move(ended)), first_thread_(first_thread_of(ended_.get())), looked_(Clock::now()) {}
+    : ended_(std::move(ended)), first_thread_(first_thread_of(ended_.get())), last_read_(Clock::now()) {}
 
 bool WatchedProcess::has_ended() const {
   pollfd entry = {ended_.get(), POLLIN, 0};
-  if (runs_no_more_ || ::poll(&entry, 1, 0) == 1) return true;
+  if (has_stopped_ || ::poll(&entry, 1, 0) == 1) return true;
   const Clock::time_point now = Clock::now();
-  Clock::time_point looked = looked_;
-  if (first_thread_.empty() || now - looked < kBetweenLooks || !looked_.compare_exchange_strong(looked, now))
+  Clock::time_point last_read = last_read_;
+  if (first_thread_.empty() || now - last_read < kProcReadInterval ||
+      !last_read_.compare_exchange_strong(last_read, now))
     return false;
-  if (is_taken_down(first_thread_)) runs_no_more_ = true;
-  return runs_no_more_;
+  if (is_torn_down(first_thread_)) has_stopped_ = true;
+  return has_stopped_;
 }
 
 ProcessWatch watch_process(pid_t process) {

@@ -17,7 +17,7 @@
 namespace accord::transport {
 
 /// How often a waiting thread should call has_ended(), since the descriptor may report the end late.
-inline constexpr std::chrono::milliseconds kBetweenQuestions(250);
+inline constexpr std::chrono::milliseconds kDeathPollInterval(250);
 
 /// A watch of one other process, shared by all users with a peer in it. Costs a descriptor. Thread-safe.
 class WatchedProcess {
@@ -33,8 +33,8 @@ class WatchedProcess {
  private:
   const UniqueFd ended_;
   const std::string first_thread_;  ///< in /proc; empty if it is not visible
-  mutable std::atomic<Clock::time_point> looked_;
-  mutable std::atomic<bool> runs_no_more_ = false;
+  mutable std::atomic<Clock::time_point> last_read_;
+  mutable std::atomic<bool> has_stopped_ = false;
 };
 
 enum class ProcessLife : std::uint8_t {

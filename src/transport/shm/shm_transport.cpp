@@ -142,7 +142,7 @@ class ShmEndpoint final : public Endpoint {
   Status confirm(std::span<const MeetingPlace> places, Deadline deadline) {
     for (const MeetingPlace& place : places) channels_[place.rank]->confirm();
     Waiter waiter(WaitPolicy::kYield);
-    bool looks = false;
+    bool checks = false;
     while (true) {
       std::vector<Rank> missing, gone;
       for (const MeetingPlace& place : places) {
@@ -150,7 +150,7 @@ class ShmEndpoint final : public Endpoint {
         if (!channel.is_confirmed() || channel.state() != PeerState::kAlive) missing.push_back(place.rank);
       }
       if (missing.empty()) return {};
-      if (looks) {
+      if (checks) {
         std::erase_if(missing, [&](Rank rank) {
           const bool ended = channels_[rank]->update() != PeerState::kAlive;
           // A peer that left after it was connected does not make the connection fail.
@@ -161,7 +161,7 @@ class ShmEndpoint final : public Endpoint {
         if (missing.empty()) return {};
         if (deadline.passed()) return failure(StatusCode::kTimeout, "it did not connect in time", missing);
       }
-      looks = waiter.pause();
+      checks = waiter.pause();
     }
   }
 

@@ -113,7 +113,7 @@ Result<SocketPeer> peer_of(const UniqueFd& socket) {
   ucred credentials = {};
   socklen_t length = sizeof(credentials);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
-    return errno_status(errno, "cannot tell who is at the other side of a Unix socket");
+    return errno_status(errno, "cannot identify the process at the other end of a Unix socket");
   }
   return SocketPeer{.user = credentials.uid, .process = credentials.pid};
 }
@@ -138,7 +138,7 @@ Result<Exchange> send_descriptor(const UniqueFd& socket, std::span<const std::by
     if (errno == EINTR) continue;
     if (is_busy(errno)) return Exchange::kLater;
     if (has_ended(errno)) return Exchange::kGone;
-    return errno_status(errno, "cannot hand over a descriptor through a Unix socket");
+    return errno_status(errno, "cannot send a descriptor through a Unix socket");
   }
   return Exchange::kDone;
 }
@@ -162,7 +162,7 @@ Result<ReceivedDescriptor> receive_descriptor(const UniqueFd& socket, std::span<
     return received;
   }
   std::vector<UniqueFd> descriptors = received_descriptors(message);
-  received.exchange = Exchange::kNonsense;
+  received.exchange = Exchange::kMalformed;
   const bool whole = bytes == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
   if (!whole) return received;
   if (descriptors.empty() && (message.msg_flags & MSG_CTRUNC) != 0)

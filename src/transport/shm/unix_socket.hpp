@@ -40,15 +40,15 @@ bool is_same_user(const SocketPeer& peer);
 /// Result of one attempt to send or receive. No call here blocks.
 enum class Exchange : std::uint8_t {
   kDone,
-  kLater,     ///< the socket is not ready
-  kGone,      ///< the other side has closed the connection
-  kNonsense,  ///< the message received is not the expected one
+  kLater,      ///< the socket is not ready
+  kGone,       ///< the other side has closed the connection
+  kMalformed,  ///< the message received is not the expected one
 };
 
 /// Sends `packet` and a copy of `descriptor`. Fails only for a reason in this process.
 Result<Exchange> send_descriptor(const UniqueFd& socket, std::span<const std::byte> packet, int descriptor);
 
-/// Receives a packet of exactly that many bytes, with one descriptor. kNonsense: another size, or no descriptor, or
+/// Receives a packet of exactly that many bytes, with one descriptor. kMalformed: another size, or no descriptor, or
 /// several, which are closed. Fails with kResourceExhausted if this process has no free descriptor for the received
 /// one.
 struct ReceivedDescriptor {

@@ -19,7 +19,7 @@ namespace accord::transport::ucx {
 namespace {
 
 constexpr int kRetryMilliseconds = 20;
-constexpr std::size_t kMostStrangers = 1024;
+constexpr std::size_t kMaxStrangers = 1024;
 
 }  // namespace
 
@@ -40,18 +40,18 @@ void Assembly::close() {
   listener_.reset();
 }
 
-Status Assembly::hear_callers() {
+Status Assembly::accept_callers() {
   while (true) {
     ACCORD_ASSIGN_OR_RETURN(UniqueFd socket, accept_call(listener_));
     if (!socket.valid()) break;
-    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    if (strangers_.size() == kMaxStrangers) strangers_.erase(strangers_.begin());
     strangers_.emplace_back(std::move(socket));
   }
   std::vector<IncomingCall> rest;
   for (IncomingCall& call : strangers_) {
     if (!call.advance()) continue;
     const Hello& hello = call.hello();
-    if (!call.said_hello()) {
+    if (!call.has_hello()) {
       rest.push_back(std::move(call));
     } else if (hello.to == place_.cookie && hello.rank >= 0 && hello.rank < size_ && hello.rank != place_.rank &&
                !callers_.contains(hello.rank)) {
@@ -69,30 +69,30 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
   for (const MeetingPlace& place : places)
     peers.push_back({place, OutgoingCall(place.addresses, place.port, hello_to(place.rank))});
   while (true) {
-    Status status = hear_callers();
+    Status status = accept_callers();
     std::vector<Rank> missing, gone;
     for (Peer& peer : peers) {
-      if (status.ok() && !peer.call.heard()) status = peer.call.advance();
-      if (!met(peer)) missing.push_back(peer.place.rank);
+      if (status.ok() && !peer.call.is_acknowledged()) status = peer.call.advance();
+      if (!is_connected(peer)) missing.push_back(peer.place.rank);
       if (peer.call.refused()) gone.push_back(peer.place.rank);
     }
-    if (!status.ok()) return give_up(peers, status.code(), status.message(), status.ranks());
+    if (!status.ok()) return fail(peers, status.code(), status.message(), status.ranks());
     if (missing.empty()) break;
-    if (!gone.empty()) return give_up(peers, StatusCode::kPeerLost, "it has closed, or its process has ended", gone);
-    if (deadline.passed()) return give_up(peers, StatusCode::kTimeout, "it did not connect in time", missing);
+    if (!gone.empty()) return fail(peers, StatusCode::kPeerLost, "it has closed, or its process has ended", gone);
+    if (deadline.passed()) return fail(peers, StatusCode::kTimeout, "it did not connect in time", missing);
     wait(peers, deadline);
   }
   for (const Peer& peer : peers) {
     if (callers_.at(peer.place.rank).hello().from == peer.place.cookie) continue;
-    return give_up(peers, StatusCode::kCorrupt, "who called in its name is another", {peer.place.rank});
+    return fail(peers, StatusCode::kCorrupt, "another process connected in its name", {peer.place.rank});
   }
   std::vector<Met> all;
   for (Peer& peer : peers) {
     const auto caller = callers_.find(peer.place.rank);
-    Met met_peer;
-    met_peer.hello = caller->second.hello();
-    met_peer.socket = peer.place.rank < place_.rank ? peer.call.take() : caller->second.take();
-    all.push_back(std::move(met_peer));
+    Met connected;
+    connected.hello = caller->second.hello();
+    connected.socket = peer.place.rank < place_.rank ? peer.call.release_socket() : caller->second.release_socket();
+    all.push_back(std::move(connected));
     callers_.erase(caller);
   }
   return all;
@@ -102,16 +102,16 @@ void Assembly::wait(const std::vector<Peer>& peers, Deadline deadline) const {
   std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
   for (const IncomingCall& call : strangers_) entries.push_back({call.fd(), POLLIN, 0});
   for (const Peer& peer : peers)
-    if (!peer.call.heard()) entries.push_back({peer.call.fd(), peer.call.events(), 0});
+    if (!peer.call.is_acknowledged()) entries.push_back({peer.call.fd(), peer.call.events(), 0});
   ::poll(entries.data(), entries.size(), std::min(deadline.poll_milliseconds(), kRetryMilliseconds));
 }
 
 // Peers that have met this rank, or may have by now, rely on it: this rank leaves in good order.
-Status Assembly::give_up(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks) {
+Status Assembly::fail(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks) {
   for (Peer& peer : peers) {
     const auto caller = callers_.find(peer.place.rank);
     if (peer.place.rank < place_.rank) {
-      if (peer.call.heard()) send_farewell(peer.call.fd());
+      if (peer.call.is_acknowledged()) send_farewell(peer.call.fd());
     } else if (caller != callers_.end()) {
       send_farewell(caller->second.fd());
     }

@@ -49,10 +49,12 @@ class Assembly {
 
   Assembly(MeetingPlace place, int size, UniqueFd listener)
       : place_(std::move(place)), size_(size), listener_(std::move(listener)) {}
-  Status hear_callers();
-  bool met(const Peer& peer) const { return peer.call.heard() && callers_.contains(peer.place.rank); }
+  Status accept_callers();
+  bool is_connected(const Peer& peer) const {
+    return peer.call.is_acknowledged() && callers_.contains(peer.place.rank);
+  }
   void wait(const std::vector<Peer>& peers, Deadline deadline) const;
-  Status give_up(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks);
+  Status fail(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks);
 
   MeetingPlace place_;
   int size_;

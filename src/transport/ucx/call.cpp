@@ -20,11 +20,11 @@
 namespace accord::transport::ucx {
 namespace {
 
-constexpr char kHeard = 'H';
+constexpr char kAcknowledged = 'H';
 constexpr int kListenQueue = 1024;
 constexpr std::uint64_t kMagic = 0x316f6c6c65486461;
-constexpr std::uint32_t kMostAddressBytes = 64 << 10;
-constexpr Duration kPatience = std::chrono::seconds(1);
+constexpr std::uint32_t kMaxAddressBytes = 64 << 10;
+constexpr Duration kAddressTimeout = std::chrono::seconds(1);
 
 struct Header {
   std::uint64_t magic = kMagic;
@@ -111,7 +111,7 @@ Status OutgoingCall::dial() {
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   sent_ = 0;
-  patience_ = Deadline::in(kPatience);
+  address_deadline_ = Deadline::in(kAddressTimeout);
   stage_ = Stage::kConnecting;
   if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 &&
       errno != EINPROGRESS)
@@ -132,7 +132,7 @@ Status OutgoingCall::advance() {
       } else {
         stage_ = Stage::kSpeaking;
       }
-    } else if (addresses_.size() > 1 && patience_.passed()) {
+    } else if (addresses_.size() > 1 && address_deadline_.passed()) {
       next_address(false);
     }
   }
@@ -145,8 +145,8 @@ Status OutgoingCall::advance() {
   if (stage_ == Stage::kListening) {
     char answer = 0;
     const ssize_t got = ::recv(socket_.get(), &answer, 1, MSG_DONTWAIT);
-    if (got == 1 && answer == kHeard) {
-      stage_ = Stage::kHeard;
+    if (got == 1 && answer == kAcknowledged) {
+      stage_ = Stage::kAcknowledged;
     } else if (got >= 0 || !would_block()) {
       next_address(got >= 0 || is_refusal(errno));
     }
@@ -174,7 +174,7 @@ bool IncomingCall::advance() {
     if (text_.size() < sizeof(Header)) continue;
     Header header;
     std::memcpy(&header, text_.data(), sizeof header);
-    if (header.magic != kMagic || header.address_bytes == 0 || header.address_bytes > kMostAddressBytes) return false;
+    if (header.magic != kMagic || header.address_bytes == 0 || header.address_bytes > kMaxAddressBytes) return false;
   }
   Header header;
   std::memcpy(&header, text_.data(), sizeof header);
@@ -190,7 +190,7 @@ bool IncomingCall::advance() {
 void IncomingCall::acknowledge() {
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  [[maybe_unused]] const ssize_t sent = ::send(socket_.get(), &kHeard, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t sent = ::send(socket_.get(), &kAcknowledged, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace accord::transport::ucx

@@ -43,16 +43,16 @@ class OutgoingCall {
 
   /// Proceeds as far as possible. Fails only for a reason in this process.
   Status advance();
-  bool heard() const { return stage_ == Stage::kHeard; }
+  bool is_acknowledged() const { return stage_ == Stage::kAcknowledged; }
   /// Every address refused: nobody listens there any more.
   bool refused() const { return stage_ == Stage::kRefused; }
   /// The descriptor to poll; -1 if none.
   int fd() const { return socket_.get(); }
   short events() const;
-  UniqueFd take() { return std::move(socket_); }
+  UniqueFd release_socket() { return std::move(socket_); }
 
  private:
-  enum class Stage : std::uint8_t { kDial, kConnecting, kSpeaking, kListening, kHeard, kRefused };
+  enum class Stage : std::uint8_t { kDial, kConnecting, kSpeaking, kListening, kAcknowledged, kRefused };
   Status dial();
   void next_address(bool was_refused);
 
@@ -63,7 +63,7 @@ class OutgoingCall {
   std::size_t at_ = 0;
   std::size_t refusals_ = 0;  ///< consecutive
   Stage stage_ = Stage::kDial;
-  Deadline patience_ = Deadline::never();  ///< time left for the current address
+  Deadline address_deadline_ = Deadline::never();  ///< time left for the current address
   UniqueFd socket_;
 };
 
@@ -73,12 +73,12 @@ class IncomingCall {
   explicit IncomingCall(UniqueFd socket) : socket_(std::move(socket)) {}
   /// Reads what has arrived. Returns false if it is not a hello or the connection has ended.
   bool advance();
-  bool said_hello() const { return complete_; }
+  bool has_hello() const { return complete_; }
   const Hello& hello() const { return hello_; }
   /// Tells the caller that its hello arrived.
   void acknowledge();
   int fd() const { return socket_.get(); }
-  UniqueFd take() { return std::move(socket_); }
+  UniqueFd release_socket() { return std::move(socket_); }
 
  private:
   UniqueFd socket_;

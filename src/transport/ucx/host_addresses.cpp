@@ -20,7 +20,7 @@
 namespace accord::transport::ucx {
 namespace {
 
-constexpr std::size_t kMost = 8;
+constexpr std::size_t kMaxAddresses = 8;
 
 std::string ip_of(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text = {};
@@ -48,9 +48,9 @@ Result<std::vector<std::string>> host_addresses() {
       continue;
     const std::string ip = ip_of(entry->ifa_addr);
     if (ip.empty()) continue;
-    if (all.size() < kMost) all.push_back(ip);
+    if (all.size() < kMaxAddresses) all.push_back(ip);
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), entry->ifa_name) != wanted.end();
-    if (is_wanted && named.size() < kMost) named.push_back(ip);
+    if (is_wanted && named.size() < kMaxAddresses) named.push_back(ip);
   }
   if (!named.empty()) return named;
   if (all.empty()) all.emplace_back("127.0.0.1");
@@ -70,7 +70,7 @@ Result<SocketAddress> socket_address(const std::string& ip, std::uint16_t port) 
     v6->sin6_port = htons(port);
     address.length = sizeof *v6;
   } else {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} is no IP address", quoted_text(ip)));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} is not an IP address", quoted_text(ip)));
   }
   return address;
 }

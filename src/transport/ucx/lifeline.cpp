@@ -78,10 +78,10 @@ void Lifeline::say_farewell() {
 
 PeerState Lifeline::update() {
   if (state() != PeerState::kAlive || ::getpid() != owner_) return state();
-  char said = 0;
-  const ssize_t got = ::recv(socket_.get(), &said, 1, MSG_DONTWAIT);
+  char byte = 0;
+  const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return state();
-  const bool left = got == 1 && said == kFarewell;
+  const bool left = got == 1 && byte == kFarewell;
   if (left) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   state_.store(left ? PeerState::kLeft : PeerState::kLost, std::memory_order_release);
   return state();

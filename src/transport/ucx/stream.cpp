@@ -11,11 +11,11 @@
 namespace accord::transport::ucx {
 namespace {
 
-constexpr std::size_t kMostInFlight = 32;  // messages per link; beyond that, write_some() waits
+constexpr std::size_t kMaxInFlight = 32;  // messages per link; beyond that, write_some() waits
 constexpr std::size_t kUnit = 8;
-constexpr std::size_t kLeast = 1024;  // less room than this is left empty when data continue in the next message
+constexpr std::size_t kMinRoom = 1024;  // less room than this is left empty when data continue in the next message
 
-enum Kind : std::uint64_t { kBytes, kWord, kPackets, kRead, kReadBack, kAllSeenQuestion, kAllSeen };
+enum Kind : std::uint64_t { kBytes, kWord, kPackets, kRead, kReadBack, kAcknowledgeRequest, kAcknowledgement };
 
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 
@@ -53,7 +53,7 @@ Status Stream::open(const std::string& worker_address, std::uint64_t peer_id) {
   ACCORD_ASSIGN_OR_RETURN(route_, worker_.route_to(worker_address));
   peer_id_ = peer_id;
   open_ = true;
-  for (const Entry& question : std::exchange(questions_, {})) answer(question);
+  for (const Entry& request : std::exchange(early_requests_, {})) answer(request);
   return {};
 }
 
@@ -70,7 +70,7 @@ Status Stream::state() const {
 
 Status Stream::state_locked() const {
   if (!open_ || route_->failed || damaged_)
-    return Status(StatusCode::kPeerLost, damaged_ ? "what it sent made no sense" : "the connection to it has failed");
+    return Status(StatusCode::kPeerLost, damaged_ ? "it sent malformed data" : "the connection to it has failed");
   return {};
 }
 
@@ -102,7 +102,7 @@ void Stream::add_bytes(std::span<const std::byte> source, std::size_t offset, st
   while (!source.empty()) {
     const std::size_t most = kMessageBytes - sizeof(Entry);
     const std::size_t left = filling_ == nullptr ? kMessageBytes : kMessageBytes - filling_->used;
-    const std::size_t room = left >= sizeof(Entry) + kLeast ? left - sizeof(Entry) : most;
+    const std::size_t room = left >= sizeof(Entry) + kMinRoom ? left - sizeof(Entry) : most;
     const std::size_t now = std::min(source.size(), room / kUnit * kUnit);
     std::memcpy(add({.kind = kind, .offset = offset, .bytes = now}, now), source.data(), now);
     source = source.subspan(now);
@@ -118,13 +118,13 @@ void Stream::write(std::span<const std::byte> source, std::size_t offset) {
 
 bool Stream::has_room() const {
   const std::lock_guard lock(worker_.mutex());
-  return *in_flight_ < kMostInFlight;
+  return *in_flight_ < kMaxInFlight;
 }
 
 std::size_t Stream::write_some(std::span<const std::byte> source, std::size_t offset) {
   const std::lock_guard lock(worker_.mutex());
   const std::size_t whole = source.size();
-  while (!source.empty() && *in_flight_ < kMostInFlight) {
+  while (!source.empty() && *in_flight_ < kMaxInFlight) {
     const std::size_t now = std::min(source.size(), kMessageBytes - sizeof(Entry));
     add_bytes(source.first(now), offset, kBytes);
     urgent_ = true;
@@ -166,16 +166,16 @@ void Stream::flush_notes() {
   if (filling_ != nullptr) send();
 }
 
-void Stream::ask_for_all_seen() {
+void Stream::request_acknowledgement() {
   const std::lock_guard lock(worker_.mutex());
   if (!open_) return;
-  add({.kind = kAllSeenQuestion}, 0);
+  add({.kind = kAcknowledgeRequest}, 0);
   send();
 }
 
-bool Stream::all_seen() const {
+bool Stream::is_acknowledged() const {
   const std::lock_guard lock(worker_.mutex());
-  return all_seen_;
+  return is_acknowledged_;
 }
 
 void Stream::receive(std::uint64_t sequence, std::span<const std::byte> message) {
@@ -189,7 +189,7 @@ void Stream::receive(std::uint64_t sequence, std::span<const std::byte> message)
     const std::size_t bytes = has_data ? entry.bytes : 0;
     damaged_ = bytes > message.size() || padded(bytes) > message.size();
     if (damaged_) return;
-    take(entry, message.first(bytes));
+    apply(entry, message.first(bytes));
     message = message.subspan(padded(bytes));
   }
   damaged_ = damaged_ || !message.empty();
@@ -199,7 +199,7 @@ bool Stream::fits(std::size_t offset, std::size_t bytes) const {
   return offset <= window_.size() && bytes <= window_.size() - offset;
 }
 
-void Stream::take(const Entry& entry, std::span<const std::byte> data) {
+void Stream::apply(const Entry& entry, std::span<const std::byte> data) {
   switch (entry.kind) {
     case kBytes:
       if (damaged_ = !fits(entry.offset, data.size()); damaged_) return;
@@ -209,7 +209,7 @@ void Stream::take(const Entry& entry, std::span<const std::byte> data) {
       if (damaged_ = entry.offset % kUnit != 0 || !fits(entry.offset, sizeof entry.word); damaged_) return;
       store_word(window_.data() + entry.offset, entry.word);
       return;
-    case kPackets: return take_packets(entry, data);
+    case kPackets: return apply_packets(entry, data);
     case kRead:
       if (damaged_ = !fits(entry.offset, entry.bytes); damaged_) return;
       return answer(entry);
@@ -222,13 +222,13 @@ void Stream::take(const Entry& entry, std::span<const std::byte> data) {
       read->second.arrived += data.size();
       return;
     }
-    case kAllSeenQuestion: return answer(entry);
-    case kAllSeen: all_seen_ = true; return;
+    case kAcknowledgeRequest: return answer(entry);
+    case kAcknowledgement: is_acknowledged_ = true; return;
     default: damaged_ = true;
   }
 }
 
-void Stream::take_packets(const Entry& entry, std::span<const std::byte> data) {
+void Stream::apply_packets(const Entry& entry, std::span<const std::byte> data) {
   const PacketLines& lines = entry.lines;
   const bool possible = lines.data_bytes > 0 && lines.data_bytes <= lines.word_at && lines.word_at % kUnit == 0 &&
                         lines.word_at + kUnit <= lines.stride && lines.stride % kUnit == 0 &&
@@ -246,16 +246,16 @@ void Stream::take_packets(const Entry& entry, std::span<const std::byte> data) {
 }
 
 // Sent on the same stream, after everything written before.
-void Stream::answer(const Entry& question) {
-  if (!open_) return questions_.push_back(question);
-  if (question.kind == kAllSeenQuestion) {
-    add({.kind = kAllSeen}, 0);
+void Stream::answer(const Entry& request) {
+  if (!open_) return early_requests_.push_back(request);
+  if (request.kind == kAcknowledgeRequest) {
+    add({.kind = kAcknowledgement}, 0);
     return send();
   }
-  for (std::size_t done = 0; done < question.bytes;) {
-    const std::size_t now = std::min<std::size_t>(question.bytes - done, kMessageBytes - sizeof(Entry));
-    std::byte* const place = add({.kind = kReadBack, .bytes = now, .word = question.word}, now);
-    std::memcpy(place, window_.data() + question.offset + done, now);
+  for (std::size_t done = 0; done < request.bytes;) {
+    const std::size_t now = std::min<std::size_t>(request.bytes - done, kMessageBytes - sizeof(Entry));
+    std::byte* const place = add({.kind = kReadBack, .bytes = now, .word = request.word}, now);
+    std::memcpy(place, window_.data() + request.offset + done, now);
     done += now;
   }
   if (filling_ != nullptr) send();

@@ -50,10 +50,10 @@ class Stream final : public Receiver {
   std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination);
   Result<bool> read_ended(std::uint64_t number);
   void abandon_read(std::uint64_t number);
-  /// ask_for_all_seen() requests an acknowledgement that the peer has received everything; all_seen() is true once it
-  /// came.
-  void ask_for_all_seen();
-  bool all_seen() const;
+  /// request_acknowledgement() requests an acknowledgement that the peer has received everything; is_acknowledged() is
+  /// true once it has arrived.
+  void request_acknowledgement();
+  bool is_acknowledged() const;
 
   Worker& worker() const { return worker_; }
   void receive(std::uint64_t sequence, std::span<const std::byte> message) override;
@@ -73,9 +73,9 @@ class Stream final : public Receiver {
   std::byte* add(const Entry& entry, std::size_t room);
   void add_bytes(std::span<const std::byte> source, std::size_t offset, std::uint64_t kind);
   void send();
-  void take(const Entry& entry, std::span<const std::byte> data);
-  void take_packets(const Entry& entry, std::span<const std::byte> data);
-  void answer(const Entry& question);
+  void apply(const Entry& entry, std::span<const std::byte> data);
+  void apply_packets(const Entry& entry, std::span<const std::byte> data);
+  void answer(const Entry& request);
   bool fits(std::size_t offset, std::size_t bytes) const;
 
   struct Read {
@@ -92,14 +92,14 @@ class Stream final : public Receiver {
   std::uint64_t peer_id_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
-  bool all_seen_ = false;
+  bool is_acknowledged_ = false;
   std::shared_ptr<Route> route_;
   std::unique_ptr<Message> filling_;
   bool urgent_ = false;  ///< it contains more than notes
   std::shared_ptr<std::size_t> in_flight_;
   std::map<std::uint64_t, Read> reads_;
   std::uint64_t next_read_ = 1;
-  std::vector<Entry> questions_;  ///< requests that arrived before open()
+  std::vector<Entry> early_requests_;  ///< requests that arrived before open()
 };
 
 }  // namespace accord::transport::ucx

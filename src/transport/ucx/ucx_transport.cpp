@@ -31,7 +31,7 @@ using memory::SharedSegment;
 constexpr std::string_view kName = "ucx";
 // addresses, port, cookie, sum
 constexpr DescriptorFormat kFormat{.transport = kName, .version = 1, .field_count = 4};
-constexpr Duration kLeavingTakes = std::chrono::seconds(2);
+constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
 
 /// Checksum of everything in a descriptor except the sum itself.
 std::string sum_of(Rank rank, std::size_t window_bytes, std::string_view addresses, std::string_view port,
@@ -157,13 +157,14 @@ class UcxEndpoint final : public Endpoint {
   ~UcxEndpoint() override {
     if (::getpid() != owner_) return;
     for (const auto& [rank, peer] : peers_)
-      if (peer.lifeline->update() == PeerState::kAlive) peer.stream->ask_for_all_seen();
-    const Deadline deadline = Deadline::in(kLeavingTakes);
-    const auto owes_answer = [](const auto& entry) {
+      if (peer.lifeline->update() == PeerState::kAlive) peer.stream->request_acknowledgement();
+    const Deadline deadline = Deadline::in(kLeaveTimeout);
+    const auto awaits_acknowledgement = [](const auto& entry) {
       const Peer& peer = entry.second;
-      return peer.lifeline->update() == PeerState::kAlive && peer.stream->state().ok() && !peer.stream->all_seen();
+      return peer.lifeline->update() == PeerState::kAlive && peer.stream->state().ok() &&
+             !peer.stream->is_acknowledged();
     };
-    while (std::any_of(peers_.begin(), peers_.end(), owes_answer) && !deadline.passed())
+    while (std::any_of(peers_.begin(), peers_.end(), awaits_acknowledgement) && !deadline.passed())
       if (!worker_.progress()) std::this_thread::yield();
     for (const auto& [rank, peer] : peers_) peer.lifeline->say_farewell();
     for (const auto& [rank, peer] : peers_) peer.stream->close();

@@ -24,13 +24,13 @@ namespace accord::transport::ucx {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-constexpr std::size_t kMostFree = 64;
+constexpr std::size_t kMaxFree = 64;
 constexpr int kTickMilliseconds = 1;
 constexpr int kProgressAtOnce = 64;
 
-std::mutex making;
+std::mutex creation_mutex;
 std::atomic<Worker*> the_worker = nullptr;
-std::atomic<pid_t> its_process = 0;
+std::atomic<pid_t> worker_process = 0;
 
 Status failed(const UcxLibrary& ucx, std::string_view what, ucs_status_t status) {
   return Status(StatusCode::kUnsupported, fmt::format("UCX: {}: {}", what, ucx.status_string(status)));
@@ -53,7 +53,7 @@ Result<ucp_context_h> make_context(const UcxLibrary& ucx) {
 }
 
 Status not_after_fork() {
-  const pid_t process = its_process.load();
+  const pid_t process = worker_process.load();
   if (process == 0 || process == ::getpid()) return {};
   return Status(StatusCode::kUnsupported,
                 fmt::format("UCX was in use in process {}, from which this one was forked, and cannot be used in both; "
@@ -84,14 +84,14 @@ Status Worker::viable() {
 
 Result<Worker*> Worker::instance() {
   ACCORD_RETURN_IF_ERROR(not_after_fork());
-  const std::lock_guard lock(making);
+  const std::lock_guard lock(creation_mutex);
   if (the_worker.load() != nullptr) return the_worker.load();
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Worker> made, make());
-  its_process = ::getpid();
+  worker_process = ::getpid();
   the_worker = made.release();
   // Runs before UCX's own clean-up, which was registered when UCX was loaded.
   std::atexit([] {
-    if (its_process != ::getpid()) return;
+    if (worker_process != ::getpid()) return;
     const std::lock_guard last(the_worker.load()->mutex_);
     the_worker.load()->ended_ = true;
   });
@@ -106,7 +106,7 @@ Result<std::unique_ptr<Worker>> Worker::make() {
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   if (const ucs_status_t status = ucx->worker_create(context, &params, &worker); status != UCS_OK)
-    return failed(*ucx, "no worker", status);
+    return failed(*ucx, "a worker cannot be created", status);
   ucp_address_t* bytes = nullptr;
   std::size_t length = 0;
   if (const ucs_status_t status = ucx->worker_get_address(worker, &bytes, &length); status != UCS_OK)
@@ -136,7 +136,7 @@ Status Worker::listen() {
   handler.cb = &Worker::on_message;
   handler.arg = this;
   if (const ucs_status_t status = ucx_.worker_set_am_recv_handler(worker_, &handler); status != UCS_OK)
-    return failed(ucx_, "no handler of messages", status);
+    return failed(ucx_, "its message handler cannot be set", status);
   try {
     const BlockedSignals blocked;
     std::thread([this] {
@@ -156,11 +156,11 @@ bool Worker::progress() {
 }
 
 void Worker::loop() {
-  std::uint64_t seen = 0;
+  std::uint64_t last_polls = 0;
   while (true) {
     const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
-    const bool others_poll = polls != seen;
-    seen = polls;
+    const bool others_poll = polls != last_polls;
+    last_polls = polls;
     if (others_poll) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kTickMilliseconds));
     } else if (fall_asleep()) {
@@ -193,7 +193,7 @@ Result<std::shared_ptr<Route>> Worker::route_to(const std::string& address) {
   };
   params.err_handler.arg = route.get();
   if (const ucs_status_t status = ucx_.ep_create(worker_, &params, &route->ep); status != UCS_OK)
-    return failed(ucx_, "no way to a peer", status);
+    return failed(ucx_, "a peer cannot be connected to", status);
   routes_.emplace(address, route);
   return route;
 }
@@ -215,7 +215,7 @@ void Worker::free_message(std::unique_ptr<Message> message) {
   message->route.reset();
   message->in_flight.reset();
   message->used = 0;
-  if (free_.size() < kMostFree) free_.push_back(std::move(message));
+  if (free_.size() < kMaxFree) free_.push_back(std::move(message));
 }
 
 void Worker::send(std::unique_ptr<Message> message) {

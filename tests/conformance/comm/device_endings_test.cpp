@@ -26,7 +26,7 @@ TEST_F(DeviceEndings, a_finished_work_is_seen_by_every_concurrent_poller) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     std::atomic<bool> over = false;
     std::thread other([&] {
-      while (!over) (void)comm.group()->device_channel().look();
+      while (!over) (void)comm.group()->device_channel().poll();
     });
     const DeviceArray values = ones(on);
     int late = 0;

@@ -42,7 +42,7 @@ TEST_F(DeviceFailures, a_rank_that_does_not_come_is_named_by_those_who_wait_and_
       EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
       EXPECT_THAT(status.ranks(), ElementsAre(1));
       EXPECT_THAT(status.message(), HasSubstr("all_reduce of 64 x float32 (sum)"));
-      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not come in time"));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not arrive in time"));
       on.synchronize();
     }
     while (comm.state() == CommunicatorState::kReady && comm.rank() == 1) {
@@ -50,7 +50,7 @@ TEST_F(DeviceFailures, a_rank_that_does_not_come_is_named_by_those_who_wait_and_
       if (!comm.barrier({.timeout = std::chrono::seconds(30)}).ok()) break;
     }
     EXPECT_EQ(comm.state(), CommunicatorState::kFailed);
-    EXPECT_THAT(comm.run(sum(values), {.stream = on.stream}).message(), HasSubstr("rank 1 did not come in time"));
+    EXPECT_THAT(comm.run(sum(values), {.stream = on.stream}).message(), HasSubstr("rank 1 did not arrive in time"));
   });
 }
 

@@ -253,7 +253,7 @@ TEST_F(DevicePlans, a_rank_that_does_not_come_is_named_and_frees_the_streams_of_
       const Status status =
           comm.start(sum(values), {.timeout = std::chrono::milliseconds(200), .stream = on.stream}).wait();
       EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not come in time"));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not arrive in time"));
       on.synchronize();
     }
     while (comm.barrier({.timeout = std::chrono::seconds(30)}).ok()) {

@@ -373,13 +373,13 @@ void check_device_mistakes(Communicator& comm, const OnDevice& on) {
   const Buffer on_host{host.data(), 4, DType::kFloat32};
   const auto message = [&](const Call& call) { return comm.run(call).to_string(); };
   EXPECT_THAT(message(Call::all_reduce(on_host, values.buffer(), ReduceOp::kSum)),
-              HasSubstr("input lies on cpu, output on cuda:"));
+              HasSubstr("input is on cpu, output is on cuda:"));
   Buffer beyond = values.buffer();
   beyond.device.index = 1000;
   EXPECT_THAT(message(Call::broadcast(beyond, 0)), HasSubstr("cuda:1000"));
   Buffer unknown = values.buffer();
   unknown.device.type = static_cast<DeviceType>(9);
-  EXPECT_THAT(message(Call::broadcast(unknown, 0)), HasSubstr("device type 9 is none"));
+  EXPECT_THAT(message(Call::broadcast(unknown, 0)), HasSubstr("device type 9 does not exist"));
   const Call both[] = {Call::broadcast(values.buffer(), 0), Call::broadcast(on_host, 0)};
   EXPECT_THAT(comm.run(both).to_string(), HasSubstr("calls on a GPU and on the CPU cannot begin together"));
   EXPECT_THAT(comm.start(both).wait().to_string(), HasSubstr("cannot begin together"));

@@ -225,10 +225,11 @@ TEST_P(UnequalParts, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
     EXPECT_TRUE(comm.barrier().ok());
     Call barrier;
     barrier.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(barrier)), "barrier_v" + kOfWorld + "it has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(barrier)), "barrier_v" + kOfWorld + "it has no parts that counts could be given for");
     Call message_call = Call::send(in, 1 - comm.rank());
     message_call.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(message_call)), "send" + kOfWorld + "a message has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(message_call)),
+              "send" + kOfWorld + "a message has no parts that counts could be given for");
   });
 }
 

@@ -79,7 +79,7 @@ TEST_P(Shrink, a_rank_that_does_not_call_is_left_out_and_told_when_it_does) {
       const Status status = comm.shrink("rest", patience).status();
       EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
       EXPECT_EQ(status.ranks(), std::vector<Rank>{2});
-      EXPECT_THAT(status.message(), HasSubstr("went on without this one"));
+      EXPECT_THAT(status.message(), HasSubstr("continued without this one"));
       return;
     }
     Result<Communicator> rest = comm.shrink("rest", patience);

@@ -124,7 +124,7 @@ TEST_P(Windows, mistakes_are_refused_with_the_bounds_and_harm_nothing) {
         std::vector<float> values(17);
         const ConstBuffer source(buffer(values));
         expect_error(window.put(source, 0, 0), StatusCode::kInvalidArgument,
-                     "17 x float32 at offset 0 do not fit the 64 B that rank 0 contributed");
+                     "17 x float32 at offset 0 do not fit into the 64 B that rank 0 contributed");
         expect_error(window.get(buffer(values), 1, 0), StatusCode::kInvalidArgument, "rank 1 contributed");
         expect_error(window.put({values.data(), 1, DType::kFloat32}, 0, 61), StatusCode::kInvalidArgument, "61");
         expect_error(window.put({values.data(), 1, DType::kFloat32}, 0, SIZE_MAX), StatusCode::kInvalidArgument,
@@ -192,7 +192,7 @@ TEST_P(Windows, a_peer_that_lets_go_ends_the_wait_and_leaves_its_memory_and_sign
     } else {
       ASSERT_TRUE(window->wait(1).ok());
       const Status status = window->wait(1);
-      expect_error(status, StatusCode::kPeerLost, "rank 1 has let go of the window");
+      expect_error(status, StatusCode::kPeerLost, "rank 1 has released the window");
       EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
       EXPECT_EQ(window->peer(1)[0], std::byte{42});
     }
@@ -234,7 +234,7 @@ TEST_P(Windows, several_are_numbered_alike_on_all_ranks) {
     EXPECT_EQ(first->number(), 0);
     EXPECT_EQ(second->number(), 1);
     const Result<Window> huge = comm.window(comm.rank() == 1 ? SIZE_MAX : 64);
-    expect_error(huge.status(), StatusCode::kInvalidArgument, "rank 1 asks for");
+    expect_error(huge.status(), StatusCode::kInvalidArgument, "rank 1 requests");
     const Result<Window> third = comm.window(64);
     ASSERT_TRUE(third.ok()) << third.status().to_string();
     EXPECT_EQ(third->number(), 2);

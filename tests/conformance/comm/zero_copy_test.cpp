@@ -254,7 +254,7 @@ TEST(Registration, that_only_some_ranks_have_is_one_error_on_all) {
       const Status status =
           comm.all_reduce(comm.rank() == 1 ? buffer(in_private) : of(arrays.array<float>(count)), ReduceOp::kSum);
       EXPECT_EQ(status.code(), StatusCode::kMismatch);
-      EXPECT_THAT(status.message(), HasSubstr("lie in windows of the group, those of rank"));
+      EXPECT_THAT(status.message(), HasSubstr("are in windows of the group, those of rank"));
     });
 }
 
@@ -277,7 +277,7 @@ TEST(Registration, of_a_window_that_a_rank_has_let_go_of_is_told) {
     if (lets_go) windows.erase(windows.begin());
     const Status status = comm.all_reduce(mine, ReduceOp::kSum);
     EXPECT_EQ(status.code(), StatusCode::kMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("lies in window 0, which rank 1 has let go of"));
+    EXPECT_THAT(status.message(), HasSubstr("is in window 0, which rank 1 has released"));
   });
 }
 

@@ -71,7 +71,7 @@ TEST(ExpertCreate, a_field_without_meaning_is_named_on_all_ranks) {
       {with([](auto& c) { c.max_tokens_per_rank = 1 << 30; }), "max_tokens_per_rank is 1073741824: with 2 ranks"},
       {with([](auto& c) { c.max_recv_rows = -1; }), "max_recv_rows is -1"},
       {with([](auto& c) { c.alignment = 0; }), "alignment is 0"},
-      {with([](auto& c) { c.dtype = DType::kInt32; }), "dtype is int32, rows are floats"},
+      {with([](auto& c) { c.dtype = DType::kInt32; }), "dtype is int32, but rows must have a float dtype"},
       {with([](auto& c) { c.overflow = OverflowPolicy::kDropBySlot; }),
        "overflow is drop_by_slot, but without max_recv_rows"},
       {with([](auto& c) { c.experts = 5; }), "experts: 5 experts cannot be divided evenly among 2 ranks"},
@@ -104,7 +104,7 @@ TEST(ExpertCreate, ranks_that_differ_are_a_mismatch_that_names_the_field) {
     if (comm.rank() == 1) mine.placement = {{0, 1}, {2, 3}, {4, 5}};
     const Result<ExpertGroup> other = ExpertGroup::create(comm, mine);
     ASSERT_FALSE(other.ok());
-    expect_error(other.status(), StatusCode::kMismatch, "rank 1 has another placement than rank 0", {1});
+    expect_error(other.status(), StatusCode::kMismatch, "the placement of rank 1 differs from that of rank 0", {1});
   });
 }
 
@@ -124,8 +124,9 @@ TEST(ExpertCreate, several_groups_and_kinds_of_layers_live_side_by_side) {
     EXPECT_EQ(narrow->recv_rows(), comm.rank() == 0 ? 0 : 2);
     EXPECT_EQ(handle.recv_rows(), 2);
     expect_error(other->prepare(handle, {.ids = ids(two)}), StatusCode::kInvalidArgument,
-                 "prepare on group \"world.experts\": rank 0: handle 0 is of another group", {0});
-    EXPECT_THAT(group.make_handle({.alignment = 4}).status().message(), HasSubstr("alignment is 4, the group's is 1"));
+                 "prepare on group \"world.experts\": rank 0: handle 0 belongs to another group", {0});
+    EXPECT_THAT(group.make_handle({.alignment = 4}).status().message(),
+                HasSubstr("alignment is 4, it has to be 1 to the group's 1"));
     expect_works(group, handle);
   });
 }
@@ -136,9 +137,9 @@ TEST(ExpertCalls, what_one_rank_lacks_is_told_to_all_and_harms_nothing) {
     const std::vector<std::int32_t> good = {0, 1}, odd = {0, 1, 2}, many(10, 0);
     const std::vector<float> floats(2);
     expect_error(group.prepare(handle, {.ids = ids(wrong ? odd : good)}), StatusCode::kInvalidArgument,
-                 "rank 1: there are 3 ids, no multiple of top_k 2", {1});
+                 "rank 1: there are 3 ids, which is not a multiple of top_k 2", {1});
     expect_error(group.prepare(handle, {.ids = ids(wrong ? many : good)}), StatusCode::kInvalidArgument,
-                 "rank 1: there are 5 tokens, max_tokens_per_rank is 4", {1});
+                 "rank 1: there are 5 tokens, but max_tokens_per_rank is 4", {1});
     expect_error(group.prepare(handle, {.ids = wrong ? ConstBuffer(floats.data(), 2, DType::kFloat32) : ids(good)}),
                  StatusCode::kInvalidArgument, "rank 1: ids are float32", {1});
     std::vector<float> x(3), y(12), short_row(2), row(3), weights(2);
@@ -156,7 +157,7 @@ TEST(ExpertCalls, what_one_rank_lacks_is_told_to_all_and_harms_nothing) {
     expect_error(group.dispatch(handle, {.tokens = f32(x), .weights = f32(weights), .recv_tokens = f32(y)}),
                  StatusCode::kInvalidArgument, "rank 0: weights is given without recv_weights", {0});
     expect_error(group.dispatch(handle, {.tokens = f32(x), .scales = f32(weights), .recv_tokens = f32(y)}),
-                 StatusCode::kInvalidArgument, "rank 0: scales are for float8, tokens is float32", {0});
+                 StatusCode::kInvalidArgument, "rank 0: scales are for float8 only, but tokens is float32", {0});
     const ConstBuffer wide(y.data(), 3, DType::kFloat64);
     expect_error(group.dispatch(handle, {.tokens = wrong ? wide : f32(x), .recv_tokens = f32(y)}),
                  StatusCode::kInvalidArgument,
@@ -164,7 +165,7 @@ TEST(ExpertCalls, what_one_rank_lacks_is_told_to_all_and_harms_nothing) {
     expect_error(group.combine(handle, {.expert_out = f32(y), .result = {y.data(), 3, DType::kFloat32, {}}}),
                  StatusCode::kInvalidArgument, "rank 0: expert_out and result overlap", {0});
     expect_error(group.combine(handle, {.expert_out = f32(y), .result = {x.data(), 3, DType::kFloat64, {}}}),
-                 StatusCode::kInvalidArgument, "rank 0: result is float64, which sums of float32 cannot be", {0});
+                 StatusCode::kInvalidArgument, "rank 0: result is float64, which cannot hold sums of float32", {0});
     expect_works(group, handle);
   });
 }
@@ -177,12 +178,13 @@ TEST(ExpertCalls, ranks_that_came_for_different_calls_are_a_mismatch_that_says_w
     expect_error(comm.rank() == 0 ? group.dispatch(handle, {.tokens = f32(x), .recv_tokens = f32(y)})
                                   : group.combine(handle, {.expert_out = f32(y), .result = f32(x)}),
                  StatusCode::kMismatch,
-                 "rank 1 called combine of handle 0, prepared 1 times, float32 to float32, rank 0 dispatch of handle 0",
+                 "rank 1 called combine of handle 0, prepared 1 times, float32 to float32, rank 0 called dispatch",
                  {1});
     const Result<ExpertHandle> other = group.make_handle();
-    expect_error(group.prepare(comm.rank() == 0 ? handle : *other, {.ids = ids(chosen)}), StatusCode::kMismatch,
-                 "rank 1 called prepare of handle 1, prepared 0 times, rank 0 prepare of handle 0, prepared 1 times",
-                 {1});
+    expect_error(
+        group.prepare(comm.rank() == 0 ? handle : *other, {.ids = ids(chosen)}), StatusCode::kMismatch,
+        "rank 1 called prepare of handle 1, prepared 0 times, rank 0 called prepare of handle 0, prepared 1 times",
+        {1});
     expect_works(group, handle);
   });
 }
@@ -279,7 +281,7 @@ TEST(ExpertOverflow, drops_by_weight_the_same_list_on_all_ranks) {
     std::vector<float> weights =
         comm.rank() == 0 ? std::vector<float>{0.8F, 0.2F, 0.6F, 0.4F} : std::vector<float>{0.7F, 0.3F, 0.5F, 0.5F};
     expect_error(group.prepare(handle, {.ids = ids(chosen)}), StatusCode::kInvalidArgument,
-                 "rank 0: there are no weights, which overflow=drop_by_weight goes by", {0});
+                 "rank 0: overflow=drop_by_weight requires weights, but none were given", {0});
     ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen), .weights = f32(weights)}).ok());
     EXPECT_THAT(handle.dropped(), ElementsAre(ExpertChoice{0, 0, 1}, ExpertChoice{0, 1, 1}, ExpertChoice{1, 0, 1}));
     EXPECT_EQ(handle.ranks()[0].dropped, 2);

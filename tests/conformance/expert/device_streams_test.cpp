@@ -96,7 +96,7 @@ TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_f
     const Status failure = step.failure();
     EXPECT_EQ(failure.code(), StatusCode::kTimeout) << failure.to_string();
     EXPECT_THAT(failure.message(),
-                AllOf(HasSubstr("prepare of handle 0, prepared 1 times"), HasSubstr("rank 1 did not come in time")));
+                AllOf(HasSubstr("prepare of handle 0, prepared 1 times"), HasSubstr("rank 1 did not arrive in time")));
     EXPECT_THAT(failure.ranks(), ElementsAre(1));
     EXPECT_EQ(step.handle.fetch(on.stream).code(), StatusCode::kAborted);
     EXPECT_FALSE(step.handle.prepared());
@@ -183,21 +183,21 @@ TEST_F(ExpertStreams, what_the_arguments_lack_is_told_to_the_rank_and_harms_noth
     expect_refused(step.dispatch(), StatusCode::kWrongState, "handle 0 is not prepared");
     const std::vector<std::int64_t> here = {0, 3};
     expect_refused(step.group.prepare(step.handle, {.ids = {here.data(), 2, DType::kInt64}, .stream = on.stream}),
-                   StatusCode::kInvalidArgument, "prepare on group \"world.experts\": ids lies on cpu, the group's");
+                   StatusCode::kInvalidArgument, "prepare on group \"world.experts\": ids is on cpu, but the group's");
     ASSERT_TRUE(step.prepare().ok());
     std::vector<float> x(8);
     expect_refused(step.group.dispatch(step.handle, {.tokens = {x.data(), 8, DType::kFloat32},
                                                      .recv_tokens = step.recv.buffer(),
                                                      .stream = on.stream}),
-                   StatusCode::kInvalidArgument, "tokens lies on cpu");
+                   StatusCode::kInvalidArgument, "tokens is on cpu");
     expect_refused(step.group.dispatch(step.handle, {.tokens = step.x.part(0, 4), .recv_tokens = step.recv.buffer()}),
                    StatusCode::kInvalidArgument, "tokens has 4 elements, it has to have 2 x 4 = 8");
     expect_refused(step.group.dispatch(step.handle, {.tokens = step.x.buffer(),
                                                      .recv_tokens = {x.data(), 8, DType::kFloat32, {}},
                                                      .stream = on.stream}),
-                   StatusCode::kInvalidArgument, "recv_tokens lies on cpu");
+                   StatusCode::kInvalidArgument, "recv_tokens is on cpu");
     const Window window = comm.window(64).value();
-    expect_refused(step.group.add_window(window), StatusCode::kUnsupported, "windows are of CPU memory");
+    expect_refused(step.group.add_window(window), StatusCode::kUnsupported, "windows hold CPU memory");
     step.all();
     step.expect_sums(2 * (1.0F + static_cast<float>(comm.rank())));
   });
@@ -217,11 +217,11 @@ TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
     });
   };
   expect_refused([](auto& c, Rank) { c.algorithm = ExpertAlgorithm::kAllToAll; }, StatusCode::kUnsupported,
-                 "algorithm is all_to_all: not on GPUs, device is cuda:0");
+                 "algorithm is all_to_all, which is not supported on GPUs; device is cuda:0");
   expect_refused([](auto& c, Rank) { c.staging_bytes = 4096; }, StatusCode::kUnsupported, "staging_bytes is 4096");
   expect_refused([](auto& c, Rank) { c.ranks_per_host = 1; }, StatusCode::kUnsupported, "ranks_per_host is 1");
   expect_refused([](auto& c, Rank rank) { c.device.index = rank == 1 ? 99 : 0; }, StatusCode::kInvalidArgument,
-                 "rank 1: device is cuda:99, but this rank sees 8 of them");
+                 "rank 1: device is cuda:99, but this rank has 8 devices of that type");
   expect_refused([](auto& c, Rank rank) { c.device = rank == 1 ? Device{} : c.device; }, StatusCode::kMismatch,
                  "device type is 1 on rank 0 and 0 on rank 1");
   runtime().fail_next("reach", {StatusCode::kUnsupported, "no way between them"});

@@ -43,15 +43,15 @@ class LatePeer {
   }
   void is_done() { set(peers_.of<std::uint64_t>(0, peers_.at.done) + 1); }
   void end_waits() { set(word(own_, kStop)); }
-  /// Tells the peer, in several blocks, that each token chooses `expert`. Returns the choice that the peer has
+  /// Notifies the peer, in several blocks, that each token chooses `expert`. Returns the choice that the peer has
   /// afterwards, which must be the same for all tokens.
-  std::int64_t tell(std::int64_t expert) {
+  std::int64_t share_choices(std::int64_t expert) {
     const DeviceArray ids(on_, std::vector<std::int64_t>(kTokens, expert), DType::kInt64);
     launch({.peers = peers_, .ids = ids.buffer().data, .wide = true, .tokens = kTokens, .experts = 8}, kBlocks);
     on_.synchronize();
-    const auto* const told = peers_.of<std::int32_t>(1, peers_.at.ids);
-    EXPECT_EQ(std::accumulate(told, told + kTokens, std::int64_t{0}), kTokens * told[0]);
-    return told[0];
+    const auto* const shared = peers_.of<std::int32_t>(1, peers_.at.ids);
+    EXPECT_EQ(std::accumulate(shared, shared + kTokens, std::int64_t{0}), kTokens * shared[0]);
+    return shared[0];
   }
 
  private:
@@ -66,7 +66,7 @@ class LatePeer {
   }
   static void set(std::uint64_t* word) { std::atomic_ref(*word).store(1, std::memory_order_release); }
   std::uint64_t address(std::size_t i) const { return reinterpret_cast<std::uint64_t>(word(shared_, i)); }
-  template <typename Kernel = expert::TellRouting>
+  template <typename Kernel = expert::ShareRouting>
   void launch(const Kernel& kernel, int blocks) {
     const device::Grid grid{.blocks = blocks, .threads = Kernel::kThreads};
     ASSERT_TRUE(device::launch(on_.runtime, kernel, grid, on_.device, on_.stream).ok());
@@ -89,7 +89,7 @@ class ExpertWaits : public testing::HostDevices {
 };
 
 TEST_F(ExpertWaits, kernels_of_many_blocks_do_not_wait_for_a_peer) {
-  EXPECT_EQ(peer_->tell(3), 3);
+  EXPECT_EQ(peer_->share_choices(3), 3);
   peer_->write_rows();
 }
 
@@ -100,15 +100,15 @@ TEST_F(ExpertWaits, one_block_waits_until_the_peer_is_done) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(runtime().has_happened(after).value());
   peer_->is_done();
-  EXPECT_EQ(peer_->tell(5), 5);
+  EXPECT_EQ(peer_->share_choices(5), 5);
   EXPECT_TRUE(runtime().destroy_event(after).ok());
 }
 
 TEST_F(ExpertWaits, a_wait_that_was_ended_keeps_later_kernels_from_writing) {
-  EXPECT_EQ(peer_->tell(2), 2);
+  EXPECT_EQ(peer_->share_choices(2), 2);
   peer_->await_read();
   peer_->end_waits();
-  EXPECT_EQ(peer_->tell(4), 2);
+  EXPECT_EQ(peer_->share_choices(4), 2);
 }
 
 TEST_F(ExpertWaits, each_call_waits_once_before_it_writes) {

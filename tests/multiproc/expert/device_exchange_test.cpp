@@ -96,7 +96,7 @@ TEST_F(ExpertProcesses, a_rank_that_never_comes_is_a_timeout_that_names_it) {
     const Status failure = step.failure();
     EXPECT_EQ(failure.code(), StatusCode::kTimeout) << failure.to_string();
     EXPECT_THAT(failure.ranks(), ElementsAre(1));
-    EXPECT_THAT(failure.message(), HasSubstr("rank 1 did not come in time"));
+    EXPECT_THAT(failure.message(), HasSubstr("rank 1 did not arrive in time"));
     ++board_->done;
   });
 }

@@ -70,7 +70,7 @@ TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "unknown environment variable \"ACCORD_TIMEOUTS\"; did you mean \"ACCORD_TIMEOUT\"?");
   EXPECT_THAT(status_of("ACCORD_COLOUR", "red").message(),
-              HasSubstr("known are ACCORD_LOG, ACCORD_DEBUG, ACCORD_TIMEOUT"));
+              HasSubstr("available: ACCORD_LOG, ACCORD_DEBUG, ACCORD_TIMEOUT"));
   EXPECT_FALSE(status_of("ACCORD_", "").ok());
 }
 
@@ -133,15 +133,15 @@ TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
 TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
   const std::pair<const char*, const char*> refused[] = {
       {"slot_byte=64k", "did you mean \"slot_bytes\"?"},
-      {"log=info", "known are wait, slot_bytes, recorder_size, is_high"},
+      {"log=info", "available: wait, slot_bytes, recorder_size, is_high"},
       {"wait=spin,", "unknown hint \"\""},
       {"wait", "hint wait has no value; write wait=VALUE"},
       {"wait=spin,wait=auto", "hint wait is given twice"},
       {"=spin", "unknown hint \"\""},
-      {"wait=spn", "hint wait: unknown way to wait \"spn\""},
+      {"wait=spn", "hint wait: unknown wait policy \"spn\""},
       {"slot_bytes=5000", "hint slot_bytes: "},
       {"wait=yield,recorder_size=17", "hint recorder_size: "},
-      {"max_ctas=65", "hint max_ctas: \"65\" is no number from 1 to 64"},
+      {"max_ctas=65", "hint max_ctas: \"65\" is not a number from 1 to 64"},
       {"cga_cluster_size=many", "hint cga_cluster_size: "},
       {"is_high_priority_stream=1", "hint is_high_priority_stream: "}};
   for (const auto& [text, why] : refused) {

@@ -39,8 +39,8 @@ TEST(NearestName, counts_a_swap_of_neighbours_once) {
 
 TEST(UnknownName, lists_all_names_if_none_is_near) {
   EXPECT_EQ(unknown_name("operation", "matmul", kOps).message(),
-            "unknown operation \"matmul\"; known are all_reduce, all_gather, reduce_scatter, broadcast and barrier");
-  EXPECT_THAT(unknown_name("operation", "matmul", {}).message(), HasSubstr("none is known"));
+            "unknown operation \"matmul\"; available: all_reduce, all_gather, reduce_scatter, broadcast and barrier");
+  EXPECT_THAT(unknown_name("operation", "matmul", {}).message(), HasSubstr("none is available"));
 }
 
 TEST(RanksText, writes_ranges_and_lists) {

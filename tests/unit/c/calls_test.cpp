@@ -377,11 +377,12 @@ TEST(Batches, with_a_call_that_is_wrong_or_of_another_size_do_not_begin) {
     calls[1].kind = 99;
     EXPECT_EQ(accord_run_batch(comm, calls.data(), 2, nullptr), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(),
-                ::testing::HasSubstr("call 2 of 2: accord_run_batch: kind 99 is none of accord.h"));
+                ::testing::HasSubstr("call 2 of 2: accord_run_batch: kind 99 is not defined in accord.h"));
     calls[1] = calls[0];
     calls[1].struct_size -= 8;
     EXPECT_EQ(accord_run_batch(comm, calls.data(), 2, nullptr), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), ::testing::HasSubstr("call 2 of 2 has a struct_size of 80, the first one 88"));
+    EXPECT_THAT(accord_last_error(),
+                ::testing::HasSubstr("call 2 of 2 has a struct_size of 80, but the first one has 88"));
     EXPECT_TRUE(is_ok(accord_run_batch(comm, calls.data(), 0, nullptr)));
   });
 }

@@ -67,7 +67,7 @@ TEST_F(CDeviceWindows, what_cannot_be_is_refused_by_name) {
     EXPECT_THAT(accord_last_error(), HasSubstr("accord_device_window_create: device 9"));
     EXPECT_EQ(accord_device_window_create(communicator, nullptr, 64, ACCORD_CUDA, -1, 0, &window),
               ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), HasSubstr("device_index -1"));
+    EXPECT_THAT(accord_last_error(), HasSubstr("device_index is -1"));
     EXPECT_EQ(accord_device_window_create(communicator, nullptr, 64, ACCORD_CUDA, 0, 0, nullptr),
               ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("window is null"));

@@ -193,7 +193,7 @@ TEST(CExperts, mistakes_are_refused) {
     const accord_expert_routing_t routing = routing_of(ids);
     ASSERT_TRUE(is_ok(accord_expert_prepare(group, handle, &routing)));
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is none of accord.h"));
+    EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is not defined in accord.h"));
     float x[3] = {1, 2, 3}, y[12];
     rows.dtype = ACCORD_FLOAT32;
     rows.tokens = x;
@@ -205,7 +205,7 @@ TEST(CExperts, mistakes_are_refused) {
     rows.recv_capacity = 4;
     rows.dtype = rank == 1 ? accord_dtype_t{} : ACCORD_FLOAT32;
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is none of accord.h"));
+    EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is not defined in accord.h"));
     EXPECT_EQ(std::string(accord_last_error()).find("rank 1: ") != std::string::npos, rank == 0);
     rows.dtype = ACCORD_FLOAT32;
     EXPECT_EQ(accord_expert_dispatch(group, handle, rank == 1 ? nullptr : &rows), ACCORD_INVALID_ARGUMENT);
@@ -218,7 +218,7 @@ TEST(CExperts, mistakes_are_refused) {
     accord_expert_config_t wrong = config();
     wrong.overflow = 7;
     EXPECT_EQ(accord_expert_group_create(communicator, &wrong, &other), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), HasSubstr("overflow 7 is none of accord.h, which has 0 to 2"));
+    EXPECT_THAT(accord_last_error(), HasSubstr("overflow 7 is not defined in accord.h, expected 0 to 2"));
     wrong.overflow = rank == 1 ? 7 : 0;
     EXPECT_EQ(accord_expert_group_create(communicator, &wrong, &other), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("rank 1: accord_expert_group_create: overflow 7"));

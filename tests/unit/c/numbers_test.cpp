@@ -133,7 +133,7 @@ TEST(Numbers, invalid_numbers_are_rejected_with_a_list_of_valid_ones) {
     using Call = accord_call_t;
     using Options = accord_call_options_t;
     EXPECT_EQ(refused([](Call& call, Options&) { call.dtype = 0; }),
-              "accord_run: dtype 0 is none of accord.h, which has 1 to 17");
+              "accord_run: dtype 0 is not defined in accord.h, expected 1 to 17");
     EXPECT_THAT(refused([](Call& call, Options&) { call.dtype = 1000; }), HasSubstr("dtype 1000"));
     EXPECT_THAT(refused([](Call& call, Options&) { call.dtype = INT32_MIN; }), HasSubstr("dtype -2147483648"));
     EXPECT_THAT(refused([](Call& call, Options&) { call.kind = 0; }), HasSubstr("kind 0"));

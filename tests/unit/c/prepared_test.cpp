@@ -112,7 +112,7 @@ TEST(CCounters, tell_calls_and_bytes_by_kind_and_failures) {
     EXPECT_EQ(of(ACCORD_CALL_RECV), Pair(1, 8));
     EXPECT_EQ(of(ACCORD_CALL_REDUCE), Pair(0, 0));
     EXPECT_EQ(accord_communicator_counters_of(comm, 17, nullptr, nullptr), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), HasSubstr("kind 17 is none of accord.h"));
+    EXPECT_THAT(accord_last_error(), HasSubstr("kind 17 is not defined in accord.h"));
 
     accord_counters_t counters = ACCORD_COUNTERS_INIT;
     ASSERT_TRUE(is_ok(accord_communicator_counters(comm, &counters)));

@@ -47,7 +47,7 @@ class CoordinatorTest : public ::testing::Test {
   template <typename T>
   std::map<int, T> told() {
     std::map<int, T> messages;
-    for (const auto& [node, message] : coordinator_.take_outgoing()) {
+    for (const auto& [node, message] : coordinator_.pop_outgoing()) {
       const T* expected = std::get_if<T>(&message);
       EXPECT_TRUE(expected != nullptr) << to_line(message);
       if (expected == nullptr) continue;
@@ -55,7 +55,7 @@ class CoordinatorTest : public ::testing::Test {
     }
     return messages;
   }
-  bool told_nothing() { return coordinator_.take_outgoing().empty(); }
+  bool told_nothing() { return coordinator_.pop_outgoing().empty(); }
 
   int next_port_ = 1000;
   Coordinator coordinator_{job(), [this](Start& start) {
@@ -91,14 +91,14 @@ TEST_F(CoordinatorTest, nodes_without_a_number_are_numbered_as_they_come) {
 
 TEST_F(CoordinatorTest, a_launcher_of_another_job_is_refused_with_the_reason) {
   const auto refusal = [&](const Hello& hello) { return coordinator_.admit(hello).status().message(); };
-  EXPECT_THAT(refusal({"0.0.0", "job", 2, 1, 1}), HasSubstr("you have 0.0.0"));
-  EXPECT_THAT(refusal({std::string(version()), "other", 2, 1, 1}), HasSubstr("you belong to \"other\""));
-  EXPECT_THAT(refusal({std::string(version()), "job", 3, 1, 1}), HasSubstr("--nnodes 2, you with 3"));
-  EXPECT_THAT(refusal(hello(2)), HasSubstr("--node-rank 2 is not below"));
+  EXPECT_THAT(refusal({"0.0.0", "job", 2, 1, 1}), HasSubstr("this launcher has 0.0.0"));
+  EXPECT_THAT(refusal({std::string(version()), "other", 2, 1, 1}), HasSubstr("the launcher belongs to \"other\""));
+  EXPECT_THAT(refusal({std::string(version()), "job", 3, 1, 1}), HasSubstr("--nnodes 2, but this launcher with 3"));
+  EXPECT_THAT(refusal(hello(2)), HasSubstr("--node-rank 2 must be less than"));
   ASSERT_TRUE(coordinator_.admit(hello(1)).ok());
-  EXPECT_THAT(refusal(hello(1)), HasSubstr("another launcher came as --node-rank 1"));
+  EXPECT_THAT(refusal(hello(1)), HasSubstr("another launcher arrived with --node-rank 1"));
   ASSERT_TRUE(coordinator_.admit(hello(0)).ok());
-  EXPECT_THAT(refusal(hello(0)), HasSubstr("all 2 nodes of this job have come"));
+  EXPECT_THAT(refusal(hello(0)), HasSubstr("all 2 nodes of this job have arrived"));
   EXPECT_EQ(told<Start>().size(), 2u) << "the refused ones have changed nothing";
 }
 
@@ -176,7 +176,7 @@ TEST_F(CoordinatorTest, without_a_free_port_nobody_starts) {
   Coordinator coordinator(job(), [](Start&) { return Status(StatusCode::kIo, "none is left"); });
   ASSERT_TRUE(coordinator.admit(hello(0)).ok());
   ASSERT_TRUE(coordinator.admit(hello(1)).ok());
-  const auto outgoing = coordinator.take_outgoing();
+  const auto outgoing = coordinator.pop_outgoing();
   ASSERT_EQ(outgoing.size(), 2u);
   const Stop* stop = std::get_if<Stop>(&outgoing.front().second);
   ASSERT_TRUE(stop != nullptr) << to_line(outgoing.front().second);

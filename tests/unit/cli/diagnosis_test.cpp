@@ -63,9 +63,10 @@ TEST(Diagnosis, who_waits_in_an_earlier_call_is_not_at_fault) {
   ASSERT_THAT(found.findings, SizeIs(1));
   EXPECT_EQ(found.findings[0].kind, FindingKind::kBehind);
   EXPECT_THAT(found.findings[0].ranks, ElementsAre(2));
-  EXPECT_EQ(found.findings[0].text,
-            "rank 2 has not come to call 7, all_reduce of 4 x float32 (sum), where ranks 0 and 1 wait; its last was "
-            "call 4, all_reduce of 4 x float32 (sum), which ended 7 s before");
+  EXPECT_EQ(
+      found.findings[0].text,
+      "rank 2 has not arrived at call 7, all_reduce of 4 x float32 (sum), where ranks 0 and 1 wait; its last call was "
+      "call 4, all_reduce of 4 x float32 (sum), which ended 7 s earlier");
   EXPECT_THAT(found.ranks[1].waits_for, ElementsAre(2));
   EXPECT_EQ(found.ranks[1].since_ns, 5 * kSecond);
 }
@@ -80,7 +81,7 @@ TEST(Diagnosis, a_wait_of_a_moment_is_a_part_of_any_job) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(5, kMomentNs / 2)}, {done(4)}}));
   EXPECT_FALSE(found.someone_waits);
   EXPECT_THAT(found.findings, IsEmpty());
-  EXPECT_EQ(to_text({found}), "1 communicator where nobody waits\n");
+  EXPECT_EQ(to_text({found}), "1 communicator in which no rank waits\n");
 }
 
 TEST(Diagnosis, when_all_are_in_the_call_it_says_so) {
@@ -189,7 +190,7 @@ TEST(Diagnosis, a_message_that_the_other_side_calls_differently_is_a_mismatch) {
   ASSERT_THAT(found.findings, SizeIs(1));
   EXPECT_THAT(found.findings[0].ranks, ElementsAre(1));
   EXPECT_THAT(found.findings[0].text,
-              HasSubstr("rank 1 has not come to recv 3, 10 x int8 from rank 0, where rank 0 waits"));
+              HasSubstr("rank 1 has not arrived at recv 3, 10 x int8 from rank 0, where rank 0 waits"));
 }
 
 TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
@@ -205,7 +206,7 @@ TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
   EXPECT_EQ(found.findings[0].kind, FindingKind::kBehind);
   EXPECT_THAT(found.findings[0].ranks, ElementsAre(0));
   EXPECT_THAT(found.findings[0].text,
-              HasSubstr("rank 0 has not come to send of 20 x int8, tag 2, to rank 1, where rank 1 waits"));
+              HasSubstr("rank 0 has not arrived at send of 20 x int8, tag 2, to rank 1, where rank 1 waits"));
   EXPECT_EQ(found.ranks[1].what_call(), "recv of 20 x int8, tag 2, from rank 0");
   // A long message in flight to a receive that waits for a later one.
   group.ranks[0].log->orders[1].operations.push_back(running(4, 5 * kSecond, message(30, 7)));

@@ -31,7 +31,7 @@ TEST(TorchStoreTable, a_request_may_come_in_pieces_or_with_others) {
   TorchStoreTable table;
   for (const char byte : kHello + set("key", "value")) ASSERT_TRUE(table.receive(1, {&byte, 1}));
   ASSERT_TRUE(table.receive(1, get("key") + get("absent") + add("n", 3) + add("n", -5) + get("n")));
-  EXPECT_EQ(table.take_answers()[1],
+  EXPECT_EQ(table.pop_answers()[1],
             text("value") + text("") + number(std::int64_t{3}) + number(std::int64_t{-2}) + text("-2"));
 }
 
@@ -39,9 +39,9 @@ TEST(TorchStoreTable, who_waits_for_two_keys_is_answered_once_when_both_are_ther
   TorchStoreTable table;
   ASSERT_TRUE(table.receive(1, kHello + wait_for("a", "b")));
   ASSERT_TRUE(table.receive(2, kHello + set("a", "") + set("a", "")));
-  EXPECT_TRUE(table.take_answers().empty());
+  EXPECT_TRUE(table.pop_answers().empty());
   ASSERT_TRUE(table.receive(2, add("b", 1)));
-  EXPECT_EQ(table.take_answers(),
+  EXPECT_EQ(table.pop_answers(),
             (std::map<TorchStoreTable::Client, std::string>{{1, kStopped}, {2, number(std::int64_t{1})}}));
 }
 
@@ -49,10 +49,10 @@ TEST(TorchStoreTable, who_gave_up_or_left_is_not_answered_later) {
   TorchStoreTable table;
   for (const TorchStoreTable::Client client : {1, 2}) ASSERT_TRUE(table.receive(client, kHello + wait_for("a", "b")));
   ASSERT_TRUE(table.receive(1, kCancelWait));
-  EXPECT_EQ(table.take_answers()[1], kCanceled);
+  EXPECT_EQ(table.pop_answers()[1], kCanceled);
   table.drop(2);
   ASSERT_TRUE(table.receive(3, kHello + set("a", "") + set("b", "")));
-  EXPECT_TRUE(table.take_answers().empty());
+  EXPECT_TRUE(table.pop_answers().empty());
 }
 
 TEST(TorchStoreTable, strangers_and_requests_that_cannot_be_are_refused) {
@@ -75,9 +75,9 @@ TEST(TorchStoreTable, random_bytes_disturb_nobody_else) {
     (void)table.receive(client, bytes);
     table.drop(client);
   }
-  table.take_answers();
+  table.pop_answers();
   ASSERT_TRUE(table.receive(1, get("key")));
-  EXPECT_EQ(table.take_answers()[1], text("value"));
+  EXPECT_EQ(table.pop_answers()[1], text("value"));
 }
 
 }  // namespace

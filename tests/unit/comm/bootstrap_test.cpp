@@ -12,9 +12,9 @@ using ::testing::HasSubstr;
 /// Joins as rank 0 of 2. Rank 1 says the same as rank 0, except for `address`.
 Status join_with(const std::string& address) {
   return join({.rank = 0, .size = 2, .options = {.name = "tp"}, .deadline = Deadline::in(std::chrono::seconds(20))},
-              [&](std::string_view step, const std::string& mine, const Take& take) {
-                const Status first = take(0, mine);
-                return first.ok() ? take(1, step == "hello" ? mine : address) : first;
+              [&](std::string_view step, const std::string& mine, const OnText& on_text) {
+                const Status first = on_text(0, mine);
+                return first.ok() ? on_text(1, step == "hello" ? mine : address) : first;
               })
       .status();
 }
@@ -29,7 +29,7 @@ TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
 }
 
 TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {
-  const Exchange never = [](std::string_view, const std::string&, const Take&) -> Status {
+  const Exchange never = [](std::string_view, const std::string&, const OnText&) -> Status {
     ADD_FAILURE() << "asked";
     return {};
   };

@@ -27,15 +27,15 @@ TEST(Check, numbers_that_are_no_names_are_refused) {
     change(call);
     return check_call(call, 1, 2).message();
   };
-  EXPECT_EQ(why([](Call& call) { call.collective = static_cast<Collective>(55); }), "collective 55 is none");
+  EXPECT_EQ(why([](Call& call) { call.collective = static_cast<Collective>(55); }), "collective 55 does not exist");
   EXPECT_EQ(name_of({.collective = static_cast<Collective>(55)}), "?");
   EXPECT_EQ(why([](Call& call) { call.collective = Collective::kSendRecv; }),
-            "a message has a direction, and nothing else has one");
+            "a message must have a direction, and no other call may have one");
   EXPECT_EQ(why([](Call& call) { call.direction = Direction::kSend; }),
-            "a message has a direction, and nothing else has one");
-  EXPECT_EQ(why([](Call& call) { call.input.dtype = static_cast<DType>(99); }), "dtype 99 is none");
-  EXPECT_EQ(why([](Call& call) { call.output.dtype = static_cast<DType>(17); }), "dtype 17 is none");
-  EXPECT_EQ(why([](Call& call) { call.op = static_cast<ReduceOp>(77); }), "op 77 is none");
+            "a message must have a direction, and no other call may have one");
+  EXPECT_EQ(why([](Call& call) { call.input.dtype = static_cast<DType>(99); }), "dtype 99 does not exist");
+  EXPECT_EQ(why([](Call& call) { call.output.dtype = static_cast<DType>(17); }), "dtype 17 does not exist");
+  EXPECT_EQ(why([](Call& call) { call.op = static_cast<ReduceOp>(77); }), "op 77 does not exist");
 }
 
 TEST(Alike, are_calls_whose_memory_lies_elsewhere) {

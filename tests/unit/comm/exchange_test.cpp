@@ -25,8 +25,8 @@ Status nothing_wrong(Rank, const std::string&) { return {}; }
 
 /// Runs one exchange as `rank`, which sends its number.
 Status attempt(const std::shared_ptr<Store>& store, Rank rank, int size, Duration timeout,
-               const Take& take = nothing_wrong) {
-  return store_exchange(store, request(rank, size, timeout))("hello", std::to_string(rank), take);
+               const OnText& on_text = nothing_wrong) {
+  return store_exchange(store, request(rank, size, timeout))("hello", std::to_string(rank), on_text);
 }
 
 /// Runs one exchange as all ranks at once.
@@ -70,11 +70,11 @@ TEST(StoreExchange, a_second_process_of_a_rank_is_refused_while_the_group_is_mad
   EXPECT_EQ(attempt(store, 1, 2, kShort).code(), StatusCode::kTimeout) << "rank 0 says nothing";
   const Status later = attempt(store, 1, 2, kShort);
   EXPECT_EQ(later.code(), StatusCode::kTimeout);
-  EXPECT_THAT(later.message(), HasSubstr("a process came as rank 1 before"));
+  EXPECT_THAT(later.message(), HasSubstr("a process joined as rank 1 before"));
   ASSERT_TRUE(store->erase("accord/tp/joined/1").ok());  // as if the first process were still joining
   const Status same_time = attempt(store, 1, 2, kLong);
   EXPECT_EQ(same_time.code(), StatusCode::kWrongState) << same_time.to_string();
-  EXPECT_THAT(same_time.message(), HasSubstr("rank 1 of 2 is there already"));
+  EXPECT_THAT(same_time.message(), HasSubstr("rank 1 of 2 has already joined"));
   EXPECT_EQ(*store->get("accord/tp/1/hello/1", kShort), "1") << "what the first one said stands";
 }
 
@@ -82,7 +82,7 @@ TEST(StoreExchange, a_rank_of_another_size_is_told_that_the_group_was_opened_for
   const std::shared_ptr<Store> store = make_memory_store();
   EXPECT_THAT(attempt(store, 2, 3, kShort).message(), Not(HasSubstr("before")));
   expect_that_all_meet(store, 2);
-  EXPECT_THAT(attempt(store, 2, 3, kShort).message(), HasSubstr("rank 0 opened the group before, for others"));
+  EXPECT_THAT(attempt(store, 2, 3, kShort).message(), HasSubstr("rank 0 opened the group earlier, for other ranks"));
 }
 
 TEST(StoreExchange, ranks_meet_after_attempts_to_which_not_all_came) {
@@ -148,7 +148,7 @@ class NotingStore final : public Store {
 
 TEST(StoreExchange, the_second_attempt_may_begin_before_rank_0_does) {
   const auto store = std::make_shared<NotingStore>();
-  const Take refuse = [](Rank, const std::string&) { return Status(StatusCode::kMismatch, "no"); };
+  const OnText refuse = [](Rank, const std::string&) { return Status(StatusCode::kMismatch, "no"); };
   EXPECT_EQ(attempt(store, 0, 2, kLong, refuse).code(), StatusCode::kMismatch);
   EXPECT_EQ(attempt(store, 1, 2, kLong, refuse).code(), StatusCode::kMismatch);
   Status early;

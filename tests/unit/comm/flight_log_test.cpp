@@ -112,7 +112,7 @@ TEST(FlightLog, a_field_that_is_wrong_is_named) {
   EXPECT_EQ(message_with("/rank", 3), "\"rank\" is 3, with 3 ranks");
   EXPECT_EQ(message_with("/rank", "1"), "\"rank\" is of the wrong type");
   EXPECT_EQ(message_with("/state", "sleeping"), "\"state\" is \"sleeping\", which is not known");
-  EXPECT_EQ(message_with("/orders", 1), "\"orders\" is no list");
+  EXPECT_EQ(message_with("/orders", 1), "\"orders\" is not a list");
   EXPECT_EQ(message_with("/orders/0/kind", "other"), "\"kind\" is \"other\", which is not known");
   EXPECT_EQ(message_with("/orders/1/peer", -1), "\"peer\" is -1, with 3 ranks");
   EXPECT_EQ(message_with("/orders/0/operations/0/phase", "x"), "\"phase\" is \"x\", which is not known");

@@ -164,7 +164,7 @@ TEST(FlightRecorder, the_first_failure_stays) {
 
 TEST(FlightRecorder, more_algorithms_than_it_has_names_for_are_nameless) {
   const auto recorder = make_recorder();
-  for (std::size_t i = 0; i < kMostAlgorithms; ++i) EXPECT_EQ(recorder->algorithm(fmt::format("a{}", i)), i + 1);
+  for (std::size_t i = 0; i < kMaxAlgorithms; ++i) EXPECT_EQ(recorder->algorithm(fmt::format("a{}", i)), i + 1);
   EXPECT_EQ(recorder->algorithm("one_more"), 0u);
   EXPECT_EQ(recorder->algorithm("a5"), 6u);
 }

@@ -137,7 +137,7 @@ TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) 
 TEST_F(GroupOfTwo, a_peer_that_aborts_and_dies_has_aborted) {
   groups_[1]->abort("the loss is NaN");
   look_[0] = [](Rank) { return PeerState::kLost; };
-  groups_[0]->on_peer_news(1);
+  groups_[0]->on_peer_change(1);
   EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << groups_[0]->status().to_string();
 }
 

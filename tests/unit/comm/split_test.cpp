@@ -32,7 +32,7 @@ class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
                                   .deadline = Deadline::in(kTimeout)};
         const std::shared_ptr<Group> group = join(request, store_exchange(store, request)).value();
         if (rank == 2) {
-          const auto gone = [&](std::string_view, const std::string& mine, const Take&) {
+          const auto gone = [&](std::string_view, const std::string& mine, const OnText&) {
             EXPECT_TRUE(tell(*group, mine).ok());
             return Status(StatusCode::kInternal, "gone");
           };

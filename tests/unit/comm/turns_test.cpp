@@ -12,21 +12,21 @@ namespace {
 TEST(Turns, are_taken_one_at_a_time) {
   Turns turns;
   EXPECT_TRUE(turns.idle());
-  ASSERT_TRUE(turns.take(Turns::kCall));
+  ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   EXPECT_FALSE(turns.idle());
-  EXPECT_FALSE(turns.take(Turns::kCall));
-  EXPECT_FALSE(turns.give_back());
+  EXPECT_FALSE(turns.try_acquire(Turns::kCall));
+  EXPECT_FALSE(turns.release());
   EXPECT_TRUE(turns.idle());
-  EXPECT_TRUE(turns.take(Turns::kNoCall));
+  EXPECT_TRUE(turns.try_acquire(Turns::kNoCall));
 }
 
 TEST(Turns, go_through_the_queue) {
   Turns turns;
-  ASSERT_TRUE(turns.take(Turns::kCall));
+  ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   EXPECT_EQ(turns.queue().before, 1u);
   EXPECT_EQ(turns.queue().before, 2u);
-  EXPECT_TRUE(turns.give_back());
-  EXPECT_FALSE(turns.take(Turns::kCall));
+  EXPECT_TRUE(turns.release());
+  EXPECT_FALSE(turns.try_acquire(Turns::kCall));
   EXPECT_TRUE(turns.next());
   EXPECT_FALSE(turns.next());
   EXPECT_EQ(turns.queue().before, 0u);
@@ -34,14 +34,14 @@ TEST(Turns, go_through_the_queue) {
 
 TEST(Turns, number_calls_and_nothing_else) {
   Turns turns;
-  ASSERT_TRUE(turns.take(Turns::kCall));
-  turns.give_back();
-  ASSERT_TRUE(turns.take(Turns::kNoCall));
-  turns.give_back();
+  ASSERT_TRUE(turns.try_acquire(Turns::kCall));
+  turns.release();
+  ASSERT_TRUE(turns.try_acquire(Turns::kNoCall));
+  turns.release();
   EXPECT_EQ(turns.queue().number, 2u);
   EXPECT_EQ(turns.queue().number, 3u);
   Turns others;
-  ASSERT_TRUE(others.take(Turns::kNoCall));
+  ASSERT_TRUE(others.try_acquire(Turns::kNoCall));
   EXPECT_EQ(others.queue().number, 1u);
   EXPECT_EQ(others.count_call(), 2u);
   EXPECT_EQ(others.queue().number, 3u);
@@ -51,9 +51,9 @@ TEST(Turns, number_calls_and_nothing_else) {
 class Together {
  public:
   void run_one() {
-    if (turns_.take(Turns::kCall)) {
+    if (turns_.try_acquire(Turns::kCall)) {
       section();
-      if (turns_.give_back()) run_queued();
+      if (turns_.release()) run_queued();
     } else if (turns_.queue().before == 0) {
       run_queued();
     }
@@ -104,17 +104,17 @@ TEST(Turns, a_taker_and_a_stopper_never_miss_each_other) {
     bool gone = false;
     std::thread worker([&] {
       for (bool stopped = false; !stopped;) {
-        ASSERT_TRUE(turns.take(Turns::kCall));
+        ASSERT_TRUE(turns.try_acquire(Turns::kCall));
         stopped = stop.load(std::memory_order_seq_cst);
         EXPECT_TRUE(stopped || !gone);
-        turns.give_back();
+        turns.release();
         taken.fetch_add(1, std::memory_order_relaxed);
       }
     });
     while (taken.load(std::memory_order_relaxed) < 10 + life % 7) {
     }
     stop.store(true, std::memory_order_seq_cst);
-    Turns::settle();
+    Turns::fence();
     while (!turns.idle()) {
     }
     gone = true;

@@ -140,11 +140,11 @@ TEST_F(HostRuntimeTest, what_is_in_a_stream_happens_after_it_was_destroyed) {
 TEST_F(HostRuntimeTest, wrong_devices_and_handles_are_errors_that_name_the_call) {
   const Stream first = stream();
   EXPECT_THAT(runtime.allocate({DeviceType::kCuda, 2}, 1).status().message(),
-              HasSubstr("allocate: cuda:2 is none of 2"));
+              HasSubstr("allocate: cuda:2 does not exist: there are 2"));
   EXPECT_FALSE(runtime.allocate({}, 1).ok());
   EXPECT_THAT(runtime.synchronize(kSecond, first).message(),
-              HasSubstr("synchronize: a stream of cuda:0, not of cuda:1"));
-  EXPECT_THAT(runtime.record(event(kSecond), kFirst, first).message(), HasSubstr("an event of cuda:1"));
+              HasSubstr("synchronize: the stream belongs to cuda:0, not to cuda:1"));
+  EXPECT_THAT(runtime.record(event(kSecond), kFirst, first).message(), HasSubstr("the event belongs to cuda:1"));
   EXPECT_FALSE(runtime.has_happened({}).ok());
   EXPECT_FALSE(runtime.destroy_stream(kFirst, {}).ok());
   runtime.set_count(0);
@@ -198,7 +198,7 @@ TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_and_runs_
   ASSERT_TRUE(runtime.wait(fork, kSecond, second).ok());
   EXPECT_TRUE(runtime.is_capturing(kSecond, second).value());
   ASSERT_TRUE(runtime.enqueue(kFirst, first, [&] { runtime.await(crossed); }).ok());  // ends only if the other runs
-  ASSERT_TRUE(runtime.enqueue(kSecond, second, [&] { runtime.happen(crossed); }).ok());
+  ASSERT_TRUE(runtime.enqueue(kSecond, second, [&] { runtime.reach_point(crossed); }).ok());
   ASSERT_TRUE(note(second, 2, kSecond).ok());
   ASSERT_TRUE(runtime.record(join, kSecond, second).ok());
   ASSERT_TRUE(runtime.wait(join, kFirst, first).ok());
@@ -223,7 +223,7 @@ TEST_F(HostRuntimeTest, captured_work_cannot_be_queried) {
   EXPECT_FALSE(runtime.end_capture(kFirst, captured).ok());
   ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
   EXPECT_THAT(runtime.synchronize(kFirst, captured).message(), HasSubstr("being captured"));
-  EXPECT_THAT(runtime.end_capture(kFirst, captured).status().message(), HasSubstr("spoilt"));
+  EXPECT_THAT(runtime.end_capture(kFirst, captured).status().message(), HasSubstr("invalidated"));
   EXPECT_TRUE(note(captured, 2).ok());
 }
 

@@ -106,7 +106,7 @@ struct StayAway {
 
 TEST(HostTeam, a_synchronization_that_a_thread_skips_is_reported) {
   if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
-  EXPECT_DEATH(run(StayAway{}), "meet where others do not come");
+  EXPECT_DEATH(run(StayAway{}), "wait at a barrier that other threads do not reach");
 }
 
 /// Each thread keeps its numbers on its stack while the others do the same.

@@ -126,9 +126,12 @@ inline void expect_grids_that_cannot_be_are_refused(const OnDevice& on) {
   EXPECT_THAT(refused({.blocks = 0}), ::testing::HasSubstr("kernel test_scale with 0 blocks"));
   EXPECT_THAT(refused({.threads = 512}), ::testing::HasSubstr("1 to 256 threads"));
   const MultiplyTiles<DType::kBFloat16> of_warps{};
-  EXPECT_THAT(device::launch(on.runtime, of_warps, {.threads = 48}, on.device, on.stream).message(),
-              ::testing::HasSubstr("test_multiply_bfloat16 with 1 blocks of 48 threads: it takes whole warps of 32"));
-  EXPECT_THAT(refused({.blocks = most + 1, .together = true}), ::testing::HasSubstr("run together on cuda:0"));
+  EXPECT_THAT(
+      device::launch(on.runtime, of_warps, {.threads = 48}, on.device, on.stream).message(),
+      ::testing::HasSubstr(
+          "test_multiply_bfloat16 with 1 blocks of 48 threads: the number of threads must be a multiple of 32"));
+  EXPECT_THAT(refused({.blocks = most + 1, .together = true}),
+              ::testing::HasSubstr("blocks run at the same time on cuda:0"));
 }
 
 inline void expect_memory_is_filled(const OnDevice& on) {

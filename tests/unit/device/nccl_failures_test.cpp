@@ -101,7 +101,7 @@ TEST_F(NcclFailures, wrong_arguments_are_refused) {
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     const Stream elsewhere = HostRuntime::instance().create_stream(cuda(2), false).value();
     EXPECT_EQ(ncclAllReduce(data, data, 2, ncclFloat32, ncclSum, comm, elsewhere.handle), ncclInvalidArgument);
-    EXPECT_THAT(ncclGetLastError(comm), HasSubstr("a stream of cuda:2"));
+    EXPECT_THAT(ncclGetLastError(comm), HasSubstr("the stream is on cuda:2"));
     EXPECT_TRUE(HostRuntime::instance().destroy_stream(cuda(2), elsewhere).ok());
   });
   ncclComm_t comm = nullptr;
@@ -261,7 +261,7 @@ TEST_F(NcclFailures, a_call_fails_once_for_the_rank_that_the_test_named) {
     ValuesOnDevice<int> value(rank, {rank + 1});
     if (rank == 1) {
       EXPECT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr), ncclRemoteError);
-      EXPECT_THAT(ncclGetLastError(comm), HasSubstr("ncclAllReduce: a failure that the test asked for"));
+      EXPECT_THAT(ncclGetLastError(comm), HasSubstr("ncclAllReduce: a failure that the test requested"));
     }
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
     synchronize(rank);

@@ -79,7 +79,7 @@ TEST_F(AssembledEngines, do_not_take_a_package_of_their_name_for_theirs) {
   const TensorView input{{x.data(), x.size(), DType::kFloat32, {}}, {1, 64}};
   const Status observed = engine->create_context()->run_observed({&input, 1}, [](const InnerValue&) {});
   EXPECT_EQ(observed.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(observed.message(), HasSubstr("assembled of parts"));
+  EXPECT_THAT(observed.message(), HasSubstr("assembled from parts"));
 }
 
 }  // namespace

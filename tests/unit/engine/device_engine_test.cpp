@@ -205,7 +205,7 @@ TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
     const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
     EXPECT_EQ(outputs.ok(), index == 0) << outputs.status().to_string();
     if (!outputs.ok()) {
-      EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, the engine is on cuda:0"));
+      EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, but the engine is on cuda:0"));
     }
   }
 }
@@ -249,7 +249,7 @@ TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_lacks) {
   const std::vector<std::int64_t> ids = some_ids(2 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   HostBlas& blas = HostBlas::instance();
-  blas.take_epilogues(false);
+  blas.set_takes_epilogues(false);
   on_ranks("encoder", 1, {.device = kGpu}, [&](Engine& engine, Rank) {
     Result<EngineContext> context = engine.create_context();
     std::vector<HostTensor> inputs = {whole_numbers({2, 16}, ids)};
@@ -259,7 +259,7 @@ TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_lacks) {
     EXPECT_GT(blas.products(), products);
     expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
   });
-  blas.take_epilogues(true);
+  blas.set_takes_epilogues(true);
 }
 
 TEST_P(DeviceModelsAlone, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {

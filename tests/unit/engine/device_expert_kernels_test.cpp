@@ -29,7 +29,7 @@ struct Sorted {
     kernel.top_k = 2;
     kernel.first_expert = 4;
     kernel.experts = experts;
-    kernel.in_all = 13;
+    kernel.total_experts = 13;
     kernel.tile_rows = tile_rows;
     kernel.tokens = tokens.data();
     kernel.places = places.data();
@@ -86,12 +86,12 @@ TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_cut_into_tiles) {
 
 class DeviceExpertProducts : public accord::testing::OnAnyDevice<> {
  protected:
-  template <DType kDType, bool kGated, WeightsAre kWeights = WeightsAre::kAsRows>
+  template <DType kDType, bool kGated, WeightKind kWeights = WeightKind::kSameAsRows>
   static void expect_products(std::int64_t k, std::int64_t n, int threads);
 };
 
 /// Rows of two experts: those of the first in two tiles, with an empty tile in between.
-template <DType kDType, bool kGated, WeightsAre kWeights>
+template <DType kDType, bool kGated, WeightKind kWeights>
 void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int threads) {
   constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;
   using Bytes = std::vector<std::byte>;
@@ -102,7 +102,7 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
       device::store_float(bytes.data(), dtype, i, numbers[static_cast<std::size_t>(i)]);
     return bytes;
   };
-  constexpr DType kWeight = kWeights == WeightsAre::kFloat8 ? DType::kFloat8E4M3FN : kDType;
+  constexpr DType kWeight = kWeights == WeightKind::kFloat8 ? DType::kFloat8E4M3FN : kDType;
   const Bytes x = stored(kRows * k, 1, kDType);
   const Bytes weight = stored(kExperts * n * k, 2, kWeight), gate = stored(kExperts * n * k, 3, kWeight);
   const std::vector<float> scales = some_numbers(static_cast<std::size_t>(kExperts * n), 4);
@@ -126,11 +126,11 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
   kernel.call.x_row_bytes = k * static_cast<std::int64_t>(size_of(kDType));
   kernel.call.weight.data = bytes_of(on_weight);
   kernel.call.gate.data = kGated ? bytes_of(on_gate) : nullptr;
-  if (kWeights == WeightsAre::kFloat8) {
+  if (kWeights == WeightKind::kFloat8) {
     kernel.call.weight.scales = static_cast<const float*>(on_scales.buffer().data);
     kernel.call.gate.scales = static_cast<const float*>(on_gate_scales.buffer().data);
   }
-  kernel.call.activates = true;
+  kernel.call.has_activation = true;
   kernel.call.activation = kernels::UnaryOp::kSilu;
   kernel.call.y = static_cast<std::byte*>(on_y.buffer().data);
   const Status launched = device::launch(runtime(), kernel, {2, threads, kernel.kSharedBytes}, kGpu, {});
@@ -145,7 +145,7 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
         sum += number * device::load_float(weight.data(), kWeight, (expert * n + output) * k + i);
         gated += number * device::load_float(gate.data(), kWeight, (expert * n + output) * k + i);
       }
-      if (kWeights == WeightsAre::kFloat8) {
+      if (kWeights == WeightKind::kFloat8) {
         sum *= double{scales[static_cast<std::size_t>(expert * n + output)]};
         gated *= double{gate_scales[static_cast<std::size_t>(expert * n + output)]};
       }
@@ -167,10 +167,10 @@ TEST_P(DeviceExpertProducts, tiles_of_rows_are_multiplied_with_their_experts_wei
       expect_products<DType::kBFloat16, false>(k, n, threads);
       expect_products<DType::kBFloat16, true>(k, n, threads);
       expect_products<DType::kFloat16, true>(k, n, threads);
-      expect_products<DType::kFloat32, true, WeightsAre::kFloat8>(k, n, threads);
-      expect_products<DType::kBFloat16, false, WeightsAre::kFloat8>(k, n, threads);
-      expect_products<DType::kBFloat16, true, WeightsAre::kFloat8>(k, n, threads);
-      expect_products<DType::kFloat16, false, WeightsAre::kFloat8>(k, n, threads);
+      expect_products<DType::kFloat32, true, WeightKind::kFloat8>(k, n, threads);
+      expect_products<DType::kBFloat16, false, WeightKind::kFloat8>(k, n, threads);
+      expect_products<DType::kBFloat16, true, WeightKind::kFloat8>(k, n, threads);
+      expect_products<DType::kFloat16, false, WeightKind::kFloat8>(k, n, threads);
     }
   }
 }

@@ -188,7 +188,7 @@ TEST_P(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_na
   const Status status = Engine::assemble(graph.parts({y}), {}, {.device = kGpu}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("model.py:0"));
-  EXPECT_THAT(status.message(), HasSubstr("its rows are of another dtype than its experts"));
+  EXPECT_THAT(status.message(), HasSubstr("its rows and its experts have different dtypes"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceExperts, accord::testing::kHostMemory);

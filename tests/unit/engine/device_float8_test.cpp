@@ -98,7 +98,7 @@ TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
         if (gated) call.gate = {address(on_gate), call.weight.scales};
         call.bias = address(on_bias);
         call.y = writable(y);
-        launch(FewRowsProduct<8, WeightsAre::kFloat8>{call});
+        launch(FewRowsProduct<8, WeightKind::kFloat8>{call});
         const std::vector<float> found = loaded(y.bytes(), dtype);
         for (std::int64_t row = 0; row < 7; ++row) {
           for (std::int64_t output = 0; output < kOutputs; ++output) {
@@ -180,7 +180,7 @@ TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
       kernel.width = width;
       kernel.table_rows = kTable;
       kernel.first_row = kFirst;
-      kernel.rows_in_all = kInAll;
+      kernel.total_rows = kInAll;
       kernel.y = writable(y);
       kernel.y_dtype = dtype;
       kernel.report.fault = reinterpret_cast<Fault*>(writable(fault));
@@ -263,11 +263,12 @@ TEST_F(HostFloat8, products_that_the_library_has_not_are_refused) {
   EXPECT_EQ(multiply([](device::Product& p) { p.k = 24; }), StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.b_scales = nullptr; }), StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.epilogue = device::Epilogue::kRelu; }), StatusCode::kUnsupported);
-  EXPECT_EQ(multiply([](device::Product& p) { p.second_is = device::SecondIs::kColumns; }), StatusCode::kUnsupported);
+  EXPECT_EQ(multiply([](device::Product& p) { p.second_layout = device::SecondLayout::kColumns; }),
+            StatusCode::kUnsupported);
   EXPECT_EQ(multiply([](device::Product& p) { p.c.dtype = kFloat8; }), StatusCode::kUnsupported);
-  HostBlas::instance().take_scales(false);
+  HostBlas::instance().set_takes_scales(false);
   EXPECT_EQ(multiply([](device::Product&) {}), StatusCode::kUnsupported);
-  HostBlas::instance().take_scales(true);
+  HostBlas::instance().set_takes_scales(true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceFloat8, accord::testing::kHostMemory);

@@ -63,7 +63,7 @@ void DeviceSomeRows::expect_product(const ProductSizes& sizes, bool gated, int t
   if (gated) call.gate = {bytes_of(on_gate), floats_at(on_gate_scales)};
   call.bias = bytes_of(on_bias);
   if (gated) call.gate_bias = bytes_of(on_gate_bias);
-  call.activates = true;
+  call.has_activation = true;
   call.activation = kernels::UnaryOp::kSilu;
   call.y = static_cast<std::byte*>(on_y.buffer().data);
   const SomeRowsProduct<kDType, kHigh> kernel{call};

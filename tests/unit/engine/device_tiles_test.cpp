@@ -22,13 +22,13 @@ using accord::testing::some_numbers;
 // Parts of a softmax, and the results, are rounded to bfloat16: an error of 2^-9 each, for values below 2.
 constexpr float kError = 0.012F;
 
-template <int kMostDim>
+template <int kMaxDim>
 std::vector<float> by_tiles(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
   return sequences.by([&](PagedCall call) {
     call.rows_of = RowsOf::kLongSequences;
     call.few_rows = few_rows;
-    run_blocks(PagedTiles<kMostDim>{call}, 2, of.size,
-               PagedTiles<kMostDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
+    run_blocks(PagedTiles<kMaxDim>{call}, 2, of.size,
+               PagedTiles<kMaxDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
   });
 }
 
@@ -39,11 +39,11 @@ class DeviceTiles : public accord::testing::DeviceEngines {
     if (of.size.lanes == 1) of.size = {64, 32};
     return of;
   }
-  template <int kMostDim>
+  template <int kMaxDim>
   static void expect_formula(const PagedCase& given) {
     const PagedCase of = in_bfloat16(given);
     PagedSequences sequences(of);
-    expect_near(by_tiles<kMostDim>(of, sequences), sequences.by_formula(), kError);
+    expect_near(by_tiles<kMaxDim>(of, sequences), sequences.by_formula(), kError);
   }
 };
 
@@ -166,13 +166,13 @@ TEST_F(DeviceTiles, one_nan_of_a_key_is_nan_for_the_rows_that_see_it) {
 
 class DeviceTilesEngines : public accord::testing::OnAnyDevice<> {
  protected:
-  template <int kMostDim>
+  template <int kMaxDim>
   static void expect_formula(PagedCase of) {
-    SCOPED_TRACE(std::to_string(of.head_dim) + " of " + std::to_string(kMostDim));
+    SCOPED_TRACE(std::to_string(of.head_dim) + " of " + std::to_string(kMaxDim));
     of.cache = of.queries = DType::kBFloat16;
     PagedSequences sequences(of);
     const std::vector<float> found = sequences.by({runtime(), kGpu}, [&](PagedCall call) {
-      using Tiles = PagedTiles<kMostDim>;
+      using Tiles = PagedTiles<kMaxDim>;
       call.rows_of = RowsOf::kLongSequences;
       call.few_rows = 0;
       const device::Grid grid{3, Tiles::kThreads, Tiles::Attend::shared_bytes(of.head_dim, of.value_dim)};

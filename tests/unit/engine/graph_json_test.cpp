@@ -84,25 +84,26 @@ TEST(GraphJson, false_contents_are_rejected_with_their_location) {
       {"unknown key of a node", [](json& g) { g["nodes"][1]["input"] = 1; }, "node 1"},
       {"missing key", [](json& g) { g["nodes"][1].erase("arguments"); }, "node 1: \"arguments\" is missing"},
       {"cycle", [](json& g) { g["nodes"][0]["arguments"]["value"]["value"] = "w"; },
-       "node 0 (test.first): argument \"value\": uses \"w\", which node 1 makes only later: the graph has a cycle"},
+       "node 0 (test.first): argument \"value\": uses \"w\", which only the later node 1 produces: the graph has a "
+       "cycle"},
       {"a node that uses itself", [](json& g) { g["nodes"][1]["arguments"]["self"]["value"] = "w"; }, "cycle"},
       {"a value from nowhere", [](json& g) { g["nodes"][1]["arguments"]["self"]["value"] = "q"; },
-       "which nothing makes"},
-      {"value made twice", [](json& g) { g["nodes"][1]["outputs"][0]["name"] = "y"; }, "\"y\" is made twice"},
-      {"input made again", [](json& g) { g["nodes"][1]["outputs"][0]["name"] = "x"; }, "\"x\" is made twice"},
+       "which no node produces"},
+      {"value made twice", [](json& g) { g["nodes"][1]["outputs"][0]["name"] = "y"; }, "\"y\" is produced twice"},
+      {"input made again", [](json& g) { g["nodes"][1]["outputs"][0]["name"] = "x"; }, "\"x\" is produced twice"},
       {"no outputs", [](json& g) { g["outputs"] = json::array(); }, "the graph has no outputs"},
       {"unknown output", [](json& g) { g["outputs"][0] = "q"; }, "outputs: uses \"q\""},
       {"node without outputs", [](json& g) { g["nodes"][1]["outputs"] = json::array(); }, "has no outputs"},
-      {"output twice", [](json& g) { g["outputs"].push_back(g["outputs"][0]); }, "is an output twice"},
+      {"output twice", [](json& g) { g["outputs"].push_back(g["outputs"][0]); }, "appears twice among the outputs"},
       {"unknown symbol", [](json& g) { g["nodes"][1]["outputs"][0]["shape"] = {"lenght"}; },
        "did you mean \"length\"?"},
       {"symbol twice", [](json& g) { g["symbols"][1]["name"] = "batch"; }, "two symbols \"batch\""},
-      {"symbol that is no identifier", [](json& g) { g["symbols"][1]["name"] = "a b"; }, "no identifier"},
-      {"symbol that nothing gives",
+      {"symbol that is not an identifier", [](json& g) { g["symbols"][1]["name"] = "a b"; }, "is not an identifier"},
+      {"symbol that nothing determines",
        [](json& g) {
          g["inputs"][0]["shape"] = {"batch", 5};
        },
-       "no dimension of any input"},
+       "is not a dimension of any input"},
       {"symbol from 0", [](json& g) { g["symbols"][1]["min"] = 0; }, "min: 0 is not between"},
       {"range upside down", [](json& g) { g["symbols"][1]["max"] = 0; }, "max: 0 is not between"},
       {"size that can be 0", [](json& g) { g["nodes"][1]["outputs"][0]["shape"] = {"length - 1"}; },
@@ -210,9 +211,9 @@ TEST(Ops, wrong_arguments_are_named_with_their_place) {
   };
   EXPECT_THAT(refusal("aten.linear.default", R"({"input": {"value": "x"}})"), HasSubstr("\"weight\" is missing"));
   EXPECT_THAT(refusal("aten.linear.default", R"({"input": {"value": "x"}, "weight": null})"),
-              HasSubstr("\"weight\" is no Tensor"));
+              HasSubstr("\"weight\" is not of type Tensor"));
   EXPECT_THAT(refusal("aten.view.default", R"({"self": {"value": "x"}, "size": 3})"),
-              HasSubstr("\"size\" is no int[]"));
+              HasSubstr("\"size\" is not of type int[]"));
   EXPECT_THAT(refusal("aten.view.default", R"({"self": {"value": "x"}, "sise": [3], "size": [3]})"),
               HasSubstr("did you mean \"size\"?"));
 }

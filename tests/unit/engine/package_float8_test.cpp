@@ -80,8 +80,8 @@ TEST_F(Float8Packages, descriptions_that_cannot_be_are_refused) {
   };
   const Lie lies[] = {
       {{{"type", "float8_e4m3fn"}, {"group", 48}}, "or for each 16, 32, 64 or 128 of its inputs"},
-      {{{"type", "float8_e4m3fn"}, {"group", 32}}, "units of 2 inputs are no whole groups of 32"},
-      {{{"type", "float8_e4m3fn"}, {"scales", "float16"}}, "one scale of float32 for each output"},
+      {{{"type", "float8_e4m3fn"}, {"group", 32}}, "units of 2 inputs are not a multiple of groups of 32"},
+      {{{"type", "float8_e4m3fn"}, {"scales", "float16"}}, "one float32 scale for each output"},
       {{{"type", "float8_e4m3fn"}, {"minima", true}}, "and no minima"},
       {{{"type", "float8_e4m3"}}, "did you mean \"float8_e4m3fn\""},
       {{{"type", "float8_e4m3fn"}}, "each of its 3 units has 64"},

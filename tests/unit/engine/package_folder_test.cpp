@@ -93,7 +93,7 @@ TEST_F(MappedFiles, a_file_cut_while_it_is_mapped_is_corrupt) {
   for (const std::uint64_t from : {std::uint64_t{0}, 4 * kMebibyte, 7 * kMebibyte}) {
     const Status status = mapped->populate(from, 6 * kMebibyte);
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
-    EXPECT_THAT(status.message(), ::testing::HasSubstr("it was cut"));
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("it was truncated"));
   }
 }
 

@@ -115,7 +115,7 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
       {"granule that is no unit", [](json& m) { m["tensors"][0]["granule_bytes"] = 48; }, "each of its 3 units has 32"},
       {"granule that is no shorter unit", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 4; },
        "each of its 2 units has 64"},
-      {"granule that cuts an element", [](json& m) { m["tensors"][1]["granule_bytes"] = 6; }, "no whole number"},
+      {"granule that cuts an element", [](json& m) { m["tensors"][1]["granule_bytes"] = 6; }, "not a whole number"},
       {"absurd granule", [](json& m) { m["tensors"][1]["granule_bytes"] = 1ll << 40; }, "granule_bytes"},
       {"missing hash", [](json& m) { m["tensors"][0]["xxh3"].erase(0); }, "2 hashes for 3 granules"},
       {"hash of wrong length", [](json& m) { m["tensors"][0]["xxh3"][0] = "abc"; }, "16 lower-case"},
@@ -166,14 +166,14 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
        [](json& m) {
          m["tensors"][0]["packed"] = {{"type", "float32"}, {"groups", 2}};
        },
-       "groups are a convolution's"},
+       "groups need the weight of a convolution"},
       {"groups that do not divide the outputs",
        [](json& m) {
          json& b = m["tensors"][1];
          b["shape"] = {4, 1, 1};
          b["packed"] = {{"type", "float32"}, {"groups", 3}};
        },
-       "groups are a convolution's"},
+       "groups need the weight of a convolution"},
       {"more groups than outputs",
        [](json& m) {
          json& b = m["tensors"][1];
@@ -187,7 +187,7 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
          w["shape"] = {4, 6, 1};
          w["packed"] = {{"type", "float32"}, {"groups", 2}};
        },
-       "groups are a convolution's"},
+       "groups need the weight of a convolution"},
       {"unknown scales",
        [](json& m) {
          m["tensors"][0]["packed"] = {{"type", "int8"}, {"group", 32}, {"scales", "float8"}};
@@ -199,7 +199,7 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
        },
        "minima is neither true nor false"},
       {"units that cannot stay together", [](json& m) { m["tensors"][0]["sharding"]["together"] = 2; },
-       "3 units are no whole number of 2"},
+       "3 units are not a multiple of 2"},
       {"copies of a row", [](json& m) { m["rules"][0]["copies"] = true; }, "would count twice"},
       {"copies in words", [](json& m) { m["rules"][0]["copies"] = "yes"; }, "copies is neither true nor false"},
       {"experts of several in a unit",
@@ -325,12 +325,12 @@ TEST_F(Manifests, packed_convolutions_have_a_block_of_each_group) {
 }
 
 TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
-  EXPECT_THAT(parse_manifest("{\"format\": }").status().message(), HasSubstr("no valid JSON at byte 12"));
+  EXPECT_THAT(parse_manifest("{\"format\": }").status().message(), HasSubstr("invalid JSON at byte 12"));
   EXPECT_EQ(parse_manifest("").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(parse_manifest("[]").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(parse_manifest("\xff\xfe").status().code(), StatusCode::kCorrupt);
-  EXPECT_THAT(parse_manifest("{\"a\": 1, \"a\": 2}").status().message(), HasSubstr("\"a\" comes twice"));
-  EXPECT_THAT(parse_manifest(std::string(100'000, '[')).status().message(), HasSubstr("nests deeper than 16"));
+  EXPECT_THAT(parse_manifest("{\"a\": 1, \"a\": 2}").status().message(), HasSubstr("\"a\" appears twice"));
+  EXPECT_THAT(parse_manifest(std::string(100'000, '[')).status().message(), HasSubstr("is nested deeper than 16"));
 }
 
 TEST_F(Manifests, random_edits_never_crash_the_reader) {

@@ -221,7 +221,7 @@ TEST_F(Packages, a_file_cut_after_opening_is_found) {
   const auto status = package->read_granules(tensor, 0, 2, bytes);
   EXPECT_EQ(status.code(), StatusCode::kCorrupt);
   EXPECT_THAT(status.message(),
-              HasSubstr("tensor \"b\": weights-00001.safetensors: has nothing from byte " + std::to_string(end)));
+              HasSubstr("tensor \"b\": weights-00001.safetensors: ends at byte " + std::to_string(end)));
 }
 
 TEST_F(Packages, strange_files_in_the_package_are_listed) {
@@ -241,10 +241,10 @@ TEST_F(Packages, links_directories_and_fifos_are_no_files_of_a_package) {
   EXPECT_THAT(read_everything().message(), HasSubstr("is a symbolic link"));
   std::filesystem::remove(file);
   std::filesystem::create_directory(file);
-  EXPECT_THAT(read_everything().message(), HasSubstr("is no regular file"));
+  EXPECT_THAT(read_everything().message(), HasSubstr("is not a regular file"));
   std::filesystem::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  EXPECT_THAT(read_everything().message(), HasSubstr("is no regular file"));
+  EXPECT_THAT(read_everything().message(), HasSubstr("is not a regular file"));
   std::filesystem::remove(file);
   EXPECT_THAT(read_everything().message(), HasSubstr("weights-00001.safetensors: is missing"));
 }

@@ -188,7 +188,7 @@ TEST(Partition, a_whole_mask_with_heads_is_refused) {
   const Graph graph = attention(12, 12, true, shardings);
   const Result<Partition> part = partition(graph, manifest_of(graph, shardings), {{"tp", {0, 2}}});
   EXPECT_EQ(part.status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(part.status().message(), HasSubstr("its mask has heads and is whole"));
+  EXPECT_THAT(part.status().message(), HasSubstr("its mask has heads but is not sharded"));
 }
 
 TEST(Partition, addmm_is_divided_like_a_linear_layer) {

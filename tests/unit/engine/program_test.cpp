@@ -69,7 +69,7 @@ TEST_F(Programs, pytorch_partitions_are_named_with_their_ops_once) {
       manifest(nullptr, json::array({rank(json::object(), json::array({part("engine 0", "engine", "e", '0'),
                                                                        part("pytorch 1", "pytorch", "p", '1')}))})));
   ASSERT_TRUE(program.ok()) << program.status().message();
-  const Status refused = no_single_engine(*program);
+  const Status refused = not_a_single_engine(*program);
   EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("\"pytorch 1\" (aten.cumprod.default, aten.relu.default);"), HasSubstr("accord.load()"),

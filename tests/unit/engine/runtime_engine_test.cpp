@@ -278,18 +278,18 @@ TEST_F(Engines, wrong_inputs_are_named) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr(what));
   };
-  expect_refused({}, "takes 1 inputs, not 0");
+  expect_refused({}, "takes 1 inputs, but 0 were given");
   expect_refused({view(ids, {6})}, "expected 2 dimensions [b, l], got 1");
-  expect_refused({view(ids, {2, 2})}, "its shape [2, 2] has 4 elements, its buffer 6");
+  expect_refused({view(ids, {2, 2})}, "its shape [2, 2] has 4 elements, but its buffer has 6");
   expect_refused({view(ids, {6, 1})}, "dimension 0 (\"b\") is 6, outside 1 to 4");
   expect_refused({view(ids, {0, 6})}, "elements");
-  expect_refused({view(ids, {-2, -3})}, "cannot be");
+  expect_refused({view(ids, {-2, -3})}, "is not valid");
   TensorView floats = view(ids, {2, 3});
   floats.buffer.dtype = DType::kFloat32;
   expect_refused({floats}, "expected int64, got float32");
   TensorView elsewhere = view(ids, {2, 3});
   elsewhere.buffer.device.type = DeviceType::kCuda;
-  expect_refused({elsewhere}, "not the CPU's");
+  expect_refused({elsewhere}, "not CPU memory");
   ids[4] = 11;
   expect_refused({view(ids, {2, 3})}, "id 11 at position 4 is outside [0, 11)");
   ids[4] = 0;
@@ -344,7 +344,7 @@ TEST_F(Engines, ranks_that_loaded_different_packages_are_named) {
   for (const Status& status : statuses) {
     EXPECT_EQ(status.code(), StatusCode::kMismatch);
     EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
-    EXPECT_THAT(status.message(), HasSubstr("rank 1 loaded another package"));
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 loaded a different package"));
   }
 }
 

@@ -43,7 +43,7 @@ class Machine {
 TEST(AvailableMemory, is_the_machines_without_control_groups) {
   const Machine machine;
   EXPECT_EQ(machine.available().bytes, 1000 * kMiB);
-  EXPECT_EQ(machine.available().whose, "the machine");
+  EXPECT_EQ(machine.available().limited_by, "the machine");
 }
 
 TEST(AvailableMemory, is_what_the_narrowest_control_group_above_the_process_has_left) {
@@ -56,7 +56,7 @@ TEST(AvailableMemory, is_what_the_narrowest_control_group_above_the_process_has_
   machine.write("sys/fs/cgroup/job/memory.current", "314572800\n");  // 300 MiB
   machine.write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 104857600\nactive_file 7\n");
   EXPECT_EQ(machine.available().bytes, 300 * kMiB);
-  EXPECT_EQ(machine.available().whose, "the control group");
+  EXPECT_EQ(machine.available().limited_by, "the control group");
   machine.write("sys/fs/cgroup/job/memory.current", "734003200\n");  // more than its limit
   EXPECT_EQ(machine.available().bytes, 0);
 }
@@ -74,17 +74,17 @@ TEST(AvailableMemory, is_that_of_the_first_version_of_control_groups_too) {
 
 TEST(MemoryBudget, refuses_what_does_not_fit_beside_what_was_taken_and_names_all) {
   MemoryBudget budget(100 * kMiB);
-  ASSERT_TRUE(budget.take({"weights", 60 * kMiB}).ok());
-  ASSERT_TRUE(budget.take({"arena", 10 * kMiB}).ok());
+  ASSERT_TRUE(budget.reserve({"weights", 60 * kMiB}).ok());
+  ASSERT_TRUE(budget.reserve({"arena", 10 * kMiB}).ok());
   EXPECT_EQ(*budget.left(), 30 * kMiB);
-  const Status refused = budget.take({"cache", 31 * kMiB});
+  const Status refused = budget.reserve({"cache", 31 * kMiB});
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("101 MiB are needed"), HasSubstr("weights 60 MiB"), HasSubstr("arena 10 MiB"),
                     HasSubstr("cache 31 MiB"), HasSubstr("limit is 100 MiB")));
-  budget.give_back({"arena", 10 * kMiB});
-  ASSERT_TRUE(budget.take({"cache", 40 * kMiB}).ok());
-  EXPECT_THAT(budget.take({"cache", 1}).message(), Not(HasSubstr("arena")));
+  budget.release({"arena", 10 * kMiB});
+  ASSERT_TRUE(budget.reserve({"cache", 40 * kMiB}).ok());
+  EXPECT_THAT(budget.reserve({"cache", 1}).message(), Not(HasSubstr("arena")));
 }
 
 TEST(MemoryBudget, without_a_limit_is_what_there_is) {

@@ -54,7 +54,7 @@ TEST(MemoryPlanning, with_very_many_pieces_the_smallest_do_not_share_memory) {
   std::vector<Lifetime> lifetimes;
   const std::size_t small = 300'000;
   for (std::size_t i = 0; i < small; ++i) lifetimes.push_back({64, static_cast<int>(i), static_cast<int>(i) + 1});
-  for (std::size_t i = 0; i < kMostSharing; ++i) lifetimes.push_back({6400, static_cast<int>(i), static_cast<int>(i)});
+  for (std::size_t i = 0; i < kMaxSharing; ++i) lifetimes.push_back({6400, static_cast<int>(i), static_cast<int>(i)});
   const MemoryPlan plan = plan_memory(lifetimes);
   EXPECT_EQ(plan.bytes, 6400 + 64 * small);
   std::set<std::size_t> places(plan.offsets.begin(), plan.offsets.begin() + small);

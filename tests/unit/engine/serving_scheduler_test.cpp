@@ -110,8 +110,9 @@ TEST(Scheduler, what_a_caller_does_wrong_is_named) {
   EXPECT_THAT(complaint([](Request& r) { r.prompt.clear(); }), HasSubstr("prompt is empty"));
   EXPECT_THAT(complaint([](Request& r) { r.prompt.resize(48); }), HasSubstr("context of 48"));
   EXPECT_THAT(complaint([](Request& r) { r.prompt.resize(45); }), HasSubstr("exceed the context of 48"));
-  EXPECT_THAT(complaint([](Request& r) { r.prompt[1] = 50; }), HasSubstr("token 50 at 1, the vocabulary has 50"));
-  EXPECT_THAT(complaint([](Request& r) { r.prompt[2] = -1; }), HasSubstr("token -1 at 2"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt[1] = 50; }),
+              HasSubstr("token 50 at position 1 is outside the vocabulary of 50"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt[2] = -1; }), HasSubstr("token -1 at position 2"));
   EXPECT_THAT(complaint([](Request& r) { r.max_new_tokens = 0; }), HasSubstr("max_new_tokens=0"));
   EXPECT_THAT(complaint([&](Request& r) { r.sampling.temperature = nan; }), HasSubstr("temperature=nan"));
   EXPECT_THAT(complaint([](Request& r) { r.sampling.temperature = -1; }), HasSubstr("temperature=-1"));
@@ -124,7 +125,7 @@ TEST(Scheduler, what_a_caller_does_wrong_is_named) {
   EXPECT_THAT(complaint([&](Request& r) { r.sampling.frequency_penalty = nan; }), HasSubstr("frequency_penalty=nan"));
   EXPECT_THAT(complaint([&](Request& r) { r.sampling.biases = {{1, nan}}; }), HasSubstr("nan for token 1"));
   EXPECT_THAT(complaint([](Request& r) { r.sampling.biases = {{50, 1}}; }), HasSubstr("biases: token 50"));
-  EXPECT_THAT(complaint([](Request& r) { r.sampling.biases = {{3, 1}, {3, 2}}; }), HasSubstr("token 3 is there twice"));
+  EXPECT_THAT(complaint([](Request& r) { r.sampling.biases = {{3, 1}, {3, 2}}; }), HasSubstr("token 3 appears twice"));
   EXPECT_THAT(complaint([](Request& r) { r.stop_tokens = {99}; }), HasSubstr("stop_tokens: token 99"));
   EXPECT_THAT(complaint([](Request& r) { r.stop_sequences = {{1}, {}}; }), HasSubstr("one of them is empty"));
   EXPECT_THAT(complaint([](Request& r) { r.priority = 101; }), HasSubstr("priority=101"));
@@ -143,7 +144,7 @@ TEST(Scheduler, what_a_caller_does_wrong_is_named) {
   EXPECT_EQ(full.submit(2, request_of(5, 4)).code(), StatusCode::kResourceExhausted);
   status = full.submit(1, request_of(5, 4));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("request 1 comes after request 1"));
+  EXPECT_THAT(status.message(), HasSubstr("request 1 was submitted after request 1"));
   EXPECT_EQ(full.scheduler.cancel(7, full.events).code(), StatusCode::kNotFound);
 }
 

@@ -94,14 +94,16 @@ TEST(StepPlan, what_does_not_fit_the_model_is_named) {
     EXPECT_EQ(check_plan(plan, kLimits).code(), StatusCode::kCorrupt);
     return status.message();
   };
-  EXPECT_THAT(complaint([](StepPlan& plan) { plan.tokens[1] = 100; }), HasSubstr("token 100 of 100"));
-  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks[2] = 20; }), HasSubstr("block 20 of 20"));
-  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks.pop_back(); }), HasSubstr("4 blocks in its tables"));
-  EXPECT_THAT(complaint([](StepPlan& plan) { plan.copies[0].to = -1; }), HasSubstr("a copy from block 3 to -1"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.tokens[1] = 100; }),
+              HasSubstr("token 100 is outside the vocabulary of 100"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks[2] = 20; }),
+              HasSubstr("block 20 does not exist in a cache of 20 blocks"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks.pop_back(); }), HasSubstr("its tables have 4 blocks"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.copies[0].to = -1; }), HasSubstr("copies block 3 to block -1"));
   EXPECT_THAT(complaint([](StepPlan& plan) { plan.logit_rows = {3, 0}; }), HasSubstr("logits of row 0"));
   EXPECT_THAT(complaint([](StepPlan& plan) { plan.logit_rows = {4}; }), HasSubstr("logits of row 4 of 4"));
   EXPECT_THAT(complaint([](StepPlan& plan) { plan.sequences[1].context = 62; }), HasSubstr("3 rows after 62"));
-  EXPECT_THAT(complaint([](StepPlan& plan) { plan.block_tokens = 8; }), HasSubstr("blocks of 8 tokens"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.block_tokens = 8; }), HasSubstr("blocks have 8 tokens"));
 }
 
 TEST(StepPlan, messages_have_a_kind) {

@@ -120,9 +120,9 @@ TEST_F(ShardingRules, the_first_rule_that_matches_decides) {
 TEST_F(ShardingRules, a_rule_that_decides_no_layer_is_refused) {
   const auto message = [&](const std::vector<ShardingRule>& rules) { return apply(rules).status().message(); };
   EXPECT_EQ(apply({{"tail", kRow, 1, "tp"}}).status().code(), StatusCode::kCorrupt);
-  EXPECT_THAT(
-      message({{"head", kRow, 1, "tp"}, {"haed", kColumn, 1, "tp"}}),
-      HasSubstr("manifest.json: rule 1 (\"haed\") matches no linear layer and no embedding; did you mean \"head\"?"));
+  EXPECT_THAT(message({{"head", kRow, 1, "tp"}, {"haed", kColumn, 1, "tp"}}),
+              HasSubstr("manifest.json: rule 1 (\"haed\") matches no linear layer, embedding or layer of experts; did "
+                        "you mean \"head\"?"));
   EXPECT_THAT(message({{"block.*", kRow, 1, "tp"}, {"*.up", kColumn, 1, "tp"}}),
               HasSubstr("rule 1 (\"*.up\"): an earlier rule decides all that it matches, such as \"block.0.up\""));
 }

@@ -163,19 +163,19 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   const auto begin = [&domains](int m) { domains[static_cast<std::size_t>(m)].begin_round(RequestRecord{}, 3); };
   for (int m = 0; m < 4; ++m) begin(m);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not said that it waits";
-  domains[1].tell_waiting(2, now);
+  domains[1].publish_waiting(2, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2);
-  domains[2].tell_waiting(3, now);
+  domains[2].publish_waiting(3, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 3);
   EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "who asks is not who is late";
-  EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not looked since";
-  domains[2].tell_waiting(-1, now);
+  EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not checked since";
+  domains[2].publish_waiting(-1, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
-  domains[2].tell_waiting(1, now);
+  domains[2].publish_waiting(1, now);
   EXPECT_GT(domains[0].last_waited_for(1, now), 0) << "a circle has an end";
-  domains[1].tell_waiting(2, now);
+  domains[1].publish_waiting(2, now);
   begin(0);
-  domains[2].tell_waiting(-1, now);
+  domains[2].publish_waiting(-1, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it is still in the round before, and waits there";
   begin(1);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "what was said is of the round before";
@@ -221,7 +221,7 @@ TEST(Lower, avg_and_premul_sum_need_a_plan_that_adds_all_ranks_at_once) {
   EXPECT_TRUE(lowered(ReduceOp::kSum).ok());
   for (const ReduceOp op : {ReduceOp::kAvg, ReduceOp::kPremulSum}) {
     EXPECT_EQ(lowered(op).code(), StatusCode::kUnsupported);
-    EXPECT_NE(lowered(op).message().find("adds some ranks at a time"), std::string::npos);
+    EXPECT_NE(lowered(op).message().find("adds only some ranks at a time"), std::string::npos);
   }
 }
 

@@ -18,7 +18,7 @@ using device::rounded_to;
 
 struct Case {
   DType dtype = DType::kFloat32;
-  bool of_mean = false;
+  bool subtract_mean = false;
   bool has_all = false;  ///< residual, sum, weight, bias and addend
   std::int64_t rows = 1, width = 64;
 };
@@ -63,7 +63,7 @@ struct OnRank {
     values = array(part), residuals = array(residual), weights = array(weight), biases = array(bias);
     addends = array(addend), y = array(std::vector<float>(part.size(), 7.0F)), sum = array(part);
     const auto rows_of = [&](const DeviceArray& rows) { return device::Rows{rows.buffer().data, one.width}; };
-    norm.of_mean = one.of_mean;
+    norm.subtract_mean = one.subtract_mean;
     norm.dtype = one.dtype;
     norm.rows = one.rows, norm.width = one.width;
     norm.eps = 1e-5F;
@@ -94,7 +94,7 @@ Expected expected_of(const Case& one, const std::vector<std::unique_ptr<OnRank>>
       if (one.has_all) s = rounded_to(one.dtype, s + ranks[0]->addend[static_cast<std::size_t>(i)]);
       if (one.has_all) s = rounded_to(one.dtype, s + ranks[0]->residual[at]);
       made.sum.push_back(s);
-      mean += one.of_mean ? static_cast<double>(s) / static_cast<double>(one.width) : 0;
+      mean += one.subtract_mean ? static_cast<double>(s) / static_cast<double>(one.width) : 0;
     }
     for (std::int64_t i = 0; i < one.width; ++i)
       variance += std::pow(made.sum[first + static_cast<std::size_t>(i)] - mean, 2) / static_cast<double>(one.width);
@@ -147,10 +147,10 @@ TEST(DeviceNorm, few_rows_are_normalized_by_the_kernel_that_adds_them_up) {
     DeviceRanks ranks(size, 3, 64 << 10);
     for (const char* algorithm : {"packet", "one_shot", "two_shot"})
       for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16})
-        for (const bool of_mean : {false, true})
+        for (const bool subtract_mean : {false, true})
           for (const bool has_all : {false, true}) {
             SCOPED_TRACE(std::string(algorithm) + " " + std::string(to_string(dtype)));
-            expect_norms(ranks, algorithm, {dtype, of_mean, has_all, 1, 100}, true);
+            expect_norms(ranks, algorithm, {dtype, subtract_mean, has_all, 1, 100}, true);
             if (::testing::Test::HasFailure()) return;
           }
   }

@@ -221,9 +221,9 @@ TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
     return status.message();
   };
   EXPECT_THAT(why(DType::kFloat32, ReduceOp::kMax, true),
-              HasSubstr("plan \"nvls\" on a device: a switch has no max of float32"));
-  EXPECT_THAT(why(DType::kInt8, ReduceOp::kSum, true), HasSubstr("a switch has no sum of int8"));
-  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kAvg, true), HasSubstr("a switch has no avg of float32"));
+              HasSubstr("plan \"nvls\" on a device: a switch does not support max of float32"));
+  EXPECT_THAT(why(DType::kInt8, ReduceOp::kSum, true), HasSubstr("a switch does not support sum of int8"));
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kAvg, true), HasSubstr("a switch does not support avg of float32"));
   EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
 }
 
@@ -387,9 +387,9 @@ TEST(DevicePlan, what_devices_do_not_run_is_refused) {
     return lowered.status().message();
   };
   EXPECT_THAT(refused(2, "two_shot_zero_copy", ReduceOp::kSum),
-              HasSubstr("\"two_shot_zero_copy\" on a device: its buffers"));
-  EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("no factors"));
-  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("more than a kernel takes"));
+              HasSubstr("\"two_shot_zero_copy\" on a device: it needs buffers"));
+  EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("do not support factors"));
+  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("more than a kernel accepts"));
 }
 
 }  // namespace

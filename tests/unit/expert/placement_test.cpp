@@ -23,8 +23,8 @@ void expect_refused(const ExpertPlacement& lists, int experts, int ranks, const 
 }
 
 TEST(Placements, mistakes_are_named) {
-  expect_refused({{0, 1}}, 2, 2, "lists for 1 ranks, the group has 2");
-  expect_refused({{0}, {2}}, 2, 2, "rank 1 has expert 2, there are 0 to 1");
+  expect_refused({{0, 1}}, 2, 2, "lists for 1 ranks, but the group has 2 ranks");
+  expect_refused({{0}, {2}}, 2, 2, "rank 1 has expert 2, but the experts are 0 to 1");
   expect_refused({{0}, {-1}}, 2, 2, "rank 1 has expert -1");
   expect_refused({{1, 0}, {}}, 2, 2, "experts of rank 0 are not in ascending order");
   expect_refused({{0}, {2}}, 3, 2, "no rank has expert 1");
@@ -34,7 +34,7 @@ TEST(Placements, mistakes_are_named) {
 
 TEST(Placements, a_rank_with_a_whole_subtree_has_one_sum_for_each_token) {
   const auto nodes = [](const ExpertPlacement& lists, int experts) {
-    return most_nodes(*make_placement(lists, experts, static_cast<int>(lists.size())), 8);
+    return max_nodes(*make_placement(lists, experts, static_cast<int>(lists.size())), 8);
   };
   EXPECT_EQ(nodes(*uniform_expert_placement(32, 4), 32), 1);
   EXPECT_EQ(nodes({{0, 1, 2, 3}, {4, 5}}, 6), 1);  // the tree of six parts at four
@@ -88,7 +88,7 @@ TEST(Balancer, mistakes_are_named) {
   EXPECT_THAT(balance_experts(std::vector<double>{1, -2}, 2, 2).status().message(),
               HasSubstr("load of expert 1 is -2"));
   EXPECT_THAT(balance_experts(std::vector<double>{1, 2, 3}, 2, 1).status().message(),
-              HasSubstr("2 places for 3 experts"));
+              HasSubstr("2 places, expected 3 to"));
 }
 
 /// Returns the form of the sum, such as "((0+1)+4)", by the recursive definition: the two halves of the highest bit

@@ -50,7 +50,7 @@ TEST(Image, an_enlarged_one_repeats_the_nearest_place) {
   call.batch = 1;
   call.input = {1, 3};
   call.output = {2, 5};
-  call.place_bytes = 4;
+  call.position_bytes = 4;
   call.x = reinterpret_cast<const std::byte*>(x.data());
   call.y = reinterpret_cast<std::byte*>(y.data());
   upsample_nearest(call, 0, 2);
@@ -60,14 +60,14 @@ TEST(Image, an_enlarged_one_repeats_the_nearest_place) {
 }
 
 TEST(Image, groups_are_normalized_over_all_places) {
-  constexpr std::int64_t kPlaces = 150, kChannels = 140, kGroups = 2, kWidth = kChannels / kGroups;
-  std::vector<float> x = random_floats(static_cast<std::size_t>(2 * kPlaces * kChannels), 1);
+  constexpr std::int64_t kPositions = 150, kChannels = 140, kGroups = 2, kWidth = kChannels / kGroups;
+  std::vector<float> x = random_floats(static_cast<std::size_t>(2 * kPositions * kChannels), 1);
   for (float& value : x) value += 30.0F;
   const std::vector<float> weight = random_floats(kChannels, 2), bias = random_floats(kChannels, 3);
   std::vector<float> y(x.size());
   GroupNormCall call;
   call.batch = 2;
-  call.places = kPlaces;
+  call.positions = kPositions;
   call.channels = kChannels;
   call.groups = kGroups;
   call.x = x.data();
@@ -78,16 +78,17 @@ TEST(Image, groups_are_normalized_over_all_places) {
   group_norm(call, 1, 4);
   for (std::int64_t group = 0; group < 4; ++group) {
     const auto index = [&](std::int64_t place, std::int64_t c) {
-      return static_cast<std::size_t>((group / 2 * kPlaces + place) * kChannels + group % 2 * kWidth + c);
+      return static_cast<std::size_t>((group / 2 * kPositions + place) * kChannels + group % 2 * kWidth + c);
     };
     double mean = 0.0, variance = 0.0;
-    for (std::int64_t i = 0; i < kPlaces * kWidth; ++i) mean += static_cast<double>(x[index(i / kWidth, i % kWidth)]);
-    mean /= static_cast<double>(kPlaces * kWidth);
-    for (std::int64_t i = 0; i < kPlaces * kWidth; ++i) {
+    for (std::int64_t i = 0; i < kPositions * kWidth; ++i)
+      mean += static_cast<double>(x[index(i / kWidth, i % kWidth)]);
+    mean /= static_cast<double>(kPositions * kWidth);
+    for (std::int64_t i = 0; i < kPositions * kWidth; ++i) {
       variance += std::pow(static_cast<double>(x[index(i / kWidth, i % kWidth)]) - mean, 2.0);
     }
-    variance /= static_cast<double>(kPlaces * kWidth);
-    for (std::int64_t i = 0; i < kPlaces * kWidth; ++i) {
+    variance /= static_cast<double>(kPositions * kWidth);
+    for (std::int64_t i = 0; i < kPositions * kWidth; ++i) {
       const auto channel = static_cast<std::size_t>(group % 2 * kWidth + i % kWidth);
       const double normal = (static_cast<double>(x[index(i / kWidth, i % kWidth)]) - mean) / std::sqrt(variance + 1e-5);
       const double expected = normal * static_cast<double>(weight[channel]) + static_cast<double>(bias[channel]);

@@ -187,24 +187,25 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"tp=3", 16, "tp = 3, which does not divide the 16 ranks of the mesh"},
         Refused{"tp=2,pp=4,cp=4", 16, "tp * cp * pp = 2 * 4 * 4 = 32"},
         Refused{"ep=3", 16, "ep = 3, which does not divide"},
-        Refused{"tp=2,dp=4", 16, "dp is 4, but of 16 ranks and tp = 2 there are 8 left"},
-        Refused{"tp=0", 16, "tp is 0; it is 1 to 1048576"}, Refused{"tp=-2", 16, "tp is -2"}, Refused{"tp=x", 16, "tp"},
-        Refused{"tp=99999999999", 16, "tp is 99999999999"}, Refused{"tp", 16, "has no value"},
-        Refused{"tpp=2", 16, "did you mean \"tp\""}, Refused{"tp=2,tp=2", 16, "\"tp\" is said twice"},
-        Refused{"", 0, "give world_size (--world), or dp"}, Refused{"", 2 << 20, "world_size is 2097152"},
-        Refused{"rank_offset=1048570", 16, "rank_offset 1048570 and 16 ranks are more than"},
+        Refused{"tp=2,dp=4", 16, "dp is 4, expected 8: the 16 ranks divided by tp = 2"},
+        Refused{"tp=0", 16, "tp is 0, expected 1 to 1048576"}, Refused{"tp=-2", 16, "tp is -2"},
+        Refused{"tp=x", 16, "tp"}, Refused{"tp=99999999999", 16, "tp is 99999999999"},
+        Refused{"tp", 16, "has no value"}, Refused{"tpp=2", 16, "did you mean \"tp\""},
+        Refused{"tp=2,tp=2", 16, "\"tp\" appears twice"}, Refused{"", 0, "give world_size (--world) or dp"},
+        Refused{"", 2 << 20, "world_size is 2097152"},
+        Refused{"rank_offset=1048570", 16, "rank_offset 1048570 plus 16 ranks exceeds"},
         Refused{"order=tp-xp", 16, "unknown axis \"xp\""}, Refused{"order=tp-dp-tp", 16, "has axis tp twice"},
-        Refused{"tp=2,order=dp-pp", 16, "tp is 2, but order \"dp-pp\" does not say where it goes"},
+        Refused{"tp=2,order=dp-pp", 16, "tp is 2, but order \"dp-pp\" does not contain it"},
         // "tp" is part of another axis's name here.
-        Refused{"tp=2,gtp=2,order=gtp_remat-cp-ep-dp-pp", 16, "does not say where it goes"},
+        Refused{"tp=2,gtp=2,order=gtp_remat-cp-ep-dp-pp", 16, "does not contain it"},
         Refused{"cp=4,hierarchical_cp=2x4", 16, "hierarchical_cp is 2 * 4, which is not cp = 4"},
         Refused{"cp=4,hierarchical_cp=0x4", 16, "hierarchical_cp has a level of 0"},
         Refused{"optimizer_instances=3", 16, "optimizer_instances is 3, which does not divide dp * cp = 16"},
         Refused{"ep=8,optimizer_instances=4", 16, "does not divide dp of experts = 2"},
         Refused{"hybrid_cp=1", 10, "hybrid_cp needs dp * cp = 10 to be a multiple of 4"},
         Refused{"hybrid_cp=1", 3, "hybrid_cp needs dp * cp = 3 to be a multiple of 2"},
-        Refused{"hybrid_cp=perhaps", 8, "hybrid_cp is \"perhaps\"; it is true or false"},
-        Refused{"pp=2,embedding_stages=0x2", 4, "embedding_stages has stage 2, the pipeline has 2"},
+        Refused{"hybrid_cp=perhaps", 8, "hybrid_cp is \"perhaps\", expected true or false"},
+        Refused{"pp=2,embedding_stages=0x2", 4, "embedding_stages contains stage 2, but the pipeline has 2 stages"},
         Refused{"tp=2,pp=2,cp=2,order=tp-cp-dp-pp-ep,ep=2", 16, "put pp last"}));
 
 TEST(MeshPlan, options_that_cannot_be_are_refused) {
@@ -229,14 +230,14 @@ TEST(MeshPlan, axes_that_cannot_be_are_refused) {
     return MeshPlan::of_axes(axes, families, offset).status().message();
   };
   EXPECT_THAT(why({}, {}), HasSubstr("there is no axis"));
-  EXPECT_THAT(why({{"tp", 2}, {"tp", 2}}, {}), HasSubstr("axis \"tp\" is there twice"));
-  EXPECT_THAT(why({{"t-p", 2}}, {}), HasSubstr("\"t-p\" cannot be the name of an axis"));
+  EXPECT_THAT(why({{"tp", 2}, {"tp", 2}}, {}), HasSubstr("axis \"tp\" appears twice"));
+  EXPECT_THAT(why({{"t-p", 2}}, {}), HasSubstr("\"t-p\" is not a valid name of an axis"));
   EXPECT_THAT(why({{"tp", 0}}, {}), HasSubstr("axis \"tp\" has 0 positions"));
   EXPECT_THAT(why({{"a", 1 << 20}, {"b", 2}}, {}), HasSubstr("more than 1048576 ranks"));
   EXPECT_THAT(why({{"tp", 2}}, {{"dp"}}), HasSubstr("unknown axis \"dp\""));
-  EXPECT_THAT(why({{"tp", 2}}, {{}}), HasSubstr("along no axis"));
-  EXPECT_THAT(why({{"tp", 2}}, {{"tp", "tp"}}), HasSubstr("along axis \"tp\" twice"));
-  EXPECT_THAT(why({{"a", 2}, {"b", 2}}, {{"a", "b"}, {"b", "a"}}), HasSubstr("family \"a-b\" is there twice"));
+  EXPECT_THAT(why({{"tp", 2}}, {{}}), HasSubstr("contains no axis"));
+  EXPECT_THAT(why({{"tp", 2}}, {{"tp", "tp"}}), HasSubstr("contains axis \"tp\" twice"));
+  EXPECT_THAT(why({{"a", 2}, {"b", 2}}, {{"a", "b"}, {"b", "a"}}), HasSubstr("family \"a-b\" appears twice"));
   EXPECT_THAT(why({{"tp", 2}}, {}, -1), HasSubstr("rank_offset is -1"));
 }
 

@@ -152,7 +152,7 @@ TEST(Algorithms, a_root_that_is_no_rank_is_refused) {
   const auto plan = (*entry)->make(topology::Topology::uniform(4), {.collective = Collective::kBroadcast, .root = 4});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(plan.status().message(), HasSubstr("root 4 is none of the ranks 0-3"));
+  EXPECT_THAT(plan.status().message(), HasSubstr("root 4 is not one of the ranks 0-3"));
 }
 
 TEST(Algorithms, a_rank_outside_the_group_has_no_program) {

@@ -90,7 +90,7 @@ TEST(PlanBuilder, refuses_operands_that_a_step_cannot_have) {
   EXPECT_THAT(build_refusal(std::move(own)), HasSubstr("rank 0 puts packets to itself"));
   PlanBuilder through_copy = all_reduce_of_two();
   through_copy.on(0).copy(input(0, 0), {packets(1, 0)});
-  EXPECT_THAT(build_refusal(std::move(through_copy)), HasSubstr("must be written by put packets only"));
+  EXPECT_THAT(build_refusal(std::move(through_copy)), HasSubstr("must only be written by put packets"));
 }
 
 TEST(PlanBuilder, keeps_partials_for_reductions) {
@@ -102,9 +102,9 @@ TEST(PlanBuilder, keeps_partials_for_reductions) {
   };
   using OnRank = PlanBuilder::OnRank;
   EXPECT_THAT(refusal_of([](OnRank on) { on.copy(input(0, 0), {partials(0, 0)}); }),
-              HasSubstr("partials are read and written by reductions, and copied to partials, only"));
+              HasSubstr("partials can only be read and written by reductions, and copied to partials"));
   EXPECT_THAT(refusal_of([](OnRank on) { on.copy(partials(1, 0), {output(0, 0)}); }),
-              HasSubstr("partials are read and written by reductions, and copied to partials, only"));
+              HasSubstr("partials can only be read and written by reductions, and copied to partials"));
   EXPECT_THAT(refusal_of([](OnRank on) {
                 on.reduce({packets(0, 1), partials(0, 0)}, {output(0, 0)});
               }),

@@ -122,7 +122,7 @@ TEST(MscclppSwitch, what_a_switch_cannot_do_is_refused_and_the_way_out_told) {
     uneven.ops(r).push_back(Text::switch_op("gstore", Text::own("i", 0), Text::at_switch(0, 0)));
   EXPECT_EQ(refusal(uneven).code(), StatusCode::kUnsupported);
   EXPECT_THAT(refusal(uneven).message(), AllOf(HasSubstr("ops[2]"), HasSubstr("o[0] of rank 0 and o[1] of rank 1"),
-                                               HasSubstr("may be taken as ordinary copies and sums")));
+                                               HasSubstr("may be imported as ordinary copies and sums")));
 
   Text read_by_peer("allgather", "Simple", false, 2, 1, 2, 1);
   read_by_peer.add_switch("s");
@@ -155,7 +155,7 @@ TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
       {"no groups", [](Text& t) { t.json["gpus"][1]["channels"][1].erase("rank_groups"); }, "lacks \"rank_groups\""},
       {"no ranks", [&](Text& t) { group(t).erase("ranks"); }, "rank_groups[0]: lacks \"ranks\""},
       {"rank", [&](Text& t) { group(t)["ranks"][0] = 2; }, "ranks[0]: 2 is out of bounds: 0 to 1"},
-      {"rank twice", [&](Text& t) { group(t)["ranks"][0] = 1; }, "ranks[1]: rank 1 comes twice"},
+      {"rank twice", [&](Text& t) { group(t)["ranks"][0] = 1; }, "ranks[1]: rank 1 appears twice"},
       {"own rank", [&](Text& t) { group(t)["ranks"] = Json::array({0}); }, "ranks: rank 1 is missing"},
       {"channel", [](Text& t) { t.json["gpus"][1]["threadblocks"][0]["channels"][1]["channel_ids"][0] = 1; },
        "threadblocks[0].channels[1].channel_ids[0]: 1 is out of bounds: 0 to 0"},

@@ -115,18 +115,18 @@ TEST(Mscclpp, what_has_no_counterpart_is_refused_by_name) {
   }
   Text protocol = all_pairs(2);
   protocol.json["protocol"] = "LL128";
-  EXPECT_THAT(refusal(protocol).message(), HasSubstr("protocol \"LL128\"; Simple and LL are known"));
+  EXPECT_THAT(refusal(protocol).message(), HasSubstr("protocol \"LL128\" is not known; available: Simple and LL"));
 }
 
 TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
   const std::vector<Damage> all = {
       {"no name", [](Text& t) { t.json.erase("name"); }, "MSCCL++ plan: lacks \"name\""},
       {"no gpus", [](Text& t) { t.json.erase("gpus"); }, "lacks \"gpus\""},
-      {"gpus is no list", [](Text& t) { t.json["gpus"] = 4; }, "gpus: expected a list"},
+      {"gpus is not a list", [](Text& t) { t.json["gpus"] = 4; }, "gpus: expected a list"},
       {"no GPU", [](Text& t) { t.json["gpus"] = Json::array(); }, "gpus: 0 GPUs"},
       {"collective", [](Text& t) { t.json["collective"] = "allredce"; }, "did you mean \"allreduce\"?"},
       {"in place", [](Text& t) { t.json["inplace"] = "no"; }, "inplace: expected true or false"},
-      {"id", [](Text& t) { t.json["gpus"][1]["id"] = 3; }, "gpus[1].id: 3 where 1 comes next"},
+      {"id", [](Text& t) { t.json["gpus"][1]["id"] = 3; }, "gpus[1].id: 3 where 1 is expected"},
       {"huge", [](Text& t) { t.json["gpus"][0]["input_chunks"] = 1e18; },
        "gpus[0].input_chunks: expected a whole number"},
       {"too many", [](Text& t) { t.json["gpus"][0]["input_chunks"] = 2000000000; },
@@ -136,9 +136,9 @@ TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
        "gpus[0].channels[0].connected_to[0]: -1 is out of bounds: 0 to 1"},
       {"own peer", [](Text& t) { t.json["gpus"][0]["channels"][0]["connected_to"][0] = 0; }, "rank 0 is its own peer"},
       {"channel type", [](Text& t) { t.json["gpus"][0]["channels"][0]["channel_type"] = "wire"; },
-       "\"wire\" is no type of channel"},
+       "\"wire\" is not a type of channel"},
       {"buffer type", [](Text& t) { t.json["gpus"][0]["remote_buffers"][0]["type"] = "x"; },
-       "gpus[0].remote_buffers[0].type: unknown buffer \"x\"; known are i, o and s"},
+       "gpus[0].remote_buffers[0].type: unknown buffer \"x\"; available: i, o and s"},
       {"channel id", [](Text& t) { t.json["gpus"][0]["threadblocks"][0]["channels"][0]["channel_ids"][0] = 1; },
        "gpus[0].threadblocks[0].channels[0].channel_ids[0]: 1 is out of bounds: 0 to 0"},
       {"buffer ref",

@@ -53,7 +53,7 @@ TEST(Multicast, memory_of_every_rank_is_only_read_as_a_sum_and_written_once) {
   EXPECT_THAT(problem_of([](OnRank on) {
                 on.reduce({multicast(kEveryRank, 0), input(0, 0)}, {output(0, 0)});
               }),
-              HasSubstr("what is of every rank is the only source of its sum"));
+              HasSubstr("a chunk of every rank must be the only source of its sum"));
   EXPECT_THAT(problem_of([](OnRank on) {
                 on.copy(input(0, 0), {multicast(kEveryRank, 0), multicast(0, 0)});
               }),
@@ -63,7 +63,7 @@ TEST(Multicast, memory_of_every_rank_is_only_read_as_a_sum_and_written_once) {
               }),
               HasSubstr("a step may write to one peer's memory, not to several"));
   EXPECT_THAT(problem_of([](OnRank on) { on.copy(packets(0, 1), {multicast(kEveryRank, 0)}); }),
-              HasSubstr("what comes in packets is not written to every rank"));
+              HasSubstr("data in packets cannot be written to every rank"));
   EXPECT_THAT(problem_of([](OnRank on) {
                 on.reduce({input(0, 0), scratch(1, 0)}, {multicast(kEveryRank, 0)});
               }),
@@ -84,14 +84,14 @@ TEST(Multicast, sums_of_ranks_that_each_ask_the_switch_may_differ) {
     builder.on(rank).reduce({multicast(kEveryRank, 0)}, {output(rank, 0)}).signal(peer, 1).wait(peer, 1);
   }
   const Plan plan = *std::move(builder).build();
-  EXPECT_THAT(refusal(plan), HasSubstr("is another sum of the switch than that of rank 0: their bits may differ"));
+  EXPECT_THAT(refusal(plan), HasSubstr("is not the sum of the switch that rank 0 holds: their bits may differ"));
 }
 
 TEST(Multicast, a_switch_sum_cannot_declare_another_order) {
   Plan plan = sum_of_three();
   for (const Order order : {Order::kCanonical, Order::kFixed}) {
     plan.order = order;
-    EXPECT_THAT(refusal(plan), HasSubstr("a switch adds up in an order of its own, not in the plan's"));
+    EXPECT_THAT(refusal(plan), HasSubstr("a switch adds in an order of its own, not in the plan's"));
   }
 }
 

@@ -223,11 +223,11 @@ TEST(Selector, errors_name_the_place_and_the_nearest_name) {
               AllOf(HasSubstr("at character 12:"), HasSubstr("ranks")));
   EXPECT_THAT(table_refusal("all_reduce[oversubscribed=yess]:0-4k=packet"),
               AllOf(HasSubstr("at character 27:"), HasSubstr("\"yes\"")));
-  EXPECT_THAT(table_refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 are none"));
-  EXPECT_THAT(table_refusal("all_reduce[hosts=3-2]:0-4k=packet"), HasSubstr("hosts 3-2 are none"));
-  EXPECT_THAT(table_refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is no number of ranks"));
+  EXPECT_THAT(table_refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 is an empty range"));
+  EXPECT_THAT(table_refusal("all_reduce[hosts=3-2]:0-4k=packet"), HasSubstr("hosts 3-2 is an empty range"));
+  EXPECT_THAT(table_refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is not a number of ranks"));
   EXPECT_THAT(table_refusal("all_reduce:4q-8k=packet"),
-              AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is no size")));
+              AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is not a size")));
   EXPECT_THAT(table_refusal("all_reduce:8k-4k=packet"),
               AllOf(HasSubstr("at character 12:"), HasSubstr("the range \"8k-4k\" is empty")));
   EXPECT_THAT(table_refusal("all_reduce:0-4k packet"),

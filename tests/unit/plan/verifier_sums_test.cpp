@@ -56,10 +56,11 @@ TEST(VerifierOfSums, refuses_sums_that_are_rounded_on_their_way) {
       }
     }
   }
-  EXPECT_THAT(refusal(plan), AllOf(HasSubstr("plan \"recursive_doubling\" (all_reduce, 4 ranks), rank "),
-                                   HasSubstr("(reduce scratch[1] of rank "),
-                                   HasSubstr("a sum that was rounded when it was written; sums that go on are kept in "
-                                             "partials")));
+  EXPECT_THAT(refusal(plan),
+              AllOf(HasSubstr("plan \"recursive_doubling\" (all_reduce, 4 ranks), rank "),
+                    HasSubstr("(reduce scratch[1] of rank "),
+                    HasSubstr("a sum that was rounded when it was written; sums that are added to again must "
+                              "be in partials")));
 }
 
 TEST(VerifierOfSums, refuses_a_rounded_sum_that_came_by_copies) {

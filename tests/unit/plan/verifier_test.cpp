@@ -217,8 +217,8 @@ TEST(Verifier, refuses_a_barrier_that_lets_a_rank_leave_early) {
   for (Rank rank = 0; rank < 4; ++rank) steps_of(plan, rank).resize(2);  // only the first of two steps
   plan.pacing = Pacing::kByExecutor;
   EXPECT_THAT(refusal(plan),
-              HasSubstr("plan \"dissemination\" (barrier, 4 ranks), rank 0: leaves the barrier though nothing that it "
-                        "waits for tells that rank 1 has come"));
+              HasSubstr("plan \"dissemination\" (barrier, 4 ranks), rank 0: leaves the barrier although nothing that "
+                        "it waits for shows that rank 1 has arrived"));
 }
 
 TEST(Verifier, refuses_chunks_peers_ids_and_lanes_out_of_bounds) {
@@ -293,14 +293,14 @@ TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_that_may_come_when_the_peer_ha
   const std::size_t copy = find_step(steps, StepKind::kCopy, 1);
   std::swap(steps[copy], steps[copy + 1]);  // signals that it has read before it has
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("rank 1, lane 0, step 4 (copy input[0] of rank 0"),
-                                   HasSubstr("may still touch input[0] of rank 0 when rank 0 has returned")));
+                                   HasSubstr("may still access input[0] of rank 0 after rank 0 has returned")));
   plan = whole_plan(Collective::kAllReduce, "two_shot_zero_copy", 3);
   std::vector<Step>& last = steps_of(plan, 2);
   const std::size_t put = find_step(last, StepKind::kCopy);
   std::swap(last[put], last[put + 1]);  // signals rank 0, whose output is written, and rank 1, whose is not yet
   EXPECT_TRUE(verify(plan, Aliasing::kOutOfPlace).ok());
   std::swap(last[put + 1], last[put + 2]);
-  EXPECT_THAT(refusal(plan), HasSubstr("may still touch output[2] of rank 1 when rank 1 has returned"));
+  EXPECT_THAT(refusal(plan), HasSubstr("may still access output[2] of rank 1 after rank 1 has returned"));
 }
 
 TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_before_it_is_known_where_that_is) {

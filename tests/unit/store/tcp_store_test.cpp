@@ -158,7 +158,7 @@ TEST(TcpStore, a_host_name_without_an_address_is_an_error_at_once) {
 TEST(TcpStore, is_not_hosted_under_another_machines_address) {
   const Status status = make_tcp_store(StoreRole::kHost, "192.0.2.1", 0, kLong).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
-  EXPECT_THAT(status.message(), HasSubstr("\"192.0.2.1\" is no address of this machine"));
+  EXPECT_THAT(status.message(), HasSubstr("\"192.0.2.1\" is not an address of this machine"));
 }
 
 TEST(TcpStore, a_client_that_comes_before_its_host_waits_for_it) {
@@ -289,7 +289,7 @@ TEST(TcpStore, something_else_behind_the_port_is_told_apart_from_a_store) {
   done = true;
   web_server.join();
   EXPECT_EQ(status.code(), StatusCode::kTimeout);
-  EXPECT_THAT(status.message(), HasSubstr("no accord store: it begins with \"HTTP/1.1"));
+  EXPECT_THAT(status.message(), HasSubstr("it does not use accord's store protocol: it begins with \"HTTP/1.1"));
 }
 
 TEST(TcpStore, leaves_no_descriptor_open) {

@@ -41,17 +41,18 @@ TEST(ChatFormat, a_conversation_that_the_table_lacks_is_refused) {
   const auto message = [&](std::vector<ChatMessage> messages) { return format->render(messages).status().to_string(); };
   EXPECT_THAT(message({}), HasSubstr("at least one message"));
   EXPECT_THAT(message({{"robot", ""}}),
-              HasSubstr("no message of \"robot\" at the start; there may be one of system, user"));
-  EXPECT_THAT(message({{"user", ""}, {"user", ""}}), HasSubstr("no message of \"user\" after one of \"user\""));
+              HasSubstr("does not allow a message of \"robot\" at the start; allowed roles: system, user"));
+  EXPECT_THAT(message({{"user", ""}, {"user", ""}}),
+              HasSubstr("does not allow a message of \"user\" after a message of \"user\""));
   EXPECT_THAT(message({{"user", ""}, {"assistant", ""}}),
-              HasSubstr("no message of \"assistant\" that an answer follows"));
+              HasSubstr("does not allow a message of \"assistant\" before an answer"));
 }
 
 TEST(ChatFormat, a_template_of_another_form_is_refused_with_its_reason) {
   const auto format = ChatFormat::parse(
       R"({"format": "accord-chat-format", "format_version": 1, "unsupported": "it counts messages"})", "chat.json");
   EXPECT_EQ(format.status().to_string(),
-            "unsupported: chat.json: the model's chat template has no such form: it counts messages");
+            "unsupported: chat.json: the model's chat template cannot be expressed in this format: it counts messages");
 }
 
 }  // namespace

@@ -159,11 +159,11 @@ TEST(Tokenizer, errors_in_the_long_lists_name_the_entry) {
   };
   EXPECT_THAT(message(R"({"a": 0, "b": 1, "ab": 2})", R"(["a b", ["a", "b"]])"), "ok");
   EXPECT_THAT(message(R"({"a": 0, "b": -1})", "[]"),
-              "corrupt: my.json: model.vocab: the id of \"b\" is no whole number of 31 bits");
+              "corrupt: my.json: model.vocab: the id of \"b\" is not a non-negative integer of up to 31 bits");
   EXPECT_THAT(message(R"({"a": {"b": 1}})", "[]"), HasSubstr("model.vocab: the id of \"a\""));
   EXPECT_THAT(message(R"({"a": 2147483648})", "[]"), HasSubstr("model.vocab: the id of \"a\""));
-  EXPECT_THAT(message(R"({"a": 1, "b": 1})", "[]"), HasSubstr("model.vocab: \"a\" and \"b\" have one id, 1"));
-  EXPECT_THAT(message(R"({"a": 1, "a": 2})", "[]"), HasSubstr("model.vocab: \"a\" comes twice"));
+  EXPECT_THAT(message(R"({"a": 1, "b": 1})", "[]"), HasSubstr("model.vocab: \"a\" and \"b\" have the same id, 1"));
+  EXPECT_THAT(message(R"({"a": 1, "a": 2})", "[]"), HasSubstr("model.vocab: \"a\" appears twice"));
   EXPECT_THAT(message("[]", "[]"), HasSubstr("model.vocab: expected an object"));
   EXPECT_THAT(message("{}", "{}"), HasSubstr("model.merges: expected a list"));
   for (const auto merge :

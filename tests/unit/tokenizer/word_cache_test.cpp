@@ -18,10 +18,10 @@ using Key = WordCache::Key;
 TEST(WordCache, words_that_differ_in_null_bytes_alone_are_told_apart) {
   using namespace std::string_view_literals;
   WordCache cache;
-  cache.keep(Key("a"), std::vector<TokenId>{1});
+  cache.store(Key("a"), std::vector<TokenId>{1});
   EXPECT_THAT(cache.find(Key("a")), ElementsAre(1));
   EXPECT_THAT(cache.find(Key("a\0"sv)), IsEmpty());
-  cache.keep(Key("a\0"sv), std::vector<TokenId>{2, 3});
+  cache.store(Key("a\0"sv), std::vector<TokenId>{2, 3});
   EXPECT_THAT(cache.find(Key("a\0"sv)), ElementsAre(2, 3));
   EXPECT_THAT(cache.find(Key("a\0\0"sv)), IsEmpty());
 }
@@ -31,8 +31,8 @@ TEST(WordCache, a_word_has_its_own_tokens_or_none_however_many_words_came) {
   std::map<std::string, std::vector<TokenId>> all;
   for (TokenId i = 0; i < 100'000; ++i) {
     const std::string word = "word " + std::to_string(i * 7919);
-    all[word] = std::vector<TokenId>(1 + i % WordCache::kMostTokens, i);
-    cache.keep(Key(word), all[word]);
+    all[word] = std::vector<TokenId>(1 + i % WordCache::kMaxTokens, i);
+    cache.store(Key(word), all[word]);
     EXPECT_THAT(cache.find(Key(word)), ElementsAreArray(all[word]));
   }
   std::size_t kept = 0;
@@ -47,7 +47,7 @@ TEST(WordCache, a_word_has_its_own_tokens_or_none_however_many_words_came) {
 
 TEST(WordCache, a_word_of_too_many_tokens_is_not_kept) {
   WordCache cache;
-  cache.keep(Key("long"), std::vector<TokenId>(WordCache::kMostTokens + 1, 5));
+  cache.store(Key("long"), std::vector<TokenId>(WordCache::kMaxTokens + 1, 5));
   EXPECT_THAT(cache.find(Key("long")), IsEmpty());
 }
 

@@ -95,7 +95,7 @@ TEST(Topology, ranks_may_read_each_others_memory_if_all_of_one_host_say_the_same
   EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "you")}).readable());
   EXPECT_FALSE(Topology({told_by("a", ""), told_by("a", "")}).readable());
   EXPECT_FALSE(Topology({told_by("a", "me"), told_by("b", "me")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me")}).apart().readable());
+  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me")}).without_shared_memory().readable());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
 
 namespace {
-constexpr auto kFloat8 = accord::engine::WeightsAre::kFloat8;
+constexpr auto kFloat8 = accord::engine::WeightKind::kFloat8;
 template <int kRows>
 using Product = accord::engine::FewRowsProduct<kRows, kFloat8>;
 template <int kHigh>

@@ -12,24 +12,24 @@
 
 namespace {
 template <int kRows>
-using Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightsAre::kAsRows>;
+using Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightKind::kSameAsRows>;
 template <int kQueries>
 using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
 template <int kQueries>
 using DecodingBFloat16 = accord::engine::DecodingAttention<accord::DType::kBFloat16, kQueries>;
 template <int kRows>
-using Experts = accord::engine::ExpertsFewRows<kRows, accord::engine::WeightsAre::kAsRows>;
+using Experts = accord::engine::ExpertsFewRows<kRows, accord::engine::WeightKind::kSameAsRows>;
 template <int kQueries>
 using DecodingInt8 = accord::engine::DecodingAttention<accord::DType::kInt8, kQueries>;
 template <bool kGated>
 using ManyFloat32 =
-    accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated, accord::engine::WeightsAre::kAsRows>;
+    accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated, accord::engine::WeightKind::kSameAsRows>;
 template <bool kGated>
 using ManyBFloat16 =
-    accord::engine::ExpertsManyRows<accord::DType::kBFloat16, kGated, accord::engine::WeightsAre::kAsRows>;
+    accord::engine::ExpertsManyRows<accord::DType::kBFloat16, kGated, accord::engine::WeightKind::kSameAsRows>;
 template <bool kGated>
 using ManyFloat16 =
-    accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated, accord::engine::WeightsAre::kAsRows>;
+    accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated, accord::engine::WeightKind::kSameAsRows>;
 }  // namespace
 
 ACCORD_CUDA_KERNEL(accord::engine::Elementwise);

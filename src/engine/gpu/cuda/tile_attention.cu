@@ -2,10 +2,10 @@
 #include "engine/gpu/kernels/tile_attention_kernels.hpp"
 
 namespace {
-template <int kMostDim>
-using WholeBFloat16 = accord::engine::WholeTiles<accord::DType::kBFloat16, kMostDim>;
-template <int kMostDim>
-using WholeFloat16 = accord::engine::WholeTiles<accord::DType::kFloat16, kMostDim>;
+template <int kMaxDim>
+using WholeBFloat16 = accord::engine::WholeTiles<accord::DType::kBFloat16, kMaxDim>;
+template <int kMaxDim>
+using WholeFloat16 = accord::engine::WholeTiles<accord::DType::kFloat16, kMaxDim>;
 }  // namespace
 
 ACCORD_CUDA_KERNEL(accord::engine::PagedTiles<64>);

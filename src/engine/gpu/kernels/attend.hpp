@@ -22,15 +22,15 @@ struct AttendSizes {
 /// The layout of shared memory. Rows of keys are padded by one float, so that the threads of a warp read from
 /// different banks.
 struct AttendMemory {
-  float *q, *k, *v, *scores, *sums, *most, *totals, *corrections;
+  float *q, *k, *v, *scores, *sums, *max_scores, *totals, *corrections;
   ACCORD_ON_DEVICE AttendMemory(std::byte* shared, const AttendSizes& sizes) {
     q = reinterpret_cast<float*>(shared);
     k = q + sizes.queries * sizes.head_dim;
     v = k + kPieceTokens * (sizes.head_dim + 1);
     scores = v + kPieceTokens * sizes.value_dim;
     sums = scores + sizes.queries * kPieceTokens;
-    most = sums + sizes.queries * sizes.value_dim;
-    totals = most + sizes.queries;
+    max_scores = sums + sizes.queries * sizes.value_dim;
+    totals = max_scores + sizes.queries;
     corrections = totals + sizes.queries;
   }
 };
@@ -56,13 +56,13 @@ template <DType kDType>
 ACCORD_ON_DEVICE inline void read_words(const Words* from, float* to) {
   ACCORD_UNROLLED
   for (int word = 0; word < kElementsAtOnce / kElementsOfWords<kDType>; ++word) {
-    const Words its = from[word];
+    const Words words = from[word];
     ACCORD_UNROLLED
     for (int i = 0; i < kElementsOfWords<kDType>; ++i)
-      to[word * kElementsOfWords<kDType> + i] = element_of<kDType>(its, i);
+      to[word * kElementsOfWords<kDType> + i] = element_of<kDType>(words, i);
   }
 }
-ACCORD_ON_DEVICE inline void read_some(const HeadRow& row, int d, int dim, float* to) {
+ACCORD_ON_DEVICE inline void read_elements(const HeadRow& row, int d, int dim, float* to) {
   if (row.dtype == DType::kInt8) {
     const auto* const codes = static_cast<const std::int8_t*>(row.data) + row.first;
     for (int i = d; i < dim && i < d + kElementsAtOnce; ++i) to[i - d] = static_cast<float>(codes[i]) * row.scale;
@@ -88,7 +88,7 @@ ACCORD_ON_DEVICE void read_rows(Block& block, int count, int dim, int pitch, flo
   const int pieces = (dim + kElementsAtOnce - 1) / kElementsAtOnce;
   for (int i = block.thread(); i < count * pieces; i += block.threads()) {
     const int row = i / pieces, d = i % pieces * kElementsAtOnce;
-    read_some(row_of(row), d, dim, to + row * pitch + d);
+    read_elements(row_of(row), d, dim, to + row * pitch + d);
   }
 }
 
@@ -98,7 +98,7 @@ ACCORD_ON_DEVICE void read_rows(Block& block, int count, int dim, int pitch, flo
 ///   query(q), key(t), value(t)      HeadRow
 ///   score(q, t, product)            the score from the product of query and key: scaled, -infinity if the query does
 ///                                   not see the token
-///   take(block, memory)             stores the results: sums[q][d] / totals[q], and the maximum score most[q]
+///   store_results(block, memory)    stores the results: sums[q][d] / totals[q], and the maximum score max_scores[q]
 /// All threads of the block must call it.
 template <typename Block, typename Tile>
 ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile& tile) {
@@ -109,7 +109,7 @@ ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile&
   read_rows(block, queries, head_dim, head_dim, at.q, [&](int q) { return tile.query(q); });
   for (int i = me; i < queries * value_dim; i += threads) at.sums[i] = 0.0F;
   for (int q = me; q < queries; q += threads) {
-    at.most[q] = -INFINITY;
+    at.max_scores[q] = -INFINITY;
     at.totals[q] = 0.0F;
   }
   for (std::int64_t first = tile.first_token(); first < tile.last_token(); first += kPieceTokens) {
@@ -130,15 +130,16 @@ ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile&
     block.sync();
     for (int q = me; q < queries; q += threads) {
       float* const scores = at.scores + q * kPieceTokens;
-      float most = at.most[q];
-      for (int t = 0; t < tokens; ++t) most = scores[t] > most || scores[t] != scores[t] ? scores[t] : most;
-      const float correction = most == -INFINITY ? 1.0F : expf(at.most[q] - most);
+      float max_score = at.max_scores[q];
+      for (int t = 0; t < tokens; ++t)
+        max_score = scores[t] > max_score || scores[t] != scores[t] ? scores[t] : max_score;
+      const float correction = max_score == -INFINITY ? 1.0F : expf(at.max_scores[q] - max_score);
       float total = at.totals[q] * correction;
       for (int t = 0; t < tokens; ++t) {
-        scores[t] = most == -INFINITY ? 0.0F : expf(scores[t] - most);
+        scores[t] = max_score == -INFINITY ? 0.0F : expf(scores[t] - max_score);
         total += scores[t];
       }
-      at.most[q] = most;
+      at.max_scores[q] = max_score;
       at.totals[q] = total;
       at.corrections[q] = correction;
     }
@@ -151,7 +152,7 @@ ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile&
     }
   }
   block.sync();
-  tile.take(block, at);
+  tile.store_results(block, at);
 }
 
 }  // namespace accord::engine

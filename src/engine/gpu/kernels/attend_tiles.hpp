@@ -23,13 +23,13 @@ struct QueryRow {
   std::int64_t mask = 0;
 };
 
-/// For queries, keys and values of kDType, bfloat16 or float16, whose heads have up to kMostDim elements.
-template <DType kDType, int kMostDim>
+/// For queries, keys and values of kDType, bfloat16 or float16, whose heads have up to kMaxDim elements.
+template <DType kDType, int kMaxDim>
 class AttendTiles {
  public:
   static constexpr int kThreads = 128;
   static constexpr int kLanes = device::kFragmentLanes;
-  static constexpr int kPieceTokens = kMostDim > 128 ? 32 : 64;
+  static constexpr int kPieceTokens = kMaxDim > 128 ? 32 : 64;
 
   ACCORD_ON_DEVICE static constexpr int queries_of(int threads) { return threads / kLanes * kQueriesOfWarp; }
   static std::size_t shared_bytes(std::int64_t head_dim, std::int64_t value_dim) {
@@ -44,7 +44,7 @@ class AttendTiles {
   ///   row(query)                      the QueryRow of a query
   ///   row_of(token)                   the row that holds the token's key and value, not negative
   ///   query_words(query), key_words(row), value_words(row)    heads, as Words
-  ///   scales_alone(), scale()         true if a score is only the product times scale()
+  ///   is_only_scaled(), scale()       true if a score is only the product times scale()
   ///   score(row, token, product)      the score of a QueryRow and a token that it sees, in the general case
   ///   store(query, d, word)           stores two elements of the result, beginning with element d
   /// All threads of the block must call it.
@@ -60,13 +60,13 @@ class AttendTiles {
     load_queries(block, at, tile);
     block.sync();
     load_piece(block, at, tile, 0);
-    block.await_copies();
+    block.wait_copies();
     block.sync();
 
     Queries queries;
-    if (kQueriesStay && has_queries) {
+    if (kQueriesInRegisters && has_queries) {
       ACCORD_UNROLLED
-      for (int step = 0; step < kMostDim / kTileDim; ++step)
+      for (int step = 0; step < kMaxDim / kTileDim; ++step)
         if (step * kTileDim < head_dim) queries.of[step] = block.load_tiles(at.query(first_query(block), step, lane));
     }
     Rows rows;
@@ -75,29 +75,29 @@ class AttendTiles {
       const int query = first_query(block) + lane / 4 + i * 8;
       if (query < tile.queries()) rows.of[i] = tile.row(query);
     }
-    Sums sums[kMostDim / 8] = {};
+    Sums sums[kMaxDim / 8] = {};
     int turn = 0;
     ACCORD_UNROLLED_BY(1)
     for (int token = first; token < last; token += kPieceTokens, turn ^= 1) {
-      block.await_copies();
+      block.wait_copies();
       block.sync();  // the piece has arrived, and the previous one is no longer read
       if (token + kPieceTokens < last) load_piece(block, at, tile, turn ^ 1);
       find_rows(block, at, tile, token + 2 * kPieceTokens, turn);
       if (!has_queries) continue;
       Sums scores[kPieceTokens / 8] = {};
-      if (head_dim == kMostDim) {
+      if (head_dim == kMaxDim) {
         multiply_keys<true>(block, at, turn, queries, scores);
       } else {
         multiply_keys<false>(block, at, turn, queries, scores);
       }
-      soften(block, tile, token, rows, scores, sums);
-      if (value_dim == kMostDim) {
+      update_softmax(block, tile, token, rows, scores, sums);
+      if (value_dim == kMaxDim) {
         add_values<true>(block, at, turn, scores, sums);
       } else {
         add_values<false>(block, at, turn, scores, sums);
       }
     }
-    if (has_queries) take(block, tile, value_dim, first_query(block) + lane / 4, rows, sums);
+    if (has_queries) store_results(block, tile, value_dim, first_query(block) + lane / 4, rows, sums);
   }
 
  private:
@@ -105,7 +105,7 @@ class AttendTiles {
   using Sums = device::Sums;
   static constexpr int kEach = kElementsOfWords<kDType>;
   /// True if queries stay in registers; otherwise they are read from shared memory for each piece.
-  static constexpr bool kQueriesStay = kMostDim <= 128;
+  static constexpr bool kQueriesInRegisters = kMaxDim <= 128;
   static constexpr float kLog2OfE = 1.4426950408889634F;
 
   /// Row pitch in Words: one more than a row has, so that the eight rows that a tile reads at once are in different
@@ -120,7 +120,7 @@ class AttendTiles {
 
   /// The queries of the warp, if they stay in registers.
   struct Queries {
-    Tiles of[kQueriesStay ? kMostDim / kTileDim : 1];
+    Tiles of[kQueriesInRegisters ? kMaxDim / kTileDim : 1];
   };
 
   /// The block's shared memory, and the address that a lane passes to load_tiles() for 16 elements from 16 * step on.
@@ -152,7 +152,7 @@ class AttendTiles {
   /// The state of a lane's two queries.
   struct Rows {
     QueryRow of[2];
-    float most[2] = {-INFINITY, -INFINITY};
+    float max_scores[2] = {-INFINITY, -INFINITY};
     float totals[2] = {0.0F, 0.0F};  ///< over this lane's tokens only
   };
 
@@ -164,46 +164,47 @@ class AttendTiles {
   ACCORD_ON_DEVICE static void find_rows(Block& block, const Memory& at, const Tile& tile, int first, int turn) {
     for (int i = block.thread(); i < kPieceTokens; i += block.threads()) {
       const int token = first + i;
-      const bool is_seen = token >= tile.first_token() && token < tile.last_token();
-      at.rows[turn * kPieceTokens + i] = is_seen ? tile.row_of(token) : -1;
+      const bool is_visible = token >= tile.first_token() && token < tile.last_token();
+      at.rows[turn * kPieceTokens + i] = is_visible ? tile.row_of(token) : -1;
     }
   }
 
   template <typename Block, typename Tile>
   ACCORD_ON_DEVICE static void load_queries(Block& block, const Memory& at, const Tile& tile) {
-    constexpr int kWidth = kMostDim / kEach;  // lanes per row
+    constexpr int kWidth = kMaxDim / kEach;  // lanes per row
     const int word = block.thread() % kWidth;
     if (word >= at.key_pitch - 1) return;
     for (int i = block.thread() / kWidth; i < queries_of(block.threads()); i += block.threads() / kWidth) {
-      const bool is_there = i < tile.queries();
-      block.copy_later(at.q + i * at.key_pitch + word, tile.query_words(is_there ? i : 0) + word, is_there);
+      const bool is_present = i < tile.queries();
+      block.copy_async(at.q + i * at.key_pitch + word, tile.query_words(is_present ? i : 0) + word, is_present);
     }
   }
 
   template <typename Block, typename Tile>
   ACCORD_ON_DEVICE static void load_piece(Block& block, const Memory& at, const Tile& tile, int turn) {
-    constexpr int kWidth = kMostDim / kEach;
+    constexpr int kWidth = kMaxDim / kEach;
     const int word = block.thread() % kWidth;
     ACCORD_UNROLLED_BY(2)
     for (int i = block.thread() / kWidth; i < kPieceTokens; i += block.threads() / kWidth) {
       const int to = turn * kPieceTokens + i;
-      const std::int64_t row = at.rows[to], its = row < 0 ? 0 : row;
+      const std::int64_t row = at.rows[to], clamped_row = row < 0 ? 0 : row;
       if (word < at.key_pitch - 1)
-        block.copy_later(at.k + to * at.key_pitch + word, tile.key_words(its) + word, row >= 0);
+        block.copy_async(at.k + to * at.key_pitch + word, tile.key_words(clamped_row) + word, row >= 0);
       if (word < at.value_pitch - 1)
-        block.copy_later(at.v + to * at.value_pitch + word, tile.value_words(its) + word, row >= 0);
+        block.copy_async(at.v + to * at.value_pitch + word, tile.value_words(clamped_row) + word, row >= 0);
     }
   }
 
-  /// kIsFull: heads have kMostDim elements, so the products follow each other without checks of the size.
+  /// kIsFull: heads have kMaxDim elements, so the products follow each other without checks of the size.
   template <bool kIsFull, typename Block>
   ACCORD_ON_DEVICE static void multiply_keys(Block& block, const Memory& at, int turn, const Queries& queries,
                                              Sums (&scores)[kPieceTokens / 8]) {
     const int lane = block.lane();
     ACCORD_UNROLLED
-    for (int step = 0; step < kMostDim / kTileDim; ++step) {
+    for (int step = 0; step < kMaxDim / kTileDim; ++step) {
       if (!kIsFull && step * kTileDim >= at.head_dim()) continue;
-      const Tiles a = kQueriesStay ? queries.of[step] : block.load_tiles(at.query(first_query(block), step, lane));
+      const Tiles a =
+          kQueriesInRegisters ? queries.of[step] : block.load_tiles(at.query(first_query(block), step, lane));
       ACCORD_UNROLLED
       for (int i = 0; i < kPieceTokens / 16; ++i) {
         const Tiles b = block.load_tiles(at.key(turn, i * 16, step, lane));
@@ -215,7 +216,7 @@ class AttendTiles {
 
   template <bool kIsFull, typename Block>
   ACCORD_ON_DEVICE static void add_values(Block& block, const Memory& at, int turn,
-                                          const Sums (&scores)[kPieceTokens / 8], Sums (&sums)[kMostDim / 8]) {
+                                          const Sums (&scores)[kPieceTokens / 8], Sums (&sums)[kMaxDim / 8]) {
     const int lane = block.lane();
     ACCORD_UNROLLED
     for (int i = 0; i < kPieceTokens / 16; ++i) {
@@ -223,7 +224,7 @@ class AttendTiles {
       const Tiles a{{pair_of(left.of[0], left.of[1]), pair_of(left.of[2], left.of[3]),
                      pair_of(right.of[0], right.of[1]), pair_of(right.of[2], right.of[3])}};
       ACCORD_UNROLLED
-      for (int step = 0; step < kMostDim / kTileDim; ++step) {
+      for (int step = 0; step < kMaxDim / kTileDim; ++step) {
         if (!kIsFull && step * kTileDim >= at.value_dim()) continue;
         const Tiles b = block.load_transposed(at.value(turn, i * 16, step, lane));
         block.template multiply<kDType>(a, {b.of[0], b.of[1]}, sums[2 * step]);
@@ -234,8 +235,8 @@ class AttendTiles {
 
   /// Turns the products into softmax weights, and rescales the sums to the largest score so far.
   template <typename Block, typename Tile>
-  ACCORD_ON_DEVICE static void soften(Block& block, const Tile& tile, int token, Rows& rows,
-                                      Sums (&scores)[kPieceTokens / 8], Sums (&sums)[kMostDim / 8]) {
+  ACCORD_ON_DEVICE static void update_softmax(Block& block, const Tile& tile, int token, Rows& rows,
+                                              Sums (&scores)[kPieceTokens / 8], Sums (&sums)[kMaxDim / 8]) {
     const int lane = block.lane();
     ACCORD_UNROLLED
     for (int i = 0; i < 2; ++i) {
@@ -243,7 +244,7 @@ class AttendTiles {
       const auto score_at = [&](int at) -> float& { return scores[at / 2].of[i * 2 + at % 2]; };
       const auto token_at = [&](int at) { return token + at / 2 * 8 + lane % 4 * 2 + at % 2; };
       const auto sees = [&](int at) { return row.first <= token_at(at) && token_at(at) < row.last; };
-      if (tile.scales_alone()) {
+      if (tile.is_only_scaled()) {
         ACCORD_UNROLLED
         for (int at = 0; at < kPieceTokens / 4; ++at) score_at(at) *= tile.scale();
       } else {
@@ -261,27 +262,27 @@ class AttendTiles {
       for (int at = 0; at < kPieceTokens / 4; ++at) largest = fmaxf(largest, score_at(at));
       ACCORD_UNROLLED
       for (int other = 1; other < 4; other *= 2) largest = fmaxf(largest, block.from_lane(largest, lane ^ other));
-      const float now = fmaxf(rows.most[i], largest), base = now == -INFINITY ? 0.0F : now;
-      const float correction = exp2f((rows.most[i] - base) * kLog2OfE);
+      const float new_max = fmaxf(rows.max_scores[i], largest), base = new_max == -INFINITY ? 0.0F : new_max;
+      const float correction = exp2f((rows.max_scores[i] - base) * kLog2OfE);
       float total = rows.totals[i] * correction;
       ACCORD_UNROLLED
       for (int at = 0; at < kPieceTokens / 4; ++at) {
         // Without a mask, products are far smaller than the largest float. A mask may give whole rows such values,
         // and then `base` times a factor above 1 would overflow.
-        score_at(at) = tile.scales_alone() ? exp2f(multiply_add(score_at(at), kLog2OfE, -base * kLog2OfE))
-                                           : exp2f((score_at(at) - base) * kLog2OfE);
+        score_at(at) = tile.is_only_scaled() ? exp2f(multiply_add(score_at(at), kLog2OfE, -base * kLog2OfE))
+                                             : exp2f((score_at(at) - base) * kLog2OfE);
         total += score_at(at);
       }
       ACCORD_UNROLLED
-      for (int at = 0; at < kMostDim / 4; ++at) sums[at / 2].of[i * 2 + at % 2] *= correction;
-      rows.most[i] = now;
+      for (int at = 0; at < kMaxDim / 4; ++at) sums[at / 2].of[i * 2 + at % 2] *= correction;
+      rows.max_scores[i] = new_max;
       rows.totals[i] = total;
     }
   }
 
   template <typename Block, typename Tile>
-  ACCORD_ON_DEVICE static void take(Block& block, const Tile& tile, int value_dim, int query, const Rows& rows,
-                                    const Sums (&sums)[kMostDim / 8]) {
+  ACCORD_ON_DEVICE static void store_results(Block& block, const Tile& tile, int value_dim, int query, const Rows& rows,
+                                             const Sums (&sums)[kMaxDim / 8]) {
     const int lane = block.lane();
     ACCORD_UNROLLED
     for (int i = 0; i < 2; ++i) {
@@ -291,7 +292,7 @@ class AttendTiles {
       if (query + i * 8 >= tile.queries()) continue;
       const float factor = total == 0.0F ? 0.0F : 1.0F / total;
       ACCORD_UNROLLED
-      for (int at = 0; at < kMostDim / 8; ++at) {
+      for (int at = 0; at < kMaxDim / 8; ++at) {
         if (at * 8 >= value_dim) continue;
         tile.store(query + i * 8, at * 8 + lane % 4 * 2,
                    pair_of(sums[at].of[i * 2] * factor, sums[at].of[i * 2 + 1] * factor));

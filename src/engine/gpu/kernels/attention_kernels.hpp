@@ -26,7 +26,7 @@ struct PagedCall {
   /// [rows, heads, splits, value_dim + 2]: sums, total, maximum score. The sums are undefined where the total is 0.
   float* partial = nullptr;
 
-  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
+  ACCORD_ON_DEVICE int heads_per_kv_head() const { return static_cast<int>(heads / cache.kv_heads); }
   ACCORD_ON_DEVICE bool computes(const RowPlace& place) const {
     return (place.rows <= few_rows) == (rows_of == RowsOf::kShortSequences);
   }
@@ -63,7 +63,7 @@ struct PagedAttention : PagedCall {
                batch.rows[tile.first_row + tile.row_count].table == place.table)
           ++tile.row_count;
         if (!computes(place)) continue;
-        const AttendSizes sizes{tile_rows * heads_together(), static_cast<int>(cache.head_dim),
+        const AttendSizes sizes{tile_rows * heads_per_kv_head(), static_cast<int>(cache.head_dim),
                                 static_cast<int>(cache.value_dim)};
         attend(block, sizes, tile);
       }
@@ -76,10 +76,10 @@ struct PagedAttention : PagedCall {
     int split = 0;
     std::int64_t kv_head = 0, first_row = 0, row_count = 1;
 
-    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.heads_together(); }
-    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.heads_together(); }
+    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.heads_per_kv_head(); }
+    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.heads_per_kv_head(); }
     ACCORD_ON_DEVICE std::int64_t head(int query) const {
-      return kv_head * of.heads_together() + query % of.heads_together();
+      return kv_head * of.heads_per_kv_head() + query % of.heads_per_kv_head();
     }
     ACCORD_ON_DEVICE std::int64_t chunk() const {
       const std::int64_t tokens = of.batch.rows[first_row + row_count - 1].token + std::int64_t{1};
@@ -119,7 +119,7 @@ struct PagedAttention : PagedCall {
       return of.score(product);
     }
     template <typename Block>
-    ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {
+    ACCORD_ON_DEVICE void store_results(Block& block, const AttendMemory& memory) const {
       const auto dim = static_cast<int>(of.cache.value_dim);
       for (int i = block.thread(); i < queries() * dim; i += block.threads()) {
         const int query = i / dim, d = i % dim;
@@ -133,7 +133,7 @@ struct PagedAttention : PagedCall {
         to[d] = memory.sums[i];
         if (d > 0) continue;
         to[dim] = memory.totals[query];
-        to[dim + 1] = memory.most[query];
+        to[dim + 1] = memory.max_scores[query];
       }
     }
   };
@@ -155,15 +155,16 @@ struct CombineSplits : PagedCall {
       const std::int64_t d = work % pieces * lanes + lane, head = work / pieces % heads, row = work / pieces / heads;
       if (!computes(batch.rows[row])) continue;
       const float* const parts = partial + (row * heads + head) * splits * (value_dim + 2);
-      float most = -INFINITY, sum = 0.0F, total = 0.0F;
+      float max_score = -INFINITY, sum = 0.0F, total = 0.0F;
       for (int split = lane; split < splits; split += lanes) {
-        const float its = parts[split * (value_dim + 2) + value_dim + 1];
-        most = its > most ? its : most;
+        const float score = parts[split * (value_dim + 2) + value_dim + 1];
+        max_score = score > max_score ? score : max_score;
       }
-      most = block.warp_max(most);
+      max_score = block.warp_max(max_score);
       for (int first = 0; first < splits; first += lanes) {
         const int count = splits - first < lanes ? splits - first : lanes;
-        const float mine = lane < count ? factor_of(parts + (first + lane) * (value_dim + 2) + value_dim, most) : 0.0F;
+        const float mine =
+            lane < count ? factor_of(parts + (first + lane) * (value_dim + 2) + value_dim, max_score) : 0.0F;
         if (mine != 0.0F) total += mine * parts[(first + lane) * (value_dim + 2) + value_dim];
         ACCORD_UNROLLED_BY(8)
         for (int i = 0; i < count; ++i) {
@@ -181,9 +182,9 @@ struct CombineSplits : PagedCall {
 
  private:
   /// `part`: its total and maximum score. Returns 0 for a part without sums, but never for one with a NaN.
-  ACCORD_ON_DEVICE static float factor_of(const float* part, float most) {
+  ACCORD_ON_DEVICE static float factor_of(const float* part, float max_score) {
     if (part[0] != part[0]) return part[0];
-    return part[0] == 0.0F ? 0.0F : expf(part[1] - most);
+    return part[0] == 0.0F ? 0.0F : expf(part[1] - max_score);
   }
 };
 
@@ -194,14 +195,16 @@ struct WholeCall {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, k_len = 0, head_dim = 0, value_dim = 0;
   HeadRows q, k, v, output;
   std::int64_t q_batch_stride = 0, k_batch_stride = 0, v_batch_stride = 0, output_batch_stride = 0;
-  Mask mask_is = Mask::kNone;
+  Mask mask_kind = Mask::kNone;
   Operand mask;  ///< strides: batch, head, query, key
   bool causal = false;
   float scale = 1.0F;
 
-  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / kv_heads); }
+  ACCORD_ON_DEVICE int heads_per_kv_head() const { return static_cast<int>(heads / kv_heads); }
   /// Returns the number of tokens that a row may see, counted from the first.
-  ACCORD_ON_DEVICE std::int64_t seen_by(std::int64_t row) const { return causal && row + 1 < k_len ? row + 1 : k_len; }
+  ACCORD_ON_DEVICE std::int64_t visible_tokens(std::int64_t row) const {
+    return causal && row + 1 < k_len ? row + 1 : k_len;
+  }
   ACCORD_ON_DEVICE std::int64_t mask_offset(std::int64_t in_batch, std::int64_t head, std::int64_t row) const {
     return in_batch * mask.strides[0] + head * mask.strides[1] + row * mask.strides[2];
   }
@@ -209,9 +212,9 @@ struct WholeCall {
   /// part of the mask begins.
   ACCORD_ON_DEVICE float score(std::int64_t offset, std::int64_t token, float product) const {
     const float score = product * scale;
-    if (mask_is == Mask::kNone) return score;
+    if (mask_kind == Mask::kNone) return score;
     const std::int64_t at = offset + token * mask.strides[3];
-    if (mask_is == Mask::kAdditive) return score + device::load_float(mask.data, mask.dtype, at);
+    if (mask_kind == Mask::kAdditive) return score + device::load_float(mask.data, mask.dtype, at);
     return static_cast<const std::uint8_t*>(mask.data)[at] != 0 ? score : -INFINITY;
   }
 };
@@ -225,30 +228,30 @@ struct WholeAttention : WholeCall {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const std::int64_t tiles = (q_len + tile_rows - 1) / tile_rows, works = batch * kv_heads * tiles;
-    const int together = heads_together();
+    const int group_heads = heads_per_kv_head();
     for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
       const std::int64_t first = work % tiles * tile_rows, left = q_len - first;
       const Tile tile{*this,
-                      together,
+                      group_heads,
                       work / tiles / kv_heads,
                       work / tiles % kv_heads,
                       first,
                       left < tile_rows ? left : tile_rows};
-      attend(block, {tile_rows * together, static_cast<int>(head_dim), static_cast<int>(value_dim)}, tile);
+      attend(block, {tile_rows * group_heads, static_cast<int>(head_dim), static_cast<int>(value_dim)}, tile);
     }
   }
 
  private:
   struct Tile {
     const WholeAttention& of;
-    int together;
+    int group_heads;
     std::int64_t batch, kv_head, first_row, row_count;
 
-    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * together; }
-    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / together; }
-    ACCORD_ON_DEVICE std::int64_t head(int query) const { return kv_head * together + query % together; }
+    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * group_heads; }
+    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / group_heads; }
+    ACCORD_ON_DEVICE std::int64_t head(int query) const { return kv_head * group_heads + query % group_heads; }
     ACCORD_ON_DEVICE std::int64_t first_token() const { return 0; }
-    ACCORD_ON_DEVICE std::int64_t last_token() const { return of.seen_by(first_row + row_count - 1); }
+    ACCORD_ON_DEVICE std::int64_t last_token() const { return of.visible_tokens(first_row + row_count - 1); }
     ACCORD_ON_DEVICE HeadRow query(int query) const {
       return of.q.row(row(query), head(query), batch * of.q_batch_stride);
     }
@@ -259,11 +262,11 @@ struct WholeAttention : WholeCall {
       return of.v.row(token, kv_head, batch * of.v_batch_stride);
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
-      if (token >= of.seen_by(row(query))) return -INFINITY;
+      if (token >= of.visible_tokens(row(query))) return -INFINITY;
       return of.score(of.mask_offset(batch, head(query), row(query)), token, product);
     }
     template <typename Block>
-    ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {
+    ACCORD_ON_DEVICE void store_results(Block& block, const AttendMemory& memory) const {
       const auto dim = static_cast<int>(of.value_dim);
       for (int i = block.thread(); i < queries() * dim; i += block.threads()) {
         const int query = i / dim;

@@ -110,13 +110,13 @@ struct AppendCodes : AppendCall {
   template <typename Block>
   ACCORD_ON_DEVICE static void write(Block& block, const HeadRow& from, std::int64_t dim, std::int8_t* codes,
                                      float* scales, std::int64_t to) {
-    float most = 0.0F;
+    float largest = 0.0F;
     for (std::int64_t d = block.lane(); d < dim; d += block.lanes()) {
       const float size = fabsf(device::load_float(from.data, from.dtype, from.first + d));
-      most = fmaxf(most, size < INFINITY ? size : INFINITY);  // NaN counts as infinity
+      largest = fmaxf(largest, size < INFINITY ? size : INFINITY);  // NaN counts as infinity
     }
-    most = block.warp_max(most);
-    const float scale = most < INFINITY ? most / 127.0F : NAN;
+    largest = block.warp_max(largest);
+    const float scale = largest < INFINITY ? largest / 127.0F : NAN;
     for (std::int64_t d = block.lane(); d < dim; d += block.lanes()) {
       const float x = rintf(device::load_float(from.data, from.dtype, from.first + d) / scale);
       // A denormal scale may be as small as half its exact value, hence the clamp.

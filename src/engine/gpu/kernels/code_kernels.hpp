@@ -20,16 +20,16 @@ ACCORD_ON_DEVICE inline float decoded(const std::byte* group, std::int64_t i) {
 /// Encodes a group whose element i is element(i). All lanes of a warp must call it.
 template <typename Block, typename Element>
 ACCORD_ON_DEVICE void encode_group(Block& block, std::byte* to, const Element& element) {
-  float most = 0.0F, poison = 0.0F;  // x * 0 is NaN where x is not finite
+  float largest = 0.0F, non_finite = 0.0F;  // x * 0 is NaN where x is not finite
   for (std::int64_t i = block.lane(); i < kernels::kCodeGroup; i += block.lanes()) {
     const float x = element(i);
-    most = fabsf(x) > most ? fabsf(x) : most;
-    poison += x * 0.0F;
+    largest = fabsf(x) > largest ? fabsf(x) : largest;
+    non_finite += x * 0.0F;
   }
-  float scale = block.warp_max(most) / 127.0F;
+  float scale = block.warp_max(largest) / 127.0F;
   if (scale < FLT_MIN) scale = 0.0F;
   const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
-  scale += block.warp_sum(poison);
+  scale += block.warp_sum(non_finite);
   if (block.lane() == 0) *reinterpret_cast<float*>(to) = scale;
   for (std::int64_t i = block.lane(); i < kernels::kCodeGroup; i += block.lanes()) {
     const float code = rintf(element(i) * inverse);

@@ -18,7 +18,7 @@
 namespace accord::engine {
 
 /// The minimum tokens of a part, except the last part: one for each thread of a block on a GPU.
-inline constexpr std::int64_t kLeastPartTokens = 256;
+inline constexpr std::int64_t kMinPartTokens = 256;
 
 /// 8 int8 codes.
 struct alignas(8) EightCodes {
@@ -44,7 +44,7 @@ struct DecodingAttention : PagedCall {
   static constexpr int kEach = kIsCodes ? 8 : kElementsOfWords<kDType>;
 
   /// Key heads with more than kQueries query heads are divided among several blocks.
-  ACCORD_ON_DEVICE std::int64_t groups() const { return (heads_together() + kQueries - 1) / kQueries; }
+  ACCORD_ON_DEVICE std::int64_t groups() const { return (heads_per_kv_head() + kQueries - 1) / kQueries; }
   ACCORD_ON_DEVICE std::int64_t works() const { return rows * cache.kv_heads * groups() * splits; }
 
   /// For blocks of `threads` threads, in warps of `lanes`.
@@ -64,8 +64,8 @@ struct DecodingAttention : PagedCall {
       const std::int64_t group = work / splits % groups(), kv_head = work / splits / groups() % cache.kv_heads;
       part.row = work / splits / groups() / cache.kv_heads;
       part.kv_head = kv_head;
-      part.head = kv_head * heads_together() + group * kQueries;
-      const std::int64_t left = heads_together() - group * kQueries;
+      part.head = kv_head * heads_per_kv_head() + group * kQueries;
+      const std::int64_t left = heads_per_kv_head() - group * kQueries;
       part.queries = static_cast<int>(left < kQueries ? left : kQueries);
       const RowPlace place = batch.rows[part.row];
       if (!computes(place)) continue;
@@ -74,14 +74,14 @@ struct DecodingAttention : PagedCall {
       if (part.begin < part.end) {
         attend(block, part);
       } else {
-        tell_nothing(block, part);
+        store_empty_part(block, part);
       }
     }
   }
 
  private:
   static constexpr int kFours = kEach / 4;
-  static constexpr int kTogether = kQueries > 1 ? 4 : 8;  // words that a lane reads before it uses the first
+  static constexpr int kWordsAtOnce = kQueries > 1 ? 4 : 8;  // words that a lane reads before it uses the first
 
   struct Part {
     std::int64_t row = 0, kv_head = 0, head = 0;
@@ -145,7 +145,7 @@ struct DecodingAttention : PagedCall {
     constexpr std::int64_t kStep = 32;
     const std::int64_t first = window > 0 && own + 1 > window ? own + 1 - window : 0, seen = own + 1 - first;
     const std::int64_t even = ((seen + splits - 1) / splits + kStep - 1) / kStep * kStep;
-    const std::int64_t each = even > kLeastPartTokens ? even : kLeastPartTokens;
+    const std::int64_t each = even > kMinPartTokens ? even : kMinPartTokens;
     part.begin = first + part.split * each;
     part.end = part.begin + each < own + 1 ? part.begin + each : own + 1;
   }
@@ -155,7 +155,7 @@ struct DecodingAttention : PagedCall {
   }
 
   template <typename Block>
-  ACCORD_ON_DEVICE void tell_nothing(Block& block, const Part& part) const {
+  ACCORD_ON_DEVICE void store_empty_part(Block& block, const Part& part) const {
     for (int query = block.thread(); query < part.queries; query += block.threads()) {
       float* const to = partial_of(part, query);
       to[cache.value_dim] = 0.0F;
@@ -176,9 +176,9 @@ struct DecodingAttention : PagedCall {
     for (int i = 0; i < at.value_turns * kQueries * kFours; ++i) at.sum(at.warp, 0, 0, i, at.lane) = Four{};
     block.sync();
 
-    Numbers most, total = {}, correction;  // `total` covers this lane's tokens only
+    Numbers max_score, total = {}, correction;  // `total` covers this lane's tokens only
     ACCORD_UNROLLED
-    for (int query = 0; query < kQueries; ++query) most.of[query] = -INFINITY;
+    for (int query = 0; query < kQueries; ++query) max_score.of[query] = -INFINITY;
     const auto row_of_mine = [&](std::int64_t first) {
       const std::int64_t token = first + at.lane;
       return token < part.end ? cache.row_of(part.table, part.kv_head, token) : 0;
@@ -191,7 +191,7 @@ struct DecodingAttention : PagedCall {
       const int tokens = left < at.lanes ? static_cast<int>(left) : at.lanes;
       score(block, at, row, tokens);
       block.sync_warp();
-      soften(block, at, row, tokens, most, total, correction);
+      update_softmax(block, at, row, tokens, max_score, total, correction);
       block.sync_warp();
       add_values(block, at, row, tokens, correction);
       block.sync_warp();
@@ -201,11 +201,11 @@ struct DecodingAttention : PagedCall {
       const float all = block.warp_sum(total.of[query]);
       if (at.lane != 0) continue;
       float* const to = at.merged + (at.warp * kQueries + query) * 2;
-      to[0] = most.of[query];
+      to[0] = max_score.of[query];
       to[1] = all;
     }
     block.sync();
-    take(block, at, part);
+    store_results(block, at, part);
   }
 
   /// Multiplies the queries with the keys of `tokens` tokens. `row`: the cache row of this lane's token.
@@ -213,28 +213,28 @@ struct DecodingAttention : PagedCall {
   ACCORD_ON_DEVICE void score(Block& block, const Thread& at, std::int64_t row, int tokens) const {
     const int at_once = at.lanes / at.key_width, mine = at.lane % at.key_width;
     ACCORD_UNROLLED_BY(1)
-    for (int round = 0; round * at_once < tokens; round += kTogether) {
-      const Word* keys[kTogether];
-      Numbers products[kTogether] = {};
-      int token[kTogether];
+    for (int round = 0; round * at_once < tokens; round += kWordsAtOnce) {
+      const Word* keys[kWordsAtOnce];
+      Numbers products[kWordsAtOnce] = {};
+      int token[kWordsAtOnce];
       ACCORD_UNROLLED
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kWordsAtOnce; ++i) {
         token[i] = (round + i) * at_once + at.lane / at.key_width;
-        const std::int64_t its = block.from_lane(row, token[i] % at.lanes);
-        keys[i] = static_cast<const Word*>(cache.keys) + its * at.key_words;
+        const std::int64_t token_row = block.from_lane(row, token[i] % at.lanes);
+        keys[i] = static_cast<const Word*>(cache.keys) + token_row * at.key_words;
       }
       ACCORD_UNROLLED_BY(1)
       for (int word = mine; word < at.key_words; word += at.key_width) {
-        Word k[kTogether];
+        Word k[kWordsAtOnce];
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) k[i] = token[i] < tokens ? keys[i][word] : Word{};
+        for (int i = 0; i < kWordsAtOnce; ++i) k[i] = token[i] < tokens ? keys[i][word] : Word{};
         ACCORD_UNROLLED
         for (int four = 0; four < kFours; ++four) {
           ACCORD_UNROLLED
           for (int query = 0; query < kQueries; ++query) {
             const Four x = at.query(query, four, word);
             ACCORD_UNROLLED
-            for (int i = 0; i < kTogether; ++i) {
+            for (int i = 0; i < kWordsAtOnce; ++i) {
               ACCORD_UNROLLED
               for (int d = 0; d < 4; ++d)
                 products[i].of[query] = multiply_add(number_of(k[i], four * 4 + d), x.of[d], products[i].of[query]);
@@ -244,14 +244,14 @@ struct DecodingAttention : PagedCall {
       }
       for (int other = at.key_width / 2; other > 0; other /= 2) {
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) {
+        for (int i = 0; i < kWordsAtOnce; ++i) {
           ACCORD_UNROLLED
           for (int query = 0; query < kQueries; ++query)
             products[i].of[query] += block.from_lane(products[i].of[query], at.lane ^ other);
         }
       }
       ACCORD_UNROLLED
-      for (int i = 0; i < kTogether; ++i)
+      for (int i = 0; i < kWordsAtOnce; ++i)
         if (mine == 0 && token[i] < tokens) at.scores[token[i]] = products[i];
     }
   }
@@ -259,8 +259,8 @@ struct DecodingAttention : PagedCall {
   /// Turns the products into softmax weights, times the scales of values stored as codes. Sets `correction` to the
   /// factor by which earlier sums must be multiplied.
   template <typename Block>
-  ACCORD_ON_DEVICE void soften(Block& block, const Thread& at, std::int64_t row, int tokens, Numbers& most,
-                               Numbers& total, Numbers& correction) const {
+  ACCORD_ON_DEVICE void update_softmax(Block& block, const Thread& at, std::int64_t row, int tokens, Numbers& max_score,
+                                       Numbers& total, Numbers& correction) const {
     Numbers mine = {};
     if (at.lane < tokens) mine = at.scores[at.lane];
     const bool has_scales = kIsCodes && at.lane < tokens;
@@ -271,11 +271,11 @@ struct DecodingAttention : PagedCall {
       float score = kIsCodes ? mine.of[query] * key_scale * scale : mine.of[query] * scale;
       if (softcap > 0.0F) score = softcap * tanhf(score / softcap);
       if (at.lane >= tokens) score = -INFINITY;
-      const float largest = block.warp_max(score), before = most.of[query];
-      const float now = largest > before ? largest : before;
-      correction.of[query] = now == before ? 1.0F : expf(before - now);
-      mine.of[query] = score == -INFINITY ? 0.0F : expf(score - now);
-      most.of[query] = now;
+      const float largest = block.warp_max(score), before = max_score.of[query];
+      const float new_max = largest > before ? largest : before;
+      correction.of[query] = new_max == before ? 1.0F : expf(before - new_max);
+      mine.of[query] = score == -INFINITY ? 0.0F : expf(score - new_max);
+      max_score.of[query] = new_max;
       total.of[query] = multiply_add(total.of[query], correction.of[query], mine.of[query]);
       if (kIsCodes) mine.of[query] *= value_scale;
     }
@@ -300,20 +300,20 @@ struct DecodingAttention : PagedCall {
         }
       }
       ACCORD_UNROLLED_BY(1)
-      for (int round = 0; round * at_once < tokens; round += kTogether) {
-        Word v[kTogether];
-        int token[kTogether];
+      for (int round = 0; round * at_once < tokens; round += kWordsAtOnce) {
+        Word v[kWordsAtOnce];
+        int token[kWordsAtOnce];
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) {
+        for (int i = 0; i < kWordsAtOnce; ++i) {
           const int number = (round + i) * at_once + at.lane / at.value_width;
           token[i] = number % at.lanes;
-          const std::int64_t its = block.from_lane(row, token[i]);
+          const std::int64_t token_row = block.from_lane(row, token[i]);
           v[i] = number < tokens && word < at.value_words
-                     ? (static_cast<const Word*>(cache.values) + its * at.value_words)[word]
+                     ? (static_cast<const Word*>(cache.values) + token_row * at.value_words)[word]
                      : Word{};
         }
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) {
+        for (int i = 0; i < kWordsAtOnce; ++i) {
           const Numbers factor = at.scores[token[i]];
           ACCORD_UNROLLED
           for (int query = 0; query < kQueries; ++query) {
@@ -335,23 +335,23 @@ struct DecodingAttention : PagedCall {
 
   /// Combines the results of all lanes and warps, and stores the output or the partial result for CombineSplits.
   template <typename Block>
-  ACCORD_ON_DEVICE void take(Block& block, const Thread& at, const Part& part) const {
+  ACCORD_ON_DEVICE void store_results(Block& block, const Thread& at, const Part& part) const {
     const auto dim = static_cast<int>(cache.value_dim);
     for (int i = block.thread(); i < part.queries * dim; i += block.threads()) {
       const int query = i / dim, d = i % dim, word = d / kEach;
-      float most = -INFINITY, sum = 0.0F, total = 0.0F;
+      float max_score = -INFINITY, sum = 0.0F, total = 0.0F;
       for (int warp = 0; warp < at.warps; ++warp) {
-        const float its = at.merged[(warp * kQueries + query) * 2];
-        most = its > most ? its : most;
+        const float score = at.merged[(warp * kQueries + query) * 2];
+        max_score = score > max_score ? score : max_score;
       }
       for (int warp = 0; warp < at.warps; ++warp) {
-        const float* const its = at.merged + (warp * kQueries + query) * 2;
-        const float factor = its[0] == -INFINITY ? 0.0F : expf(its[0] - most);
+        const float* const merged = at.merged + (warp * kQueries + query) * 2;
+        const float factor = merged[0] == -INFINITY ? 0.0F : expf(merged[0] - max_score);
         float of_lanes = 0.0F;
         for (int lane = word % at.value_width; lane < at.lanes; lane += at.value_width)
           of_lanes += at.sum(warp, word / at.value_width, query, d % kEach / 4, lane).of[d % 4];
         sum += of_lanes * factor;
-        total += its[1] * factor;
+        total += merged[1] * factor;
       }
       if (splits == 1) {
         device::store_float(output.data, output.dtype,
@@ -362,7 +362,7 @@ struct DecodingAttention : PagedCall {
       to[d] = sum;
       if (d > 0) continue;
       to[dim] = total;
-      to[dim + 1] = most;
+      to[dim + 1] = max_score;
     }
   }
 };

@@ -153,9 +153,9 @@ struct Elementwise {
       const auto index = static_cast<std::int64_t>(i);
       const Offsets<4> at = offsets_at(shape, operands, index);
       if (real) {
-        put_real(at.of[0], real_at(at, index));
+        store_real(at.of[0], real_at(at, index));
       } else {
-        put_whole(at.of[0], whole_at(block, at, index));
+        store_whole(at.of[0], whole_at(block, at, index));
       }
     }
   }
@@ -198,7 +198,7 @@ struct Elementwise {
         const std::int64_t by = form == Form::kBinary ? whole_operand(2, at) : first.integer;
         const bool divides = binary == kernels::BinaryOp::kDiv || binary == kernels::BinaryOp::kFloorDiv;
         if (divides && by == 0) {
-          report.tell(block, Fault::kDivision, 0, index, 0);
+          report.report(block, Fault::kDivision, 0, index, 0);
           return 0;
         }
         return whole_of(binary, whole_operand(1, at), by);
@@ -230,7 +230,7 @@ struct Elementwise {
     return dtype == DType::kInt64 || dtype == DType::kInt32 || dtype == DType::kInt16 || dtype == DType::kUInt8 ||
            dtype == DType::kBool;
   }
-  ACCORD_ON_DEVICE void put_real(std::int64_t at, float x) const {
+  ACCORD_ON_DEVICE void store_real(std::int64_t at, float x) const {
     const Operand& y = operands[0];
     if (is_whole(y.dtype)) {
       device::store_integer(y.data, y.dtype, at, truncated(x, y.dtype));
@@ -238,7 +238,7 @@ struct Elementwise {
       device::store_float(y.data, y.dtype, at, x);
     }
   }
-  ACCORD_ON_DEVICE void put_whole(std::int64_t at, std::int64_t x) const {
+  ACCORD_ON_DEVICE void store_whole(std::int64_t at, std::int64_t x) const {
     const Operand& y = operands[0];
     if (is_whole(y.dtype)) {
       device::store_integer(y.data, y.dtype, at, x);

@@ -22,7 +22,7 @@ struct GroupChoices {
   const void* ids = nullptr;  ///< [rows, top_k], contiguous
   DType id_dtype = DType::kInt64;
   std::int64_t choices = 0, top_k = 1;
-  std::int64_t first_expert = 0, experts = 0, in_all = 0;  ///< this rank's experts, and how many all ranks have
+  std::int64_t first_expert = 0, experts = 0, total_experts = 0;  ///< this rank's experts, and how many all ranks have
   std::int64_t tile_rows = 1;
   std::int64_t* tokens = nullptr;  ///< [choices]: the row of each sorted choice; past the last, the number of rows
   /// [choices]: the position of each choice among the sorted ones; -1 if another rank has its expert.
@@ -55,8 +55,8 @@ struct GroupChoices {
         places[i] = place++;
       }
       const std::int64_t to = tiles_before(first, expert);
-      const std::int64_t behind = expert + 1 == experts ? tile_count() : tiles_before(first + count, expert + 1);
-      for (std::int64_t tile = to + block.thread(); tile < behind; tile += block.threads()) {
+      const std::int64_t tiles_end = expert + 1 == experts ? tile_count() : tiles_before(first + count, expert + 1);
+      for (std::int64_t tile = to + block.thread(); tile < tiles_end; tile += block.threads()) {
         const std::int64_t at = (tile - to) * tile_rows, left = at < count ? count - at : 0;
         tiles[tile] = {first + at, static_cast<std::int32_t>(expert),
                        static_cast<std::int32_t>(left < tile_rows ? left : tile_rows)};
@@ -65,7 +65,7 @@ struct GroupChoices {
         for (std::int64_t i = first + count + block.thread(); i < choices; i += block.threads())
           tokens[i] = choices / top_k;
       }
-      if (expert == 0) leave_out(block, begin, end);
+      if (expert == 0) mark_skipped(block, begin, end);
       block.sync();  // the next expert reuses the counts
     }
   }
@@ -84,12 +84,12 @@ struct GroupChoices {
     return id >= first_expert && id < first_expert + experts ? id - first_expert : -1;
   }
   template <typename Block>
-  ACCORD_ON_DEVICE void leave_out(Block& block, std::int64_t begin, std::int64_t end) const {
+  ACCORD_ON_DEVICE void mark_skipped(Block& block, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t i = begin; i < end; ++i) {
       if (own_expert(i) >= 0) continue;
       places[i] = -1;
       const std::int64_t id = device::load_integer(ids, id_dtype, i);
-      if (id < 0 || id >= in_all) report.tell(block, Fault::kId, id, i, in_all);
+      if (id < 0 || id >= total_experts) report.report(block, Fault::kId, id, i, total_experts);
     }
   }
 };
@@ -106,9 +106,9 @@ struct ExpertProduct {
 };
 
 /// Tiles have at most kRows rows: 1, 2, 4 or 8. A weight is read once for all rows of a tile.
-template <int kRows, WeightsAre kWeights>
+template <int kRows, WeightKind kWeights>
 struct ExpertsFewRows : ExpertProduct {
-  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr bool kFloat8 = kWeights == WeightKind::kFloat8;
   static constexpr const char* kName =
       kRows == 1   ? (kFloat8 ? "engine_float8_experts_1_row" : "engine_experts_1_row")
       : kRows == 2 ? (kFloat8 ? "engine_float8_experts_2_rows" : "engine_experts_2_rows")
@@ -135,12 +135,12 @@ struct ExpertsFewRows : ExpertProduct {
         if (call.gate.data != nullptr) product.gate.scales += tile.expert * call.n;
       }
       product.y = static_cast<std::byte*>(call.y) + tile.first * y_row_bytes;
-      product.make(block, static_cast<std::int64_t>(work % outputs));
+      product.compute(block, static_cast<std::int64_t>(work % outputs));
     }
   }
 };
 
-/// y[row] = sum over j of weights[row, j] * made[places[row, j]], added in the order of j and rounded once. Choices
+/// y[row] = sum over j of weights[row, j] * results[places[row, j]], added in the order of j and rounded once. Choices
 /// without a place are skipped.
 struct CombineChoices {
   static constexpr const char* kName = "engine_combine_choices";
@@ -148,7 +148,7 @@ struct CombineChoices {
   std::int64_t rows = 0, top_k = 0, width = 0;
   const float* weights = nullptr;        ///< [rows, top_k]
   const std::int64_t* places = nullptr;  ///< [rows, top_k]
-  const float* made = nullptr;           ///< [choices, width]
+  const float* results = nullptr;        ///< [choices, width]
   void* y = nullptr;                     ///< [rows, width]
   DType y_dtype = DType::kFloat32;
 
@@ -160,7 +160,7 @@ struct CombineChoices {
       const std::int64_t row = at / width, column = at % width;
       float sum = 0.0F;
       for (std::int64_t j = row * top_k; j < (row + 1) * top_k; ++j)
-        if (places[j] >= 0) sum = multiply_add(weights[j], made[places[j] * width + column], sum);
+        if (places[j] >= 0) sum = multiply_add(weights[j], results[places[j] * width + column], sum);
       device::store_float(y, y_dtype, at, sum);
     }
   }

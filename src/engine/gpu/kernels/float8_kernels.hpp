@@ -83,13 +83,13 @@ struct RoundRows {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const bool whole = (reinterpret_cast<std::uintptr_t>(x) | static_cast<std::uintptr_t>(x_row_bytes)) % 16 == 0;
+    const bool is_aligned = (reinterpret_cast<std::uintptr_t>(x) | static_cast<std::uintptr_t>(x_row_bytes)) % 16 == 0;
     for (std::int64_t row = block.block(); row < rows; row += block.blocks()) {
-      const std::byte* const its = x + row * x_row_bytes;
+      const std::byte* const x_row = x + row * x_row_bytes;
       float largest = 0.0F;
       for (std::int64_t at = block.thread(); at < width / kSixteen; at += block.threads()) {
         float numbers[kSixteen];
-        load(its, at, whole, numbers);
+        load(x_row, at, is_aligned, numbers);
         ACCORD_UNROLLED
         for (const float number : numbers) {
           const float magnitude = number < 0.0F ? -number : number;
@@ -100,7 +100,7 @@ struct RoundRows {
       if (block.thread() == 0) scales[row] = scale;
       for (std::int64_t at = block.thread(); at < width / kSixteen; at += block.threads()) {
         float numbers[kSixteen];
-        load(its, at, whole, numbers);
+        load(x_row, at, is_aligned, numbers);
         ACCORD_UNROLLED
         for (float& number : numbers) number = scale == 0.0F && number == number ? 0.0F : number / scale;
         store_sixteen(DType::kFloat8E4M3FN, y + row * width + at * kSixteen, numbers);
@@ -109,9 +109,9 @@ struct RoundRows {
   }
 
  private:
-  ACCORD_ON_DEVICE void load(const std::byte* row, std::int64_t at, bool whole, float (&numbers)[kSixteen]) const {
+  ACCORD_ON_DEVICE void load(const std::byte* row, std::int64_t at, bool is_aligned, float (&numbers)[kSixteen]) const {
     const auto bytes = static_cast<std::int64_t>(dtype == DType::kFloat32 ? 4 : 2) * kSixteen;
-    if (whole) return load_sixteen(dtype, row + at * bytes, numbers);
+    if (is_aligned) return load_sixteen(dtype, row + at * bytes, numbers);
     ACCORD_UNROLLED
     for (int i = 0; i < kSixteen; ++i) numbers[i] = device::load_float(row, dtype, at * kSixteen + i);
   }
@@ -127,7 +127,7 @@ struct WidenRows {
   const void* ids = nullptr;
   DType id_dtype = DType::kInt64;
   std::int64_t count = 0, width = 0;
-  std::int64_t table_rows = 0, first_row = 0, rows_in_all = 0;
+  std::int64_t table_rows = 0, first_row = 0, total_rows = 0;
   std::byte* y = nullptr;  ///< [count, width]
   DType y_dtype = DType::kFloat32;
   FaultReport report;
@@ -135,15 +135,15 @@ struct WidenRows {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const auto starts = reinterpret_cast<std::uintptr_t>(table) | reinterpret_cast<std::uintptr_t>(y);
-    const bool whole = (starts | static_cast<std::uintptr_t>(width)) % 16 == 0;
-    const std::int64_t each = whole ? kSixteen : 1, pieces = width / each;
+    const bool is_aligned = (starts | static_cast<std::uintptr_t>(width)) % 16 == 0;
+    const std::int64_t each = is_aligned ? kSixteen : 1, pieces = width / each;
     for (std::size_t i = block.first(); i < static_cast<std::size_t>(count * pieces); i += block.stride()) {
       const auto index = static_cast<std::int64_t>(i);
       const std::int64_t row = quotient(index, pieces), column = (index - row * pieces) * each;
       const std::int64_t from = row_of(block, row, column == 0);
       const float scale = from < 0 ? 0.0F : scales[from];
       const std::int64_t at = row * width + column;
-      if (whole) {
+      if (is_aligned) {
         float numbers[kSixteen] = {};
         if (from >= 0) load_sixteen<DType::kFloat8E4M3FN>(table + from * width + column, numbers);
         ACCORD_UNROLLED
@@ -159,11 +159,11 @@ struct WidenRows {
  private:
   /// Returns the row of the table for row `row` of y, or -1 if there is none.
   template <typename Block>
-  ACCORD_ON_DEVICE std::int64_t row_of(Block& block, std::int64_t row, bool tells) const {
+  ACCORD_ON_DEVICE std::int64_t row_of(Block& block, std::int64_t row, bool reports) const {
     if (ids == nullptr) return row;
     const std::int64_t id = device::load_integer(ids, id_dtype, row);
-    const bool bad = id < 0 || id >= rows_in_all;
-    if (bad && tells) report.tell(block, Fault::kId, id, row, rows_in_all);
+    const bool bad = id < 0 || id >= total_rows;
+    if (bad && reports) report.report(block, Fault::kId, id, row, total_rows);
     const std::int64_t from = id - first_row;
     return !bad && from >= 0 && from < table_rows ? from : -1;
   }

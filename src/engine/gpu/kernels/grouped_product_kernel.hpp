@@ -19,9 +19,9 @@ inline constexpr const char* kManyRowsNames[2][3][2] = {
      {"engine_float8_experts_float16", "engine_float8_experts_float16_gated"}}};
 
 /// Tiles have at most kRows rows.
-template <DType kDType, bool kGated, WeightsAre kWeights>
+template <DType kDType, bool kGated, WeightKind kWeights>
 struct ExpertsManyRows : ExpertProduct {
-  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr bool kFloat8 = kWeights == WeightKind::kFloat8;
   static constexpr const char* kName = kManyRowsNames[kFloat8][kDType == DType::kFloat32    ? 0
                                                                : kDType == DType::kBFloat16 ? 1
                                                                                             : 2][kGated];
@@ -46,7 +46,7 @@ struct ExpertsManyRows : ExpertProduct {
       if (tile.rows == 0) continue;
       const int warps = block.threads() / kLanes;
       for (int first = 0; first < kWarps; first += warps)
-        make(block, {tile, work / tile_count * kOutputs}, first + block.thread() / kLanes);
+        compute(block, {tile, work / tile_count * kOutputs}, first + block.thread() / kLanes);
     }
   }
 
@@ -68,7 +68,7 @@ struct ExpertsManyRows : ExpertProduct {
 
   /// Warp `warp` of kWarps computes its part of the tile; further warps only help to load the tile.
   template <typename Block>
-  ACCORD_ON_DEVICE void make(Block& block, const Place& place, int warp) const {
+  ACCORD_ON_DEVICE void compute(Block& block, const Place& place, int warp) const {
     auto* const memory = reinterpret_cast<Words*>(block.shared());
     const std::int64_t steps = (call.k + kWords * kEach - 1) / (kWords * kEach);
     const bool has_part = warp < kWarps;
@@ -78,7 +78,7 @@ struct ExpertsManyRows : ExpertProduct {
     for (int i = 0; i < kAhead; ++i) rows[i] = row_of(place, (block.thread() + i * block.threads()) / kWords);
     WarpSums sums, gates;
     block.sync();  // the previous contents are no longer read
-    bring(block, place, 0, memory);
+    load_step(block, place, 0, memory);
     block.sync();
     ACCORD_UNROLLED_BY(1)
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -93,20 +93,21 @@ struct ExpertsManyRows : ExpertProduct {
       ACCORD_UNROLLED
       for (int i = 0; i < kAhead; ++i) {
         const int at = block.thread() + i * block.threads();
-        next[slot(at)] = as_multiplied(ahead[i], at / kWords);
+        next[slot(at)] = widened_if_float8(ahead[i], at / kWords);
       }
-      if (kAhead * block.threads() < kWordsOfStep) bring(block, place, step + 1, next, kAhead);
+      if (kAhead * block.threads() < kWordsOfStep) load_step(block, place, step + 1, next, kAhead);
       block.sync();
     }
-    if (has_part) put(block, place, row, output, sums, gates);
+    if (has_part) store(block, place, row, output, sums, gates);
   }
 
   /// Loads the words of a step, except those of the first `turns` turns.
   template <typename Block>
-  ACCORD_ON_DEVICE void bring(Block& block, const Place& place, std::int64_t step, Words* memory, int turns = 0) const {
+  ACCORD_ON_DEVICE void load_step(Block& block, const Place& place, std::int64_t step, Words* memory,
+                                  int turns = 0) const {
     for (int at = block.thread() + turns * block.threads(); at < kWordsOfStep; at += block.threads())
       memory[slot(at)] =
-          as_multiplied(read(row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
+          widened_if_float8(read(row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
   }
 
   /// Returns where the `at`-th word of a step is stored. The kWords words of a row follow each other, permuted so
@@ -123,28 +124,28 @@ struct ExpertsManyRows : ExpertProduct {
     return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kWeightBytes)
                            : nullptr;
   }
-  ACCORD_ON_DEVICE static bool stays_float8(int row) { return kFloat8 && row >= kRows; }
+  ACCORD_ON_DEVICE static bool is_float8_row(int row) { return kFloat8 && row >= kRows; }
 
-  /// Reads one word. For float8 it holds the unwidened elements, which as_multiplied() widens once they have arrived.
-  /// Elements past the last one are zeros.
+  /// Reads one word. For float8 it holds the unwidened elements, which widened_if_float8() widens once they have
+  /// arrived. Elements past the last one are zeros.
   ACCORD_ON_DEVICE Words read(const std::byte* from, int row, std::int64_t word) const {
     if (from == nullptr) return {};
-    if (!stays_float8(row)) return read_word(from, word);
+    if (!is_float8_row(row)) return read_word(from, word);
     Words words{};
     if ((reinterpret_cast<std::uintptr_t>(from) | static_cast<std::uintptr_t>(call.k)) % kEach == 0) {
       if (word * kEach >= call.k) return words;
-      const auto* const its = reinterpret_cast<const std::uint32_t*>(from + word * kEach);
-      words.of[0] = its[0];
-      if constexpr (kEach == 8) words.of[1] = its[1];
+      const auto* const codes = reinterpret_cast<const std::uint32_t*>(from + word * kEach);
+      words.of[0] = codes[0];
+      if constexpr (kEach == 8) words.of[1] = codes[1];
       return words;
     }
     for (int i = 0; i < kEach && word * kEach + i < call.k; ++i)
       words.of[i / 4] |= std::to_integer<std::uint32_t>(from[word * kEach + i]) << (i % 4 * 8);
     return words;
   }
-  ACCORD_ON_DEVICE static Words as_multiplied(const Words& words, int row) {
+  ACCORD_ON_DEVICE static Words widened_if_float8(const Words& words, int row) {
     if constexpr (kFloat8) {
-      if (stays_float8(row)) return widened<kDType>({words.of[0], words.of[1]});
+      if (is_float8_row(row)) return widened<kDType>({words.of[0], words.of[1]});
     }
     return words;
   }
@@ -221,8 +222,8 @@ struct ExpertsManyRows : ExpertProduct {
   }
 
   template <typename Block>
-  ACCORD_ON_DEVICE void put(Block& block, const Place& place, int row, int output, const WarpSums& sums,
-                            const WarpSums& gates) const {
+  ACCORD_ON_DEVICE void store(Block& block, const Place& place, int row, int output, const WarpSums& sums,
+                              const WarpSums& gates) const {
     ACCORD_UNROLLED
     for (int i = 0; i < kHigh * kAcross * 4; ++i) {
       const int high = i / 4 / kAcross, across = i / 4 % kAcross, of = i % 4;
@@ -236,7 +237,7 @@ struct ExpertsManyRows : ExpertProduct {
         active = gates.of[high][across].of[of];
         if constexpr (kFloat8) active *= call.gate.scales[place.tile.expert * call.n + to];
       }
-      if (call.activates) active = real_of(call.activation, active);
+      if (call.has_activation) active = real_of(call.activation, active);
       device::store_float(static_cast<std::byte*>(call.y) + (place.tile.first + to_row) * y_row_bytes, call.y_dtype, to,
                           kGated ? sum * active : active);
     }

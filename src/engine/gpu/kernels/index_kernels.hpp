@@ -16,7 +16,7 @@ struct GatherRows {
   DType id_dtype = DType::kInt64;
   std::int64_t count = 0;
   const std::byte* table = nullptr;
-  std::int64_t table_rows = 0, first_row = 0, rows_in_all = 0;
+  std::int64_t table_rows = 0, first_row = 0, total_rows = 0;
   std::int64_t row_bytes = 0, table_row_stride = 0;  ///< in bytes; rows of y have no gaps
   std::byte* y = nullptr;
   FaultReport report;
@@ -27,8 +27,8 @@ struct GatherRows {
                      static_cast<std::uintptr_t>(row_bytes | table_row_stride);
     for (std::int64_t i = block.block(); i < count; i += block.blocks()) {
       const std::int64_t id = device::load_integer(ids, id_dtype, i);
-      const bool bad = id < 0 || id >= rows_in_all;
-      if (bad && block.thread() == 0) report.tell(block, Fault::kId, id, i, rows_in_all);
+      const bool bad = id < 0 || id >= total_rows;
+      if (bad && block.thread() == 0) report.report(block, Fault::kId, id, i, total_rows);
       const std::int64_t row = id - first_row;
       const bool here = !bad && row >= 0 && row < table_rows;
       const std::byte* const from = table + (here ? row * table_row_stride : 0);
@@ -50,14 +50,14 @@ struct GatherRows {
 struct Pick {
   static constexpr const char* kName = "engine_pick";
   static constexpr int kThreads = 256;
-  static constexpr int kMostIds = 4;
+  static constexpr int kMaxIds = 4;
   std::int64_t count = 0;  ///< elements of y
   std::int64_t places = 0, after = 0;
   int indexed = 0;
-  bool counts_back = true;            ///< whether ids below 0 count from the end
-  std::int64_t sizes[kMostIds] = {};  ///< of the indexed dimensions
-  Shape picked;                       ///< of the places
-  Operand ids[kMostIds];
+  bool counts_back = true;           ///< whether ids below 0 count from the end
+  std::int64_t sizes[kMaxIds] = {};  ///< of the indexed dimensions
+  Shape picked;                      ///< of the places
+  Operand ids[kMaxIds];
   const std::byte* x = nullptr;
   std::byte* y = nullptr;
   std::int64_t element = 0;  ///< bytes
@@ -70,13 +70,13 @@ struct Pick {
     for (std::size_t at = block.first(); at < static_cast<std::size_t>(count); at += block.stride()) {
       const auto index = static_cast<std::int64_t>(at);
       const std::int64_t place = index / after % places, before = index / after / places;
-      const Offsets<kMostIds> id_at = offsets_at(picked, ids, place);
+      const Offsets<kMaxIds> id_at = offsets_at(picked, ids, place);
       std::int64_t offset = 0;
       bool bad = false;
       for (int i = 0; i < indexed; ++i) {
         const std::int64_t id = device::load_integer(ids[i].data, ids[i].dtype, id_at.of[i]);
         if (id < (counts_back ? -sizes[i] : 0) || id >= sizes[i]) {
-          if (!bad) report.tell(block, counts_back ? Fault::kIndex : Fault::kId, id, place, sizes[i]);
+          if (!bad) report.report(block, counts_back ? Fault::kIndex : Fault::kId, id, place, sizes[i]);
           bad = true;
         }
         offset = offset * sizes[i] + (id < 0 ? id + sizes[i] : id);
@@ -107,7 +107,7 @@ struct GatherElements {
       const Offsets<3> offsets = offsets_at(shape, operands, index);
       const std::int64_t id = device::load_integer(operands[2].data, operands[2].dtype, offsets.of[2]);
       const bool bad = id < 0 || id >= size;
-      if (bad) report.tell(block, Fault::kId, id, index, size);
+      if (bad) report.report(block, Fault::kId, id, index, size);
       const auto* const from =
           static_cast<const std::byte*>(operands[1].data) + (offsets.of[1] + (bad ? 0 : id * stride)) * element;
       auto* const to = static_cast<std::byte*>(operands[0].data) + offsets.of[0] * element;

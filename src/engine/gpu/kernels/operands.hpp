@@ -71,8 +71,8 @@ struct FaultReport {
   Fault* fault = nullptr;
   std::uint64_t node = 0;
   template <typename Block>
-  ACCORD_ON_DEVICE void tell(Block& block, Fault::Kind kind, std::int64_t id, std::int64_t position,
-                             std::int64_t size) const {
+  ACCORD_ON_DEVICE void report(Block& block, Fault::Kind kind, std::int64_t id, std::int64_t position,
+                               std::int64_t size) const {
     if (block.add(&fault->count, 1) != 0) return;
     fault->node = node;
     fault->kind = kind;

@@ -28,7 +28,7 @@ struct FewRowsCall {
   std::int64_t weight_row_bytes = 0;  ///< bytes from row to row of weight and gate; 0: no gaps
   const void* bias = nullptr;         ///< of y's dtype, like gate_bias
   const void* gate_bias = nullptr;
-  bool activates = false;
+  bool has_activation = false;
   kernels::UnaryOp activation = {};
   void* y = nullptr;
   DType y_dtype = DType::kFloat32;
@@ -43,18 +43,18 @@ struct FewRowsCall {
     if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
     if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
     float active = gate.data != nullptr ? factor : sum;
-    if (activates) active = real_of(activation, active);
+    if (has_activation) active = real_of(activation, active);
     device::store_float(y, y_dtype, row * n + at, gate.data != nullptr ? sum * active : active);
   }
 };
 
-enum class WeightsAre : std::uint8_t { kAsRows, kFloat8 };
+enum class WeightKind : std::uint8_t { kSameAsRows, kFloat8 };
 
 /// Products of at most kRows rows: 1, 2, 4 or 8. Weight and gate have x's dtype, or are both float8. Float8 has
 /// kernels of its own because it needs more registers.
-template <int kRows, WeightsAre kWeights>
+template <int kRows, WeightKind kWeights>
 struct FewRowsProduct : FewRowsCall {
-  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr bool kFloat8 = kWeights == WeightKind::kFloat8;
   static constexpr const char* kName =
       kRows == 1   ? (kFloat8 ? "engine_float8_product_1_row" : "engine_product_1_row")
       : kRows == 2 ? (kFloat8 ? "engine_float8_product_2_rows" : "engine_product_2_rows")
@@ -67,12 +67,12 @@ struct FewRowsProduct : FewRowsCall {
     const auto lanes = static_cast<std::size_t>(block.lanes());
     for (std::size_t output = block.first() / lanes; output < static_cast<std::size_t>(n);
          output += block.stride() / lanes)
-      make(block, static_cast<std::int64_t>(output));
+      compute(block, static_cast<std::int64_t>(output));
   }
 
   /// Computes one output for all rows, in the calling warp.
   template <typename Block>
-  ACCORD_ON_DEVICE void make(Block& block, std::int64_t at) const {
+  ACCORD_ON_DEVICE void compute(Block& block, std::int64_t at) const {
     float sums[kRows] = {}, gates[kRows] = {};
     add_products(block, weight.data, at, sums);
     if (gate.data != nullptr) add_products(block, gate.data, at, gates);
@@ -86,14 +86,15 @@ struct FewRowsProduct : FewRowsCall {
   }
 
  private:
-  static constexpr int kTogether = kFloat8 ? 2 : 4;  // words of the weight that a lane reads before it uses the first
+  /// Words of the weight that a lane reads before it uses the first.
+  static constexpr int kWordsAtOnce = kFloat8 ? 2 : 4;
 
   /// Returns numbers[row]. The numbers are in registers, which have no addresses.
   ACCORD_ON_DEVICE static float number(const float (&numbers)[kRows], int row) {
-    float its = numbers[0];
+    float found = numbers[0];
     ACCORD_UNROLLED
-    for (int i = 1; i < kRows; ++i) its = i == row ? numbers[i] : its;
-    return its;
+    for (int i = 1; i < kRows; ++i) found = i == row ? numbers[i] : found;
+    return found;
   }
 
   template <typename Block>
@@ -112,32 +113,32 @@ struct FewRowsProduct : FewRowsCall {
     constexpr int kEach = kElementsOfWords<kWeight>, kBytes = 16 / kEach;
     constexpr int kInWords = kElementsOfWords<kDType>, kWords = kEach / kInWords;  // words of x for one of the weight
     const std::byte* const weights = matrix + output * weight_stride(kBytes);
-    const auto together = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
-                          static_cast<std::uintptr_t>(x_row_bytes | k * kBytes | weight_stride(kBytes));
-    if (together % sizeof(Words) != 0) return add_one_by_one<kDType, kWeight>(block, weights, sums);
+    const auto alignment_bits = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
+                                static_cast<std::uintptr_t>(x_row_bytes | k * kBytes | weight_stride(kBytes));
+    if (alignment_bits % sizeof(Words) != 0) return add_one_by_one<kDType, kWeight>(block, weights, sums);
     const std::int64_t words = k / kEach;
     const int lanes = block.lanes();
     ACCORD_UNROLLED_BY(1)
-    for (std::int64_t first = block.lane(); first < words; first += lanes * kTogether) {
-      Words w[kTogether];
+    for (std::int64_t first = block.lane(); first < words; first += lanes * kWordsAtOnce) {
+      Words w[kWordsAtOnce];
       ACCORD_UNROLLED
-      for (int i = 0; i < kTogether; ++i)
+      for (int i = 0; i < kWordsAtOnce; ++i)
         w[i] = words_at(reinterpret_cast<const Words*>(weights), first + i * lanes, words);
-      [[maybe_unused]] float elements[kTogether][kEach];  // for float8, which is decoded in pairs
+      [[maybe_unused]] float elements[kWordsAtOnce][kEach];  // for float8, which is decoded in pairs
       if constexpr (kFloat8) {
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) elements_of<kWeight>(w[i], elements[i]);
+        for (int i = 0; i < kWordsAtOnce; ++i) elements_of<kWeight>(w[i], elements[i]);
       }
       ACCORD_UNROLLED
       for (int row = 0; row < kRows; ++row) {
         if (row >= m) break;
-        const auto* const its = reinterpret_cast<const Words*>(x + row * x_row_bytes);
-        Words v[kTogether * kWords];
+        const auto* const x_words = reinterpret_cast<const Words*>(x + row * x_row_bytes);
+        Words v[kWordsAtOnce * kWords];
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether * kWords; ++i)
-          v[i] = words_at(its, (first + i / kWords * lanes) * kWords + i % kWords, words * kWords);
+        for (int i = 0; i < kWordsAtOnce * kWords; ++i)
+          v[i] = words_at(x_words, (first + i / kWords * lanes) * kWords + i % kWords, words * kWords);
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether * kWords; ++i) {
+        for (int i = 0; i < kWordsAtOnce * kWords; ++i) {
           ACCORD_UNROLLED
           for (int each = 0; each < kInWords; ++each) {
             float weight_at;

@@ -22,20 +22,20 @@ struct SoftmaxRows {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     for (std::int64_t row = block.block(); row < rows; row += block.blocks()) {
-      float most = -INFINITY;
+      float largest = -INFINITY;
       for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
         const float value = at(row, i);
-        most = value > most ? value : most;
+        largest = value > largest ? value : largest;
       }
-      most = block.block_max(most);
+      largest = block.block_max(largest);
       float total = 0.0F;
-      for (std::int64_t i = block.thread(); i < width; i += block.threads()) total += expf(at(row, i) - most);
+      for (std::int64_t i = block.thread(); i < width; i += block.threads()) total += expf(at(row, i) - largest);
       total = block.block_sum(total);
       const float log_total = logf(total);
       for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-        const float from_most = at(row, i) - most;
+        const float from_largest = at(row, i) - largest;
         device::store_float(y.data, dtype, row * y.stride + i,
-                            logarithm ? from_most - log_total : expf(from_most) / total);
+                            logarithm ? from_largest - log_total : expf(from_largest) / total);
       }
     }
   }
@@ -79,39 +79,39 @@ struct Reduce {
     using kernels::Reduction;
     const bool sums = kind == Reduction::kSum || kind == Reduction::kMean;
     double total = 0.0;
-    float most = -INFINITY;
-    std::int64_t strange = 0;  // NaNs, which make the result NaN
+    float largest = -INFINITY;
+    std::int64_t nan_count = 0;  // NaNs, which make the result NaN
     for (std::int64_t i = block.thread(); i < length; i += block.threads()) {
       const float x = device::load_float(inner[0].data, inner[0].dtype, first + offsets_at(reduced, inner, i).of[0]);
-      const float upright = kind == Reduction::kMin ? -x : x;
+      const float oriented = kind == Reduction::kMin ? -x : x;
       total += static_cast<double>(x);
-      most = upright > most ? upright : most;
-      strange += x != x;
+      largest = oriented > largest ? oriented : largest;
+      nan_count += x != x;
     }
     if (sums) {
       total = block.block_sum(total);
       return static_cast<float>(kind == Reduction::kMean ? total / static_cast<double>(length) : total);
     }
-    most = block.block_max(most);
-    if (block.block_sum(strange) > 0) return NAN;
-    return kind == Reduction::kMin ? -most : most;
+    largest = block.block_max(largest);
+    if (block.block_sum(nan_count) > 0) return NAN;
+    return kind == Reduction::kMin ? -largest : largest;
   }
   template <typename Block>
   ACCORD_ON_DEVICE std::int64_t whole_result(Block& block, std::int64_t first) const {
     using kernels::Reduction;
     std::uint64_t total = 0;
-    std::int64_t most = INT64_MIN;
+    std::int64_t largest = INT64_MIN;
     for (std::int64_t i = block.thread(); i < length; i += block.threads()) {
       const std::int64_t x =
           device::load_integer(inner[0].data, inner[0].dtype, first + offsets_at(reduced, inner, i).of[0]);
-      const std::int64_t upright = kind == Reduction::kMin ? ~x : x;  // reverses the order
+      const std::int64_t oriented = kind == Reduction::kMin ? ~x : x;  // reverses the order
       total += kind == Reduction::kAny ? static_cast<std::uint64_t>(x != 0) : static_cast<std::uint64_t>(x);
-      most = upright > most ? upright : most;
+      largest = oriented > largest ? oriented : largest;
     }
     if (kind == Reduction::kSum) return static_cast<std::int64_t>(block.block_sum(total));
     if (kind == Reduction::kAny) return block.block_sum(total) > 0 ? 1 : 0;
-    most = block.block_max(most);
-    return kind == Reduction::kMin ? ~most : most;
+    largest = block.block_max(largest);
+    return kind == Reduction::kMin ? ~largest : largest;
   }
 };
 

@@ -33,16 +33,16 @@ struct SomeRowsProduct : FewRowsCall {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    for (std::int64_t work = block.block(); work < blocks(); work += block.blocks()) make(block, work * outputs());
+    for (std::int64_t work = block.block(); work < blocks(); work += block.blocks()) compute(block, work * outputs());
   }
 
  private:
-  static constexpr int kTogether = 64;  // inputs that a warp takes at a time
+  static constexpr int kInputsAtOnce = 64;  // inputs that a warp takes at a time
 
   template <typename Block>
-  ACCORD_ON_DEVICE void make(Block& block, std::int64_t first) const {
+  ACCORD_ON_DEVICE void compute(Block& block, std::int64_t first) const {
     const int warps = block.threads() / kLanes;
-    const std::int64_t steps = (k + kTogether - 1) / kTogether;
+    const std::int64_t steps = (k + kInputsAtOnce - 1) / kInputsAtOnce;
     const Words* rows[kAcross];  // of the outputs that this lane reads
     ACCORD_UNROLLED
     for (int j = 0; j < kAcross; ++j) rows[j] = row_of(first, j * 8 + block.lane() / 4);
@@ -70,7 +70,7 @@ struct SomeRowsProduct : FewRowsCall {
       }
     }
     ACCORD_UNROLLED
-    for (int i = 0; i < kHigh; ++i) put(block, first, i * kFragmentRows, sums[i]);
+    for (int i = 0; i < kHigh; ++i) store(block, first, i * kFragmentRows, sums[i]);
   }
 
   /// Returns the weights of column `column` of a block's sums; null if there are none.
@@ -90,7 +90,7 @@ struct SomeRowsProduct : FewRowsCall {
   /// Loads this lane's 16 inputs of a row of x, in pairs.
   template <typename Block>
   ACCORD_ON_DEVICE void load(Block& block, int row, std::int64_t step, std::uint32_t (&to)[8]) const {
-    const std::int64_t begin = step * kTogether + block.lane() % 4 * 16;
+    const std::int64_t begin = step * kInputsAtOnce + block.lane() % 4 * 16;
     const bool there = row < m && begin < k;
     const std::byte* const from = x + row * x_row_bytes + begin * 2;
     if ((reinterpret_cast<std::uintptr_t>(x) | static_cast<std::uintptr_t>(x_row_bytes)) % sizeof(Words) == 0) {
@@ -111,7 +111,7 @@ struct SomeRowsProduct : FewRowsCall {
 
   /// Adds up the warps' sums of 16 rows, and stores the results.
   template <typename Block>
-  ACCORD_ON_DEVICE void put(Block& block, std::int64_t first, int row, const device::Sums (&sums)[kAcross]) const {
+  ACCORD_ON_DEVICE void store(Block& block, std::int64_t first, int row, const device::Sums (&sums)[kAcross]) const {
     constexpr int kEach = kFragmentRows * kColumns;
     auto* const shared = reinterpret_cast<float*>(block.shared());
     block.sync();  // the previous contents are no longer read

@@ -31,17 +31,17 @@ struct ChooseTokens {
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     for (std::int64_t i = block.block(); i < count; i += block.blocks()) {
       const TokenChoice choice = choices[i];
-      std::uint64_t best = 0, strange = 0;
+      std::uint64_t best = 0, has_non_finite = 0;
       for (std::int64_t t = block.thread(); t < width; t += block.threads()) {
         const float value = at(choice, t);
         const std::uint64_t place = std::uint64_t{order_of(value)} << 32 | ~static_cast<std::uint32_t>(t);
         best = place > best ? place : best;
-        strange |= value < INFINITY ? 0 : 1;  // also for NaN
+        has_non_finite |= value < INFINITY ? 0 : 1;  // also for NaN
       }
       best = block.block_max(best);
-      strange = block.block_max(strange);
+      has_non_finite = block.block_max(has_non_finite);
       const auto best_token = static_cast<TokenId>(~static_cast<std::uint32_t>(best));
-      if (strange != 0 || at(choice, best_token) == -INFINITY) {
+      if (has_non_finite != 0 || at(choice, best_token) == -INFINITY) {
         if (block.thread() == 0) tokens[i] = kNoToken;
       } else if (choice.temperature == 0.0F) {
         if (block.thread() == 0) tokens[i] = best_token;
@@ -64,62 +64,64 @@ struct ChooseTokens {
   /// Returns the largest number for which suffices(sum of mass(t) over all t with key(t) >= number). suffices() must
   /// be true for number 0, and never for an empty sum.
   template <typename Block, typename Key, typename Mass, typename Suffices>
-  ACCORD_ON_DEVICE std::uint32_t edge(Block& block, Key key, Mass mass, Suffices suffices) const {
+  ACCORD_ON_DEVICE std::uint32_t threshold(Block& block, Key key, Mass mass, Suffices suffices) const {
     constexpr int kBits = 3, kSteps = (1 << kBits) - 1;
-    std::uint64_t least = 0;
+    std::uint64_t limit = 0;
     for (int shift = 30; shift >= 0; shift -= kBits) {
-      std::uint64_t sums[kSteps] = {};  // sums[i]: over keys >= least + (i + 1) * 2^shift
+      std::uint64_t sums[kSteps] = {};  // sums[i]: over keys >= limit + (i + 1) * 2^shift
       for (std::int64_t t = block.thread(); t < width; t += block.threads()) {
         const std::uint64_t number = key(t);
-        if (number < least) continue;
-        const std::uint64_t steps = (number - least) >> shift, its = mass(t);
+        if (number < limit) continue;
+        const std::uint64_t steps = (number - limit) >> shift, token_mass = mass(t);
         ACCORD_UNROLLED
-        for (int i = 0; i < kSteps; ++i) sums[i] += steps > static_cast<std::uint64_t>(i) ? its : 0;
+        for (int i = 0; i < kSteps; ++i) sums[i] += steps > static_cast<std::uint64_t>(i) ? token_mass : 0;
       }
       std::uint64_t found = 0;
       ACCORD_UNROLLED
       for (int i = 0; i < kSteps; ++i) found += suffices(block.block_sum(sums[i])) ? 1 : 0;
-      least += found << shift;
+      limit += found << shift;
     }
-    return static_cast<std::uint32_t>(least);
+    return static_cast<std::uint32_t>(limit);
   }
 
   template <typename Block>
   ACCORD_ON_DEVICE void draw(Block& block, const TokenChoice& choice, float best, TokenId* token) const {
-    std::uint32_t* const its = weights + block.block() * width;
-    std::uint32_t kept = 0;
+    std::uint32_t* const row_weights = weights + block.block() * width;
+    std::uint32_t min_order = 0;
     if (choice.top_k > 0 && choice.top_k < width) {
-      kept = edge(
+      min_order = threshold(
           block, [&](std::int64_t t) { return order_of(at(choice, t)); }, [](std::int64_t) { return 1; },
           [&](std::uint64_t sum) { return sum >= static_cast<std::uint64_t>(choice.top_k); });
     }
     std::uint64_t mass = 0;
     for (std::int64_t t = block.thread(); t < width; t += block.threads()) {
       const float value = at(choice, t);
-      its[t] = order_of(value) >= kept ? weight_of(value, best, choice.temperature) : 0;
-      mass += its[t];
+      row_weights[t] = order_of(value) >= min_order ? weight_of(value, best, choice.temperature) : 0;
+      mass += row_weights[t];
     }
-    std::uint32_t least = choice.least;
+    std::uint32_t limit = choice.min_weight;
     if (choice.top_p < 1.0F) {
       const double wanted = static_cast<double>(choice.top_p) * static_cast<double>(block.block_sum(mass));
-      const std::uint32_t nucleus = edge(
-          block, [&](std::int64_t t) { return its[t]; }, [&](std::int64_t t) { return its[t]; },
+      const std::uint32_t nucleus = threshold(
+          block, [&](std::int64_t t) { return row_weights[t]; }, [&](std::int64_t t) { return row_weights[t]; },
           [&](std::uint64_t sum) { return sum > 0 && static_cast<double>(sum) >= wanted; });
-      least = nucleus > least ? nucleus : least;
+      limit = nucleus > limit ? nucleus : limit;
     }
     block.sync();
-    hit(block, its, least, choice.random, token);
+    find_token(block, row_weights, limit, choice.random, token);
   }
 
   /// Finds the token that the random number hits, in the order of tokens. Each warp has a range of tokens.
   template <typename Block>
-  ACCORD_ON_DEVICE void hit(Block& block, const std::uint32_t* its, std::uint32_t least, std::uint64_t random,
-                            TokenId* token) const {
+  ACCORD_ON_DEVICE void find_token(Block& block, const std::uint32_t* row_weights, std::uint32_t limit,
+                                   std::uint64_t random, TokenId* token) const {
     auto* const sums = reinterpret_cast<std::uint64_t*>(block.shared());
     const int lanes = block.lanes(), warps = block.threads() / lanes, warp = block.thread() / lanes;
     const std::int64_t turns = (width + block.threads() - 1) / block.threads(), range = turns * lanes;
     const std::int64_t first = warp * range;
-    const auto weight = [&](std::int64_t t) { return t < width && its[t] >= least ? std::uint64_t{its[t]} : 0; };
+    const auto weight = [&](std::int64_t t) {
+      return t < width && row_weights[t] >= limit ? std::uint64_t{row_weights[t]} : 0;
+    };
     std::uint64_t sum = 0;
     for (std::int64_t t = first + block.lane(); t < first + range; t += lanes) sum += weight(t);
     sum = block.warp_sum(sum);
@@ -128,9 +130,9 @@ struct ChooseTokens {
     std::uint64_t mass = 0;
     for (int i = 0; i < warps; ++i) mass += sums[i];
     std::uint64_t left = high_half(random, mass);
-    int its_warp = 0;
-    while (left >= sums[its_warp]) left -= sums[its_warp++];
-    if (warp == its_warp) {
+    int found_warp = 0;
+    while (left >= sums[found_warp]) left -= sums[found_warp++];
+    if (warp == found_warp) {
       for (std::int64_t t = first;; t += lanes) {
         const std::uint64_t mine = weight(t + block.lane()), all = block.warp_sum(mine);
         if (left >= all) {

@@ -46,7 +46,7 @@ TEST(NcclLibrary, newer_functions_are_available_from_their_version_on) {
 TEST(NcclLibrary, another_library_or_none_is_an_error_that_names_it) {
   const Status other = load("libm.so.6").status();
   EXPECT_EQ(other.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(other.message(), HasSubstr("libm.so.6 does not tell its version"));
+  EXPECT_THAT(other.message(), HasSubstr("libm.so.6 does not report its version"));
   const Status none = load("/nowhere/libnccl.so.2").status();
   EXPECT_EQ(none.code(), StatusCode::kNotFound);
   EXPECT_THAT(none.message(), HasSubstr("/nowhere/libnccl.so.2"));

@@ -24,7 +24,7 @@ class GatherOutputs : public testing::Test {
   std::vector<float> output_ = std::vector<float>(3 * kWidth, -1.0F);
   // The rows from number 10 on, of a table of 90.
   GatherOutputsCall call_{
-      .count = 3, .table = &table_, .first_row = 10, .rows_in_all = 90, .output = output_.data(), .row = row_.data()};
+      .count = 3, .table = &table_, .first_row = 10, .total_rows = 90, .output = output_.data(), .row = row_.data()};
 };
 
 TEST_F(GatherOutputs, picks_rows_and_gives_zeros_for_those_of_others) {

@@ -185,7 +185,7 @@ inline Status run(const ProductCall& given, const ConstRows& x, Arithmetic arith
   ProductCall call = given;
   call.layout = &*layout;
   call.x = prepared.data();
-  ProductShare share = whole(call);
+  ProductShare share = full_share(call);
   const std::int64_t last = share.last_panel;
   for (const std::int64_t cut : cuts) {
     share.last_panel = cut;

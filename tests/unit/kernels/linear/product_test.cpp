@@ -313,21 +313,21 @@ TEST(ProductCall, that_does_not_fit_is_refused) {
   call.layout = &layout;
   call.x = prepared.data();
   call.y = {y.data(), DType::kFloat32, 64};
-  EXPECT_TRUE(product(call, whole(call), scratch.span()).ok());
+  EXPECT_TRUE(product(call, full_share(call), scratch.span()).ok());
   EXPECT_EQ(product(call, {0, 2, 0, 2}, scratch.span()).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(product(call, {0, 1, 0, 3}, scratch.span()).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(product(call, whole(call), scratch.span().first(64)).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(product(call, full_share(call), scratch.span().first(64)).code(), StatusCode::kInvalidArgument);
   ProductCall wrong = call;
   wrong.y.stride = 63;
-  EXPECT_EQ(product(wrong, whole(call), scratch.span()).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(product(wrong, full_share(call), scratch.span()).code(), StatusCode::kInvalidArgument);
   wrong = call;
   wrong.y.dtype = DType::kInt32;
-  EXPECT_EQ(product(wrong, whole(call), scratch.span()).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(product(wrong, full_share(call), scratch.span()).code(), StatusCode::kInvalidArgument);
   wrong = call;
   wrong.gate = &other.matrix;
-  EXPECT_EQ(product(wrong, whole(call), scratch.span()).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(product(wrong, full_share(call), scratch.span()).code(), StatusCode::kInvalidArgument);
   wrong.weights = &other.matrix;
-  EXPECT_EQ(product(wrong, whole(call), scratch.span()).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(product(wrong, full_share(call), scratch.span()).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+"""sharding="auto": how the ranks of "tp" share a model whose layers have transformers' names.
+
+Heads stay whole, and query heads stay with their key head. A model is covered if its attention layers and the layers
+after them have names from this table. Each line of the table is one naming scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from accord.exporter.replication import Choice
+from accord.graph.errors import ExportError
+from accord.graph.modules import Experts, config_of, heads_of
+from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
+
+# Query, key, value and output projection of attention.
+ATTENTIONS = (
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.o_proj"),  # Llama's, and most
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.out_proj"),  # OPT, CLIP, Whisper
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.dense"),  # Phi
+    (
+        "*.self_attn.qkv_proj.query",
+        "*.self_attn.qkv_proj.key",
+        "*.self_attn.qkv_proj.value",
+        "*.self_attn.o_proj",
+    ),  # Phi 3
+    ("*.attention.q_proj", "*.attention.k_proj", "*.attention.v_proj", "*.attention.o_proj"),  # ViT, DINOv2
+    ("*.attn.c_attn.query", "*.attn.c_attn.key", "*.attn.c_attn.value", "*.attn.c_proj"),  # GPT-2
+    ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
+    ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
+)
+# Query, key and value of each head side by side, and the output projection.
+FUSED_ATTENTIONS = (("*.attention.query_key_value", "*.attention.dense"),)  # GPT-NeoX
+# Layers divided along their outputs, and the layer that takes these outputs as its inputs.
+INNER = (
+    (("*.gate_up_proj.gate", "*.gate_up_proj.up"), "*.down_proj"),
+    (("*.gate_proj", "*.up_proj"), "*.down_proj"),
+    (("*.mlp.c_fc",), "*.mlp.c_proj"),
+    (("*.intermediate.dense",), "*.output.dense"),
+    (("*.mlp.dense_h_to_4h",), "*.mlp.dense_4h_to_h"),
+    (("*.ffn.lin1",), "*.ffn.lin2"),
+    (("*.fc1",), "*.fc2"),
+)
+# Embedding tables, and the heads that compute a score for each id: the largest layers of small models.
+VOCABULARY = (
+    ("*embed_tokens", Row),
+    ("*wte", Row),
+    ("*embed_in", Row),
+    ("*word_embeddings", Row),
+    ("lm_head", Column),
+    ("embed_out", Column),
+)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The layers of a model that can be divided."""
+
+    model: torch.nn.Module
+
+    def all(self) -> dict[str, torch.nn.Module]:
+        return shardable_layers(self.model)
+
+    def of(self, pattern: str) -> list[torch.nn.Module]:
+        matcher = pattern_matcher(pattern)
+        return [module for name, module in self.all().items() if matcher.fullmatch(name)]
+
+    def have(self, *patterns: str) -> bool:
+        return all(self.of(pattern) for pattern in patterns)
+
+
+def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
+    """Returns the rules for a model whose modules have been split (graph/modules.py), grouped by what they divide
+    together. Raises ExportError if its layers have other names."""
+    names = _Names(model)
+    families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
+    for columns, row in INNER:
+        if names.have(*columns, row) and not any(row in rules for rules in families):
+            unit = min(_unit(layer.in_features) for layer in names.of(row))
+            families.append({pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)})
+    if not families:
+        raise ExportError(
+            f'sharding="auto" knows no rules for {type(model).__name__}, whose layers have other names than those of the '
+            "families that it knows; give the rules by name patterns"
+        )
+    vocabulary = {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
+    return [*families, vocabulary] if vocabulary else families
+
+
+def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
+    """Replaces "auto", which is `sharding` itself or its last rule, with default rules for the layers without another
+    rule.
+    """
+    if isinstance(sharding, str) and sharding == "auto":
+        sharding = {"*": "auto"}
+    if not isinstance(sharding, Mapping) or "auto" not in [rule for rule in sharding.values() if isinstance(rule, str)]:
+        return Choice(sharding)
+    *first, last = sharding
+    if last != "*" or any(isinstance(sharding[pattern], str) and sharding[pattern] == "auto" for pattern in first):
+        raise ExportError('sharding: "auto" is for all layers that are left: {..., "*": "auto"}')
+    given = [pattern_matcher(pattern) for pattern in first]
+    left = [name for name in shardable_layers(model) if not any(matcher.fullmatch(name) for matcher in given)]
+    rules: dict[str, object] = {pattern: sharding[pattern] for pattern in first}
+    families = []
+    for family in _families(model):
+        matching = {pattern: pattern_matcher(pattern) for pattern in family if pattern not in rules}
+        families.append([one for one, matcher in matching.items() if any(matcher.fullmatch(name) for name in left)])
+        rules |= {pattern: family[pattern] for pattern in families[-1]}
+    return Choice(rules, [family for family in families if family])
+
+
+def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
+    config = config_of(model)
+    heads, kv_heads, head = heads_of(config)
+    if not heads or not head:
+        return {}
+    norms = [module for name, module in model.named_modules() if name.endswith(".q_norm")]
+    if any(norm.weight.numel() > head for norm in norms if getattr(norm, "weight", None) is not None):
+        return {}  # a norm over all heads needs all of them
+    of_key = heads // kv_heads  # query heads that use one key head
+    for query, key, value, output in ATTENTIONS:
+        if names.have(query, key, value, output):
+            return {
+                query: Column(unit=head, together=of_key),
+                key: Column(unit=head, copies=True),
+                value: Column(unit=head, copies=True),
+                output: Row(unit=head, together=of_key),
+            }
+    for fused, output in FUSED_ATTENTIONS:
+        if names.have(fused, output):
+            return {fused: Column(unit=3 * head), output: Row(unit=head)}
+    return {}
+
+
+def _experts(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
+    layers = [module for module in model.modules() if isinstance(module, Experts)]
+    if not layers or not names.have("*.experts"):
+        return {}
+    return {"*.experts": Row(unit=min(_unit(layer.up_proj.shape[1]) for layer in layers))}
+
+
+def _unit(size: int) -> int:
+    """Like default_unit, but chooses smaller units where that gives 8 ranks one each."""
+    unit = default_unit(size)
+    while unit > 8 and size // unit < 8:
+        unit //= 2
+    return unit

@@ -1,0 +1,80 @@
+"""Reads how a checkpoint describes its 8-bit floats: the method, and the size of the blocks that share a scale."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from accord.graph.errors import ExportError
+from accord.package.float8_codes import FLOAT8_GROUPS
+
+METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt")  # `quant_method` of config.json
+SCHEMES = ("dynamic", "static")  # `activation_scheme` of fp8
+ALGORITHMS = ("FP8",)  # `quant_algo` of modelopt
+MODELOPT = "hf_quant_config.json"  # modelopt may specify here what is missing from config.json
+
+
+def block_of(folder: Path, config) -> tuple[int, int] | None:
+    """Returns the number of outputs and inputs of a block, or None if scales are for whole weights or outputs.
+    Removes the quantization from the configuration, so that transformers creates a plain model."""
+    quantization = getattr(config, "quantization_config", None) or _modelopt(folder)
+    if not isinstance(quantization, dict):
+        raise ExportError(
+            "its config.json tells of no quantization: load it by transformers, and give the model to accord.export()"
+        )
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    method = _known("its weights are quantized by", quantization.get("quant_method"), METHODS)
+    if method == "modelopt":
+        _known('its "quant_algo" is', quantization.get("quant_algo"), ALGORITHMS)
+    if (scheme := quantization.get("activation_scheme")) is not None:
+        _known('its "activation_scheme" is', scheme, SCHEMES)
+    if method == "compressed-tensors":
+        return _block_of_groups(quantization)
+    return _block("weight_block_size", quantization.get("weight_block_size"))
+
+
+def _modelopt(folder: Path) -> dict | None:
+    file = folder / MODELOPT
+    if not file.is_file():
+        return None
+    try:
+        told = json.loads(file.read_text())
+        return {"quant_method": str(told["producer"]["name"])} | told["quantization"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ExportError(f"{MODELOPT}: {error!r}") from error
+
+
+def _block_of_groups(quantization: dict) -> tuple[int, int] | None:
+    """Returns the block size of compressed-tensors, where each group of layers has its own scheme."""
+    groups = quantization.get("config_groups")
+    schemes = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
+    blocks = {
+        str(one["block_structure"]): one["block_structure"]
+        for one in schemes
+        if isinstance(one, dict) and one.get("block_structure") is not None
+    }
+    if len(blocks) > 1:
+        raise ExportError(f"its config_groups have blocks of several sizes: {', '.join(blocks)}")
+    return _block("block_structure", next(iter(blocks.values()), None))
+
+
+def _block(name: str, given) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    sizes = given if isinstance(given, list | tuple) else []
+    if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
+        raise ExportError(f'its "{name}" is {given!r}, and not the outputs and inputs of a block, as [128, 128]')
+    if sizes[1] % min(FLOAT8_GROUPS):
+        raise ExportError(f'its "{name}" is {given!r}: packages have scales of groups of {min(FLOAT8_GROUPS)} inputs')
+    return sizes[0], sizes[1]
+
+
+def _known(what: str, given, known: Iterable[str]) -> str:
+    if given not in known:
+        near = difflib.get_close_matches(str(given), known, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(known)}"
+        raise ExportError(f'{what} "{given}"{hint}')
+    return given

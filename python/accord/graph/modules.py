@@ -1,0 +1,192 @@
+"""Modules of transformers that are exported in another form: experts as one op, and fused weights as their parts.
+
+A rank's share of a fused weight (query, key and value in one; gate and up in one) is a slice of each part, not a
+slice of the whole, so sharding needs the parts. While a model is exported, such modules are replaced with others over
+views of the same weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from accord.graph.errors import ExportError
+
+ACTIVATIONS = {
+    "SiLUActivation": "silu",
+    "SiLU": "silu",
+    "GELUActivation": "gelu",
+    "GELU": "gelu",
+    "NewGELUActivation": "gelu_tanh",
+    "GELUTanh": "gelu_tanh",
+    "PytorchGELUTanh": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+    "ReLU": "relu",
+    "Tanh": "tanh",
+}
+
+
+@torch.library.custom_op("accord::experts", mutates_args=())
+def _experts(
+    input: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    gate: torch.Tensor | None = None,
+    activation: str = "silu",
+) -> torch.Tensor:
+    """Passes input [rows, hidden] through the experts [rows, top_k] that each row chose, and adds the results up with
+    weights [rows, top_k]. up and gate are [experts, inner, hidden], down is [experts, hidden, inner]."""
+    functional = torch.nn.functional
+    activate = {
+        "silu": functional.silu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "relu": functional.relu,
+        "tanh": torch.tanh,
+        "none": lambda x: x,
+    }[activation]
+    output = torch.zeros(input.shape[0], down.shape[1])
+    for row, choices in enumerate(experts.tolist()):
+        for number, expert in enumerate(choices):
+            inner = functional.linear(input[row], up[expert])
+            inner = activate(inner) if gate is None else activate(functional.linear(input[row], gate[expert])) * inner
+            output[row] += weights[row, number].float() * functional.linear(inner, down[expert]).float()
+    return output.to(input.dtype)
+
+
+@_experts.register_fake
+def _(input, experts, weights, up, down, gate=None, activation="silu"):
+    return input.new_empty(input.shape[0], down.shape[1])
+
+
+class Experts(torch.nn.Module):
+    """The experts of one layer, stored as in transformers 5 and later: one tensor for all experts."""
+
+    def __init__(self, experts: torch.nn.Module):
+        super().__init__()
+        kind = type(experts).__name__
+        default_gate = type(experts)._apply_gate.__qualname__ == "_default_apply_gate"
+        if experts.has_bias or experts.has_post_expert_norm or (experts.has_gate and not default_gate):
+            raise ExportError(f"{kind}: experts with biases, norms or a gate of their own have no kernel")
+        activation = type(experts.act_fn).__name__
+        if activation not in ACTIVATIONS:
+            raise ExportError(f"{kind}: experts with {activation} have no kernel")
+        self.activation = ACTIVATIONS[activation]
+        up, down = experts.gate_up_proj if experts.has_gate else experts.up_proj, experts.down_proj
+        if experts.is_transposed:
+            up, down = up.transpose(1, 2), down.transpose(1, 2)
+        if experts.has_gate:
+            halves = up.chunk(2, 1) if experts.is_concatenated else (up[:, 0::2], up[:, 1::2])
+            self.gate_proj, up = _parameter(halves[0]), halves[1]
+        else:
+            self.gate_proj = None
+        self.up_proj, self.down_proj = _parameter(up), _parameter(down)
+
+    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor):
+        return torch.ops.accord.experts(
+            hidden_states, top_k_index, top_k_weights, self.up_proj, self.down_proj, self.gate_proj, self.activation
+        )
+
+
+class Parts(torch.nn.Module):
+    """A linear layer that computes the outputs of several layers side by side, split into these layers."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, parts: dict[str, int]):
+        super().__init__()
+        biases = (None,) * len(parts) if bias is None else bias.split(list(parts.values()))
+        weights = weight.split(list(parts.values()))
+        for name, one_weight, one_bias in zip(parts, weights, biases, strict=True):
+            self.add_module(name, _linear(one_weight, one_bias))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part(x) for part in self.children()], -1)
+
+
+def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(tensor.detach(), requires_grad=False)
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
+    layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = _parameter(weight)
+    if bias is not None:
+        layer.bias = _parameter(bias)
+    return layer.eval()
+
+
+def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
+    """Returns the sizes of the parts that a layer of this name computes together, or None if it has only one."""
+    heads, kv_heads, head = heads_of(config)
+    parts = {
+        "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # GPT-2
+        "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # Phi 3
+        "gate_up_proj": {"gate": outputs // 2, "up": outputs // 2},
+    }.get(name)
+    return parts if parts and sum(parts.values()) == outputs else None
+
+
+def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None:
+    """Returns the module that `module` is exported as, or None if it stays as it is."""
+    if hasattr(module, "_is_expert_parallel") and hasattr(module, "down_proj"):
+        return Experts(module)
+    transposed = type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+    if not transposed and type(module) is not torch.nn.Linear:
+        return None
+    weight = module.weight.t() if transposed else module.weight
+    parts = _parts_of(name, weight.shape[0], config)
+    if parts:
+        return Parts(weight, module.bias, parts)
+    return _linear(weight, module.bias) if transposed else None
+
+
+def config_of(model: torch.nn.Module):
+    """Returns transformers' configuration of a model, or of the first module inside it that has one, or None."""
+    configs = (getattr(module, "config", None) for module in model.modules())
+    config = next((config for config in configs if hasattr(config, "get_text_config")), None)
+    return config and config.get_text_config()
+
+
+def number_of(config, name: str) -> int | None:
+    """Returns a number from the configuration, or None if it is missing or differs between layers or stages."""
+    try:
+        value = getattr(config, name, None)
+    except RuntimeError:  # transformers' AmbiguousGlobalPerLayerAttributeError
+        return None
+    return value if isinstance(value, int) else None
+
+
+def size_of(config, name: str) -> int | None:
+    """Returns the number of "layers" or "attention_heads". For a lone decoder, returns the decoder's own number if
+    the configuration also has one for an encoder."""
+    alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
+    own = number_of(config, f"decoder_{name}") if alone else None
+    return own or number_of(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"))
+
+
+def heads_of(config) -> tuple[int | None, int | None, int | None]:
+    """Returns the numbers of attention heads and key-value heads, and the size of a head; None where unknown."""
+    heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
+    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    return heads, number_of(config, "num_key_value_heads") or heads, head
+
+
+@contextlib.contextmanager
+def taken_apart(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which modules of a transformers model are replaced with modules that sharding supports."""
+    replaced = []
+    try:
+        config = config_of(model)
+        for parent in list(model.modules()) if config else []:
+            for name, module in list(parent.named_children()):
+                other = _other(name, module, config)
+                if other is not None:
+                    setattr(parent, name, other)
+                    replaced.append((parent, name, module))
+        yield
+    finally:
+        for parent, name, module in replaced:
+            setattr(parent, name, module)

@@ -1,0 +1,52 @@
+"""Maps weights with transformers' names to the tensors of a package: export splits fused layers (graph/modules.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_PART = re.compile(r"(.*)\.(query|key|value|gate|up)\.(weight|bias)")
+_EXPERTS_PART = re.compile(r"(.*experts)\.(gate_proj|up_proj)")
+_TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], in GPT-2's Conv1D
+
+
+def by_package_names(
+    given: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]]
+) -> Mapping[str, torch.Tensor]:
+    """Returns `given` with fused tensors split where a package with tensors of these `shapes` has the parts. The
+    parts are views where possible. Tensors that do not fit stay as they are."""
+    found = dict(given)
+    if any(name.endswith("c_attn.weight") and _is_conv1d(tensor) for name, tensor in given.items()):
+        found = {name: tensor.t() if _TRANSPOSED.fullmatch(name) else tensor for name, tensor in found.items()}
+    parts: dict[str, list[str]] = {}
+    for name in shapes:
+        whole = _whole_of(name)
+        if whole in found and name not in found:
+            parts.setdefault(whole, []).append(name)
+    for whole, names in parts.items():
+        of_experts = whole.endswith("gate_up_proj") and found[whole].dim() == 3
+        dim = 1 if of_experts else 0
+        names.sort(key=lambda name: _ORDER.index(name.split(".")[-1 if of_experts else -2]))
+        sizes = [shapes[name][dim] for name in names]
+        if found[whole].shape[dim] == sum(sizes):
+            found.update(zip(names, found.pop(whole).split(sizes, dim), strict=True))
+    return found
+
+
+_ORDER = ("query", "key", "value", "gate", "up", "gate_proj", "up_proj")  # order of the parts in the fused tensor
+
+
+def _is_conv1d(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.shape[1] == 3 * tensor.shape[0]
+
+
+def _whole_of(name: str) -> str | None:
+    if found := _PART.fullmatch(name):
+        return f"{found[1]}.{found[3]}"
+    if found := _EXPERTS_PART.fullmatch(name):
+        return f"{found[1]}.gate_up_proj"
+    return None
