@@ -20,7 +20,7 @@
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/passes/passes.hpp"
-#include "engine/runtime/op_registry.hpp"
+#include "engine/ops/op_registry.hpp"
 #include "gil.hpp"
 #include "status.hpp"
 

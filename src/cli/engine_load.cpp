@@ -7,9 +7,9 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "cli/number_checks.hpp"
-#include "engine/device/device_name.hpp"
+#include "engine/runtime/device_name.hpp"
 #include "engine/package/program.hpp"
-#include "engine/runtime/activation_dtype.hpp"
+#include "engine/program/activation_dtype.hpp"
 #include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {

@@ -95,6 +95,7 @@ std::string_view to_string(UnaryOp op) {
     case UnaryOp::kSigmoid: return "sigmoid";
     case UnaryOp::kExp: return "exp";
     case UnaryOp::kLog: return "log";
+    case UnaryOp::kLog1p: return "log1p";
     case UnaryOp::kSqrt: return "sqrt";
     case UnaryOp::kRsqrt: return "rsqrt";
     case UnaryOp::kNeg: return "neg";

@@ -27,6 +27,7 @@ enum class UnaryOp : std::uint8_t {
   kSigmoid,
   kExp,
   kLog,
+  kLog1p,
   kSqrt,
   kRsqrt,
   kNeg,

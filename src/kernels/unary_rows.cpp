@@ -56,6 +56,17 @@ HWY_INLINE Vector LogOfAny(Floats d, Vector x) {
   return KeepNaN(d, x, y);
 }
 
+// Around 0, log(1 + x) loses what 1 + x rounds away; Highway corrects it. Zero keeps its sign.
+HWY_INLINE Vector Log1pOfAny(Floats d, Vector x) {
+  const auto infinity = hn::Set(d, HUGE_VALF);
+  const auto minus_one = hn::Set(d, -1.0F);
+  auto y = hn::IfThenElse(hn::Eq(x, infinity), infinity, hn::CallLog1p(d, x));
+  y = hn::IfThenElse(hn::Eq(x, minus_one), hn::Neg(infinity), y);
+  y = hn::IfThenElse(hn::Lt(x, minus_one), hn::Set(d, NAN), y);
+  y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, y);
+  return KeepNaN(d, x, y);
+}
+
 // Highway reduces arguments up to 39000. A vector with a larger one is computed by the C library.
 template <class Near>
 HWY_INLINE Vector Trigonometric(Floats d, Vector x, Near near_function, float (*any)(float)) {
@@ -79,6 +90,7 @@ HWY_INLINE Vector Apply(Floats d, Vector x) {
   if constexpr (kOp == UnaryOp::kSigmoid) return Sigmoid(d, x);
   if constexpr (kOp == UnaryOp::kExp) return ExpOfAny(d, x);
   if constexpr (kOp == UnaryOp::kLog) return LogOfAny(d, x);
+  if constexpr (kOp == UnaryOp::kLog1p) return Log1pOfAny(d, x);
   if constexpr (kOp == UnaryOp::kSqrt) return hn::Sqrt(x);
   if constexpr (kOp == UnaryOp::kRsqrt) return hn::Div(one, hn::Sqrt(x));
   if constexpr (kOp == UnaryOp::kNeg) return hn::Neg(x);
@@ -140,6 +152,7 @@ RowKernel SelectFloat(UnaryOp op) {
     case UnaryOp::kAbs: return FloatRow<UnaryOp::kAbs>;
     case UnaryOp::kReciprocal: return FloatRow<UnaryOp::kReciprocal>;
     case UnaryOp::kErf: return FloatRow<UnaryOp::kErf>;
+    case UnaryOp::kLog1p: return FloatRow<UnaryOp::kLog1p>;
     case UnaryOp::kSin: return FloatRow<UnaryOp::kSin>;
     case UnaryOp::kCos: return FloatRow<UnaryOp::kCos>;
     case UnaryOp::kFloor: return FloatRow<UnaryOp::kFloor>;

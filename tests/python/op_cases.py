@@ -13,7 +13,7 @@ UNARY = {  # op -> (whether it is exact, further arguments)
     **{f"aten.{name}.default": (True, [{}]) for name in ("logical_not", "bitwise_not")},
     **{
         f"aten.{name}.default": (False, [{}])
-        for name in ("cos", "erf", "exp", "log", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh")
+        for name in ("cos", "erf", "exp", "log", "log1p", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh")
     },
     "aten.gelu.default": (False, [{}, {"approximate": "tanh"}]),
     "aten._to_copy.default": (True, [{"dtype": dtype} for dtype in ALL]),

@@ -147,6 +147,7 @@ CASES = {
     ],
     "aten.linear.default": [(lambda x: functional.linear(x, WEIGHT, BIAS), X), (functional.linear, X, WEIGHT)],
     "aten.log.default": [(torch.log, POSITIVE)],
+    "aten.log1p.default": [(torch.log1p, POSITIVE)],
     "aten.logical_and.default": [(torch.logical_and, B, C)],
     "aten.logical_not.default": [(torch.logical_not, B), (torch.logical_not, N - N[0])],
     "aten.logical_or.default": [(torch.logical_or, B, C)],
@@ -297,7 +298,7 @@ def of_positive(function):
 BETWEEN = {
     **{name: getattr(torch, name) for name in ("relu", "tanh", "sigmoid", "exp", "sin", "cos", "erf", "neg", "abs")},
     **{name: getattr(torch, name) for name in ("floor", "ceil")},
-    **{name: of_positive(getattr(torch, name)) for name in ("sqrt", "rsqrt", "log", "reciprocal")},
+    **{name: of_positive(getattr(torch, name)) for name in ("sqrt", "rsqrt", "log", "log1p", "reciprocal")},
     "silu": functional.silu,
     "gelu": functional.gelu,
     "arithmetic": lambda h: (1 - h) * h - h / (h.abs() + 2) + 2 * (h - 1),

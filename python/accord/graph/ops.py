@@ -70,6 +70,7 @@ ARGUMENTS = {
     "ScalarType? dtype=None",
     "aten.linear.default": "Tensor input, Tensor weight, Tensor? bias=None",
     "aten.log.default": "Tensor self",
+    "aten.log1p.default": "Tensor self",
     "aten.logical_and.default": "Tensor self, Tensor other",
     "aten.logical_not.default": "Tensor self",
     "aten.logical_or.default": "Tensor self, Tensor other",

@@ -68,7 +68,7 @@ CarryFunction carry_rule(std::string_view op) {
           "neg",        "abs",         "reciprocal",  "erf",        "sin",         "cos",         "floor",
           "ceil",       "clamp",       "where",       "eq",         "ne",          "lt",          "le",
           "gt",         "ge",          "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and",
-          "bitwise_or", "bitwise_not", "minimum",     "maximum",    "_to_copy"}) {
+          "bitwise_or", "bitwise_not", "minimum",     "maximum",    "_to_copy",    "log1p"}) {
       table.emplace("aten." + std::string(op_name), carry_elementwise);
     }
     return table;

@@ -168,7 +168,7 @@ class Reporter {
       bytes *= static_cast<std::uint64_t>(number);
     }
     std::string algorithm = "nccl";
-    if (engine_.on_device() == nullptr) {
+    if (engine_.device().type == DeviceType::kCpu) {
       ACCORD_ASSIGN_OR_RETURN(algorithm, algorithm_of(*collective, bytes, place->second.size));
     }
     collective_bytes_ += bytes;

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "engine/graph/graph.hpp"
-#include "engine/runtime/program.hpp"
+#include "engine/program/program.hpp"
 
 namespace accord::engine {
 

@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/device/device_run.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/runtime/inputs.hpp"
@@ -49,8 +48,8 @@ Result<WholeModel> whole_model(const LoadedEngine& engine) {
 
 class Observer {
  public:
-  Observer(const LoadedEngine& engine, const WholeModel& model, const SeeValue& see)
-      : engine_(engine), whole_(model.package.graph()), part_(model.cut.part), see_(see) {
+  Observer(RunContext& context, const WholeModel& model, const SeeValue& see)
+      : context_(context), engine_(context.engine()), whole_(model.package.graph()), part_(model.cut.part), see_(see) {
     for (const Node& node : whole_.nodes) {
       for (const ValueId output : node.outputs) inner_.emplace(output, Inner{node.module, inner_.size(), false});
     }
@@ -101,12 +100,9 @@ class Observer {
   // Returns the tensor on the CPU, including the gaps between its elements. Waits for the steps that compute it.
   Result<kernels::ConstView> on_cpu(const Tensor& tensor, const Execution& execution) {
     kernels::ConstView made = execution.read(tensor);
-    const DeviceRun* const run = execution.on_device;
-    if (run == nullptr) return made;
+    if (execution.device.type == DeviceType::kCpu) return made;
     host_copy_.resize(std::max<std::size_t>(reach(tensor), 1));
-    if (tensor.count() > 0)
-      ACCORD_RETURN_IF_ERROR(run->runtime.copy(host_copy_.data(), made.data, reach(tensor), run->device, run->stream));
-    ACCORD_RETURN_IF_ERROR(run->runtime.synchronize(run->device, run->stream));
+    ACCORD_RETURN_IF_ERROR(context_.copy_to_cpu(host_copy_.data(), made.data, tensor.count() > 0 ? reach(tensor) : 0));
     made.data = host_copy_.data();
     return made;
   }
@@ -145,6 +141,7 @@ class Observer {
     return Status();
   }
 
+  RunContext& context_;
   const LoadedEngine& engine_;
   const Graph& whole_;
   const Partition& part_;
@@ -160,7 +157,7 @@ Status run_observed(RunContext& context, std::span<const TensorView> inputs, con
   const LoadedEngine& engine = context.engine();
   const Result<WholeModel> model = whole_model(engine);
   std::optional<Observer> observer;
-  if (model.ok()) observer.emplace(engine, *model, see);
+  if (model.ok()) observer.emplace(context, *model, see);
   const std::vector<Node>& nodes = engine.graph().nodes;
   const auto after_node = [&](std::size_t node, const ProgramNotes& notes, const Execution& execution) {
     for (const ValueId output : nodes[node].outputs) {

@@ -6,7 +6,7 @@
 
 #include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
-#include "engine/runtime/program.hpp"
+#include "engine/program/program.hpp"
 
 namespace accord::engine {
 

@@ -13,7 +13,6 @@
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "engine/device/device_parameters.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
@@ -22,8 +21,9 @@
 #include "engine/partition/partition.hpp"
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
+#include "engine/ops/op_registry.hpp"
 #include "engine/runtime/inputs.hpp"
-#include "engine/runtime/op_registry.hpp"
+#include "engine/runtime/targets.hpp"
 
 namespace accord::engine {
 namespace {
@@ -47,14 +47,13 @@ Status check_canonical(int ranks) {
 
 Status check_sums(const LoadOptions& options) {
   const auto invalid = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
-  if (options.overlap_rows < 0)
-    return invalid(fmt::format("overlap_rows is {}; expected 0 or more", options.overlap_rows));
+  if (options.overlap_rows < 0) return invalid(fmt::format("overlap_rows is {}; expected 0 or more", options.overlap_rows));
   if (!options.all_reduce_dtype) return Status();
   if (*options.all_reduce_dtype != DType::kInt8) {
-    return invalid(fmt::format("all_reduce_dtype is {}; expected none or int8", to_string(*options.all_reduce_dtype)));
+    return invalid(fmt::format("all_reduce_dtype is {}; expected none or int8",
+                              to_string(*options.all_reduce_dtype)));
   }
-  if (options.canonical_ranks != 0)
-    return invalid("all_reduce_dtype rounds sums, but canonical_ranks needs exact sums: leave out one of them");
+  if (options.canonical_ranks != 0) return invalid("all_reduce_dtype rounds sums, but canonical_ranks needs exact sums: leave out one of them");
   if (options.overlap_rows != 0)
     return invalid("overlap_rows cannot be combined with all_reduce_dtype: leave out one of them");
   return Status();
@@ -66,7 +65,8 @@ Status check_activations(const LoadOptions& options) {
   const bool on_cpu = options.device.type == DeviceType::kCpu;
   if (dtype != DType::kInt8 && dtype != DType::kFloat8E4M3FN) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("activation_dtype is {}; expected none, int8 on the CPU, or float8_e4m3fn on GPUs",
+                  fmt::format("activation_dtype is {}; activations are multiplied as they are, on the CPU as int8, on "
+                              "GPUs as float8_e4m3fn",
                               to_string(dtype)));
   }
   if (on_cpu == (dtype == DType::kInt8)) return Status();
@@ -107,8 +107,7 @@ Result<LoadGroups> find_load_groups(const Manifest& manifest, const std::map<std
 std::uint64_t region_bytes(const Parameters& parameters) {
   std::uint64_t bytes = 0;
   for (const Region& region : parameters.regions) bytes += region.size();
-  for (const DeviceMemory& memory : parameters.on_device) bytes += memory.size();
-  return bytes;
+  return bytes + parameters.placed_bytes;
 }
 
 // Ranks whose weights and shapes differ still share the same collectives, in one order.
@@ -133,11 +132,10 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
   ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, find_load_groups(package.manifest(), places, cut.groups));
   if (of_load.batch.size > 1) {
     if (package.manifest().language_model) {
-      return Status(
-          StatusCode::kUnsupported,
-          fmt::format("\"{}\": group \"{}\" divides a batch, which a language model does not support; give each "
-                      "replica its own requests",
-                      package.path(), kBatchGroup));
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("\"{}\": group \"{}\" divides a batch, which a language model does not support; give each "
+                                "replica its own requests",
+                                package.path(), kBatchGroup));
     }
     ACCORD_ASSIGN_OR_RETURN(cut.batch, find_batch_split(package.graph(), of_load.batch));
   }
@@ -162,48 +160,17 @@ Status LoadedEngine::set_options(const LoadOptions& options) {
   overlap_rows_ = options.overlap_rows;
   all_reduce_dtype_ = options.all_reduce_dtype;
   activation_dtype_ = options.activation_dtype;
-  ACCORD_RETURN_IF_ERROR(set_device(options));
+  ACCORD_ASSIGN_OR_RETURN(target_, create_target(options));
+  copies_outputs_ = options.outputs == DeviceType::kCpu;
   budget_ = options.shared_limit ? options.shared_limit : std::make_shared<MemoryBudget>(options.memory_limit);
   return Status();
-}
-
-Status LoadedEngine::set_device(const LoadOptions& options) {
-  if (options.device.type == DeviceType::kCpu) return Status();
-  if (options.canonical_ranks != 0 && options.activation_dtype) {
-    return Status(
-        StatusCode::kUnsupported,
-        "activation_dtype cannot be combined with canonical_ranks on GPUs: each rank rounds its own part of a row");
-  }
-  if (options.canonical_ranks != 0 && options.overlap_rows != 0) {
-    return Status(StatusCode::kUnsupported,
-                  "overlap_rows cannot be combined with canonical_ranks on GPUs: it computes fewer rows at once, which "
-                  "changes bits");
-  }
-  ACCORD_ASSIGN_OR_RETURN(on_device_, find_engine_device(options.device));
-  copies_outputs_ = options.outputs == DeviceType::kCpu;
-  return Status();
-}
-
-Status LoadedEngine::check_device_groups(const std::map<std::string, GroupPlace>& places) const {
-  if (!on_device_) return Status();
-  const auto has_peers = [&](const char* name) {
-    const auto place = places.find(name);
-    return place != places.end() && place->second.size > 1;
-  };
-  if (has_peers(kBatchGroup)) {
-    return Status(StatusCode::kUnsupported, fmt::format("group \"{}\" is for engines on the CPU, not on {}",
-                                                        kBatchGroup, to_string(on_device_->device)));
-  }
-  if (!has_peers(kStageGroup)) return Status();
-  return nccl_version().status().with_context(
-      fmt::format("group \"{}\": stages on GPUs send values to each other by NCCL", kStageGroup));
 }
 
 // How sums are sent and products computed; equal on all ranks.
 std::string LoadedEngine::arithmetic_text() const {
   const auto text = [](const std::optional<DType>& dtype) { return dtype ? to_string(*dtype) : "none"; };
   return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={} device={}", overlap_rows_,
-                     text(all_reduce_dtype_), text(activation_dtype_), on_device_ ? "cuda" : "cpu");
+                     text(all_reduce_dtype_), text(activation_dtype_), device().type == DeviceType::kCpu ? "cpu" : "cuda");
 }
 
 Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string& path,
@@ -211,13 +178,12 @@ Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string
                                                                const LoadOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(path_, engine_package(path, places));
   ACCORD_RETURN_IF_ERROR(set_options(options));
-  ACCORD_RETURN_IF_ERROR(check_device_groups(places));
+  ACCORD_RETURN_IF_ERROR(target_->check_groups(places));
   ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path_));
   const auto& part = package.manifest().part;
   if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
   graph_ = apply_passes(std::move(cut.part.graph));
-  ACCORD_RETURN_IF_ERROR(check_supported(graph_, options.device.type));
   set_groups(cut.groups, places);
   ACCORD_RETURN_IF_ERROR(check_groups());
   return OpenedPackage{std::move(package), std::move(cut)};
@@ -227,7 +193,8 @@ Status LoadedEngine::check_loads(const std::string& path, const std::map<std::st
   LoadedEngine engine;
   ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.open_and_cut(path, places, {}));
   ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
-                          load_parameters(opened.package, engine.graph_, opened.cut.part.parts, 1, Contents::kLeftOut));
+                          engine.target_->load_parameters(opened.package, engine.graph_, opened.cut.part.parts,
+                                                          {.contents = Contents::kLeftOut}));
   engine.parameters_ = std::make_shared<const Parameters>(std::move(parameters));
   return engine.dry_run();
 }
@@ -286,16 +253,14 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
   ACCORD_RETURN_IF_ERROR(check_ops(graph));
   graph = name_all_reduce(std::move(graph));
-  ACCORD_RETURN_IF_ERROR(check_supported(graph, options.device.type));
+  ACCORD_RETURN_IF_ERROR(check_supported(graph));
   engine->graph_ = apply_passes(graph);
   std::vector<std::string> names;
   names.reserve(places.size());
   for (const auto& [name, place] : places) names.push_back(name);
   engine->set_groups(names, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
-  ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
-                          engine->on_device_ ? copy_parameters_on(*engine->on_device_, engine->graph_, parts.weights)
-                                             : reference_parameters(engine->graph_, parts.weights));
+  ACCORD_ASSIGN_OR_RETURN(Parameters parameters, engine->target_->reference_parameters(engine->graph_, parts.weights));
   ACCORD_RETURN_IF_ERROR(engine->budget_->reserve({"packed weights", region_bytes(parameters)}));
   engine->parameters_ = std::make_shared<const Parameters>(std::move(parameters));
   SymbolValues symbols;
@@ -341,9 +306,8 @@ Status LoadedEngine::check_groups() const {
     const auto size = static_cast<std::int64_t>(group->second.size);
     ACCORD_ASSIGN_OR_RETURN(const std::int64_t expected, integer_argument(node, "group_size", size));
     if (expected == size) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: it needs a group \"{}\" of {} ranks, but the group has {}", node_text(node), *name,
-                              expected, size));
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: it needs a group \"{}\" of {} ranks, but the group has {}",
+                                                            node_text(node), *name, expected, size));
   }
   return Status();
 }

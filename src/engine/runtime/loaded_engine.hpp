@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "accord/engine.hpp"
-#include "engine/device/device_context.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/runtime/batch_split.hpp"
 #include "engine/runtime/memory_budget.hpp"
-#include "engine/runtime/parameters.hpp"
-#include "engine/runtime/program.hpp"
+#include "engine/program/parameters.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/target.hpp"
 #include "engine/runtime/states.hpp"
 
 namespace accord::engine {
@@ -69,10 +69,9 @@ class LoadedEngine {
   const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
   const std::optional<std::string>& chat_format_json() const { return chat_format_json_; }
   int threads() const { return threads_; }
-  /// Null on the CPU.
-  const EngineDevice* on_device() const { return on_device_ ? &*on_device_ : nullptr; }
-  Device device() const { return on_device_ ? on_device_->device : Device(); }
-  /// Whether outputs on a device are copied to the CPU.
+  const Target& target() const { return *target_; }
+  Device device() const { return target_->device(); }
+  /// Whether outputs on a GPU are copied to the CPU.
   bool copies_outputs() const { return copies_outputs_; }
   int canonical_ranks() const { return canonical_ranks_; }
   /// nullopt unless kBatchGroup has several ranks.
@@ -130,8 +129,6 @@ class LoadedEngine {
   Result<OpenedPackage> open_and_cut(const std::string& path, const std::map<std::string, GroupPlace>& places,
                                      const LoadOptions& options);
   Status set_options(const LoadOptions& options);
-  Status set_device(const LoadOptions& options);
-  Status check_device_groups(const std::map<std::string, GroupPlace>& places) const;
   std::string arithmetic_text() const;
   void set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places);
   Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
@@ -168,7 +165,7 @@ class LoadedEngine {
   std::map<std::string, int> group_index_;  // groups of more than one rank -> communicators_
   std::string digest_;                      // must be equal on all ranks
   int threads_ = 1;
-  std::optional<EngineDevice> on_device_;
+  std::shared_ptr<const Target> target_;
   bool copies_outputs_ = false;
   int canonical_ranks_ = 0;
   std::int64_t overlap_rows_ = 0;

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "engine/ops/op_registry.hpp"
 #include "engine/passes/overlap_sums.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 
@@ -66,8 +67,8 @@ Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Paramet
     if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
   }
   const auto prepare_graph = [&](const Graph& graph) {
-    return prepare_program({graph, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes,
-                            device(), canonical_ranks_ != 0},
+    return prepare_program({graph, parameters, *target_, find_op, group_index_, threads_, activation_dtype_, notes,
+                            ranks_with_codes, canonical_ranks_ != 0},
                            symbols);
   };
   if (overlap_rows_ == 0 || group_index_.empty() || notes != nullptr) return prepare_graph(graph_);

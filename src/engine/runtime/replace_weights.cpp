@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "engine/device/device_parameters.hpp"
 #include "engine/package/package.hpp"
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/loaded_engine.hpp"
@@ -35,15 +34,13 @@ LoadedEngine::Weights LoadedEngine::newest_weights() const {
 
 Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package& package,
                                                                         const std::vector<TensorPart>& parts) const {
-  const Float8Weights float8 = canonical_ranks_ != 0 ? Float8Weights::kUnpacked : Float8Weights::kKeep;
-  const MemoryPart weights{"weights", on_device_ ? planned_bytes_on_device(package, graph_, parts, float8)
-                                                 : planned_bytes(package, graph_, parts)};
-  // Without a limit, the device itself reports what it has.
-  if (!on_device_ || budget_->limit() != 0) ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
+  const WeightOptions options{.threads = threads_, .keeps_float8 = canonical_ranks_ == 0};
+  const MemoryPart weights{"weights", target_->planned_bytes(package, graph_, parts, options)};
+  if (!target_->refuses_excess_memory() || budget_->limit() != 0)
+    ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
   ACCORD_RETURN_IF_ERROR(budget_->reserve(weights));
   const auto held = std::make_shared<BudgetedParameters>(budget_, weights);
-  ACCORD_ASSIGN_OR_RETURN(held->parameters, on_device_ ? load_parameters_on(*on_device_, package, graph_, parts, float8)
-                                                       : load_parameters(package, graph_, parts, threads_));
+  ACCORD_ASSIGN_OR_RETURN(held->parameters, target_->load_parameters(package, graph_, parts, options));
   return std::shared_ptr<const Parameters>(held, &held->parameters);
 }
 

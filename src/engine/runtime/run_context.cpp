@@ -1,7 +1,6 @@
 // A run checks the inputs, finds the program for their shapes (or prepares it, evicting the least recently used one),
-// sets the addresses of inputs and arena, and calls one step after the other. The arena only grows, so a shape that
-// has run before always fits. An outgrown arena keeps its addresses, but not its pages, until the context ends,
-// because arrays that Python made of earlier outputs still refer to it.
+// and has the memory of the engine's device set the addresses of inputs and arena and run one step after the other.
+// The arena only grows, so a shape that has run before always fits.
 #include "engine/runtime/run_context.hpp"
 
 #include <fmt/format.h>
@@ -54,12 +53,12 @@ class Busy {
 }  // namespace
 
 RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
-    : engine_(std::move(engine)), pool_(engine_->threads()), weights_(engine_->newest_weights()) {}
+    : engine_(std::move(engine)), weights_(engine_->newest_weights()) {}
 
 RunContext::~RunContext() {
   engine_->budget().release({kArena, reserved_arena_});
   engine_->budget().release({kSampling, reserved_sampling_});
-  engine_->budget().release({kCache, cache_bytes() + temporary_cache_.bytes() + temporary_device_cache_.bytes()});
+  engine_->budget().release({kCache, cache_bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -89,13 +88,13 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   if (const Status status = check_memory(engine_->graph(), inputs, engine_->device()); !status.ok()) {
-    if (engine_->on_device() != nullptr) abort_peers(status);  // the device of an input concerns this rank alone
+    // The device of an input concerns this rank alone.
+    if (engine_->device().type != DeviceType::kCpu) abort_peers(status);
     return status;
   }
   if (!pinned_) static_cast<void>(use_newest_weights());
-  Result<std::vector<TensorView>> outputs = engine_->on_device() != nullptr ? run_on_device(inputs, sequences)
-                                            : engine_->batch_split()        ? run_part(inputs)
-                                                                            : run_bound(inputs, sequences);
+  Result<std::vector<TensorView>> outputs =
+      engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   end_started();
   return outputs;
@@ -112,36 +111,24 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  // This program's memory is freed after the run, so every shape must synchronize with the peers again.
-  synchronized_shapes_.clear();
+  synchronized_.clear();  // this program's memory is freed after the run, so every shape must be synchronized again
   AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.
   ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
-  Status status = run_annotated_steps(annotated, after);
-  if (device_) {
-    status = end_on_device(status);
-  } else if (!status.ok() && engine_->divides_runs()) {
-    abort_peers(status);
-  }
+  const Status status = end(run_annotated_steps(annotated, after));
   if (!status.ok()) release_peers(status);
   return status;
 }
 
 Status RunContext::prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
-  if (engine_->on_device() != nullptr) ACCORD_RETURN_IF_ERROR(begin_on_device());
+  ACCORD_RETURN_IF_ERROR(begin());
   if (!pinned_) static_cast<void>(use_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
   ACCORD_ASSIGN_OR_RETURN(annotated.program, engine_->prepare(symbols, *weights_.parameters, &annotated.notes));
-  Program& program = annotated.program;
-  if (device_) return place_on_device(program, inputs, std::nullopt);
-  ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
-  }
-  return place_arena(program);
+  return place(annotated.program, inputs, std::nullopt);
 }
 
 Status RunContext::run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after) {
@@ -157,8 +144,7 @@ Status RunContext::run_annotated_steps(AnnotatedProgram& annotated, const AfterN
     }
     return Status();
   };
-  const Execution execution = execution_of(annotated.program);
-  return device_ ? device_->run_steps(execution, run_nodes) : run_nodes(execution);
+  return memory_->run_steps(execution_of(annotated.program), run_nodes);
 }
 
 // The ranks get equal inputs and find the same faults in them. A failure that may concern this rank alone would leave
@@ -171,7 +157,7 @@ void RunContext::abort_peers(const Status& failure) {
   for (std::optional<Communicator> communicator : engine_->communicators()) {
     communicator->abort("a run of the engine failed: " + failure.message());
   }
-  exchanges_.abort("a run of the engine failed: " + failure.message());
+  if (memory_) memory_->abort("a run of the engine failed: " + failure.message());
 }
 
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
@@ -179,12 +165,13 @@ Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
   if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
-  if (engine_->on_device() != nullptr) return create_device_cache(layers, options);
+  ACCORD_RETURN_IF_ERROR(begin());
   engine_->budget().release({kCache, cache_bytes()});
   cache_.reset();
-  ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
-  const Status fits = engine_->budget().reserve({kCache, made.bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made.bytes()));
+  synchronized_.clear();
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory_->create_cache(layers, options));
+  const Status fits = engine_->budget().reserve({kCache, made->bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
   cache_ = std::move(made);
   return Status();
 }
@@ -201,66 +188,47 @@ std::string RunContext::fitting_cache_text(const KeyValueCacheOptions& wanted, s
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
-  const std::int64_t blocks = cache_options() != nullptr ? cache_options()->blocks : 0;
+  const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
+    return Status(StatusCode::kInvalidArgument, fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
   }
-  if (device_cache_) return device_->copy_block(*device_cache_, from, to);
-  cache_->copy_block(from, to);
-  return Status();
+  return cache_->copy_block(from, to);
 }
 
 // Sets which rows belong to which sequence, for a program with cached attention.
 Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
   batch_.clear();
-  current_cache_ = nullptr;
-  current_device_cache_ = nullptr;
   if (!program.batch_rows) {
-    if (!sequences) return Status();
+    if (!sequences) return memory_->set_batch({}, nullptr);
     return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
   }
   if (!sequences) return set_whole_batch(*program.batch_rows);
-  const KeyValueCacheOptions* const options = cache_options();
-  if (options == nullptr) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
+  if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
   std::int64_t first_row = 0;
   for (const SequenceRows& sequence : *sequences) {
     batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
     first_row += sequence.rows;
   }
-  if (cache_) current_cache_ = &*cache_;
-  if (device_cache_) current_device_cache_ = &*device_cache_;
-  return check(batch_, *program.batch_rows, *options);
-}
-
-// Returns the options of the cache that create_cache() created; nullptr before.
-const KeyValueCacheOptions* RunContext::cache_options() const {
-  if (device_cache_) return &device_cache_->options();
-  return cache_ ? &cache_->options() : nullptr;
+  ACCORD_RETURN_IF_ERROR(check(batch_, *program.batch_rows, cache_->options()));
+  return memory_->set_batch(batch_, cache_.get());
 }
 
 // Treats all rows as one new sequence, in a cache that grows to the longest.
 Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
-  const bool on_device = engine_->on_device() != nullptr;
-  if ((on_device ? temporary_device_cache_.options() : temporary_cache_.options()).blocks < blocks) {
+  if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-    if (on_device) {
-      ACCORD_RETURN_IF_ERROR(create_temporary_device_cache(layers, blocks));
-    } else {
-      engine_->budget().release({kCache, temporary_cache_.bytes()});
-      temporary_cache_ = KeyValueCache();
-      ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, {.blocks = blocks}));
-      ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made.bytes()}));
-      temporary_cache_ = std::move(made);
-    }
+    if (temporary_cache_) engine_->budget().release({kCache, temporary_cache_->bytes()});
+    temporary_cache_.reset();
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
+                            memory_->create_cache(layers, memory_->passing_cache(layers, blocks)));
+    ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made->bytes()}));
+    temporary_cache_ = std::move(made);
     temporary_blocks_.resize(static_cast<std::size_t>(blocks));
     std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
   }
-  current_cache_ = &temporary_cache_;
-  current_device_cache_ = &temporary_device_cache_;
   if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
-  return Status();
+  return memory_->set_batch(batch_, temporary_cache_.get());
 }
 
 // Runs this rank's part of the batch, then gathers the outputs of all ranks.
@@ -277,24 +245,72 @@ Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView>
 
 Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs,
                                                       std::optional<std::span<const SequenceRows>> sequences) {
-  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, find_program(inputs));
-  Program* const program = &found->program;
-  ACCORD_RETURN_IF_ERROR(set_batch(*program, sequences));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    program->bases[static_cast<std::size_t>(program->inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
+  ACCORD_RETURN_IF_ERROR(begin());
+  const Result<CachedProgram*> known = find_program(inputs);
+  if (!known.ok() && engine_->divides_runs() && known.status().code() != StatusCode::kInvalidArgument)
+    abort_peers(known.status());  // other stages have other ops
+  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
+  Program& program = found->program;
+  ACCORD_RETURN_IF_ERROR(place(program, inputs, sequences));
+  ACCORD_RETURN_IF_ERROR(synchronize_before_first_run());
+  const Execution execution = execution_of(program);
+  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
+  const Status ran = profiling == Profiling::kOff ? memory_->run(program, execution, found->state.get())
+                                                  : run_steps_timed(program, execution, profiling == Profiling::kTrace);
+  ACCORD_RETURN_IF_ERROR(end(ran));
+  return memory_->outputs(program, engine_->copies_outputs() && !keeps_outputs_);
+}
+
+Status RunContext::begin() {
+  if (!memory_) {
+    ACCORD_ASSIGN_OR_RETURN(memory_, engine_->target().create_run_memory(engine_->threads()));
   }
-  ACCORD_RETURN_IF_ERROR(place_arena(*program));
-  const Status ran = run_steps(*program);
-  // A fault that one stage or replica finds, such as an id outside its table, is not seen by the others.
-  if (!ran.ok() && engine_->divides_runs()) abort_peers(ran);
-  ACCORD_RETURN_IF_ERROR(ran);
-  std::vector<TensorView> outputs;
-  outputs.reserve(program->outputs.size());
-  for (const Tensor& output : program->outputs) {
-    std::byte* data = program->bases[static_cast<std::size_t>(output.storage)] + output.offset;
-    outputs.push_back({{data, static_cast<std::size_t>(output.count()), output.dtype, {}}, output.sizes()});
+  if (std::exchange(bindings_, engine_->bindings()) != engine_->bindings()) memory_->forget_communicators();
+  return Status();
+}
+
+// Places memory, inputs and the tables of the batch.
+Status RunContext::place(Program& program, std::span<const TensorView> inputs,
+                         std::optional<std::span<const SequenceRows>> sequences) {
+  ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
+  ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
+  const bool leaves_outputs = !engine_->copies_outputs() && !keeps_outputs_;
+  const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
+    return input.buffer.device.type != DeviceType::kCpu;
+  });
+  return memory_->place(program, inputs,
+                        leaves_outputs || reads_inputs ? std::optional(caller_stream_) : std::nullopt);
+}
+
+// A shape that runs for the first time may free memory. A device then waits until all its kernels have ended,
+// including those of other ranks in this process, which may wait for this rank's kernels. So nothing is launched
+// before all ranks have their memory.
+Status RunContext::synchronize_before_first_run() {
+  if (!memory_->frees_memory_after_kernels() || synchronized_.find(key_) != nullptr) return Status();
+  for (auto& [group, communicator] : engine_->peers()) {
+    const Status met = communicator.barrier();
+    if (!met.ok()) return met.with_context(fmt::format("before the first run of a shape, group \"{}\"", group));
   }
-  return outputs;
+  synchronized_.add(key_, {});
+  return Status();
+}
+
+// A fault that one stage or replica finds, such as an id outside its table, is not seen by the others. Where faults
+// show at the end of a run, the stage has already sent what the others wait for, and all of them agree on the outcome.
+// Any other failure belongs to this rank alone and ends the run of the others, which are waiting.
+Status RunContext::end(const Status& ran) {
+  if (!memory_->shows_faults_at_end()) {
+    if (!ran.ok() && engine_->divides_runs()) abort_peers(ran);
+    return ran;
+  }
+  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
+    abort_peers(ran);
+    return ran;
+  }
+  if (!engine_->divides_runs()) return ran;
+  std::map<std::string, Communicator> stages = engine_->peers();
+  std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
+  return agree(stages, {.status = ran, .digest = "", .failure_phrase = "failed in its run"});
 }
 
 Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const TensorView> inputs) {
@@ -304,51 +320,25 @@ Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const Tens
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(Program program,
                           engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters));
-  return &programs_.add(key_, {std::move(program)});
-}
-
-Status RunContext::place_arena(Program& program) {
-  if (program.arena_bytes > arena_.size()) {
-    ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
-    ACCORD_ASSIGN_OR_RETURN(Region larger, Region::allocate(program.arena_bytes, "the engine's arena"));
-    arena_.clear();
-    outgrown_.push_back(std::exchange(arena_, std::move(larger)));
-  }
-  for (const Program::ArenaPiece& piece : program.arena) {
-    program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
-  }
-  return Status();
+  return &programs_.add(key_, {std::move(program), memory_->create_state()});
 }
 
 Execution RunContext::execution_of(Program& program) {
-  if (std::exchange(bindings_, engine_->bindings()) != engine_->bindings()) exchanges_.clear();
-  return {program.bases, pool_,       engine_->communicators(), current_cache_, batch_,
-          &started_,     &exchanges_, largest_batch_part_};
-}
-
-Status RunContext::run_steps(Program& program) {
-  const Execution execution = execution_of(program);
-  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
-  if (profiling != Profiling::kOff) return run_steps_timed(program, execution, profiling == Profiling::kTrace);
-  for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
-  return Status();
+  return {.bases = program.bases,
+          .communicators = engine_->communicators(),
+          .batch = batch_,
+          .started = &started_,
+          .largest_batch_part = largest_batch_part_};
 }
 
 Status RunContext::run_steps_timed(Program& program, const Execution& execution, bool traces) {
   const std::int64_t first = nanoseconds_now();
   std::int64_t begin = first;
-  if (device_) {
-    ACCORD_RETURN_IF_ERROR(device_->run_steps(program, execution, [&](const ProgramStep& step, const Execution&) {
-      record_step(step.node, begin, nanoseconds_now(), traces);
-      begin = nanoseconds_now();
-      return Status();
-    }));
-  }
-  for (const ProgramStep& step : std::span(program.steps).first(device_ ? 0 : program.steps.size())) {
-    ACCORD_RETURN_IF_ERROR(step.run(execution));
+  ACCORD_RETURN_IF_ERROR(memory_->run_each(program, execution, [&](const ProgramStep& step) {
     record_step(step.node, begin, nanoseconds_now(), traces);
     begin = nanoseconds_now();
-  }
+    return Status();
+  }));
   if (traces && !recorded_.truncated) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
 }
@@ -372,6 +362,23 @@ std::vector<OpTime> RunContext::profile() const {
   for (const auto& [op, time] : times_) times.push_back({op, time.calls, time.seconds});
   std::sort(times.begin(), times.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
   return times;
+}
+
+Status RunContext::copy_output(const Buffer& output, void* to) {
+  return memory_->copy_to_cpu(to, output.data, output.bytes());
+}
+
+Status RunContext::reserve_sampling(std::size_t choices, std::int64_t width) {
+  ACCORD_RETURN_IF_ERROR(begin());
+  const std::size_t bytes = memory_->reserve_choices(choices, width);
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kSampling, bytes}));
+  reserved_sampling_ += bytes;
+  return Status();
+}
+
+Status RunContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
+                                 std::span<TokenId> tokens) {
+  return memory_->choose_tokens(logits, choices, tokens);
 }
 
 }  // namespace accord::engine

@@ -13,13 +13,9 @@
 
 #include "accord/engine.hpp"
 #include "base/recent_map.hpp"
-#include "engine/device/device_context.hpp"
-#include "engine/runtime/expert_exchange.hpp"
-#include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/loaded_engine.hpp"
-#include "engine/runtime/program.hpp"
-#include "engine/runtime/region.hpp"
-#include "engine/runtime/thread_pool.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/run_memory.hpp"
 
 namespace accord::engine {
 
@@ -70,18 +66,19 @@ class RunContext {
   bool use_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
-  std::size_t cache_bytes() const { return device_cache_ ? device_cache_->bytes() : cache_ ? cache_->bytes() : 0; }
+  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
   /// Outputs stay on the engine's device, whatever it was loaded with. copy_output() copies an output, or a part of
   /// it, to CPU memory of the same size.
   void keep_outputs_on_device() { keeps_outputs_ = true; }
   Status copy_output(const Buffer& output, void* to);
+  /// Copies memory of the engine's device, once the steps that compute it have ended. Only during a run.
+  Status copy_to_cpu(void* to, const void* from, std::size_t bytes) { return memory_->copy_to_cpu(to, from, bytes); }
   /// EngineContext::set_stream().
   void set_stream(Stream stream) { caller_stream_ = stream; }
   /// Reserves, from the engine's limit, the device memory for `choices` simultaneous choices of tokens from rows of
-  /// `width`. Does nothing on the CPU.
+  /// `width`; none on the CPU.
   Status reserve_sampling(std::size_t choices, std::int64_t width);
-  /// Chooses tokens from an output that stayed on the device and whose rows are logits (TokenChooser::choose). Only
-  /// for engines on a device.
+  /// Chooses tokens from an output that stayed on the device and whose rows are logits. kUnsupported on the CPU.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   /// May be called on any thread, also during a run.
   void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
@@ -90,12 +87,12 @@ class RunContext {
   const LoadedEngine& engine() const { return *engine_; }
   /// May be called on any thread, also during a run.
   std::vector<OpTime> profile() const;
-  std::size_t arena_bytes() const { return device_ ? device_->arena_bytes() : arena_.size(); }
+  std::size_t arena_bytes() const { return memory_ ? memory_->arena_bytes() : 0; }
 
  private:
   struct CachedProgram {
     Program program;
-    ProgramGraph graph = {};  // on a device
+    std::unique_ptr<ProgramState> state = {};
   };
   struct AnnotatedProgram {
     Program program;
@@ -111,66 +108,44 @@ class RunContext {
                                             std::optional<std::span<const SequenceRows>> sequences);
   Status set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences);
   Status set_whole_batch(std::int64_t rows);
-  const KeyValueCacheOptions* cache_options() const;
   std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
   void release_peers(const Status& failure);
   void abort_peers(const Status& failure);
   Result<CachedProgram*> find_program(std::span<const TensorView> inputs);
-  Status place_arena(Program& program);
+  Status begin();
+  Status place(Program& program, std::span<const TensorView> inputs,
+               std::optional<std::span<const SequenceRows>> sequences);
+  Status synchronize_before_first_run();
+  Status end(const Status& ran);
   Status prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated);
   Status run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after);
   Execution execution_of(Program& program);
-  Status run_steps(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution, bool traces);
   void end_started();
   void record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces);
   void record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
 
-  // On a device (run_context_on_device.cpp).
-  Status begin_on_device();
-  Status place_on_device(Program& program, std::span<const TensorView> inputs,
-                         std::optional<std::span<const SequenceRows>> sequences);
-  Status create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
-  Status sync_before_first_run();
-  Status create_temporary_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks);
-  Result<std::vector<TensorView>> run_on_device(std::span<const TensorView> inputs,
-                                                std::optional<std::span<const SequenceRows>> sequences);
-  Status end_on_device(const Status& ran);
-  Result<std::vector<TensorView>> outputs_of_device(const Program& program);
-
   static constexpr std::size_t kMaxPrograms = 32;
   static constexpr std::size_t kMaxRecorded = std::size_t{1} << 20;
 
   std::shared_ptr<LoadedEngine> engine_;
-  ThreadPool pool_;
-  std::optional<KeyValueCache> cache_;
-  KeyValueCache temporary_cache_;  // of runs without sequences: each begins anew
+  std::unique_ptr<RunMemory> memory_;  // created on first use; outlives the programs and the caches
+  std::unique_ptr<RunCache> cache_;
+  std::unique_ptr<RunCache> temporary_cache_;  // of runs without sequences: each begins anew
   std::vector<std::int32_t> temporary_blocks_;
-  const KeyValueCache* current_cache_ = nullptr;
-  std::unique_ptr<DeviceContext> device_;  // of an engine on a device; created on first use
-  std::optional<DeviceCache> device_cache_;
-  DeviceCache temporary_device_cache_;
-  const DeviceCache* current_device_cache_ = nullptr;
   std::size_t reserved_sampling_ = 0;  // of the engine's limit
-  std::uint64_t device_bindings_ = 0;  // the engine's bindings() that the captured graphs use
   bool keeps_outputs_ = false;
   Stream caller_stream_ = {};
   std::vector<BatchRows> batch_;  // of the current run
   BatchOutputs batch_outputs_;
   std::int64_t largest_batch_part_ = 0;  // of the current run
-  ExpertExchanges exchanges_;            // over the communicators of binding number bindings_
-  std::uint64_t bindings_ = 0;
-  std::vector<StartedSum> started_;  // of the current run
-  Region arena_;
-  std::size_t reserved_arena_ = 0;  // of the engine's limit
-  // Arenas before this one, cleared: callers may still look at outputs there. For an engine on a device, these hold
-  // outputs only.
-  std::vector<Region> outgrown_;
+  std::uint64_t bindings_ = 0;           // the engine's bindings() that memory_ knows
+  std::vector<StartedSum> started_;      // of the current run
+  std::size_t reserved_arena_ = 0;       // of the engine's limit
   using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
   RecentMap<Shapes, CachedProgram> programs_{kMaxPrograms};
-  Shapes key_;  // of the current inputs
-  // On a device: shapes for which the ranks have synchronized.
-  RecentMap<Shapes, std::monostate> synchronized_shapes_{kMaxPrograms};
+  Shapes key_;                                            // of the current inputs
+  RecentMap<Shapes, std::monostate> synchronized_{kMaxPrograms};  // shapes for which all ranks have their memory
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
   std::atomic<Profiling> profiling_{Profiling::kOff};

@@ -9,7 +9,7 @@
 
 #include "accord/generation.hpp"
 #include "accord/store.hpp"
-#include "engine/runtime/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 #include "engine/serving/order_desk.hpp"
 #include "engine/serving/plan_channel.hpp"
 #include "engine/serving/sampler.hpp"

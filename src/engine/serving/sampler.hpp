@@ -10,7 +10,7 @@
 #include "accord/generation.hpp"
 #include "engine/serving/logits_row.hpp"
 #include "engine/serving/scheduler.hpp"
-#include "engine/serving/token_choice.hpp"
+#include "engine/program/token_choice.hpp"
 #include "engine/serving/token_weights.hpp"
 
 namespace accord::engine {

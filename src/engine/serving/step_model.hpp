@@ -6,7 +6,7 @@
 
 #include "accord/status.hpp"
 #include "engine/serving/step_plan.hpp"
-#include "engine/serving/token_choice.hpp"
+#include "engine/program/token_choice.hpp"
 
 namespace accord::engine {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/serving/token_weight.hpp"
+#include "engine/program/token_weight.hpp"
 
 namespace accord::engine {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <mutex>
 
-#include "engine/device/code_kernels.hpp"
+#include "engine/gpu/kernels/code_kernels.hpp"
 #include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_graphs.hpp"
 #include "unit/engine/device_models.hpp"

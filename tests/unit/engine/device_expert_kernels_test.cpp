@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/device/grouped_product_kernel.hpp"
+#include "engine/gpu/kernels/grouped_product_kernel.hpp"
 #include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "device/device_memory.hpp"
-#include "engine/device/float8_kernels.hpp"
-#include "engine/device/product_kernel.hpp"
+#include "engine/gpu/kernels/float8_kernels.hpp"
+#include "engine/gpu/kernels/product_kernel.hpp"
 #include "unit/engine/device_engines.hpp"
 #include "unit/kernels/half_reference.hpp"
 

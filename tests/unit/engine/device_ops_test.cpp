@@ -17,7 +17,7 @@ using accord::testing::some_numbers;
 TEST_P(DeviceOps, numbers_one_by_one) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::string op : {"relu", "silu", "tanh", "sigmoid", "exp", "neg", "abs", "reciprocal", "erf", "sin",
-                                 "cos", "floor", "ceil", "gelu", "log", "sqrt", "rsqrt"}) {
+                                 "cos", "floor", "ceil", "gelu", "log", "log1p", "sqrt", "rsqrt"}) {
       SCOPED_TRACE(op + " of " + std::string(to_string(dtype)));
       OneGraph graph;
       const ValueId x = graph.input(dtype, {3, 37});

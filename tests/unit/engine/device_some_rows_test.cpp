@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "device/numbers.hpp"
-#include "engine/device/some_rows_kernel.hpp"
+#include "engine/gpu/kernels/some_rows_kernel.hpp"
 #include "unit/engine/device_engines.hpp"
 
 namespace accord::engine {

@@ -2,7 +2,7 @@
 // formula; and in an engine, compared with the CPU.
 #include <cmath>
 
-#include "engine/device/tile_attention_kernels.hpp"
+#include "engine/gpu/kernels/tile_attention_kernels.hpp"
 #include "unit/engine/one_attention.hpp"
 #include "unit/engine/paged_sequences.hpp"
 

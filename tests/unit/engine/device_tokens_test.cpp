@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/device/token_chooser.hpp"
-#include "engine/device/token_kernel.hpp"
+#include "engine/gpu/token_chooser.hpp"
+#include "engine/gpu/kernels/token_kernel.hpp"
 #include "engine/serving/sampler.hpp"
 #include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"
@@ -64,7 +64,7 @@ class TokensOnDevices : public DeviceEngines {
 
   // Returns the tokens that a TokenChooser gives for logits in a device's memory.
   std::vector<TokenId> choose(const accord::testing::DeviceArray& logits, std::span<const TokenChoice> choices) {
-    const DeviceRun run{runtime(), blas(), kGpu, stream_, 3};
+    const DeviceRun run{{}, runtime(), blas(), kGpu, stream_, 3};
     std::vector<TokenId> tokens(choices.size(), 12345);
     const Status status = chooser_.choose(run, logits.buffer(), kVocabulary, choices, tokens);
     EXPECT_TRUE(status.ok()) << status.to_string();

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/device/attention_kernels.hpp"
+#include "engine/gpu/kernels/attention_kernels.hpp"
 #include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"
 

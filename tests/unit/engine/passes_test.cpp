@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/runtime/program.hpp"
+#include "engine/host/target.hpp"
+#include "engine/ops/op_registry.hpp"
+#include "engine/program/program.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {
@@ -159,7 +161,7 @@ TEST(FuseLinearActivation, a_linear_layer_whose_weight_is_computed_stays_and_can
   writer.output(writer.node("aten.gelu.default", {{"self", of(linear)}}, shape_of({"2", "3"})));
   const Graph after = apply_passes(writer.graph());
   EXPECT_THAT(ops_of(after), ElementsAre("aten.mul.Tensor", "aten.linear.default", "aten.gelu.default"));
-  const Result<Program> program = prepare_program({after, {}, {}, 1}, {});
+  const Result<Program> program = prepare_program({after, {}, host::target(), find_op, {}, 1}, {});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
 }
 

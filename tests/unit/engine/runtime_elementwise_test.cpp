@@ -31,6 +31,7 @@ TEST(ElementwiseOps, functions_of_one_number_are_those_of_the_c_library) {
       {"aten.sqrt.default", [](double x) { return std::sqrt(x); }},
       {"aten.rsqrt.default", [](double x) { return 1 / std::sqrt(x); }},
       {"aten.log.default", [](double x) { return std::log(x); }},
+      {"aten.log1p.default", [](double x) { return std::log1p(x); }},
   };
   for (const auto& [op, function] : cases) {
     const Dense<float> x = random_floats({5, 7});

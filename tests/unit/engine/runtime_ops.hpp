@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/op_registry.hpp"
-#include "engine/runtime/program.hpp"
-#include "engine/runtime/region.hpp"
+#include "engine/host/run.hpp"
+#include "engine/host/target.hpp"
+#include "engine/ops/op_registry.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/region.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {
@@ -90,7 +92,7 @@ class OpRunner {
     const Graph& graph = whole.graph();
     const Parameters no_parameters;
     const std::map<std::string, int> no_groups;
-    ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({graph, no_parameters, no_groups, threads}, {}));
+    ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({graph, no_parameters, host::target(), find_op, no_groups, threads}, {}));
     ACCORD_ASSIGN_OR_RETURN(const Region arena, Region::allocate(program.arena_bytes + 1, "a test"));
     // Makes a read of memory that no step has written visible.
     std::memset(arena.data(), 0xff, arena.size());
@@ -100,7 +102,9 @@ class OpRunner {
       program.bases[static_cast<std::size_t>(program.inputs[i])] = memory_[i].data();
     const std::vector<std::vector<std::byte>> before = memory_;
     ThreadPool pool(threads);
-    const Execution execution{program.bases, pool, {}};
+    const host::Run run(pool);
+    Execution execution{.bases = program.bases};
+    execution.target = &run;
     for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
     EXPECT_EQ(before, memory_) << "inputs must not be written";
     steps_ = program.steps.size();

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/thread_pool.hpp"
+#include "engine/host/thread_pool.hpp"
 #include "resource_limit.hpp"
 #include "sanitized.hpp"
 

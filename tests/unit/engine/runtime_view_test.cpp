@@ -151,7 +151,7 @@ TEST(ViewOps, what_the_graph_promises_has_to_be_what_the_op_gives) {
     one.output(one.node(node.op, node.arguments, value.shape, value.dtype));
     const Parameters none;
     const std::map<std::string, int> no_groups;
-    const Status status = prepare_program({one.graph(), none, no_groups, 1}, {}).status();
+    const Status status = prepare_program({one.graph(), none, host::target(), find_op, no_groups, 1}, {}).status();
     EXPECT_TRUE(status.code() == StatusCode::kCorrupt || status.code() == StatusCode::kUnsupported)
         << status.to_string();
     EXPECT_THAT(status.message(), ::testing::HasSubstr(node.op));

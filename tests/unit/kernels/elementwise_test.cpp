@@ -69,6 +69,9 @@ constexpr Function kFunctions[] = {
     {UnaryOp::kExp, std::exp, -1, 1, 1.8e-7, 0},
     {UnaryOp::kLog, std::log, 1e-30F, 3.0F, 4.8e-7, 1e-7},
     {UnaryOp::kLog, std::log, 1.0F, 1e30F, 4.8e-7, 0},
+    {UnaryOp::kLog1p, std::log1p, -0.999F, 3.0F, 4.8e-7, 0},
+    {UnaryOp::kLog1p, std::log1p, -1e-3F, 1e-3F, 4.8e-7, 0},
+    {UnaryOp::kLog1p, std::log1p, 1.0F, 1e30F, 4.8e-7, 0},
     {UnaryOp::kSqrt, std::sqrt, 0, 1e6F, 6e-8, 0},
     {UnaryOp::kRsqrt, rsqrt, 1e-6F, 1e6F, 1.8e-7, 0},
     {UnaryOp::kNeg, negate, -5, 5, 0, 0},
@@ -112,6 +115,10 @@ TEST_P(Elementwise, unary_functions_of_special_values) {
   EXPECT_EQ(at(UnaryOp::kLog, 0.0F), -kInfinity);
   EXPECT_EQ(at(UnaryOp::kLog, kInfinity), kInfinity);
   EXPECT_TRUE(std::isnan(at(UnaryOp::kLog, -1.0F)));
+  EXPECT_EQ(at(UnaryOp::kLog1p, -1.0F), -kInfinity);
+  EXPECT_EQ(at(UnaryOp::kLog1p, kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(at(UnaryOp::kLog1p, -1.5F)));
+  EXPECT_TRUE(std::signbit(at(UnaryOp::kLog1p, -0.0F)));
   EXPECT_EQ(at(UnaryOp::kTanh, kInfinity), 1.0F);
   EXPECT_EQ(at(UnaryOp::kTanh, -kInfinity), -1.0F);
   EXPECT_EQ(at(UnaryOp::kErf, 30.0F), 1.0F);

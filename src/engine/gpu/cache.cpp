@@ -1,0 +1,122 @@
+// In memory, layers follow one another: the keys of all blocks, then their values, then, for int8, the scales of
+// both. A batch is sent in one copy: a place for each row, then all tables.
+#include "engine/gpu/cache.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/rounding.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr std::size_t kCacheAlignment = 256;
+
+// Bytes of the keys, or of the values, of one block: all its tokens and heads.
+std::size_t piece_bytes(const DeviceCacheLayer& layer, std::int64_t dim) {
+  return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads * dim) * size_of(layer.dtype);
+}
+// Bytes of the scales of the keys, or of the values, of one block.
+std::size_t scales_bytes(const DeviceCacheLayer& layer) {
+  if (layer.dtype != DType::kInt8) return 0;
+  return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads) * sizeof(float);
+}
+
+}  // namespace
+
+Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options,
+                                        device::Runtime& runtime, Device device) {
+  ACCORD_RETURN_IF_ERROR(check(options));
+  DeviceCache cache;
+  cache.options_ = options;
+  const auto blocks = static_cast<std::size_t>(options.blocks);
+  std::size_t bytes = 0;
+  for (const CachedLayer& layer : layers) {
+    DeviceCacheLayer made;
+    made.dtype = options.dtype;
+    made.block_tokens = options.block_tokens;
+    made.kv_heads = layer.kv_heads;
+    made.head_dim = layer.head_dim;
+    made.value_dim = layer.value_dim;
+    bytes += round_up(blocks * piece_bytes(made, made.head_dim), kCacheAlignment);
+    bytes += round_up(blocks * piece_bytes(made, made.value_dim), kCacheAlignment);
+    bytes += 2 * round_up(blocks * scales_bytes(made), kCacheAlignment);
+    cache.layers_.emplace(layer.layer, made);
+  }
+  ACCORD_ASSIGN_OR_RETURN(cache.memory_,
+                          DeviceMemory::allocate(runtime, device, bytes, "the cache of keys and values"));
+  std::byte* at = cache.memory_.data();
+  for (auto& [number, layer] : cache.layers_) {
+    layer.keys = at;
+    at += round_up(blocks * piece_bytes(layer, layer.head_dim), kCacheAlignment);
+    layer.values = at;
+    at += round_up(blocks * piece_bytes(layer, layer.value_dim), kCacheAlignment);
+    if (layer.dtype != DType::kInt8) continue;
+    for (float** const scales : {&layer.key_scales, &layer.value_scales}) {
+      *scales = reinterpret_cast<float*>(at);
+      at += round_up(blocks * scales_bytes(layer), kCacheAlignment);
+    }
+  }
+  return cache;
+}
+
+Status DeviceCache::copy_block(std::int32_t from, std::int32_t to, device::Runtime& runtime, Device device,
+                               Stream stream) const {
+  for (const auto& [number, layer] : layers_) {
+    const std::size_t scales = scales_bytes(layer);
+    for (const auto& [memory, bytes] : {std::pair{layer.keys, piece_bytes(layer, layer.head_dim)},
+                                        std::pair{layer.values, piece_bytes(layer, layer.value_dim)},
+                                        std::pair{static_cast<void*>(layer.key_scales), scales},
+                                        std::pair{static_cast<void*>(layer.value_scales), scales}}) {
+      if (bytes == 0) continue;
+      auto* const all = static_cast<std::byte*>(memory);
+      ACCORD_RETURN_IF_ERROR(runtime.copy(all + static_cast<std::size_t>(to) * bytes,
+                                          all + static_cast<std::size_t>(from) * bytes, bytes, device, stream));
+    }
+  }
+  return Status();
+}
+
+Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime& runtime, Device device,
+                              Stream stream) {
+  std::size_t rows = 0, blocks = 0;
+  for (const BatchRows& sequence : batch) {
+    rows += static_cast<std::size_t>(sequence.rows.rows);
+    blocks += sequence.rows.blocks.size();
+  }
+  const bool grows = rows > rows_ || blocks > blocks_;
+  if (grows) {
+    const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
+    outgrown_.push_back(std::exchange(memory_, DeviceMemory()));
+    rows_ = blocks_ = 0;  // in case the allocation fails
+    ACCORD_ASSIGN_OR_RETURN(
+        memory_,
+        DeviceMemory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),
+                               "the tables of a batch"));
+    rows_ = more_rows;
+    blocks_ = more_blocks;
+    tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());
+    tables_.tables = reinterpret_cast<const std::int32_t*>(memory_.data() + rows_ * sizeof(RowPlace));
+    moved_ = true;
+  }
+  const std::size_t bytes = rows_ * sizeof(RowPlace) + blocks * sizeof(std::int32_t);
+  staged_.resize(bytes);
+  auto* place = reinterpret_cast<RowPlace*>(staged_.data());
+  std::byte* const tables = staged_.data() + rows_ * sizeof(RowPlace);
+  std::size_t table = 0;
+  for (const auto& [first_row, sequence] : batch) {
+    for (std::int64_t row = 0; row < sequence.rows; ++row) {
+      *place++ = {static_cast<std::int32_t>(sequence.context + row), static_cast<std::int32_t>(table),
+                  static_cast<std::int32_t>(sequence.rows)};
+    }
+    std::memcpy(tables + table * sizeof(std::int32_t), sequence.blocks.data(), sequence.blocks.size_bytes());
+    table += sequence.blocks.size();
+  }
+  if (bytes > 0) ACCORD_RETURN_IF_ERROR(runtime.copy(memory_.data(), staged_.data(), bytes, device, stream));
+  return std::exchange(moved_, false);
+}
+
+}  // namespace accord::engine

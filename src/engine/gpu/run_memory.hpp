@@ -1,0 +1,100 @@
+#pragma once
+// The memory of a context on a GPU: a stream, the arena, the tables of the batch, and the graphs of programs.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/gpu/cache.hpp"
+#include "engine/gpu/engine_device.hpp"
+#include "engine/gpu/run.hpp"
+#include "engine/gpu/token_chooser.hpp"
+#include "engine/program/region.hpp"
+#include "engine/program/run_memory.hpp"
+
+namespace accord::engine::gpu {
+
+/// The kernels of a program as a graph. Captured when the program runs for the second time, and again after memory
+/// moves.
+class ProgramGraph final : public ProgramState {
+ public:
+  explicit ProgramGraph(device::Runtime& runtime) : runtime_(runtime) {}
+  ~ProgramGraph() override { drop(); }
+  ProgramGraph(const ProgramGraph&) = delete;
+  ProgramGraph& operator=(const ProgramGraph&) = delete;
+
+ private:
+  friend class Memory;
+  void drop();
+
+  device::Runtime& runtime_;
+  std::optional<device::Graph> graph_;
+  std::uint64_t layout_ = 0;  // the Memory::layout_ that it was captured for
+  int runs_ = 0;
+  bool capture_failed_ = false;  // the program cannot be captured
+};
+
+class Memory final : public RunMemory {
+ public:
+  static Result<std::unique_ptr<RunMemory>> create(const EngineDevice& on);
+  ~Memory() override;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Result<std::unique_ptr<RunCache>> create_cache(std::span<const CachedLayer> layers,
+                                                 const KeyValueCacheOptions& options) override;
+  /// bfloat16 if all keys and values have that dtype already.
+  KeyValueCacheOptions passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const override;
+  /// Programs capture their graphs again, since the communicators of the old graphs are gone.
+  void forget_communicators() override { ++layout_; }
+  void abort(std::string_view) override {}
+
+  std::unique_ptr<ProgramState> create_state() const override { return std::make_unique<ProgramGraph>(*on_.runtime); }
+  Status set_batch(std::span<const BatchRows> batch, const RunCache* cache) override;
+  /// Inputs, on the CPU or a GPU, are copied to the place where the program reads them.
+  Status place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) override;
+
+  /// Launches the steps as a graph if one has been captured. Fails with kInvalidArgument if an id is outside its table
+  /// (the error names it) or a whole number is divided by zero.
+  Status run(const Program& program, const Execution& execution, ProgramState* state) override;
+  Status run_each(const Program& program, const Execution& execution, const AfterStep& after) override;
+  Status run_steps(const Execution& execution, const AddSteps& put) override;
+
+  bool frees_memory_after_kernels() const override { return true; }
+  bool shows_faults_at_end() const override { return true; }
+
+  Result<std::vector<TensorView>> outputs(const Program& program, bool copies) override;
+  Status copy_to_cpu(void* to, const void* from, std::size_t bytes) override;
+  std::size_t arena_bytes() const override { return arena_.size(); }
+
+  std::size_t reserve_choices(std::size_t choices, std::int64_t width) override;
+  Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
+                       std::span<TokenId> tokens) override;
+
+ private:
+  explicit Memory(const EngineDevice& on) : on_(on) {}
+  Status place_arena(Program& program);
+  Status add_steps(const Program& program, const Execution& execution);
+  Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
+  DeviceRun run_of() const;
+  Status wait(const Execution& execution);
+  Status wait_with_peers(std::span<const std::optional<Communicator>> communicators);
+
+  const EngineDevice on_;
+  Stream stream_;
+  device::Event caller_event_;  // the work in the caller's stream
+  device::Event end_;      // the end of a run
+  int multiprocessors_ = 1;
+  DeviceMemory arena_;
+  GrowingRegion copied_outputs_{"the engine's outputs"};
+  DeviceMemory fault_;
+  DeviceMemory workspace_;
+  Fault* host_fault_ = nullptr;  // the host's copy of the fault
+  DeviceBatch batch_;
+  TokenChooser chooser_;
+  const DeviceCache* cache_ = nullptr;
+  std::uint64_t layout_ = 0;  // counts every change that moves memory known to graphs
+};
+
+}  // namespace accord::engine::gpu

@@ -1,0 +1,22 @@
+#include "engine/gpu/steps.hpp"
+
+namespace accord::engine::gpu {
+
+const StepTable& steps() {
+  static const StepTable* const table = [] {
+    auto* const made = new StepTable(true);
+    set_elementwise_steps(*made);
+    set_row_steps(*made);
+    set_index_steps(*made);
+    set_norm_steps(*made);
+    set_image_steps(*made);
+    set_collective_steps(*made);
+    set_matrix_steps(*made);
+    set_attention_steps(*made);
+    set_expert_steps(*made);
+    return made;
+  }();
+  return *table;
+}
+
+}  // namespace accord::engine::gpu

@@ -1,0 +1,62 @@
+#include "engine/gpu/token_chooser.hpp"
+
+#include <algorithm>
+
+#include "engine/gpu/kernels/token_kernel.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status allocate_once(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
+  if (memory.data() != nullptr) return Status();
+  ACCORD_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(run.runtime, run.device, bytes, what));
+  return Status();
+}
+
+std::size_t weights_bytes(std::size_t max_choices, std::int64_t width, int multiprocessors) {
+  return std::min(max_choices, static_cast<std::size_t>(multiprocessors)) * static_cast<std::size_t>(width) *
+         sizeof(std::uint32_t);
+}
+
+}  // namespace
+
+std::size_t TokenChooser::bytes_for(std::int64_t width, int multiprocessors) const {
+  return max_choices_ * (sizeof(TokenChoice) + sizeof(TokenId)) + weights_bytes(max_choices_, width, multiprocessors);
+}
+
+Status TokenChooser::choose(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                            std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
+  for (std::size_t at = 0; at < choices.size(); at += max_choices_) {
+    const std::size_t batch = std::min(max_choices_, choices.size() - at);
+    ACCORD_RETURN_IF_ERROR(choose_batch(run, logits, width, choices.subspan(at, batch), tokens.subspan(at, batch)));
+  }
+  return Status();
+}
+
+Status TokenChooser::choose_batch(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                                  std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
+  const std::size_t blocks = std::min(choices.size(), static_cast<std::size_t>(run.multiprocessors));
+  const bool draws = std::ranges::any_of(choices, [](const TokenChoice& choice) { return choice.temperature != 0; });
+  ACCORD_RETURN_IF_ERROR(allocate_once(choices_, max_choices_ * sizeof(TokenChoice), run, "the choices of tokens"));
+  ACCORD_RETURN_IF_ERROR(allocate_once(tokens_, max_choices_ * sizeof(TokenId), run, "the chosen tokens"));
+  if (draws) {
+    const std::size_t bytes = weights_bytes(max_choices_, width, run.multiprocessors);
+    ACCORD_RETURN_IF_ERROR(allocate_once(weights_, bytes, run, "the weights of tokens"));
+  }
+  ACCORD_RETURN_IF_ERROR(
+      run.runtime.copy(choices_.data(), choices.data(), choices.size_bytes(), run.device, run.stream));
+  ChooseTokens kernel;
+  kernel.logits = logits.data;
+  kernel.dtype = logits.dtype;
+  kernel.width = width;
+  kernel.count = static_cast<std::int64_t>(choices.size());
+  kernel.choices = reinterpret_cast<const TokenChoice*>(choices_.data());
+  kernel.weights = reinterpret_cast<std::uint32_t*>(weights_.data());
+  kernel.tokens = reinterpret_cast<TokenId*>(tokens_.data());
+  const device::Grid grid{static_cast<int>(blocks), ChooseTokens::kThreads, ChooseTokens::shared_bytes()};
+  ACCORD_RETURN_IF_ERROR(device::launch(run.runtime, kernel, grid, run.device, run.stream));
+  ACCORD_RETURN_IF_ERROR(run.runtime.copy(tokens.data(), tokens_.data(), tokens.size_bytes(), run.device, run.stream));
+  return run.runtime.synchronize(run.device, run.stream);
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,251 @@
+// The rows of a run are sorted by the experts chosen for them. Each chosen expert then computes its rows together, and
+// the results for a row are added up in the order of its choices. A row's bits depend on that row alone.
+#include "engine/ops/experts.hpp"
+
+#include <fmt/format.h>
+
+#include "base/rounding.hpp"
+#include "engine/graph/node_access.hpp"
+#include "engine/host/run.hpp"
+#include "engine/host/steps.hpp"
+#include "kernels/experts.hpp"
+#include "kernels/linear/product.hpp"
+
+namespace accord::engine::host {
+namespace {
+
+using kernels::Arithmetic;
+using kernels::RowsLayout;
+
+/// The products of this rank's experts, with everything but addresses. Rows are stored in the order of their experts,
+/// from `rows` on; the rows of one expert are prepared together.
+struct ExpertProducts {
+  const PackedStack* up = nullptr;
+  const PackedStack* gate = nullptr;  // may be null
+  const PackedStack* down = nullptr;
+  kernels::Activation activation = kernels::Activation::kNone;
+  Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
+  std::int64_t first_expert = 0;  // this rank's first
+  std::int64_t in_all = 0;        // experts of all ranks
+  Tensor input, weights, y;
+  Tensor first;             // [experts + 1], as in ExpertGroups: where the rows of each expert begin
+  Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one row]
+  Tensor inner, made;       // results of up (and gate) and of down: [choices, width]
+  Tensor scratch;           // one piece per thread
+  int panel_parts = 1;      // parts in which the threads share the weights of one expert
+};
+
+struct Choices {
+  std::int64_t first = 0, count = 0;
+};
+
+Choices choices_of(const ExpertProducts& experts, const Execution& execution, std::int64_t expert) {
+  const auto* first = execution.data<const std::int64_t>(experts.first) + experts.first_expert;
+  return {first[expert], first[expert + 1] - first[expert]};
+}
+
+// Rows prepared together never need more memory than the same rows prepared one by one.
+std::byte* prepared_rows(const Tensor& rows, const Execution& execution, std::int64_t first) {
+  return execution.data<std::byte>(rows) + first * rows.size(1);
+}
+
+kernels::Rows expert_rows(const Tensor& tensor, const Execution& execution, std::int64_t first) {
+  std::byte* const data =
+      execution.data<std::byte>(tensor) + first * tensor.size(1) * static_cast<std::int64_t>(size_of(tensor.dtype));
+  return {data, tensor.dtype, tensor.size(1)};
+}
+
+// Computes one part of the product of one expert's rows.
+Status multiply(const ExpertProducts& experts, const Execution& execution, std::int64_t expert, int part, int thread,
+                const PackedStack& weights, const PackedStack* gate, const Tensor& x, const Tensor& y) {
+  const Choices choices = choices_of(experts, execution, expert);
+  if (choices.count == 0) return Status();
+  const bool is_up = &weights == experts.up;
+  const kernels::PackedMatrix matrix = weights.matrix(expert);
+  kernels::PackedMatrix gate_matrix;
+  const Arithmetic arithmetic = is_up ? experts.up_arithmetic : experts.down_arithmetic;
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, arithmetic, choices.count));
+  kernels::ProductCall call;
+  call.weights = &matrix;
+  if (gate != nullptr) {
+    gate_matrix = gate->matrix(expert);
+    call.gate = &gate_matrix;
+  }
+  call.layout = &layout;
+  call.x = prepared_rows(x, execution, choices.first);
+  call.activation = is_up ? experts.activation : kernels::Activation::kNone;
+  call.y = expert_rows(y, execution, choices.first);
+  kernels::ProductShare share = kernels::full_share(call);
+  const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
+  share.first_panel = panels.first;
+  share.last_panel = panels.last;
+  const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + thread * experts.scratch.size(1),
+                                     kernels::kProductScratch);
+  return kernels::product(call, share, scratch);
+}
+
+// Computes this rank's experts for their rows. `token_of` maps a sorted row to its row of the input.
+template <typename TokenOf>
+Status run_products(const ExpertProducts& experts, const Execution& execution, const TokenOf& token_of) {
+  const std::int64_t count = experts.up->count();
+  const auto for_each_expert = [&](const auto& body) {
+    return pool_of(execution).run(static_cast<int>(count), [&](int expert) {
+      const Choices chosen = choices_of(experts, execution, expert);
+      return chosen.count == 0 ? Status() : body(expert, chosen);
+    });
+  };
+  const auto for_each_part = [&](const auto& body) {
+    const int parts = experts.panel_parts;
+    return pool_of(execution).run(static_cast<int>(count) * parts,
+                                  [&](int at, int thread) { return body(at / parts, at % parts, thread); });
+  };
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+    ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
+                            kernels::rows_layout(experts.up->matrix(expert), experts.up_arithmetic, chosen.count));
+    std::byte* const memory = prepared_rows(experts.rows, execution, chosen.first);
+    for (std::int64_t i = 0; i < chosen.count; ++i) {
+      const kernels::Rows row = expert_rows(experts.input, execution, token_of(chosen.first + i));
+      kernels::prepare_row(layout, row.data, row.dtype, i, memory);
+    }
+    return Status();
+  }));
+  ACCORD_RETURN_IF_ERROR(for_each_part([&](std::int64_t expert, int part, int thread) {
+    return multiply(experts, execution, expert, part, thread, *experts.up, experts.gate, experts.rows, experts.inner);
+  }));
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+    ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
+                            kernels::rows_layout(experts.down->matrix(expert), experts.down_arithmetic, chosen.count));
+    const kernels::Rows inner = expert_rows(experts.inner, execution, chosen.first);
+    kernels::prepare_rows(layout, {inner.data, inner.dtype, inner.stride}, 0, chosen.count,
+                          prepared_rows(experts.inner_rows, execution, chosen.first));
+    return Status();
+  }));
+  return for_each_part([&](std::int64_t expert, int part, int thread) {
+    return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows, experts.made);
+  });
+}
+
+// Adds up `rows` rows of the output.
+Status add_up(const ExpertProducts& experts, const Execution& execution, kernels::CombineCall combine) {
+  combine.width = experts.y.size(1);
+  combine.weights = execution.data<const float>(experts.weights);
+  combine.x = execution.data<const float>(experts.made);
+  combine.y = expert_rows(experts.y, execution, 0);
+  const int parts = combine.rows < 16 ? 1 : pool_of(execution).threads();
+  return pool_of(execution).run(parts, [&](int part) {
+    const PartRange range = part_range(combine.rows, 1, part, parts);
+    kernels::combine_experts(combine, range.first, range.last);
+    return Status();
+  });
+}
+
+// Rows and the experts chosen for them; this rank may have only some of these experts.
+struct ChosenExperts {
+  ExpertProducts experts;
+  std::int64_t tokens = 0, top_k = 0;
+  Tensor ids, order, place;  // as in ExpertGroups
+};
+
+Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution& execution) {
+  const ExpertProducts& experts = chosen.experts;
+  const kernels::ExpertGroups groups{execution.data<std::int64_t>(experts.first),
+                                     execution.data<std::int64_t>(chosen.order),
+                                     execution.data<std::int64_t>(chosen.place)};
+  const auto bad = kernels::group_by_expert(execution.address(chosen.ids), chosen.ids.dtype,
+                                            chosen.tokens * chosen.top_k, experts.in_all, groups);
+  if (bad) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
+                                                            node_text(node), bad->id, bad->position, experts.in_all));
+  }
+  ACCORD_RETURN_IF_ERROR(
+      run_products(experts, execution, [&](std::int64_t i) { return groups.order[i] / chosen.top_k; }));
+  kernels::CombineCall combine;
+  combine.rows = chosen.tokens;
+  combine.top_k = chosen.top_k;
+  combine.place = groups.place;
+  combine.first_place = groups.first[experts.first_expert];
+  combine.last_place = groups.first[experts.first_expert + experts.up->count()];
+  return add_up(experts, execution, combine);
+}
+
+// Computes rows that were dispatched to this rank. They are sorted, and each has one expert.
+Status run_dispatched(const ExpertProducts& experts, const Execution& execution) {
+  ACCORD_RETURN_IF_ERROR(run_products(experts, execution, [](std::int64_t i) { return i; }));
+  kernels::CombineCall combine;
+  combine.rows = execution.data<const std::int64_t>(experts.first)[experts.up->count()];
+  combine.top_k = 1;
+  return add_up(experts, execution, combine);
+}
+
+// Returns memory for the prepared rows of any grouping of `choices` rows.
+Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithmetic arithmetic, std::int64_t choices) {
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout one, kernels::rows_layout(weights.matrix(0), arithmetic, 1));
+  return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(round_up(one.bytes(), 64))});
+}
+
+Status set_weights(const Preparation& op, const Experts& given, ExpertProducts& experts) {
+  experts.up = given.up.packed;
+  experts.down = given.down.packed;
+  if (given.gate) experts.gate = given.gate->packed;
+  if (experts.up == nullptr || experts.down == nullptr || (given.gate && experts.gate == nullptr)) {
+    return op.unsupported("experts have a kernel only with weights of the package");
+  }
+  const bool gate_fits = experts.gate == nullptr || experts.gate->format() == experts.up->format();
+  return gate_fits ? Status() : op.corrupt("the weights of its experts do not fit each other");
+}
+
+// Prepares everything for `choices` sorted rows of the call's input, except where the rows of each expert begin.
+template <typename Call>
+Result<ExpertProducts> products_of(Preparation& op, const Call& call, std::int64_t choices) {
+  ExpertProducts experts;
+  ACCORD_RETURN_IF_ERROR(set_weights(op, call.experts, experts));
+  experts.activation = call.experts.activation;
+  experts.input = call.input;
+  experts.weights = call.weights;
+  experts.y = call.y;
+  const DType inner = call.input.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  experts.up_arithmetic = op.arithmetic(call.input.dtype, experts.up->format());
+  experts.down_arithmetic = op.arithmetic(inner, experts.down->format());
+  experts.in_all = experts.up->count();
+  ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.up_arithmetic, choices));
+  ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.down_arithmetic, choices));
+  ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
+  ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
+  const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);
+  ACCORD_ASSIGN_OR_RETURN(experts.scratch, op.scratch(DType::kUInt8, {op.threads(), scratch}));
+  experts.panel_parts = op.threads();
+  return experts;
+}
+
+Status add_experts(Preparation& op, const ExpertsCall& call) {
+  ChosenExperts chosen;
+  const std::int64_t choices = call.ids.count();
+  ACCORD_ASSIGN_OR_RETURN(chosen.experts, products_of(op, call, choices));
+  ExpertProducts& experts = chosen.experts;
+  experts.first_expert = call.first_expert;
+  experts.in_all = call.experts_in_all;
+  chosen.tokens = call.input.size(0);
+  chosen.top_k = call.ids.size(1);
+  chosen.ids = call.ids;
+  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.in_all + 1}));
+  ACCORD_ASSIGN_OR_RETURN(chosen.order, op.scratch(DType::kInt64, {choices}));
+  ACCORD_ASSIGN_OR_RETURN(chosen.place, op.scratch(DType::kInt64, {choices}));
+  op.step([chosen, node = &op.node()](const Execution& execution) { return run_chosen(chosen, *node, execution); });
+  return Status();
+}
+
+Status add_dispatched_experts(Preparation& op, const DispatchedExpertsCall& call) {
+  ACCORD_ASSIGN_OR_RETURN(ExpertProducts experts, products_of(op, call, call.input.size(0)));
+  experts.first = call.first;
+  op.step([experts](const Execution& execution) { return run_dispatched(experts, execution); });
+  return Status();
+}
+
+}  // namespace
+
+void set_expert_steps(StepTable& table) {
+  table.set<ExpertsCall>(add_experts);
+  table.set<DispatchedExpertsCall>(add_dispatched_experts);
+}
+
+}  // namespace accord::engine::host

@@ -1,0 +1,95 @@
+#include "engine/host/memory.hpp"
+
+#include <cstring>
+
+namespace accord::engine::host {
+namespace {
+
+class Cache final : public RunCache {
+ public:
+  explicit Cache(KeyValueCache cache) : cache_(std::move(cache)) {}
+  const KeyValueCacheOptions& options() const override { return cache_.options(); }
+  std::size_t bytes() const override { return cache_.bytes(); }
+  Status copy_block(std::int32_t from, std::int32_t to) override {
+    cache_.copy_block(from, to);
+    return Status();
+  }
+  const KeyValueCache& get() const { return cache_; }
+
+ private:
+  KeyValueCache cache_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
+                                                       const KeyValueCacheOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
+  return std::unique_ptr<RunCache>(std::make_unique<Cache>(std::move(made)));
+}
+
+KeyValueCacheOptions Memory::passing_cache(std::span<const CachedLayer>, std::int64_t blocks) const {
+  return {.blocks = blocks};
+}
+
+Status Memory::set_batch(std::span<const BatchRows>, const RunCache* cache) {
+  run_.cache = cache == nullptr ? nullptr : &static_cast<const Cache*>(cache)->get();
+  return Status();
+}
+
+Status Memory::place(Program& program, std::span<const TensorView> inputs, std::optional<Stream>) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
+  }
+  ACCORD_RETURN_IF_ERROR(arena_.grow(program.arena_bytes));
+  for (const Program::ArenaPiece& piece : program.arena) {
+    program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
+  }
+  return Status();
+}
+
+Status Memory::run(const Program& program, const Execution& execution, ProgramState*) {
+  return run_steps(execution, [&](const Execution& placed) {
+    for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(placed));
+    return Status();
+  });
+}
+
+Status Memory::run_each(const Program& program, const Execution& execution, const AfterStep& after) {
+  return run_steps(execution, [&](const Execution& placed) {
+    for (const ProgramStep& step : program.steps) {
+      ACCORD_RETURN_IF_ERROR(step.run(placed));
+      ACCORD_RETURN_IF_ERROR(after(step));
+    }
+    return Status();
+  });
+}
+
+Status Memory::run_steps(const Execution& execution, const AddSteps& put) {
+  Execution placed = execution;
+  placed.target = &run_;
+  return put(placed);
+}
+
+Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool) {
+  std::vector<TensorView> outputs;
+  outputs.reserve(program.outputs.size());
+  for (const Tensor& output : program.outputs) {
+    std::byte* data = program.bases[static_cast<std::size_t>(output.storage)] + output.offset;
+    outputs.push_back({{data, static_cast<std::size_t>(output.count()), output.dtype, {}}, output.sizes()});
+  }
+  return outputs;
+}
+
+Status Memory::copy_to_cpu(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return Status();
+}
+
+std::size_t Memory::reserve_choices(std::size_t, std::int64_t) { return 0; }
+
+Status Memory::choose_tokens(const TensorView&, std::span<const TokenChoice>, std::span<TokenId>) {
+  return Status(StatusCode::kUnsupported, "on the CPU, tokens are chosen by a Sampler");
+}
+
+}  // namespace accord::engine::host

@@ -1,0 +1,10 @@
+#pragma once
+// Engines on the CPU.
+
+#include "engine/program/target.hpp"
+
+namespace accord::engine::host {
+
+const Target& target();
+
+}  // namespace accord::engine::host

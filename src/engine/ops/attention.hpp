@@ -1,0 +1,43 @@
+#pragma once
+// Calls of attention and rotary embedding. All tensors but masks have floats, and their last dimension is contiguous.
+
+#include <optional>
+
+#include "engine/program/preparation.hpp"
+
+namespace accord::engine {
+
+/// output = softmax(scale * q * k^T + mask) * v, for tensors [batch, heads, length, dim]. The heads of k and v divide
+/// those of q: h heads of q that follow each other share one of k and v. A query that sees no key gives zeros.
+struct AttentionCall {
+  Tensor q, k, v;
+  std::optional<Tensor> mask;  ///< [batch, heads of q, queries, keys]; numbers that are added, or bools: false hides
+  bool is_causal = false;      ///< query i sees keys 0..i only
+  float scale = 1.0F;
+  Tensor output;
+};
+
+/// Writes the keys and values of the batch's rows to the cache, then computes their attention over the tokens of their
+/// sequences. q, k and v are [1, heads, rows, dim].
+struct CachedAttentionCall {
+  std::int64_t layer = 0;
+  Tensor q, k, v;
+  float scale = 1.0F;
+  float softcap = 0.0F;     ///< if not 0, a score becomes softcap * tanh(score / softcap)
+  std::int64_t window = 0;  ///< a row sees the last `window` tokens, including itself; 0: all
+  Tensor output;            ///< [1, rows, heads, dim]
+};
+
+/// y = x cos + (-second half of x, first half of x) sin, for x and y [1, heads, tokens, dim]. Rows of the tables
+/// [1, 1, tokens, dim] are tokens; all heads of a token use the same row.
+struct RotaryCall {
+  Tensor x, cos, sin, y;
+};
+
+/// Fails with kUnsupported unless `tensor` has floats.
+Status require_floats(const Preparation& op, const Tensor& tensor);
+/// Returns `tensor` (which has dimensions), or a copy of it, with its last dimension contiguous. Fails as
+/// require_floats() does.
+Result<Tensor> heads_of(Preparation& op, const Tensor& tensor);
+
+}  // namespace accord::engine

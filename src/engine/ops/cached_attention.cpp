@@ -1,0 +1,63 @@
+// Attention over the cache of the running context, and rotary embedding. The rows of the batch belong to several
+// sequences.
+#include "engine/graph/ops.hpp"
+#include "engine/ops/attention.hpp"
+#include "engine/ops/op_registry.hpp"
+
+namespace accord::engine {
+namespace {
+
+Result<Tensor> heads_argument(Preparation& op, std::string_view name) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor tensor, op.tensor(name));
+  if (tensor.dims() != 4 || tensor.size(0) != 1) return op.corrupt("its tensors are not [1, heads, tokens, dim]");
+  return heads_of(op, tensor);
+}
+
+Status prepare_cached_attention(Preparation& op) {
+  CachedAttentionCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.q, heads_argument(op, "query"));
+  ACCORD_ASSIGN_OR_RETURN(call.k, heads_argument(op, "key"));
+  ACCORD_ASSIGN_OR_RETURN(call.v, heads_argument(op, "value"));
+  const Tensor &q = call.q, &k = call.k, &v = call.v;
+  const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
+                    k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
+  if (!fits) return op.corrupt("query, key and value do not fit each other");
+  ACCORD_ASSIGN_OR_RETURN(call.layer, op.integer("layer"));
+  ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
+  ACCORD_ASSIGN_OR_RETURN(call.window, op.integer("window", 0));
+  ACCORD_ASSIGN_OR_RETURN(const double softcap, op.real("softcap", 0.0));
+  if (call.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
+  call.scale = static_cast<float>(scale);
+  call.softcap = static_cast<float>(softcap);
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
+  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
+  ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
+  op.run_always();
+  return op.add(call);
+}
+
+Status prepare_rotary(Preparation& op) {
+  RotaryCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.x, heads_argument(op, "input"));
+  ACCORD_ASSIGN_OR_RETURN(call.cos, heads_argument(op, "cos"));
+  ACCORD_ASSIGN_OR_RETURN(call.sin, heads_argument(op, "sin"));
+  const Tensor& x = call.x;
+  const Sizes table = {1, 1, x.size(2), x.size(3)};
+  const bool fits = call.cos.sizes() == table && call.sin.sizes() == table && x.size(3) % 2 == 0;
+  if (!fits) return op.corrupt("its tables do not fit");
+  static constexpr int kTokensFirst[] = {0, 2, 1, 3};
+  ACCORD_ASSIGN_OR_RETURN(call.y, op.make_ordered(0, x.sizes(), kTokensFirst));
+  ACCORD_RETURN_IF_ERROR(require_floats(op, call.y));
+  return op.add(call);
+}
+
+constexpr OpEntry kCachedAttentionOps[] = {
+    {kCachedAttention, prepare_cached_attention},
+    {"accord.rotary", prepare_rotary},
+};
+
+}  // namespace
+
+std::span<const OpEntry> cached_attention_ops() { return kCachedAttentionOps; }
+
+}  // namespace accord::engine
