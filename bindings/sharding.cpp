@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "engine/graph/graph.hpp"
+#include "engine/ops/op_registry.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/passes/passes.hpp"
-#include "engine/ops/op_registry.hpp"
 #include "gil.hpp"
 #include "status.hpp"
 

@@ -7,10 +7,10 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "cli/number_checks.hpp"
-#include "engine/runtime/device_name.hpp"
 #include "engine/package/program.hpp"
 #include "engine/program/activation_dtype.hpp"
 #include "engine/runtime/agreement.hpp"
+#include "engine/runtime/device_name.hpp"
 
 namespace accord::cli {
 

@@ -13,7 +13,7 @@
 namespace accord::engine::gpu {
 namespace {
 
-constexpr int kMaxQueries = 64;     // per block
+constexpr int kMaxQueries = 64;      // per block
 constexpr std::int64_t kLanes = 32;  // of a GPU's warp
 constexpr std::size_t kMaxSharedBytes = std::size_t{160} << 10;
 // If there are few rows, each one reads its context by itself. That work is divided among blocks until there are

@@ -78,8 +78,7 @@ FaultReport report_of(const DeviceRun& run, const Node* node) {
   return {run.fault, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(node))};
 }
 
-Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y,
-                           std::initializer_list<Tensor> inputs) {
+Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y, std::initializer_list<Tensor> inputs) {
   const Sizes sizes = y.sizes();
   kernel.count = y.count();
   kernel.shape = shape_of(y.layout);
@@ -174,8 +173,7 @@ Status add_clamp(Preparation& op, const ClampCall& call) {
 }
 
 Status add_where(Preparation& op, const WhereCall& call) {
-  return add(op,
-             elementwise_step(nullptr, kernel_of(Form::kWhere, call.a), call.y, {call.condition, call.a, call.b}));
+  return add(op, elementwise_step(nullptr, kernel_of(Form::kWhere, call.a), call.y, {call.condition, call.a, call.b}));
 }
 
 Status add_fill(Preparation& op, const FillCall& call) {

@@ -24,8 +24,7 @@ bool can_stay_float8(const TensorEntry& entry, const ParameterUse& use) {
 
 class DeviceLoader {
  public:
-  explicit DeviceLoader(const EngineDevice& on, bool keeps_float8 = true)
-      : on_(on), keeps_float8_(keeps_float8) {}
+  explicit DeviceLoader(const EngineDevice& on, bool keeps_float8 = true) : on_(on), keeps_float8_(keeps_float8) {}
 
   Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
               const Value& value, ParameterMemory& memory) {
@@ -33,12 +32,13 @@ class DeviceLoader {
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
-      return use.convolution > 0 ? store_inputs_last(staged, value, entry.name, memory) : store(staged, entry.name, memory);
+      return use.convolution > 0 ? store_inputs_last(staged, value, entry.name, memory)
+                                 : store(staged, entry.name, memory);
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
     return keeps_float8_ && can_stay_float8(entry, use) ? store_float8(stack, entry, memory)
-                                                                       : store_unpacked(stack, entry, value, memory);
+                                                        : store_unpacked(stack, entry, value, memory);
   }
 
   Status store(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
@@ -53,7 +53,7 @@ class DeviceLoader {
 
   // `rows`: the weight of a convolution, row-major.
   Status store_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
-                         ParameterMemory& memory) {
+                           ParameterMemory& memory) {
     std::vector<std::int64_t> sizes;
     for (const SymbolicInt& size : value.shape) sizes.push_back(size.constant());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> ordered, unpacked_.of(rows.size()));
@@ -95,7 +95,8 @@ class DeviceLoader {
 
   // Unpacks one matrix after another; the matrices of experts follow each other in memory. The weights of
   // convolutions are already packed with their inputs last.
-  Status store_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
+  Status store_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value,
+                        ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
     const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
@@ -123,7 +124,7 @@ class DeviceLoader {
 }  // namespace
 
 std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                                      bool keeps_float8) {
+                            bool keeps_float8) {
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -139,7 +140,7 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 }
 
 Result<Parameters> load_parameters(const EngineDevice& on, Package& package, const Graph& graph,
-                                      const std::vector<TensorPart>& parts, bool keeps_float8) {
+                                   const std::vector<TensorPart>& parts, bool keeps_float8) {
   DeviceLoader loader(on, keeps_float8);
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   loader.parameters.memory.resize(parts.size());
@@ -155,7 +156,7 @@ Result<Parameters> load_parameters(const EngineDevice& on, Package& package, con
 }
 
 Result<Parameters> reference_parameters(const EngineDevice& on, const Graph& graph,
-                                      const std::map<std::string, TensorView>& weights) {
+                                        const std::map<std::string, TensorView>& weights) {
   DeviceLoader loader(on);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph, weights));
   const std::vector<ParameterUse> uses = parameter_uses(graph);

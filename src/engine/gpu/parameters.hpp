@@ -9,7 +9,7 @@ namespace accord::engine::gpu {
 /// Returns the bytes that load_parameters() uses on the device. Packed weights that do not stay float8 count with
 /// their unpacked size.
 std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                                      bool keeps_float8);
+                            bool keeps_float8);
 
 /// Reads and checks the granules of `parts` (one part for each of the graph's parameters) that the graph uses, tensor
 /// by tensor, and copies each tensor to the device, row-major and in the dtype that the graph states. At most one
@@ -22,11 +22,11 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 ///
 /// Errors as for load_parameters(); kCorrupt if parts of one output have different scales.
 Result<Parameters> load_parameters(const EngineDevice& on, Package& package, const Graph& graph,
-                                      const std::vector<TensorPart>& parts, bool keeps_float8);
+                                   const std::vector<TensorPart>& parts, bool keeps_float8);
 
 /// Same for weights in CPU memory, which are copied. Errors as for reference_parameters().
 Result<Parameters> reference_parameters(const EngineDevice& on, const Graph& graph,
-                                      const std::map<std::string, TensorView>& weights);
+                                        const std::map<std::string, TensorView>& weights);
 
 /// Weights of up to this many bytes are kept on the CPU as well, for values that are computed from them when a
 /// program is prepared.

@@ -34,7 +34,8 @@ Status status_of(const Fault& fault) {
 
 class Cache final : public RunCache {
  public:
-  Cache(DeviceCache cache, const EngineDevice& on, Stream stream) : cache_(std::move(cache)), on_(on), stream_(stream) {}
+  Cache(DeviceCache cache, const EngineDevice& on, Stream stream)
+      : cache_(std::move(cache)), on_(on), stream_(stream) {}
   const KeyValueCacheOptions& options() const override { return cache_.options(); }
   std::size_t bytes() const override { return cache_.bytes(); }
   Status copy_block(std::int32_t from, std::int32_t to) override {
@@ -134,9 +135,16 @@ Status Memory::set_batch(std::span<const BatchRows> batch, const RunCache* cache
 }
 
 DeviceRun Memory::run_of() const {
-  return {{},      *on_.runtime,     *on_.blas, on_.device,
-          stream_, multiprocessors_, reinterpret_cast<Fault*>(fault_.data()),
-          workspace_.data(),         cache_,    batch_.tables()};
+  return {{},
+          *on_.runtime,
+          *on_.blas,
+          on_.device,
+          stream_,
+          multiprocessors_,
+          reinterpret_cast<Fault*>(fault_.data()),
+          workspace_.data(),
+          cache_,
+          batch_.tables()};
 }
 
 Status Memory::add_steps(const Program& program, const Execution& execution) {
@@ -267,7 +275,7 @@ std::size_t Memory::reserve_choices(std::size_t choices, std::int64_t width) {
 }
 
 Status Memory::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
-                                    std::span<TokenId> tokens) {
+                             std::span<TokenId> tokens) {
   return chooser_.choose(run_of(), logits.buffer, logits.shape.back(), choices, tokens);
 }
 

@@ -84,7 +84,7 @@ class Memory final : public RunMemory {
   const EngineDevice on_;
   Stream stream_;
   device::Event caller_event_;  // the work in the caller's stream
-  device::Event end_;      // the end of a run
+  device::Event end_;           // the end of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   GrowingRegion copied_outputs_{"the engine's outputs"};

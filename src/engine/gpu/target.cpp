@@ -59,7 +59,7 @@ class Gpu final : public Target {
     return gpu::load_parameters(on_, package, graph, parts, options.keeps_float8);
   }
   Result<Parameters> reference_parameters(const Graph& graph,
-                                     const std::map<std::string, TensorView>& weights) const override {
+                                          const std::map<std::string, TensorView>& weights) const override {
     return gpu::reference_parameters(on_, graph, weights);
   }
   bool refuses_excess_memory() const override { return true; }
@@ -101,8 +101,9 @@ Result<std::shared_ptr<const void>> Gpu::place_constants(std::span<Constant> con
 
 Result<std::shared_ptr<const Target>> create_target(const LoadOptions& options) {
   if (options.canonical_ranks != 0 && options.activation_dtype) {
-    return Status(StatusCode::kUnsupported,
-                  "activation_dtype cannot be combined with canonical_ranks on GPUs: each rank rounds its own part of a row");
+    return Status(
+        StatusCode::kUnsupported,
+        "activation_dtype cannot be combined with canonical_ranks on GPUs: each rank rounds its own part of a row");
   }
   if (options.canonical_ranks != 0 && options.overlap_rows != 0) {
     return Status(

@@ -30,8 +30,8 @@ Status dispatch_rows(const DispatchRowsCall& dispatch, const Communicator& commu
   const std::int64_t own_tokens = dispatch.tokens.size(0);
   const bool is_largest = execution.largest_batch_part <= dispatch.batch;
   ACCORD_ASSIGN_OR_RETURN(ExpertExchange* const exchange,
-                          run_of(execution).exchanges->ensure_capacity(dispatch.key, communicator,
-                                                                 is_largest ? own_tokens : dispatch.tokens_of_largest));
+                          run_of(execution).exchanges->ensure_capacity(
+                              dispatch.key, communicator, is_largest ? own_tokens : dispatch.tokens_of_largest));
   const ExpertHandle& handle = exchange->handle;
   ACCORD_RETURN_IF_ERROR(exchange->group.prepare(handle, {.ids = ConstBuffer(buffer_of(dispatch.ids, execution))}));
   ACCORD_RETURN_IF_ERROR(check_ids(handle));

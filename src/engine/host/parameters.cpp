@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "engine/graph/node_access.hpp"
+#include "engine/host/thread_pool.hpp"
 #include "engine/package/package_folder.hpp"
 #include "engine/program/row_major_reader.hpp"
-#include "engine/host/thread_pool.hpp"
 #include "kernels/linear/pack.hpp"
 
 namespace accord::engine::host {

@@ -24,7 +24,7 @@ class Cpu final : public Target {
     return host::load_parameters(package, graph, parts, options.threads, options.contents);
   }
   Result<Parameters> reference_parameters(const Graph& graph,
-                                     const std::map<std::string, TensorView>& weights) const override {
+                                          const std::map<std::string, TensorView>& weights) const override {
     return host::reference_parameters(graph, weights);
   }
   bool refuses_excess_memory() const override { return false; }

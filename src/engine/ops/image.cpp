@@ -57,7 +57,8 @@ Result<kernels::ConvolutionShape> convolution_shape(const Preparation& op, const
   const auto is_in_range = [](const kernels::Extent2& extent, std::int64_t least) {
     return extent.height >= least && extent.width >= least && extent.height < (1 << 20) && extent.width < (1 << 20);
   };
-  if (!is_in_range(shape.stride, 1) || !is_in_range(shape.padding, 0) || !is_in_range(shape.dilation, 1) || !is_in_range(shape.kernel, 1)) {
+  if (!is_in_range(shape.stride, 1) || !is_in_range(shape.padding, 0) || !is_in_range(shape.dilation, 1) ||
+      !is_in_range(shape.kernel, 1)) {
     return op.corrupt("its stride, padding, dilation or kernel size is out of range");
   }
   shape.output = {

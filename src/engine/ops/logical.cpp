@@ -1,8 +1,8 @@
 // Ops on truth values. Comparisons convert their operands to the dtype in which PyTorch compares them, logical ops to
 // bool. `where` chooses between two tensors in the output's dtype.
 #include "engine/ops/elementwise.hpp"
-#include "engine/ops/promotion.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/ops/promotion.hpp"
 
 namespace accord::engine {
 namespace {

@@ -1,8 +1,8 @@
 // Reductions over dimensions, and the vector norm, which is the root of a sum of squares.
-#include "engine/ops/promotion.hpp"
-#include "engine/ops/rows.hpp"
 #include "engine/ops/elementwise.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/ops/promotion.hpp"
+#include "engine/ops/rows.hpp"
 
 namespace accord::engine {
 namespace {

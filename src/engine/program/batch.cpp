@@ -21,7 +21,8 @@ struct Heads {
 // Reads the heads of a tensor [1, heads, rows, dim].
 Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view argument) {
   const auto id = tensor_argument(node, argument);
-  if (!id) return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), argument));
+  if (!id)
+    return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), argument));
   const Value& value = graph.values[static_cast<std::size_t>(*id)];
   const SymbolicShape& shape = value.shape;
   if (shape.size() != 4 || !shape[1].is_constant() || !shape[3].is_constant()) {
@@ -67,8 +68,8 @@ Status check(const KeyValueCacheOptions& options) {
   }
   if (options.block_tokens < 1 || options.block_tokens % kernels::kTokenGroup != 0) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a block of the cache holds {} tokens, which is not a multiple of {}", options.block_tokens,
-                              kernels::kTokenGroup));
+                  fmt::format("a block of the cache holds {} tokens, which is not a multiple of {}",
+                              options.block_tokens, kernels::kTokenGroup));
   }
   if (options.dtype != DType::kFloat32 && options.dtype != DType::kBFloat16 && options.dtype != DType::kInt8) {
     return Status(StatusCode::kUnsupported,
@@ -91,7 +92,8 @@ Status check(std::span<const BatchRows> batch, std::int64_t rows, const KeyValue
     next += sequence.rows;
     const auto capacity = static_cast<std::int64_t>(sequence.blocks.size()) * options.block_tokens;
     if (sequence.context + sequence.rows > capacity) {
-      return sequence_error(i, fmt::format("has {} tokens, but blocks for {}", sequence.context + sequence.rows, capacity));
+      return sequence_error(
+          i, fmt::format("has {} tokens, but blocks for {}", sequence.context + sequence.rows, capacity));
     }
     for (const std::int32_t block : sequence.blocks) {
       if (block < 0 || block >= options.blocks) {

@@ -265,7 +265,7 @@ Result<Tensor> Preparation::make(std::size_t output, const Sizes& sizes) {
 }
 
 Result<Tensor> Preparation::make_in_place(std::size_t output, const Sizes& sizes,
-                                      std::initializer_list<Tensor> candidates) {
+                                          std::initializer_list<Tensor> candidates) {
   for (const Tensor& candidate : candidates) {
     const bool dense = candidate.layout.is_contiguous() || is_channels_last(candidate.layout);
     const bool whole =
@@ -343,7 +343,9 @@ Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
 }
 
 Status Preparation::set_batch_rows(std::int64_t rows) {
-  return builder_.set_batch_rows(rows) ? Status() : unsupported("the attention layers of the graph have different numbers of tokens");
+  return builder_.set_batch_rows(rows)
+             ? Status()
+             : unsupported("the attention layers of the graph have different numbers of tokens");
 }
 
 std::vector<Step> Preparation::exchange_steps(std::vector<Step> steps) {

@@ -49,7 +49,7 @@ struct Program {
   std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if the program has cached attention
   std::vector<std::unique_ptr<std::byte[]>> constants;
   std::shared_ptr<const void> placed_constants;  ///< replace `constants` where the target places them itself
-  std::shared_ptr<const Graph> graph;  ///< the graph it was prepared from, if the program owns that
+  std::shared_ptr<const Graph> graph;            ///< the graph it was prepared from, if the program owns that
 };
 
 /// Details of preparing a program that a run does not need: for reports and comparisons.
@@ -74,7 +74,7 @@ using PrepareFunction = Status (*)(Preparation& op);
 
 /// How an op is prepared.
 struct FoundOp {
-  PrepareFunction prepare = nullptr;  ///< nullptr if the op is unknown
+  PrepareFunction prepare = nullptr;                                 ///< nullptr if the op is unknown
   kernels::NarrowFloats narrow = kernels::NarrowFloats::kAsFloat32;  ///< how the function sees 16-bit floats
 };
 /// Finds an op by its full name, for programs with these steps.
@@ -95,8 +95,8 @@ struct ProgramSource {
 };
 
 /// Prepares every node, folds what depends on no input, and plans the arena. Fails with kUnsupported, naming the op,
-/// if the target has no steps for one, and with kCorrupt, naming the node, if a declared output is not what the op returns. Both
-/// errors name the place in the source model.
+/// if the target has no steps for one, and with kCorrupt, naming the node, if a declared output is not what the op
+/// returns. Both errors name the place in the source model.
 Result<Program> prepare_program(const ProgramSource& source, const SymbolValues& symbols);
 
 }  // namespace accord::engine

@@ -47,12 +47,11 @@ class Target {
                                       const WeightOptions& options) const = 0;
   /// Reads and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. Fails with
   /// kCorrupt for damaged weights.
-  virtual Result<Parameters> load_parameters(Package& package, const Graph& graph,
-                                             const std::vector<TensorPart>& parts,
+  virtual Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                              const WeightOptions& options) const = 0;
   /// Takes weights in memory of the CPU, by the names of the graph's parameters. Errors as for weights_of().
   virtual Result<Parameters> reference_parameters(const Graph& graph,
-                                             const std::map<std::string, TensorView>& weights) const = 0;
+                                                  const std::map<std::string, TensorView>& weights) const = 0;
   /// Whether an allocation fails if the device lacks the memory. The CPU may kill the process later instead.
   virtual bool refuses_excess_memory() const = 0;
 

@@ -45,7 +45,7 @@ struct TargetRun {};
 
 /// The environment of a step: the addresses of this run's storages, and the communicators of the engine's groups.
 struct Execution {
-  std::span<std::byte* const> bases;  ///< indexed by StorageId; memory of `device`
+  std::span<std::byte* const> bases;                                ///< indexed by StorageId; memory of `device`
   std::span<const std::optional<Communicator>> communicators = {};  ///< by group index; nullopt if it has one rank
   std::span<const BatchRows> batch = {};       ///< the sequences of a program with cached attention
   std::vector<StartedSum>* started = nullptr;  ///< of a program that sums while it computes

@@ -15,13 +15,13 @@
 #include "base/text.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
+#include "engine/ops/op_registry.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/program.hpp"
 #include "engine/package/sharding_rules.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
-#include "engine/ops/op_registry.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/targets.hpp"
 
@@ -47,13 +47,14 @@ Status check_canonical(int ranks) {
 
 Status check_sums(const LoadOptions& options) {
   const auto invalid = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
-  if (options.overlap_rows < 0) return invalid(fmt::format("overlap_rows is {}; expected 0 or more", options.overlap_rows));
+  if (options.overlap_rows < 0)
+    return invalid(fmt::format("overlap_rows is {}; expected 0 or more", options.overlap_rows));
   if (!options.all_reduce_dtype) return Status();
   if (*options.all_reduce_dtype != DType::kInt8) {
-    return invalid(fmt::format("all_reduce_dtype is {}; expected none or int8",
-                              to_string(*options.all_reduce_dtype)));
+    return invalid(fmt::format("all_reduce_dtype is {}; expected none or int8", to_string(*options.all_reduce_dtype)));
   }
-  if (options.canonical_ranks != 0) return invalid("all_reduce_dtype rounds sums, but canonical_ranks needs exact sums: leave out one of them");
+  if (options.canonical_ranks != 0)
+    return invalid("all_reduce_dtype rounds sums, but canonical_ranks needs exact sums: leave out one of them");
   if (options.overlap_rows != 0)
     return invalid("overlap_rows cannot be combined with all_reduce_dtype: leave out one of them");
   return Status();
@@ -132,10 +133,11 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
   ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, find_load_groups(package.manifest(), places, cut.groups));
   if (of_load.batch.size > 1) {
     if (package.manifest().language_model) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("\"{}\": group \"{}\" divides a batch, which a language model does not support; give each "
-                                "replica its own requests",
-                                package.path(), kBatchGroup));
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("\"{}\": group \"{}\" divides a batch, which a language model does not support; give each "
+                      "replica its own requests",
+                      package.path(), kBatchGroup));
     }
     ACCORD_ASSIGN_OR_RETURN(cut.batch, find_batch_split(package.graph(), of_load.batch));
   }
@@ -170,7 +172,8 @@ Status LoadedEngine::set_options(const LoadOptions& options) {
 std::string LoadedEngine::arithmetic_text() const {
   const auto text = [](const std::optional<DType>& dtype) { return dtype ? to_string(*dtype) : "none"; };
   return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={} device={}", overlap_rows_,
-                     text(all_reduce_dtype_), text(activation_dtype_), device().type == DeviceType::kCpu ? "cpu" : "cuda");
+                     text(all_reduce_dtype_), text(activation_dtype_),
+                     device().type == DeviceType::kCpu ? "cpu" : "cuda");
 }
 
 Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string& path,
@@ -306,8 +309,9 @@ Status LoadedEngine::check_groups() const {
     const auto size = static_cast<std::int64_t>(group->second.size);
     ACCORD_ASSIGN_OR_RETURN(const std::int64_t expected, integer_argument(node, "group_size", size));
     if (expected == size) continue;
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: it needs a group \"{}\" of {} ranks, but the group has {}",
-                                                            node_text(node), *name, expected, size));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: it needs a group \"{}\" of {} ranks, but the group has {}", node_text(node), *name,
+                              expected, size));
   }
   return Status();
 }

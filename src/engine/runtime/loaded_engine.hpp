@@ -13,11 +13,11 @@
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
-#include "engine/runtime/batch_split.hpp"
-#include "engine/runtime/memory_budget.hpp"
 #include "engine/program/parameters.hpp"
 #include "engine/program/program.hpp"
 #include "engine/program/target.hpp"
+#include "engine/runtime/batch_split.hpp"
+#include "engine/runtime/memory_budget.hpp"
 #include "engine/runtime/states.hpp"
 
 namespace accord::engine {

@@ -93,8 +93,7 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
     return status;
   }
   if (!pinned_) static_cast<void>(use_newest_weights());
-  Result<std::vector<TensorView>> outputs =
-      engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
+  Result<std::vector<TensorView>> outputs = engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   end_started();
   return outputs;
@@ -190,7 +189,8 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   ACCORD_RETURN_IF_ERROR(busy.status());
   const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
   }
   return cache_->copy_block(from, to);
 }
@@ -278,8 +278,7 @@ Status RunContext::place(Program& program, std::span<const TensorView> inputs,
   const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
     return input.buffer.device.type != DeviceType::kCpu;
   });
-  return memory_->place(program, inputs,
-                        leaves_outputs || reads_inputs ? std::optional(caller_stream_) : std::nullopt);
+  return memory_->place(program, inputs, leaves_outputs || reads_inputs ? std::optional(caller_stream_) : std::nullopt);
 }
 
 // A shape that runs for the first time may free memory. A device then waits until all its kernels have ended,

@@ -13,9 +13,9 @@
 
 #include "accord/engine.hpp"
 #include "base/recent_map.hpp"
-#include "engine/runtime/loaded_engine.hpp"
 #include "engine/program/program.hpp"
 #include "engine/program/run_memory.hpp"
+#include "engine/runtime/loaded_engine.hpp"
 
 namespace accord::engine {
 
@@ -138,13 +138,13 @@ class RunContext {
   Stream caller_stream_ = {};
   std::vector<BatchRows> batch_;  // of the current run
   BatchOutputs batch_outputs_;
-  std::int64_t largest_batch_part_ = 0;  // of the current run
-  std::uint64_t bindings_ = 0;           // the engine's bindings() that memory_ knows
-  std::vector<StartedSum> started_;      // of the current run
-  std::size_t reserved_arena_ = 0;       // of the engine's limit
+  std::int64_t largest_batch_part_ = 0;      // of the current run
+  std::uint64_t bindings_ = 0;               // the engine's bindings() that memory_ knows
+  std::vector<StartedSum> started_;          // of the current run
+  std::size_t reserved_arena_ = 0;           // of the engine's limit
   using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
   RecentMap<Shapes, CachedProgram> programs_{kMaxPrograms};
-  Shapes key_;                                            // of the current inputs
+  Shapes key_;                                                    // of the current inputs
   RecentMap<Shapes, std::monostate> synchronized_{kMaxPrograms};  // shapes for which all ranks have their memory
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "accord/generation.hpp"
+#include "engine/program/token_choice.hpp"
 #include "engine/serving/logits_row.hpp"
 #include "engine/serving/scheduler.hpp"
-#include "engine/program/token_choice.hpp"
 #include "engine/serving/token_weights.hpp"
 
 namespace accord::engine {

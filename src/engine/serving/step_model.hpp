@@ -5,8 +5,8 @@
 #include <span>
 
 #include "accord/status.hpp"
-#include "engine/serving/step_plan.hpp"
 #include "engine/program/token_choice.hpp"
+#include "engine/serving/step_plan.hpp"
 
 namespace accord::engine {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/gpu/kernels/decoding_kernel.hpp"
 #include "engine/gpu/cache.hpp"
+#include "engine/gpu/kernels/decoding_kernel.hpp"
 #include "kernels/paged_cache.hpp"
 #include "unit/engine/one_attention.hpp"
 #include "unit/engine/paged_sequences.hpp"

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/gpu/token_chooser.hpp"
 #include "engine/gpu/kernels/token_kernel.hpp"
+#include "engine/gpu/token_chooser.hpp"
 #include "engine/serving/sampler.hpp"
 #include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"

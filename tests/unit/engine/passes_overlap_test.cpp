@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/passes/overlap_sums.hpp"
 #include "engine/host/target.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/passes/overlap_sums.hpp"
 #include "engine/program/program.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
@@ -125,7 +125,8 @@ TEST(OverlapSums, a_sum_that_was_not_started_is_not_waited_for) {
   writer.output(writer.node(kWait, {{"self", of(writer.input("x", shape))}}, shape));
   const Parameters no_parameters;
   const std::map<std::string, int> no_groups;
-  const Result<Program> program = prepare_program({writer.graph(), no_parameters, host::target(), find_op, no_groups, 1}, {});
+  const Result<Program> program =
+      prepare_program({writer.graph(), no_parameters, host::target(), find_op, no_groups, 1}, {});
   ASSERT_TRUE(program.ok()) << program.status().to_string();
   std::vector<StartedSum> started;
   const Status status = program->steps.front().run({.bases = program->bases, .started = &started});

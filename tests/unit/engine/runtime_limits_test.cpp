@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 /// Returns the number of nodes that are left for a run; the others are computed while `output` is prepared.
 Result<std::ptrdiff_t> nodes_left(GraphWriter& writer, ValueId output) {
   writer.output(output);
-  ACCORD_ASSIGN_OR_RETURN(const Program program, prepare_program({writer.graph(), {}, host::target(), find_op, {}, 1}, {}));
+  ACCORD_ASSIGN_OR_RETURN(const Program program,
+                          prepare_program({writer.graph(), {}, host::target(), find_op, {}, 1}, {}));
   return std::count_if(program.steps.begin(), program.steps.end(),
                        [](const ProgramStep& step) { return step.node != nullptr; });
 }

@@ -92,7 +92,8 @@ class OpRunner {
     const Graph& graph = whole.graph();
     const Parameters no_parameters;
     const std::map<std::string, int> no_groups;
-    ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({graph, no_parameters, host::target(), find_op, no_groups, threads}, {}));
+    ACCORD_ASSIGN_OR_RETURN(Program program,
+                            prepare_program({graph, no_parameters, host::target(), find_op, no_groups, threads}, {}));
     ACCORD_ASSIGN_OR_RETURN(const Region arena, Region::allocate(program.arena_bytes + 1, "a test"));
     // Makes a read of memory that no step has written visible.
     std::memset(arena.data(), 0xff, arena.size());

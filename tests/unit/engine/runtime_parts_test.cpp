@@ -6,11 +6,11 @@
 #include <set>
 
 #include "engine/graph/ops.hpp"
-#include "engine/program/memory_plan.hpp"
 #include "engine/ops/op_registry.hpp"
+#include "engine/program/memory_plan.hpp"
 #include "engine/program/parameters.hpp"
-#include "engine/runtime/states.hpp"
 #include "engine/program/tensor.hpp"
+#include "engine/runtime/states.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {
