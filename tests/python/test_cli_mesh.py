@@ -103,7 +103,7 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
         (("tp=2, ,dp=2",), '"" has no value'),
         (("tp=2,dp=2", "--world", 8), "dp is 2, expected 4: the 8 ranks"),
         (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks were given"),
-        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 2: the 4 ranks"),
+        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 4: the 4 ranks"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):

@@ -199,7 +199,7 @@ def test_why_counts_ranks_against_the_cores_of_this_machine():
         (("show", "two_shoot"), 'unknown algorithm "two_shoot"; did you mean "two_shot"?'),
         (("show", "all_reduce:rin"), 'unknown all_reduce algorithm "rin"; did you mean "ring"?'),
         (("show", "direct"), "write one of barrier:direct, broadcast:direct"),
-        (("show", "all_reduce:ring", "--bytes", "7"), "7 bytes are no whole number of float32"),
+        (("show", "all_reduce:ring", "--bytes", "7"), "7 bytes are not a whole number of elements of float32"),
         (("why", "all_reduce", "8X"), '"8X" is not a size'),
         (("why", "all_reduce", "8k", "--dtype", "float31"), 'did you mean "float32"?'),
         (("why", "all_reduce", "8k", "--op", "band"), "band has no meaning for float32"),

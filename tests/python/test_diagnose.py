@@ -78,7 +78,7 @@ def look(process: int) -> dict[str, dict]:
     """Returns the communicators of the job by name; empty while it has none."""
     result = accord("diagnose", "--json", "--pid", process)
     if result.returncode != 0:
-        assert "no communicator" in result.stderr, result.stderr
+        assert "has a communicator of accord" in result.stderr, result.stderr
         return {}
     return {group["name"]: group for group in json.loads(result.stdout)["communicators"]}
 

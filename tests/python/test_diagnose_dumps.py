@@ -228,7 +228,7 @@ def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
     for contents, says in [
         (text[: len(text) // 2], "it is not JSON, or is incomplete"),
         ("", "it is not JSON, or is incomplete"),
-        ('{"a": 1}', 'it is no "accord flight log"'),
+        ('{"a": 1}', 'it is not an "accord flight log"'),
         (text.replace('"version":1', '"version":9'), "it is of version 9; this accord reads version 1"),
         (text.replace('"size":1', '"size":1,"rank":5'), '"rank" is 5, with 1 ranks'),
     ]:

@@ -213,7 +213,7 @@ def test_embeddings_are_where_the_callables_say():
     assert plan.all_groups("pos_embd") == [[0, 4], [1, 5]]
     for choose, message in (
         (lambda ranks: [99], "not in the pipeline"),
-        (lambda ranks: ranks[: ranks[0]], "each pipeline"),
+        (lambda ranks: ranks[: ranks[0]], "different stages in different pipelines"),
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
             MegatronArguments(pipeline_model_parallel_size=4, get_embedding_ranks=choose).plan(8)

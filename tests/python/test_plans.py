@@ -153,7 +153,7 @@ def test_a_file_a_text_and_a_program_are_registered_alike(tmp_path):
         other.register()
     with pytest.raises(InvalidArgument, match='all_reduce has a built-in algorithm "two_shot"'):
         plans.register(path, name="two_shot")
-    with pytest.raises(Corrupt, match="this is no plan"):
+    with pytest.raises(Corrupt, match="this is not a plan"):
         plans.register("{}")
     with pytest.raises(InvalidArgument, match='unknown all_reduce algorithm "alik"; did you mean "alike"'):
         Communicator.create(MemoryStore(), 0, 1, select="all_reduce:0-inf=alik")

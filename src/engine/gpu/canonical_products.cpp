@@ -33,7 +33,7 @@ Result<Tensor> tiles_of(Preparation& op, std::int64_t groups, std::int64_t rows)
 }
 
 // Returns the tensor without gaps and at an address that is a multiple of 16 bytes, copied if necessary: where rows
-// consist of as_aligned_contiguous words, kernels read them by words.
+// consist of whole words, kernels read them by words.
 Result<Tensor> as_aligned_contiguous(Preparation& op, const Tensor& tensor) {
   constexpr std::int64_t kAligned = sizeof(device::Words);
   if (tensor.layout.is_contiguous() && tensor.offset % kAligned == 0) return tensor;
@@ -51,7 +51,7 @@ Tensor in_pieces(Tensor matrix, std::int64_t pieces) {
   return matrix;
 }
 
-// Views `count` matrices [m, n] that are `stride` elements stride, beginning at element `first`.
+// Views `count` matrices [m, n] that are `stride` elements apart, beginning at element `first`.
 Tensor strided_matrices(Tensor sums, std::int64_t first, std::int64_t stride, std::int64_t count) {
   const Sizes sizes = {count, sums.size(1), sums.size(2)};
   const Sizes strides = {stride, sums.stride(1), sums.stride(2)};

@@ -1,5 +1,7 @@
 #include "engine/gpu/index.hpp"
 
+#include <fmt/format.h>
+
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
@@ -64,7 +66,8 @@ Status add_embedding(Preparation& op, const EmbeddingCall& call) {
 }
 
 Status add_pick(Preparation& op, const PickCall& call) {
-  if (call.ids.size() > Pick::kMaxIds) return op.unsupported("so many indices have no kernel for GPUs");
+  if (call.ids.size() > Pick::kMaxIds)
+    return op.unsupported(fmt::format("indexing more than {} dimensions has no kernel for GPUs", Pick::kMaxIds));
   Pick kernel;
   kernel.count = call.y.count();
   kernel.places = 1;

@@ -110,7 +110,10 @@ Status Memory::place_arena(Program& program) {
 }
 
 Status Memory::place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) {
-  ACCORD_RETURN_IF_ERROR(place_arena(program));
+  if (Status placed = place_arena(program); !placed.ok()) {
+    (void)on_.runtime->synchronize(on_.device, stream_);  // the tables of the batch are still being copied
+    return placed;
+  }
   if (after) {
     ACCORD_RETURN_IF_ERROR(on_.runtime->record(caller_event_, on_.device, *after));
     ACCORD_RETURN_IF_ERROR(on_.runtime->wait(caller_event_, on_.device, stream_));

@@ -106,9 +106,9 @@ Result<std::shared_ptr<const Target>> create_target(const LoadOptions& options) 
         "activation_dtype cannot be combined with canonical_ranks on GPUs: each rank rounds its own part of a row");
   }
   if (options.canonical_ranks != 0 && options.overlap_rows != 0) {
-    return Status(
-        StatusCode::kUnsupported,
-        "overlap_rows computes fewer rows together, which changes bits on GPUs: not with canonical_ranks there");
+    return Status(StatusCode::kUnsupported,
+                  "overlap_rows cannot be combined with canonical_ranks on GPUs: it computes fewer rows at once, which "
+                  "changes bits");
   }
   ACCORD_ASSIGN_OR_RETURN(const EngineDevice on, find_engine_device(options.device));
   return std::shared_ptr<const Target>(std::make_shared<Gpu>(on));

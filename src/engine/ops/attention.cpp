@@ -78,6 +78,7 @@ Status prepare_attention(Preparation& op) {
     call.output.layout = kernels::contiguous_layout(sizes);
   }
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
+  if (op.is_canonical()) op.run_always();
   return op.add(call);
 }
 

@@ -48,6 +48,7 @@ Status prepare_rotary(Preparation& op) {
   static constexpr int kTokensFirst[] = {0, 2, 1, 3};
   ACCORD_ASSIGN_OR_RETURN(call.y, op.make_ordered(0, x.sizes(), kTokensFirst));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.y));
+  if (op.is_canonical()) op.run_always();
   return op.add(call);
 }
 

@@ -90,6 +90,7 @@ Status prepare_convolution(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, length ? Sizes{shape.batch, out, shape.output.width}
                                                                         : Sizes{shape.batch, out, shape.output.height,
                                                                                 shape.output.width}));
+  if (op.is_canonical()) op.run_always();
   return op.add(ConvolutionCall{shape, groups, x, weight, op.packed_convolution("weight"), bias, y});
 }
 
@@ -112,6 +113,7 @@ Status prepare_group_norm(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, input.sizes()));
   ACCORD_RETURN_IF_ERROR(op.require(y, {x.dtype}));
+  if (op.is_canonical()) op.run_always();
   return op.add(GroupNormCall{groups, static_cast<float>(eps), x, weight, bias, y});
 }
 

@@ -78,6 +78,7 @@ Status prepare_linear(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(layer.bias, op.maybe_tensor("bias"));
   ACCORD_ASSIGN_OR_RETURN(layer.activation, activation_of(op));
   ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
+  if (op.is_canonical()) op.run_always();
   return op.add(LinearsCall{x, {layer}});
 }
 
@@ -93,6 +94,7 @@ Status prepare_gated_linear(Preparation& op) {
   if (layer.gate->tensor.sizes() != layer.weight.tensor.sizes())
     return op.corrupt("its input, its weight and its gate do not fit");
   ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
+  if (op.is_canonical()) op.run_always();
   return op.add(LinearsCall{x, {layer}});
 }
 
@@ -115,6 +117,7 @@ Status prepare_linears(Preparation& op) {
     ACCORD_RETURN_IF_ERROR(complete(op, call.x, i, layer));
     call.layers.push_back(layer);
   }
+  if (op.is_canonical()) op.run_always();
   return op.add(call);
 }
 
@@ -138,6 +141,7 @@ Status prepare_product(Preparation& op, std::string_view a_name, std::string_vie
     if (call.beta != 0.0) call.bias = bias;  // as in PyTorch, NaN * 0 is not added
   }
   ACCORD_ASSIGN_OR_RETURN(call.pieces, pieces_of(op, a.size(1), !call.bias, call.c));
+  if (op.is_canonical()) op.run_always();
   return op.add(call);
 }
 
@@ -153,6 +157,7 @@ Status prepare_bmm(Preparation& op) {
     return op.corrupt("its matrices do not fit");
   }
   ACCORD_ASSIGN_OR_RETURN(call.c, op.make(0, {a.size(0), a.size(1), b.size(2)}));
+  if (op.is_canonical()) op.run_always();
   return op.add(call);
 }
 

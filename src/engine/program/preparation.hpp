@@ -131,6 +131,8 @@ class Preparation {
   /// Adds a step, for the functions of a StepTable.
   void step(Step run);
   /// The node runs in every run, even if it depends on no input: it is a collective, or reads the run's sequences.
+  /// With canonical ranks, so do products: whether the CPU could compute one beforehand depends on this rank's share of
+  /// the weights, and its bits differ from a GPU's.
   void run_always();
   Device device() const;
   /// As in LoadOptions.

@@ -123,8 +123,7 @@ const ParameterMemory* ProgramBuilder::parameter(ValueId value) const {
 Result<Tensor> ProgramBuilder::make(DType dtype, const Sizes& sizes, std::optional<kernels::Layout> layout) {
   const auto bytes = bytes_of(dtype, sizes);
   if (!bytes || sizes.size() > static_cast<std::size_t>(kernels::kMaxDims)) {
-    return Status(StatusCode::kResourceExhausted,
-                  "a tensor cannot have the sizes " + sizes_text(sizes) + " is not valid");
+    return Status(StatusCode::kResourceExhausted, "a tensor cannot have the sizes " + sizes_text(sizes));
   }
   if (*bytes > kMaxBytes - created_bytes_) {
     return Status(StatusCode::kResourceExhausted, "all tensors together are larger than any memory");

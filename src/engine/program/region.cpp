@@ -36,7 +36,7 @@ Region::~Region() {
 
 Status GrowingRegion::grow(std::size_t bytes) {
   if (bytes <= region_.size()) return Status();
-  ACCORD_ASSIGN_OR_RETURN(Region larger, Region::allocate(bytes, pattern_));
+  ACCORD_ASSIGN_OR_RETURN(Region larger, Region::allocate(bytes, what_));
   region_.clear();
   outgrown_.push_back(std::exchange(region_, std::move(larger)));
   return Status();

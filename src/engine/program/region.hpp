@@ -38,14 +38,14 @@ class Region {
 class GrowingRegion {
  public:
   /// `what`: the name of the memory in errors; must outlive this object.
-  explicit GrowingRegion(const char* what) : pattern_(what) {}
+  explicit GrowingRegion(const char* what) : what_(what) {}
   /// Makes room for `bytes`. Fails with kResourceExhausted if the system refuses.
   Status grow(std::size_t bytes);
   std::byte* data() const { return region_.data(); }
   std::size_t size() const { return region_.size(); }
 
  private:
-  const char* pattern_;
+  const char* what_;
   Region region_;
   std::vector<Region> outgrown_;
 };

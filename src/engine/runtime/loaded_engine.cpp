@@ -66,8 +66,7 @@ Status check_activations(const LoadOptions& options) {
   const bool on_cpu = options.device.type == DeviceType::kCpu;
   if (dtype != DType::kInt8 && dtype != DType::kFloat8E4M3FN) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("activation_dtype is {}; activations are multiplied as they are, on the CPU as int8, on "
-                              "GPUs as float8_e4m3fn",
+                  fmt::format("activation_dtype is {}; expected none, int8 on the CPU, or float8_e4m3fn on GPUs",
                               to_string(dtype)));
   }
   if (on_cpu == (dtype == DType::kInt8)) return Status();

@@ -247,7 +247,8 @@ Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView
                                                       std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(begin());
   const Result<CachedProgram*> known = find_program(inputs);
-  if (!known.ok() && engine_->divides_runs() && known.status().code() != StatusCode::kInvalidArgument)
+  if (!known.ok() && memory_->shows_faults_at_end() && engine_->divides_runs() &&
+      known.status().code() != StatusCode::kInvalidArgument)
     abort_peers(known.status());  // other stages have other ops
   ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
   Program& program = found->program;
@@ -272,8 +273,8 @@ Status RunContext::begin() {
 // Places memory, inputs and the tables of the batch.
 Status RunContext::place(Program& program, std::span<const TensorView> inputs,
                          std::optional<std::span<const SequenceRows>> sequences) {
-  ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
+  ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
   const bool leaves_outputs = !engine_->copies_outputs() && !keeps_outputs_;
   const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
     return input.buffer.device.type != DeviceType::kCpu;

@@ -179,7 +179,7 @@ TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {
     EXPECT_FALSE(status.ok());
     return status.message();
   };
-  EXPECT_THAT(message("{}", {}), HasSubstr("this is no plan"));
+  EXPECT_THAT(message("{}", {}), HasSubstr("this is not a plan"));
   EXPECT_THAT(message(good, {.name = "two_shot"}), HasSubstr("all_reduce has a built-in algorithm \"two_shot\""));
   EXPECT_THAT(message(good, {.name = "a-b"}), HasSubstr("\"a-b\" is not a name for selection tables"));
   EXPECT_THAT(message(good, {.name = "x", .bytes = "4k"}), HasSubstr("bytes \"4k\" is not a range"));

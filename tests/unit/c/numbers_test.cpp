@@ -139,7 +139,7 @@ TEST(Numbers, invalid_numbers_are_rejected_with_a_list_of_valid_ones) {
     EXPECT_THAT(refused([](Call& call, Options&) { call.kind = 0; }), HasSubstr("kind 0"));
     EXPECT_THAT(refused([](Call& call, Options&) { call.op = -1; }), HasSubstr("op -1"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.device = 9; }), HasSubstr("device 9"));
-    EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = -1; }), HasSubstr("device_index -1"));
+    EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = -1; }), HasSubstr("device_index is -1"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = 65536; }), HasSubstr("65536"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.timeout_ns = -5; }), HasSubstr("timeout_ns is -5"));
     EXPECT_EQ(accord_barrier(comm, nullptr), ACCORD_OK) << "a wrong argument harms nothing";

@@ -280,7 +280,7 @@ TEST(ReservedFields, are_zero) {
   accord_language_model_options_t options = ACCORD_LANGUAGE_MODEL_OPTIONS_INIT;
   options.reserved = 1;
   EXPECT_EQ(use(&options), ACCORD_INVALID_ARGUMENT);
-  EXPECT_THAT(accord_last_error(), HasSubstr("reserved is 1, not 0"));
+  EXPECT_THAT(accord_last_error(), HasSubstr("reserved is 1, expected 0"));
 }
 
 TEST(StructOfAnOlderHeader, has_no_fields_beyond_its_end) {

@@ -89,7 +89,7 @@ TEST(FlightLog, has_the_documented_fields) {
 
 TEST(FlightLog, what_is_no_dump_or_of_another_version_is_refused) {
   EXPECT_EQ(flight_log_from_json("").status().code(), StatusCode::kCorrupt);
-  EXPECT_EQ(flight_log_from_json("[1, 2]").status().message(), "it is no \"accord flight log\"");
+  EXPECT_EQ(flight_log_from_json("[1, 2]").status().message(), "it is not an \"accord flight log\"");
   EXPECT_EQ(flight_log_from_json(R"({"format": 3})").status().code(), StatusCode::kCorrupt);
   json dump = json::parse(to_json(example()));
   dump["version"] = 2;

@@ -110,7 +110,7 @@ TEST(PlanJson, errors_tell_the_place) {
   EXPECT_THAT(json_refusal(with("accord-plan", "other-plan")), HasSubstr("expected \"accord-plan\""));
   EXPECT_THAT(json_refusal(with("\"version\": 1", "\"version\": 2"), StatusCode::kUnsupported),
               HasSubstr("version 2; this build reads version 1"));
-  EXPECT_THAT(json_refusal("[]"), HasSubstr("this is no plan"));
+  EXPECT_THAT(json_refusal("[]"), HasSubstr("this is not a plan"));
   EXPECT_THAT(json_refusal(""), HasSubstr("plan JSON: "));
 }
 

@@ -307,7 +307,8 @@ TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_before_it_is_known_where_that_
   Plan plan = whole_plan(Collective::kBroadcast, "zero_copy", 2);
   std::vector<Step>& steps = steps_of(plan, 1);
   std::swap(steps[0], steps[1]);
-  EXPECT_THAT(refusal(plan), HasSubstr("touches input[0] of rank 0 before its lane has waited for a signal of rank 0"));
+  EXPECT_THAT(refusal(plan),
+              HasSubstr("accesses input[0] of rank 0 before its lane has waited for a signal of rank 0"));
 }
 
 TEST(Verifier, refuses_a_step_that_writes_to_two_peers) {
