@@ -193,14 +193,14 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
         groups = look(launcher.pid)
         found = [groups.get(name, {}).get("findings") or [{"text": ""}] for name in ("world", "pair")]
         # Until rank 1 waits as well, the report says that it has made no call yet.
-        return groups if all("is in call" in findings[0]["text"] for findings in found) else None
+        return groups if all("in call" in findings[0]["text"] for findings in found) else None
 
     groups = wait_until(both, "both groups wait")
     in_world, in_pair = only_finding(groups["world"]), only_finding(groups["pair"])
     assert in_world["ranks"] == [0]
-    assert 'is in call 1, barrier of group "pair"' in in_world["text"]
+    assert 'has been in call 1, barrier of group "pair"' in in_world["text"]
     assert in_pair["ranks"] == [1]
-    assert 'is in call 4, all_gather of 1000 x float32 of group "world"' in in_pair["text"]
+    assert 'has been in call 4, all_gather of 1000 x float32 of group "world"' in in_pair["text"]
 
 
 def test_a_forked_child_is_not_taken_for_its_parent(job):
