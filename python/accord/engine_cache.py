@@ -123,7 +123,7 @@ class EngineCache:
                     self._empty(key)
                     build(path)
                     if damage := verify(path):
-                        raise Corrupt(f"what was built for {key} is no whole package: {damage[0].what}")
+                        raise Corrupt(f"the package of {key} is incomplete: {damage[0].what}")
 
     def entries(self) -> list[CacheEntry]:
         """Returns all packages, the most recently used first."""
@@ -149,7 +149,7 @@ class EngineCache:
 
     def _path(self, key: str) -> Path:
         if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
-            raise ValueError(f"{key!r} is no key of cache_key()")
+            raise ValueError(f"{key!r} is not a key that cache_key() returns")
         return self.directory / f"{key}.accord"
 
     @staticmethod

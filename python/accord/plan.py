@@ -250,7 +250,7 @@ def _chunks(chunks: Chunk | Iterable[Chunk]) -> list[Chunk]:
     found = list(chunks) if isinstance(chunks, Iterable) and not isinstance(chunks, Chunk) else [chunks]
     for chunk in found:
         if not isinstance(chunk, Chunk):
-            raise TypeError(f"{chunk!r} is no chunk, such as program.rank(0).scratch[1]")
+            raise TypeError(f"{chunk!r} is not a chunk, such as program.rank(0).scratch[1]")
     return found
 
 

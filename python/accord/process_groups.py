@@ -127,7 +127,7 @@ def _agree(
         if not absent:
             raise
         ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
-        late = accord.Timeout(f"making a communicator over the group's ranks: {ranks} did not come in time")
+        late = accord.Timeout(f"making a communicator over the group's ranks: {ranks} did not arrive in time")
         late.ranks = tuple(absent)
         raise late from None
     return store.get(f"{call}/verdict").decode()

@@ -244,7 +244,7 @@ def test_the_next_use_removes_leftovers_but_not_running_builds(tmp_path):
 
 
 def test_invalid_keys_and_the_cache_folder(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="no key"), EngineCache(tmp_path).package("../x", build):
+    with pytest.raises(ValueError, match="not a key"), EngineCache(tmp_path).package("../x", build):
         pass
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_directory() == tmp_path / "accord" / "engines"

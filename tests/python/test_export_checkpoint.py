@@ -184,7 +184,7 @@ def header_with(changes):
 DAMAGES = {
     "nothing": (lambda data: b"", "no safetensors file: it begins with no header .0 bytes are there"),
     "noise": (lambda data: b"x" * 100, "no safetensors file: it begins with no header .100 bytes are there"),
-    "a list": (lambda data: b"\2\0\0\0\0\0\0\0[]", "no safetensors file: its header is no table of tensors"),
+    "a list": (lambda data: b"\2\0\0\0\0\0\0\0[]", "not a safetensors file: its header is not a table of tensors"),
     "no end": (lambda data: data[:-8], "is damaged, or its end is missing: "),
     "a number": (header_with(lambda _: 5), 'is damaged: its header says of "up.weight" no dtype, shape and place'),
     "no shape": (header_with(lambda entry: entry | {"shape": None}), 'says of "up.weight" no dtype, shape and place'),

@@ -197,7 +197,7 @@ def test_what_fails_at_all_sizes_is_not_told_to_be_one_of_small_sizes(tmp_path):
         ({"path": None}, "path is None; give the name of a package"),
         ({"sharding": {5: "column"}}, "sharding: the pattern 5 is no text"),
         ({"weights": {5: "int8"}}, "weights: the pattern 5 is no text"),
-        ({"weights": ["int8"]}, r"weights: \['int8'\] is no format of weights"),
+        ({"weights": ["int8"]}, r"weights: \['int8'\] is not a format of weights"),
         ({"options": 5}, 'options is 5; give a mapping like {"min_block_size": 1}'),
         ({"output_names": "y"}, "output_names is 'y'; give a list of names"),
         ({"output_names": [5]}, r"output_names is \[5\]; give a list of names"),

@@ -158,7 +158,7 @@ def test_what_is_no_package_is_left_alone(tmp_path, make):
         write_package(tmp_path / "other.accord", GRAPH, {"a": torch.ones(3)}, empty_plan(), "other")
         path.symlink_to(tmp_path / "other.accord")
     before = sorted(entry.name for entry in tmp_path.rglob("*"))
-    with pytest.raises(ExportError, match="exists and is no engine package; it is left as it is"):
+    with pytest.raises(ExportError, match="exists and is not an engine package; it is left unchanged"):
         write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "test")
     assert sorted(entry.name for entry in tmp_path.rglob("*")) == before
 

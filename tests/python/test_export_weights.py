@@ -102,8 +102,8 @@ def test_patterns_leave_layers_out_and_the_first_match_decides(tmp_path):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ("int5", r"'int5' is no format of weights; did you mean \"int4\"|did you mean \"int8\""),
-        ({"up": 4}, "4 is no format of weights"),
+        ("int5", r"'int5' is not a format of weights; did you mean \"int4\"|did you mean \"int8\""),
+        ({"up": 4}, "4 is not a format of weights"),
         ({"upp": "int8"}, r'weights pattern "upp" decides no layer with packed weights; layers with near names: "up"'),
         ({"up": accord.Int4(group=48)}, "groups are of 32, 64 or 128"),
     ],

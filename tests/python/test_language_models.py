@@ -247,7 +247,7 @@ def test_an_id_outside_the_vocabulary_is_found_alike_by_all_ranks(ranks, llama):
 
 
 def test_what_is_no_language_model_needs_inputs(tmp_path):
-    with pytest.raises(accord.ExportError, match="Linear is no causal language model"):
+    with pytest.raises(accord.ExportError, match="Linear is not a causal language model"):
         accord.export(torch.nn.Linear(2, 2).eval(), path=tmp_path / "m.accord")
 
 

@@ -123,7 +123,7 @@ def test_what_is_wrong_is_told_with_the_step():
         plans.Program("all_redce", ranks=2, name="x")
     with pytest.raises(IndexError, match="there is no rank 2"):
         swap().rank(2)
-    with pytest.raises(TypeError, match="is no chunk"):
+    with pytest.raises(TypeError, match="is not a chunk"):
         swap().rank(0).copy(0, [1])
 
 

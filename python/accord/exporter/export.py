@@ -214,7 +214,7 @@ def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
 
 def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:
     if not language_model.is_language_model(model):
-        raise ExportError(f"{type(model).__name__} is no causal language model of transformers: give example_inputs")
+        raise ExportError(f"{type(model).__name__} is not a causal language model of transformers: give example_inputs")
     for name, given in (("dynamic_shapes", dynamic_shapes), ("output_names", output_names)):
         if given is not None:
             raise ExportError(

@@ -109,7 +109,7 @@ def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, 
 def _config(folder: Path):
     """Returns transformers' configuration, without the quantization."""
     if not (folder / "config.json").is_file():
-        raise ExportError("there is no config.json: no checkpoint of transformers")
+        raise ExportError("there is no config.json, so this is not a checkpoint of transformers")
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -274,7 +274,7 @@ class GraphBuilder:
             return int(expression)
         unknown = [str(symbol) for symbol in expression.free_symbols if str(symbol) not in self.symbols]
         if unknown or not expression.is_polynomial(*expression.free_symbols):
-            what = f"depends on {', '.join(unknown)}, which no input has" if unknown else "is no sum of products"
+            what = f"depends on {', '.join(unknown)}, which no input has" if unknown else "is not a sum of products"
             raise UnsupportedOpError(f"unsupported size {size} at {self._place(node)}: it {what}")
         terms = []
         for powers, factor in sympy.Poly(expression).terms():

@@ -108,7 +108,7 @@ def _read_header(path: Path) -> tuple[CheckpointFile, dict]:
             f"{path}: no safetensors file: it begins with no header ({size:,} bytes are there)"
         ) from error
     if not isinstance(header, dict):
-        raise ExportError(f"{path}: no safetensors file: its header is no table of tensors")
+        raise ExportError(f"{path}: not a safetensors file: its header is not a table of tensors")
     header.pop("__metadata__", None)
     for name, entry in header.items():
         _check_entry(path, name, entry, size - 8 - len(text))

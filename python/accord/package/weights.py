@@ -352,7 +352,7 @@ def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | None:
         if near
         else 'there are "int8", "int4", "fp8" and "same", accord.Int8, accord.Int4 and accord.Fp8'
     )
-    raise ExportError(f"weights: {given!r} is no format of weights; {hint}")
+    raise ExportError(f"weights: {given!r} is not a format of weights; {hint}")
 
 
 def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, transposed: bool, groups: int) -> Packing:

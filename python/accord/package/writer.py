@@ -175,7 +175,7 @@ def _check_destination(destination: Path) -> None:
     if not destination.parent.is_dir():
         raise ExportError(f"{destination}: there is no directory {destination.parent}")
     if os.path.lexists(destination) and not is_package(destination):
-        raise ExportError(f"{destination} exists and is no engine package; it is left as it is")
+        raise ExportError(f"{destination} exists and is not an engine package; it is left unchanged")
 
 
 def is_package(path: Path) -> bool:
