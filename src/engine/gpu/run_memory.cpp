@@ -103,9 +103,7 @@ Status Memory::place_arena(Program& program) {
     ACCORD_ASSIGN_OR_RETURN(
         arena_, DeviceMemory::allocate(*on_.runtime, on_.device, program.arena_bytes, "the engine's arena"));
   }
-  for (const Program::ArenaPiece& piece : program.arena) {
-    program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
-  }
+  program.place_arena(arena_.data());
   return Status();
 }
 

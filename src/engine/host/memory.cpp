@@ -42,9 +42,7 @@ Status Memory::place(Program& program, std::span<const TensorView> inputs, std::
     program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
   }
   ACCORD_RETURN_IF_ERROR(arena_.grow(program.arena_bytes));
-  for (const Program::ArenaPiece& piece : program.arena) {
-    program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
-  }
+  program.place_arena(arena_.data());
   return Status();
 }
 

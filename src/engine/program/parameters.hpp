@@ -45,7 +45,7 @@ struct ParameterMemory {
   std::optional<DType> stored_dtype;
   bool has_inputs_last = false;  ///< the elements at `address` have inputs_last_layout()
 
-  /// Whether the CPU can read the elements, in whatever form.
+  /// Returns true if the CPU can read the elements, in whatever form.
   bool is_known() const { return !plain.empty() || linear || product || experts || convolution; }
 };
 

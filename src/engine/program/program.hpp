@@ -46,6 +46,10 @@ struct Program {
   };
   std::vector<ArenaPiece> arena;
   std::size_t arena_bytes = 0;
+  /// Sets the addresses of the arena's pieces. `base`: memory of arena_bytes.
+  void place_arena(std::byte* base) {
+    for (const ArenaPiece& piece : arena) bases[static_cast<std::size_t>(piece.storage)] = base + piece.offset;
+  }
   std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if the program has cached attention
   std::vector<std::unique_ptr<std::byte[]>> constants;
   std::shared_ptr<const void> placed_constants;  ///< replace `constants` where the target places them itself

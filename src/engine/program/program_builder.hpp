@@ -55,7 +55,7 @@ class ProgramBuilder {
     int last_use = -1;      // of the values stored in it
     bool is_known = false;  // a weight whose elements the CPU can read
   };
-  /// What preparing a node adds to.
+  /// Sizes of everything that preparing a node adds to.
   struct Checkpoint {
     std::size_t storages = 0, constants = 0, made_bytes = 0;
   };

@@ -1,5 +1,5 @@
 #pragma once
-// What a context needs of its device in order to run programs. host/ and gpu/ implement these interfaces.
+// The interfaces through which a context runs programs on its device. host/ and gpu/ implement them.
 
 #include <functional>
 #include <memory>
@@ -25,7 +25,7 @@ class RunCache {
   virtual Status copy_block(std::int32_t from, std::int32_t to) = 0;
 };
 
-/// What a device keeps about a program from one run to the next.
+/// State of a program that a device keeps from one run to the next.
 class ProgramState {
  public:
   virtual ~ProgramState() = default;
@@ -63,9 +63,9 @@ class RunMemory {
   using AddSteps = std::function<Status(const Execution& execution)>;
   virtual Status run_steps(const Execution& execution, const AddSteps& put) = 0;
 
-  /// Whether memory is freed only once all kernels of the device have ended, those of other ranks too.
+  /// True if memory is freed only once all kernels of the device have ended, those of other ranks too.
   virtual bool frees_memory_after_kernels() const = 0;
-  /// Whether a fault that steps find, such as an id outside its table, shows only when the run ends.
+  /// True if a fault that steps find, such as an id outside its table, shows only when the run ends.
   virtual bool shows_faults_at_end() const = 0;
 
   /// Returns the outputs of the last run. `copies`: in memory of the CPU.

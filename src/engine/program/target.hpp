@@ -52,7 +52,7 @@ class Target {
   /// Takes weights in memory of the CPU, by the names of the graph's parameters. Errors as for weights_of().
   virtual Result<Parameters> reference_parameters(const Graph& graph,
                                                   const std::map<std::string, TensorView>& weights) const = 0;
-  /// Whether an allocation fails if the device lacks the memory. The CPU may kill the process later instead.
+  /// True if an allocation fails when the device lacks the memory. The CPU may kill the process later instead.
   virtual bool refuses_excess_memory() const = 0;
 
   // Programs.
@@ -62,7 +62,7 @@ class Target {
   virtual const StepTable& constant_steps() const = 0;
   /// Runs constant_steps() whose storages are at `bases`.
   virtual Status run_constant_steps(std::span<const Step> steps, std::span<std::byte* const> bases) const = 0;
-  /// Whether steps read the caller's inputs where they are. Otherwise a run copies them into the arena.
+  /// True if steps read the caller's inputs where they are. Otherwise a run copies them into the arena.
   virtual bool reads_inputs_in_place() const = 0;
   /// Sets the addresses of `constants`. Returns the owner of their memory: null if they stay where they are. Fails
   /// with kResourceExhausted if the device lacks memory.

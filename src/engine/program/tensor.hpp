@@ -40,7 +40,7 @@ struct StartedSum {
   Work work;
 };
 
-/// What a target's steps need besides an Execution: host::Run, DeviceRun.
+/// Base of the state that a target's steps need besides an Execution: host::Run, DeviceRun.
 struct TargetRun {};
 
 /// The environment of a step: the addresses of this run's storages, and the communicators of the engine's groups.

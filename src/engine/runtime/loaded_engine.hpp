@@ -71,7 +71,7 @@ class LoadedEngine {
   int threads() const { return threads_; }
   const Target& target() const { return *target_; }
   Device device() const { return target_->device(); }
-  /// Whether outputs on a GPU are copied to the CPU.
+  /// Returns true if outputs on a GPU are copied to the CPU.
   bool copies_outputs() const { return copies_outputs_; }
   int canonical_ranks() const { return canonical_ranks_; }
   /// nullopt unless kBatchGroup has several ranks.

@@ -261,7 +261,7 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_t
     connect(comm, on);
     const Stream other = on.runtime.create_stream(on.device, false).value();
     const DeviceArray values = ones(on), more(on, std::vector<float>(128), DType::kFloat32);
-    // What is started waits for this, also the copy that a call in place makes of its input.
+    // Everything started waits for this, also the copy that an in-place call makes of its input.
     testing::BusyStream busy = runtime().make_stream_busy(other, on.device);
     Work first = comm.start(sum(values), {.stream = other});
     ASSERT_TRUE(comm.barrier().ok());

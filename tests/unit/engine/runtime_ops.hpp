@@ -97,8 +97,7 @@ class OpRunner {
     ACCORD_ASSIGN_OR_RETURN(const Region arena, Region::allocate(program.arena_bytes + 1, "a test"));
     // Makes a read of memory that no step has written visible.
     std::memset(arena.data(), 0xff, arena.size());
-    for (const auto& piece : program.arena)
-      program.bases[static_cast<std::size_t>(piece.storage)] = arena.data() + piece.offset;
+    program.place_arena(arena.data());
     for (std::size_t i = 0; i < memory_.size(); ++i)
       program.bases[static_cast<std::size_t>(program.inputs[i])] = memory_[i].data();
     const std::vector<std::vector<std::byte>> before = memory_;
