@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/interruption.hpp"
+#include "base/rounding.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
 #include "comm/call.hpp"
@@ -37,10 +38,8 @@ constexpr std::size_t kGetPiece = std::size_t{4} << 20;
 /// More than any machine maps, and small enough to add to.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
 
-std::size_t sz(Rank rank) { return static_cast<std::size_t>(rank); }
-
 /// Offset of the counter for signals of `from`.
-std::size_t counter(Rank from) { return sz(from) * exec::kLine; }
+std::size_t counter(Rank from) { return to_size(from) * exec::kLine; }
 /// Offset of the user's memory.
 std::size_t first_byte(int size) { return (counter(size) + exec::kPage - 1) / exec::kPage * exec::kPage; }
 
@@ -55,8 +54,8 @@ class Opening {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> all, gather<std::uint64_t>(mine, timeout_));
     std::vector<std::uint64_t> sizes;
     for (Rank r = 0; r < group_.size(); ++r) {
-      sizes.push_back(all[2 * sz(r)]);
-      number = std::max(number, static_cast<int>(all[2 * sz(r) + 1]));
+      sizes.push_back(all[2 * to_size(r)]);
+      number = std::max(number, static_cast<int>(all[2 * to_size(r) + 1]));
       if (sizes.back() > kMaxBytes)
         return Status(StatusCode::kInvalidArgument,
                       fmt::format("{}: rank {} requests {}, which is too much", where(), r, bytes_text(sizes.back())),
@@ -73,8 +72,8 @@ class Opening {
     const auto is_mapped = [](const std::unique_ptr<Link>& link) { return link->mapped() != nullptr; };
     mapped = connected.ok() && std::all_of(connected->begin(), connected->end(), is_mapped);
     ACCORD_RETURN_IF_ERROR(agree_on(connected.status()));
-    Links links(sz(group_.size()));
-    for (auto& link : *connected) links[sz(link->peer())] = std::move(link);
+    Links links(to_size(group_.size()));
+    for (auto& link : *connected) links[to_size(link->peer())] = std::move(link);
     return links;
   }
 
@@ -84,7 +83,7 @@ class Opening {
  private:
   template <typename T>
   Result<std::vector<T>> gather(std::span<const T> mine, Duration timeout) {
-    std::vector<T> all(mine.size() * sz(group_.size()));
+    std::vector<T> all(mine.size() * to_size(group_.size()));
     const ConstBuffer input(mine.data(), mine.size_bytes(), DType::kUInt8);
     const Buffer output{all.data(), all.size() * sizeof(T), DType::kUInt8, {}};
     ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = timeout, .stream = {}})
@@ -102,8 +101,8 @@ class Opening {
         endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(group_, mine, deadline_.remaining()));
     for (Rank r = 0; r < group_.size(); ++r) {
-      const std::string body = all[sz(r)].substr(1);
-      if (all[sz(r)].front() != kDescriptor)
+      const std::string body = all[to_size(r)].substr(1);
+      if (all[to_size(r)].front() != kDescriptor)
         return Status(endpoint.ok() ? StatusCode::kPeerLost : endpoint.status().code(),
                       fmt::format("{}: rank {} cannot open its endpoint: {}", where(), r, body), {r});
       if (r != group_.rank()) peers.push_back({r, body});
@@ -118,8 +117,8 @@ class Opening {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(status, timeout_));
     if (!mine.ok()) return mine.with_context(where());
     for (Rank r = 0; r < group_.size(); ++r) {
-      const std::uint8_t code = all[2 * sz(r)];
-      mapped &= all[2 * sz(r) + 1] != 0;
+      const std::uint8_t code = all[2 * to_size(r)];
+      mapped &= all[2 * to_size(r) + 1] != 0;
       if (code != 0)
         return Status(static_cast<StatusCode>(code), fmt::format("{}: rank {} could not connect", where(), r), {r});
     }
@@ -156,7 +155,7 @@ SharedWindow::SharedWindow(std::shared_ptr<Group> group, int number, std::vector
       bytes_(std::move(bytes)),
       endpoint_(std::move(endpoint)),
       links_(std::make_shared<Links>(std::move(links))),
-      allocator_(bytes_[sz(group_->rank())]),
+      allocator_(bytes_[to_size(group_->rank())]),
       sent_(bytes_.size()),
       consumed_(bytes_.size()) {}
 
@@ -164,13 +163,13 @@ SharedWindow::~SharedWindow() { group_->remove_window(number_); }
 
 void SharedWindow::register_memory() {
   std::vector<std::byte*> members;
-  members.reserve(sz(group_->size()));
+  members.reserve(to_size(group_->size()));
   for (Rank r = 0; r < group_->size(); ++r) members.push_back(memory(r).data());
   group_->windows().add(number_, memory(group_->rank()), std::move(members), links_);
 }
 
 std::span<std::byte> SharedWindow::memory(Rank rank) const {
-  std::byte* const start = rank == group_->rank() ? endpoint_->window().data() : (*links_)[sz(rank)]->mapped();
+  std::byte* const start = rank == group_->rank() ? endpoint_->window().data() : (*links_)[to_size(rank)]->mapped();
   if (start == nullptr) return {};
   return std::span(start + first_byte(group_->size()), bytes(rank));
 }
@@ -227,7 +226,7 @@ Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
 
 template <typename Ended>
 Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended& ended) {
-  transport::RemoteWriter& remote = *(*links_)[sz(peer)]->remote();
+  transport::RemoteWriter& remote = *(*links_)[to_size(peer)]->remote();
   Waiter waiter(group_->wait_policy());
   std::optional<Deadline> deadline;  // set once the wait is slow
   while (true) {
@@ -245,7 +244,7 @@ Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended
 }
 
 Status SharedWindow::wait_for_room(std::string_view operation, Rank to) {
-  const transport::RemoteWriter* remote = (*links_)[sz(to)]->remote();
+  const transport::RemoteWriter* remote = (*links_)[to_size(to)]->remote();
   if (remote == nullptr || remote->has_room()) [[likely]]
     return {};
   return wait_for(operation, to, [&]() -> Result<bool> { return remote->has_room(); });
@@ -256,7 +255,7 @@ Status SharedWindow::put_between_hosts(std::span<const std::byte> source, Rank t
     ACCORD_RETURN_IF_ERROR(wait_for_room("put to", to));
     const std::size_t now = std::min(source.size(), kPutPiece);
     const std::lock_guard lock(links_mutex_);
-    ACCORD_RETURN_IF_ERROR((*links_)[sz(to)]->put(source.first(now), offset).with_context(where("put")));
+    ACCORD_RETURN_IF_ERROR((*links_)[to_size(to)]->put(source.first(now), offset).with_context(where("put")));
     source = source.subspan(now);
     offset += now;
   }
@@ -264,7 +263,7 @@ Status SharedWindow::put_between_hosts(std::span<const std::byte> source, Rank t
 }
 
 Status SharedWindow::get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset) {
-  transport::RemoteWriter& remote = *(*links_)[sz(from)]->remote();
+  transport::RemoteWriter& remote = *(*links_)[to_size(from)]->remote();
   while (!destination.empty()) {
     const std::size_t now = std::min(destination.size(), kGetPiece);
     ACCORD_RETURN_IF_ERROR(wait_for_room("get from", from));
@@ -288,15 +287,15 @@ Status SharedWindow::signal(Rank to) {
   ACCORD_RETURN_IF_ERROR(check_usable("signal"));
   if (to != group_->rank()) ACCORD_RETURN_IF_ERROR(wait_for_room("signal to", to));
   const std::lock_guard lock(links_mutex_);
-  const std::uint64_t count = ++sent_[sz(to)];
+  const std::uint64_t count = ++sent_[to_size(to)];
   if (to != group_->rank())
-    return (*links_)[sz(to)]->signal(counter(group_->rank()), count).with_context(where("signal"));
+    return (*links_)[to_size(to)]->signal(counter(group_->rank()), count).with_context(where("signal"));
   Domain::word(endpoint_->window().data() + counter(to)).store(count, std::memory_order_release);
   return {};
 }
 
 bool SharedWindow::consume_signal(Rank from) {
-  std::atomic<std::uint64_t>& consumed = consumed_[sz(from)];
+  std::atomic<std::uint64_t>& consumed = consumed_[to_size(from)];
   std::uint64_t next = consumed.load(std::memory_order_relaxed);
   const std::uint64_t arrived =
       Domain::word(endpoint_->window().data() + counter(from)).load(std::memory_order_acquire);
@@ -327,7 +326,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
 // If memory is mapped, a peer's leaving is visible without asking, and its death, which the progress thread notices,
 // fails the group.
 PeerState SharedWindow::peer_state(Rank rank) const {
-  Link& link = *(*links_)[sz(rank)];
+  Link& link = *(*links_)[to_size(rank)];
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();
 }
 

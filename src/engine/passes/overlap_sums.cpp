@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/partition/carry.hpp"
 #include "engine/passes/fixed_sizes.hpp"
@@ -75,8 +76,7 @@ class RowDivider {
   /// Nodes that wait, and the positions of the nodes that they come from.
   using Phase = std::vector<std::pair<Node, std::size_t>>;
 
-  static std::size_t index(auto id) { return static_cast<std::size_t>(id); }
-  const SymbolicShape& shape(ValueId id) const { return given_.values[index(id)].shape; }
+  const SymbolicShape& shape(ValueId id) const { return given_.values[to_size(id)].shape; }
 
   // Finds the products whose results are summed over ranks and have enough rows.
   void find_sums() {
@@ -114,7 +114,7 @@ class RowDivider {
       const auto partial = norm.empty() ? std::nullopt : partial_sums(node);
       if (partial && partial_.count(*partial) > 0) {
         const auto sum = static_cast<ValueId>(given_.values.size());
-        given_.values.push_back(given_.values[index(*partial)]);
+        given_.values.push_back(given_.values[to_size(*partial)]);
         given_.values.back().name += ".summed";
         Node reduce{"accord.all_reduce", {{"self", ValueRef{*partial}}}, {sum}, node.module, node.source};
         reduce.arguments["group"] = node.arguments.at("group");
@@ -135,9 +135,9 @@ class RowDivider {
   OptionalShard cut(ValueId id) const {
     const SymbolicShape& sizes = shape(id);
     int dim = 0;
-    while (dim + 1 < static_cast<int>(sizes.size()) && sizes[index(dim)].constant() == 1) ++dim;
+    while (dim + 1 < static_cast<int>(sizes.size()) && sizes[to_size(dim)].constant() == 1) ++dim;
     if (dim + 1 >= static_cast<int>(sizes.size())) return std::nullopt;
-    const std::int64_t size = sizes[index(dim)].constant();
+    const std::int64_t size = sizes[to_size(dim)].constant();
     std::int64_t half = (size + 1) / 2;
     if (size > 2 * kGrain) half = (half + kGrain - 1) / kGrain * kGrain;
     if (half >= size) return std::nullopt;
@@ -148,10 +148,10 @@ class RowDivider {
     if (!node.outputs.empty() && partial_.count(node.outputs.front()) > 0) {
       const auto input = tensor_argument(node, "input");
       const ValueId rows = input ? *input : *tensor_argument(node, "self");
-      if (!shards_[index(rows)]) divide(rows, *cut(node.outputs.front()));
+      if (!shards_[to_size(rows)]) divide(rows, *cut(node.outputs.front()));
     }
     bool divided = false;
-    for_each_input(node, [&](ValueId id) { divided = divided || shards_[index(id)]; });
+    for_each_input(node, [&](ValueId id) { divided = divided || shards_[to_size(id)]; });
     if (divided && (divide_sum(node) || divide_rows(node))) return;
     for_each_input(node, [&](ValueId id) { concatenate(id); });
     add(node);
@@ -160,10 +160,10 @@ class RowDivider {
   // Handles a sum over the ranks if its rows are divided.
   bool divide_sum(const Node& node) {
     const auto partial = partial_sums(node);
-    if (!partial || node.op != "accord.all_reduce" || !halves_[index(*partial)]) return false;
-    const Halves parts = *halves_[index(*partial)];
-    const Shard shard = *shards_[index(*partial)];
-    const Halves started = add_halves(given_.values[index(*partial)], shard, ".started");
+    if (!partial || node.op != "accord.all_reduce" || !halves_[to_size(*partial)]) return false;
+    const Halves parts = *halves_[to_size(*partial)];
+    const Shard shard = *shards_[to_size(*partial)];
+    const Halves started = add_halves(given_.values[to_size(*partial)], shard, ".started");
     const Halves sums = make_halves(node.outputs.front(), shard);
     for (const std::size_t half : {0U, 1U}) {
       Node start{
@@ -188,12 +188,12 @@ class RowDivider {
     const int dims = static_cast<int>(shape(node.outputs.front()).size());
     OptionalShard common;
     for_each_input(node, [&](ValueId id) {
-      const OptionalShard& shard = shards_[index(id)];
+      const OptionalShard& shard = shards_[to_size(id)];
       if (shard) common = shard->in_dim(shard->dim + dims - static_cast<int>(shape(id).size()));
     });
     for_each_input(node, [&](ValueId id) {
       const int dim = common ? common->dim - (dims - static_cast<int>(shape(id).size())) : -1;
-      if (dim < 0 || shards_[index(id)] || shape(id)[index(dim)] == SymbolicInt(1)) return;
+      if (dim < 0 || shards_[to_size(id)] || shape(id)[to_size(dim)] == SymbolicInt(1)) return;
       others.emplace_back(id, common->in_dim(dim));
     });
     return others;
@@ -203,9 +203,9 @@ class RowDivider {
     const CarryFunction rule = rule_of(node);
     if (rule == nullptr || node.outputs.empty()) return false;
     const ToDivide others = shards_of_others(node);
-    for (const auto& [id, shard] : others) shards_[index(id)] = shard;
+    for (const auto& [id, shard] : others) shards_[to_size(id)] = shard;
     const Result<ShardResult> result = rule({given_, node, shards_});
-    for (const auto& [id, shard] : others) shards_[index(id)].reset();
+    for (const auto& [id, shard] : others) shards_[to_size(id)].reset();
     if (!result.ok() || !result->output || result->partial_over) return false;
     for (const ValueId output : node.outputs) {
       if (!fits(output, *result->output)) return false;
@@ -216,11 +216,11 @@ class RowDivider {
     for (const std::size_t half : {0U, 1U}) {
       Node part = node;
       for_each_input(part, [&](ValueId& id) {
-        if (halves_[index(id)]) id = (*halves_[index(id)])[half];
+        if (halves_[to_size(id)]) id = (*halves_[to_size(id)])[half];
       });
       for (std::size_t i = 0; i < outputs.size(); ++i) part.outputs[i] = outputs[i][half];
       const auto sizes = part.arguments.find("size");
-      if (sizes != part.arguments.end()) sizes->second = divided_.graph.values[index(part.outputs.front())].shape;
+      if (sizes != part.arguments.end()) sizes->second = divided_.graph.values[to_size(part.outputs.front())].shape;
       defer(half, std::move(part));
     }
     return true;
@@ -229,18 +229,18 @@ class RowDivider {
   bool fits(ValueId id, const Shard& shard) const {
     const SymbolicShape& sizes = shape(id);
     if (shard.dim < 0 || shard.dim >= static_cast<int>(sizes.size())) return false;
-    const std::int64_t size = sizes[index(shard.dim)].constant();
+    const std::int64_t size = sizes[to_size(shard.dim)].constant();
     return shard.unit < size && size <= 2 * shard.unit;
   }
 
   // Adds new values like `whole`, but half the size.
   Halves add_halves(const Value& whole, const Shard& shard, const std::string& suffix) {
     Halves halves{};
-    const std::int64_t size = whole.shape[index(shard.dim)].constant();
+    const std::int64_t size = whole.shape[to_size(shard.dim)].constant();
     for (const std::size_t half : {0U, 1U}) {
       Value value = whole;
       value.name += suffix + (half == 0 ? ".first" : ".second");
-      value.shape[index(shard.dim)] = half == 0 ? shard.unit : size - shard.unit;
+      value.shape[to_size(shard.dim)] = half == 0 ? shard.unit : size - shard.unit;
       halves[half] = static_cast<ValueId>(divided_.graph.values.size());
       divided_.graph.values.push_back(std::move(value));
     }
@@ -248,9 +248,9 @@ class RowDivider {
   }
 
   Halves make_halves(ValueId id, const Shard& shard) {
-    const Halves halves = add_halves(given_.values[index(id)], shard, "");
-    shards_[index(id)] = shard;
-    halves_[index(id)] = halves;
+    const Halves halves = add_halves(given_.values[to_size(id)], shard, "");
+    shards_[to_size(id)] = shard;
+    halves_[to_size(id)] = halves;
     return halves;
   }
 
@@ -259,7 +259,7 @@ class RowDivider {
     const Halves halves = make_halves(id, shard);
     is_whole_.insert(id);
     const SymbolicInt half = shard.unit;
-    const std::array<SymbolicInt, 3> bounds = {0, half, shape(id)[index(shard.dim)]};
+    const std::array<SymbolicInt, 3> bounds = {0, half, shape(id)[to_size(shard.dim)]};
     for (const std::size_t i : {0U, 1U}) {
       Node slice{"aten.slice.Tensor", {{"self", ValueRef{id}}, {"dim", SymbolicInt(shard.dim)}}, {halves[i]}, "", ""};
       slice.arguments["start"] = bounds[i];
@@ -269,12 +269,12 @@ class RowDivider {
   }
 
   void concatenate(ValueId id) {
-    if (!halves_[index(id)] || is_whole_.count(id) > 0) return;
+    if (!halves_[to_size(id)] || is_whole_.count(id) > 0) return;
     emit_phases();
-    const auto& [first, second] = *halves_[index(id)];
+    const auto& [first, second] = *halves_[to_size(id)];
     Node cat{"aten.cat.default", {}, {id}, "", ""};
     cat.arguments["tensors"] = std::vector<ValueRef>{{first}, {second}};
-    cat.arguments["dim"] = SymbolicInt(shards_[index(id)]->dim);
+    cat.arguments["dim"] = SymbolicInt(shards_[to_size(id)]->dim);
     add(std::move(cat));
     is_whole_.insert(id);
   }

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/busy_guard.hpp"
 #include "base/clock.hpp"
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/inputs.hpp"
@@ -32,23 +33,10 @@ class Running {
   LoadedEngine& engine_;
 };
 
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag), mine_(!flag.exchange(true, std::memory_order_acquire)) {}
-  ~Busy() {
-    if (mine_) flag_.store(false, std::memory_order_release);
-  }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  Status status() const {
-    if (mine_) return Status();
-    return Status(StatusCode::kWrongState, "another thread is using this context; create one context for each thread");
-  }
-
- private:
-  std::atomic<bool>& flag_;
-  bool mine_;
-};
+Status check_entered(const BusyGuard& guard) {
+  if (guard.entered()) return Status();
+  return Status(StatusCode::kWrongState, "another thread is using this context; create one context for each thread");
+}
 
 }  // namespace
 
@@ -62,8 +50,8 @@ RunContext::~RunContext() {
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
-  const Busy busy(busy_);
-  ACCORD_RETURN_IF_ERROR(busy.status());
+  const BusyGuard guard(busy_);
+  ACCORD_RETURN_IF_ERROR(check_entered(guard));
   return body();
 }
 
@@ -83,8 +71,8 @@ Status RunContext::reserve_arena(std::size_t bytes) {
 
 Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inputs,
                                                 std::optional<std::span<const SequenceRows>> sequences) {
-  const Busy busy(busy_);
-  ACCORD_RETURN_IF_ERROR(busy.status());
+  const BusyGuard guard(busy_);
+  ACCORD_RETURN_IF_ERROR(check_entered(guard));
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   if (const Status status = check_memory(engine_->graph(), inputs, engine_->device()); !status.ok()) {
@@ -106,8 +94,8 @@ void RunContext::end_started() {
 }
 
 Status RunContext::run_annotated(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
-  const Busy busy(busy_);
-  ACCORD_RETURN_IF_ERROR(busy.status());
+  const BusyGuard guard(busy_);
+  ACCORD_RETURN_IF_ERROR(check_entered(guard));
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   synchronized_.clear();  // this program's memory is freed after the run, so every shape must be synchronized again
@@ -160,8 +148,8 @@ void RunContext::abort_peers(const Status& failure) {
 }
 
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
-  const Busy busy(busy_);
-  ACCORD_RETURN_IF_ERROR(busy.status());
+  const BusyGuard guard(busy_);
+  ACCORD_RETURN_IF_ERROR(check_entered(guard));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
   if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   ACCORD_RETURN_IF_ERROR(begin());
@@ -185,8 +173,8 @@ std::string RunContext::fitting_cache_text(const KeyValueCacheOptions& wanted, s
 }
 
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
-  const Busy busy(busy_);
-  ACCORD_RETURN_IF_ERROR(busy.status());
+  const BusyGuard guard(busy_);
+  ACCORD_RETURN_IF_ERROR(check_entered(guard));
   const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
     return Status(StatusCode::kInvalidArgument,

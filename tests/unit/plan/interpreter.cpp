@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/rounding.hpp"
+
 namespace accord::plan::testing {
 namespace {
 
 constexpr int kDepth = static_cast<int>(kRoundDepth);
 constexpr Number kGarbage = -77;
-
-std::size_t sz(int n) { return static_cast<std::size_t>(n); }
 
 bool is_any_of(Collective collective, std::initializer_list<Collective> those) {
   return std::ranges::find(those, collective) != those.end();
@@ -58,11 +58,11 @@ Machine::Machine(const Plan& plan, const MachineRequest& request)
   rounds_ = std::max(1, static_cast<int>((bounds_.longest + request.slice - 1) / request.slice));
   if (plan.collective == Collective::kBarrier) rounds_ = kDepth + 1;  // as if called several times
   if (plan.collective == Collective::kBarrier) request_.count = 0;
-  const std::size_t parts = sz(plan.size);
+  const std::size_t parts = to_size(plan.size);
   const std::size_t in = request_.count * (input_has_parts(plan.collective) ? parts : 1);
   const std::size_t out = request_.count * (output_has_parts(plan.collective) ? parts : 1);
   for (Rank rank = 0; rank < plan.size; ++rank) {
-    for (std::size_t lane = 0; lane < plan.programs[sz(rank)].lanes.size(); ++lane) {
+    for (std::size_t lane = 0; lane < plan.programs[to_size(rank)].lanes.size(); ++lane) {
       lanes_.push_back({.rank = rank, .lane = static_cast<int>(lane), .registers = {}});
     }
     std::vector<Number> values(in);
@@ -74,7 +74,7 @@ Machine::Machine(const Plan& plan, const MachineRequest& request)
     }
     inputs_.emplace_back();
     std::vector<Number> both(std::max(in, out), kGarbage);
-    const std::size_t first = in < out ? sz(rank) * request.count : 0;
+    const std::size_t first = in < out ? to_size(rank) * request.count : 0;
     std::copy(values.begin(), values.end(), both.begin() + static_cast<std::ptrdiff_t>(first));
     outputs_.push_back(std::move(both));
   }
@@ -96,22 +96,23 @@ Machine::Place Machine::place_of(const Chunk& chunk, int round, std::size_t step
   if (chunk.space == Space::kPartials) return shared(partials_);
   if (chunk.space == Space::kMulticast) return shared(multicast_);
   const bool is_input = chunk.space == Space::kInput;
-  const Range range = (is_input ? bounds_.input : bounds_.output)[sz(chunk.index)];
-  std::size_t first = range.first + sz(round) * request_.slice;
+  const Range range = (is_input ? bounds_.input : bounds_.output)[to_size(chunk.index)];
+  std::size_t first = range.first + to_size(round) * request_.slice;
   if (!shares_memory(*plan_, request_, chunk.rank))
-    return {&(is_input ? inputs_ : outputs_)[sz(chunk.rank)], first, step_elements};
+    return {&(is_input ? inputs_ : outputs_)[to_size(chunk.rank)], first, step_elements};
   const bool parts_in = input_has_parts(plan_->collective), parts_out = output_has_parts(plan_->collective);
-  if (parts_in != parts_out && is_input == parts_out) first += sz(chunk.rank) * request_.count;
-  return {&outputs_[sz(chunk.rank)], first, step_elements};
+  if (parts_in != parts_out && is_input == parts_out) first += to_size(chunk.rank) * request_.count;
+  return {&outputs_[to_size(chunk.rank)], first, step_elements};
 }
 
 // Returns as many elements as the caller's chunk has in this round; between shared chunks, a whole slice.
 std::size_t Machine::elements_of(const Step& step, int round) const {
-  const std::size_t done = sz(round) * request_.slice;
+  const std::size_t done = to_size(round) * request_.slice;
   for (const auto* chunks : {&step.destinations, &step.sources}) {
     for (const Chunk& chunk : *chunks) {
       if (chunk.space != Space::kInput && chunk.space != Space::kOutput) continue;
-      const std::size_t count = (chunk.space == Space::kInput ? bounds_.input : bounds_.output)[sz(chunk.index)].count;
+      const std::size_t count =
+          (chunk.space == Space::kInput ? bounds_.input : bounds_.output)[to_size(chunk.index)].count;
       return count <= done ? 0 : std::min(request_.slice, count - done);
     }
   }
@@ -172,7 +173,7 @@ std::vector<Chunk> Machine::each_of(const std::vector<Chunk>& chunks) const {
 bool Machine::advance_movement(Lane& lane, const Step& step) {
   const std::vector<Chunk> sources = each_of(step.sources), destinations = each_of(step.destinations);
   const std::size_t elements = elements_of(step, lane.round);
-  const auto action = sz(lane.action);
+  const auto action = to_size(lane.action);
   if (action < sources.size()) {
     const Chunk& source = sources[action];
     if (!may_read(lane, source)) return false;
@@ -193,7 +194,7 @@ bool Machine::advance_movement(Lane& lane, const Step& step) {
   if (step.kind == StepKind::kPutPackets) {
     packet_rounds_[{destination.rank, destination.index, lane.round % kDepth}] = lane.round + 1;
   }
-  if (sz(++lane.action) == sources.size() + destinations.size()) next_step(lane);
+  if (to_size(++lane.action) == sources.size() + destinations.size()) next_step(lane);
   return true;
 }
 
@@ -210,17 +211,17 @@ void Machine::next_step(Lane& lane) {
 }
 
 bool Machine::advance(int index) {
-  Lane& lane = lanes_[sz(index)];
+  Lane& lane = lanes_[to_size(index)];
   if (lane.round == rounds_) return false;
-  const std::vector<Step>& steps = plan_->programs[sz(lane.rank)].lanes[sz(lane.lane)].steps;
+  const std::vector<Step>& steps = plan_->programs[to_size(lane.rank)].lanes[to_size(lane.lane)].steps;
   if (lane.step == 0 && lane.action == 0 && !may_begin(lane)) return false;
-  if (sz(lane.step) == steps.size()) {
+  if (to_size(lane.step) == steps.size()) {
     if (plan_->collective == Collective::kBarrier && !all_came(lane.round)) left_early_ = true;
     ++lane.round;
     lane.step = 0;
     return true;
   }
-  const Step& step = steps[sz(lane.step)];
+  const Step& step = steps[to_size(lane.step)];
   const int slot = lane.round % kDepth;
   switch (step.kind) {
     case StepKind::kSignal: signals_[{lane.rank, step.peer, step.id, slot}] = lane.round + 1; break;
@@ -235,7 +236,7 @@ bool Machine::advance(int index) {
         lane.action = 1;
         return true;
       }
-      if (sz(arrived) < plan_->programs[sz(lane.rank)].lanes.size()) return false;
+      if (to_size(arrived) < plan_->programs[to_size(lane.rank)].lanes.size()) return false;
       break;
     }
     case StepKind::kCopy:
@@ -252,11 +253,11 @@ Number Machine::expected(Rank rank, std::size_t i) const {
     case Collective::kBarrier: return 0;
     case Collective::kBroadcast: return input_value(plan_->root, i);
     case Collective::kSendRecv: return input_value(0, i);
-    case Collective::kScatter: return input_value(plan_->root, sz(rank) * count + i);
+    case Collective::kScatter: return input_value(plan_->root, to_size(rank) * count + i);
     case Collective::kGather:
     case Collective::kAllGather: return input_value(static_cast<Rank>(i / count), i % count);
-    case Collective::kAllToAll: return input_value(static_cast<Rank>(i / count), sz(rank) * count + i % count);
-    case Collective::kReduceScatter: i += sz(rank) * count; break;
+    case Collective::kAllToAll: return input_value(static_cast<Rank>(i / count), to_size(rank) * count + i % count);
+    case Collective::kReduceScatter: i += to_size(rank) * count; break;
     case Collective::kReduce:
     case Collective::kAllReduce: break;
   }
@@ -280,9 +281,9 @@ bool Machine::outputs_right() const {
   for (Rank rank = 0; rank < plan_->size; ++rank) {
     if (!has_output(*plan_, rank)) continue;
     const bool scattered = is_part && shares_memory(*plan_, request_, rank);
-    const std::vector<Number>& output = outputs_[sz(rank)];
+    const std::vector<Number>& output = outputs_[to_size(rank)];
     const std::size_t count = scattered ? request_.count : output.size();
-    const std::size_t first = scattered ? sz(rank) * request_.count : 0;
+    const std::size_t first = scattered ? to_size(rank) * request_.count : 0;
     for (std::size_t i = 0; i < count; ++i) {
       if (output[first + i] != expected(rank, i)) return false;
     }
@@ -323,7 +324,7 @@ std::vector<Number> Machine::state() const {
 
 std::optional<std::string> run_randomly(const Plan& plan, const MachineRequest& request, std::mt19937& random) {
   Machine machine(plan, request);
-  std::vector<int> lanes(sz(machine.lanes()));
+  std::vector<int> lanes(to_size(machine.lanes()));
   for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = static_cast<int>(i);
   while (!machine.all_done()) {
     std::ranges::shuffle(lanes, random);
