@@ -47,7 +47,7 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
     cache.layers_.emplace(layer.layer, made);
   }
   ACCORD_ASSIGN_OR_RETURN(cache.memory_,
-                          DeviceMemory::allocate(runtime, device, bytes, "the cache of keys and values"));
+                          device::Memory::allocate(runtime, device, bytes, "the cache of keys and values"));
   std::byte* at = cache.memory_.data();
   for (auto& [number, layer] : cache.layers_) {
     layer.keys = at;
@@ -90,12 +90,12 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   const bool grows = rows > rows_ || blocks > blocks_;
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
-    outgrown_.push_back(std::exchange(memory_, DeviceMemory()));
+    outgrown_.push_back(std::exchange(memory_, device::Memory()));
     rows_ = blocks_ = 0;  // in case the allocation fails
     ACCORD_ASSIGN_OR_RETURN(
         memory_,
-        DeviceMemory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),
-                               "the tables of a batch"));
+        device::Memory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),
+                                 "the tables of a batch"));
     rows_ = more_rows;
     blocks_ = more_blocks;
     tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "device/memory.hpp"
 #include "engine/gpu/kernels/cache_kernels.hpp"
-#include "engine/gpu/memory.hpp"
 #include "engine/program/batch.hpp"
 
 namespace accord::engine {
@@ -28,7 +28,7 @@ class DeviceCache {
 
  private:
   KeyValueCacheOptions options_;
-  DeviceMemory memory_;
+  device::Memory memory_;
   std::map<std::int64_t, DeviceCacheLayer> layers_;
 };
 
@@ -41,9 +41,9 @@ class DeviceBatch {
   BatchTables tables() const { return tables_; }
 
  private:
-  DeviceMemory memory_;
+  device::Memory memory_;
   // Small, so they are kept: a release waits for everything that runs on the device.
-  std::vector<DeviceMemory> outgrown_;
+  std::vector<device::Memory> outgrown_;
   std::vector<std::byte> staged_;
   std::size_t rows_ = 0;    // capacity
   std::size_t blocks_ = 0;  // capacity, over all tables

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "device/memory.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/program/row_major_reader.hpp"
 #include "kernels/elementwise.hpp"
@@ -66,15 +67,15 @@ class DeviceLoader {
 
  private:
   Status copy(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
-    ACCORD_ASSIGN_OR_RETURN(DeviceMemory made, DeviceMemory::allocate(*on_.runtime, on_.device, rows.size(),
-                                                                      fmt::format("tensor \"{}\"", name)));
+    ACCORD_ASSIGN_OR_RETURN(device::Memory made, device::Memory::allocate(*on_.runtime, on_.device, rows.size(),
+                                                                          fmt::format("tensor \"{}\"", name)));
     if (!rows.empty()) {
       ACCORD_RETURN_IF_ERROR(on_.runtime->copy(made.data(), rows.data(), rows.size(), on_.device, {}));
       ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
     }
     memory.address = made.data();
     parameters.placed_bytes += made.size();
-    parameters.placed.push_back(std::make_shared<DeviceMemory>(std::move(made)));
+    parameters.placed.push_back(std::make_shared<device::Memory>(std::move(made)));
     return Status();
   }
 

@@ -63,9 +63,9 @@ Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
   ACCORD_ASSIGN_OR_RETURN(context->caller_event_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->end_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
-  ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
-  ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, on.blas->workspace_bytes(),
-                                                                      "the workspace of products"));
+  ACCORD_ASSIGN_OR_RETURN(context->fault_, device::Memory::allocate(runtime, on.device, sizeof(Fault), "a run"));
+  ACCORD_ASSIGN_OR_RETURN(context->workspace_, device::Memory::allocate(runtime, on.device, on.blas->workspace_bytes(),
+                                                                        "the workspace of products"));
   ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
   context->host_fault_ = new (found) Fault();
   return std::unique_ptr<RunMemory>(std::move(context));
@@ -99,9 +99,9 @@ KeyValueCacheOptions Memory::passing_cache(std::span<const CachedLayer> layers, 
 Status Memory::place_arena(Program& program) {
   if (program.arena_bytes > arena_.size()) {
     ++layout_;
-    arena_ = DeviceMemory();
+    arena_ = device::Memory();
     ACCORD_ASSIGN_OR_RETURN(
-        arena_, DeviceMemory::allocate(*on_.runtime, on_.device, program.arena_bytes, "the engine's arena"));
+        arena_, device::Memory::allocate(*on_.runtime, on_.device, program.arena_bytes, "the engine's arena"));
   }
   program.place_arena(arena_.data());
   return Status();

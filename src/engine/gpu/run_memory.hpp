@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "device/memory.hpp"
 #include "engine/gpu/cache.hpp"
 #include "engine/gpu/engine_device.hpp"
 #include "engine/gpu/run.hpp"
@@ -86,10 +87,10 @@ class Memory final : public RunMemory {
   device::Event caller_event_;  // the work in the caller's stream
   device::Event end_;           // the end of a run
   int multiprocessors_ = 1;
-  DeviceMemory arena_;
+  device::Memory arena_;
   GrowingRegion copied_outputs_{"the engine's outputs"};
-  DeviceMemory fault_;
-  DeviceMemory workspace_;
+  device::Memory fault_;
+  device::Memory workspace_;
   Fault* host_fault_ = nullptr;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;

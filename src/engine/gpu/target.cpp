@@ -6,7 +6,7 @@
 
 #include "accord/nccl.hpp"
 #include "base/rounding.hpp"
-#include "engine/gpu/memory.hpp"
+#include "device/memory.hpp"
 #include "engine/gpu/parameters.hpp"
 #include "engine/gpu/run_memory.hpp"
 #include "engine/gpu/steps.hpp"
@@ -81,8 +81,8 @@ Result<std::shared_ptr<const void>> Gpu::place_constants(std::span<Constant> con
   constexpr std::size_t kConstantAlignment = 256;
   std::size_t bytes = 0;
   for (const Constant& constant : constants) bytes += round_up(constant.bytes.size(), kConstantAlignment);
-  ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory,
-                          DeviceMemory::allocate(*on_.runtime, on_.device, bytes, "constants of a program"));
+  ACCORD_ASSIGN_OR_RETURN(device::Memory memory,
+                          device::Memory::allocate(*on_.runtime, on_.device, bytes, "constants of a program"));
   std::vector<std::byte> all(bytes);
   std::size_t at = 0;
   for (Constant& constant : constants) {
@@ -94,7 +94,7 @@ Result<std::shared_ptr<const void>> Gpu::place_constants(std::span<Constant> con
     ACCORD_RETURN_IF_ERROR(on_.runtime->copy(memory.data(), all.data(), bytes, on_.device, {}));
     ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
   }
-  return std::shared_ptr<const void>(std::make_shared<DeviceMemory>(std::move(memory)));
+  return std::shared_ptr<const void>(std::make_shared<device::Memory>(std::move(memory)));
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 namespace accord::engine {
 namespace {
 
-Status allocate_once(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
+Status allocate_once(device::Memory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
   if (memory.data() != nullptr) return Status();
-  ACCORD_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(run.runtime, run.device, bytes, what));
+  ACCORD_ASSIGN_OR_RETURN(memory, device::Memory::allocate(run.runtime, run.device, bytes, what));
   return Status();
 }
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "engine/gpu/memory.hpp"
+#include "device/memory.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/program/token_choice.hpp"
 
@@ -29,8 +29,8 @@ class TokenChooser {
                       std::span<const TokenChoice> choices, std::span<TokenId> tokens);
 
   std::size_t max_choices_ = 64;
-  DeviceMemory choices_, tokens_;
-  DeviceMemory weights_;  // one row for each choice that is computed at the same time
+  device::Memory choices_, tokens_;
+  device::Memory weights_;  // one row for each choice that is computed at the same time
 };
 
 }  // namespace accord::engine

@@ -120,7 +120,8 @@ Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, con
     return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank has {} devices of that type",
                                                             to_string(config.device), runtime->count()));
   const std::size_t bytes = round_up(to_size(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
-  ACCORD_ASSIGN_OR_RETURN(DeviceMemory own, DeviceMemory::allocate(*runtime, config.device, bytes));
+  ACCORD_ASSIGN_OR_RETURN(CallMemory own,
+                          CallMemory::allocate(*runtime, config.device, bytes, "the counters of an expert group"));
   std::unique_ptr<DeviceGroup> created(new DeviceGroup(group, config, *runtime, std::move(own)));
   ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(config.device, false));
   ACCORD_ASSIGN_OR_RETURN(created->stop_, group.device_channel().stop_word(config.device));

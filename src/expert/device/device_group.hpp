@@ -44,7 +44,7 @@ class DeviceGroup {
   void wait_for_peers();
 
  private:
-  DeviceGroup(comm::Group& group, const ExpertGroupConfig& config, device::Runtime& runtime, DeviceMemory own)
+  DeviceGroup(comm::Group& group, const ExpertGroupConfig& config, device::Runtime& runtime, CallMemory own)
       : group_(group), config_(config), device_(config.device), runtime_(runtime), own_(std::move(own)) {}
 
   /// Call properties that the ranks must agree on.
@@ -70,7 +70,7 @@ class DeviceGroup {
   const ExpertGroupConfig config_;
   const Device device_;
   device::Runtime& runtime_;
-  DeviceMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
+  CallMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
   Stream stream_ = {};
   int max_blocks_ = 1;
   std::shared_ptr<comm::StopWord> stop_;

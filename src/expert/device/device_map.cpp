@@ -25,6 +25,22 @@ Dropping dropping_of(const ExpertGroupConfig& config) {
   return Dropping::kNone;
 }
 
+/// Divides memory into arrays. Without memory it only adds up the bytes they need.
+class Divider {
+ public:
+  explicit Divider(std::byte* memory) : memory_(memory) {}
+  template <typename T>
+  void allocate(T*& array, std::size_t count) {
+    array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
+    used_ += round_up(count * sizeof(T), std::size_t{256});
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* const memory_;
+  std::size_t used_ = 0;
+};
+
 /// Divides memory into the arrays of a map. Returns the bytes they use.
 std::size_t divide(Map& map, std::byte* memory) {
   Divider divider(memory);
@@ -61,8 +77,9 @@ std::size_t divide_tables(Map& map, const Placement& placement, std::byte* memor
 Result<std::shared_ptr<DevicePlacement>> DevicePlacement::create(device::Runtime& runtime, Device device, Stream stream,
                                                                  const Placement& placement) {
   Map tables;
-  ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory,
-                          DeviceMemory::allocate(runtime, device, divide_tables(tables, placement, nullptr)));
+  ACCORD_ASSIGN_OR_RETURN(
+      CallMemory memory,
+      CallMemory::allocate(runtime, device, divide_tables(tables, placement, nullptr), "the placement of experts"));
   (void)divide_tables(tables, placement, memory.data());
   const auto upload = [&](const std::int32_t* to, const std::vector<int>& from) {
     return runtime.copy(const_cast<std::int32_t*>(to), from.data(), from.size() * sizeof(int), device, stream);
@@ -101,7 +118,8 @@ Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, D
   map.max_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
                  std::int64_t{local} * (layer.alignment - 1);
   if (map.capacity > 0) map.max_rows = std::min(map.max_rows, map.capacity);
-  ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(runtime, device, divide(map, nullptr)));
+  ACCORD_ASSIGN_OR_RETURN(CallMemory memory,
+                          CallMemory::allocate(runtime, device, divide(map, nullptr), "the map of an expert handle"));
   (void)divide(map, memory.data());
   tables->fill_in(map);
   std::shared_ptr<DeviceMap> created(new DeviceMap(runtime, device, std::move(memory), std::move(tables)));

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "accord/expert_parallel.hpp"
+#include "expert/device/call_memory.hpp"
 #include "expert/device/map.hpp"
-#include "expert/device/memory.hpp"
 #include "expert/placement.hpp"
 #include "expert/routing.hpp"
 
@@ -21,8 +21,8 @@ class DevicePlacement {
   void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) { memory_.set_last_use(event); }
 
  private:
-  explicit DevicePlacement(DeviceMemory memory) : memory_(std::move(memory)) {}
-  DeviceMemory memory_;
+  explicit DevicePlacement(CallMemory memory) : memory_(std::move(memory)) {}
+  CallMemory memory_;
   Map tables_;
 };
 
@@ -52,11 +52,11 @@ class DeviceMap {
   Status copy_to(Routing& routing, const Placement& placement, Stream from);
 
  private:
-  DeviceMap(device::Runtime& runtime, Device device, DeviceMemory memory, std::shared_ptr<DevicePlacement> tables)
+  DeviceMap(device::Runtime& runtime, Device device, CallMemory memory, std::shared_ptr<DevicePlacement> tables)
       : runtime_(runtime), device_(device), memory_(std::move(memory)), tables_(std::move(tables)) {}
   device::Runtime& runtime_;
   const Device device_;
-  DeviceMemory memory_;
+  CallMemory memory_;
   const std::shared_ptr<DevicePlacement> tables_;
   Map map_;
   int first_place_ = 0, last_place_ = 0;

@@ -1,16 +1,13 @@
-#include "engine/gpu/memory.hpp"
+#include "device/memory.hpp"
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "base/text.hpp"
 
-namespace accord::engine {
+namespace accord::device {
 
-Result<DeviceMemory> DeviceMemory::allocate(device::Runtime& runtime, Device device, std::size_t bytes,
-                                            std::string_view what) {
-  DeviceMemory memory;
+Result<Memory> Memory::allocate(Runtime& runtime, Device device, std::size_t bytes, std::string_view what) {
+  Memory memory;
   if (bytes == 0) return memory;
   const Result<void*> data = runtime.allocate(device, bytes);
   if (!data.ok()) return data.status().with_context(fmt::format("{} for {}", bytes_text(bytes), what));
@@ -21,7 +18,7 @@ Result<DeviceMemory> DeviceMemory::allocate(device::Runtime& runtime, Device dev
   return memory;
 }
 
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+Memory& Memory::operator=(Memory&& other) noexcept {
   if (this == &other) return *this;
   release();
   runtime_ = other.runtime_;
@@ -31,10 +28,14 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
   return *this;
 }
 
-void DeviceMemory::release() {
-  if (data_ != nullptr) (void)runtime_->release(device_, data_);
+void Memory::leak() {
   data_ = nullptr;
   bytes_ = 0;
 }
 
-}  // namespace accord::engine
+void Memory::release() {
+  if (data_ != nullptr) (void)runtime_->release(device_, data_);
+  leak();
+}
+
+}  // namespace accord::device

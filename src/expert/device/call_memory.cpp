@@ -1,4 +1,4 @@
-#include "expert/device/memory.hpp"
+#include "expert/device/call_memory.hpp"
 
 #include "base/clock.hpp"
 #include "base/wait.hpp"
@@ -10,12 +10,13 @@ constexpr std::chrono::seconds kLastUseTimeout(5);
 
 }  // namespace
 
-Result<DeviceMemory> DeviceMemory::allocate(device::Runtime& runtime, Device device, std::size_t bytes) {
-  ACCORD_ASSIGN_OR_RETURN(void* const data, runtime.allocate(device, bytes));
-  return DeviceMemory(runtime, device, static_cast<std::byte*>(data));
+Result<CallMemory> CallMemory::allocate(device::Runtime& runtime, Device device, std::size_t bytes,
+                                        std::string_view what) {
+  ACCORD_ASSIGN_OR_RETURN(device::Memory memory, device::Memory::allocate(runtime, device, bytes, what));
+  return CallMemory(runtime, std::move(memory));
 }
 
-bool DeviceMemory::wait() const {
+bool CallMemory::wait() const {
   if (last_use_ == nullptr) return true;
   const Deadline deadline = Deadline::in(kLastUseTimeout);
   Waiter waiter(WaitPolicy::kYield);
@@ -29,8 +30,8 @@ bool DeviceMemory::wait() const {
 }
 
 // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory here ends the process
-DeviceMemory::~DeviceMemory() {
-  if (data_ != nullptr && wait()) (void)runtime_.release(device_, data_);
+CallMemory::~CallMemory() {
+  if (!wait()) memory_.leak();
 }
 
 }  // namespace accord::expert
