@@ -121,7 +121,7 @@ class ExpertHandle {
  public:
   explicit ExpertHandle(std::shared_ptr<expert::Handle> state);
 
-  /// False until prepare() succeeds, and after it fails (on GPUs, once fetch() has detected the failure).
+  /// False until prepare() succeeds, and after it fails. On GPUs an overflow is a failure once fetch() has found it.
   bool prepared() const;
   int top_k() const;
   int alignment() const;

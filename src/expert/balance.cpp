@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "accord/expert_parallel.hpp"
+#include "expert/config.hpp"
 
 namespace accord {
 namespace {
@@ -40,9 +41,9 @@ Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks
     if (!std::isfinite(loads[e]) || loads[e] < 0)
       return invalid_balance(fmt::format("the load of expert {} is {}", e, loads[e]));
   const std::int64_t places = std::int64_t{ranks} * per_rank;
-  if (places < static_cast<std::int64_t>(loads.size()) || places > (1 << 24))
+  if (places < static_cast<std::int64_t>(loads.size()) || places > expert::kMaxExperts)
     return invalid_balance(fmt::format("{} ranks with {} experts each have {} places, expected {} to {}", ranks,
-                                       per_rank, places, loads.size(), 1 << 24));
+                                       per_rank, places, loads.size(), expert::kMaxExperts));
 
   const std::vector<int> replicas = replicas_of(loads, static_cast<int>(places));
   std::vector<int> order;

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include "comm/call.hpp"
+#include "expert/config.hpp"
+#include "expert/rows.hpp"
+#include "kernels/row_tree.hpp"
 
 namespace accord::expert {
 namespace {
@@ -19,12 +22,9 @@ struct Shape {
   bool exact = false;  ///< otherwise `rows` is a minimum
 };
 
-Status check_memory(std::string_view name, const ConstBuffer& buffer, Device device) {
-  if (device.type == DeviceType::kCpu) return comm::check_memory(name, buffer);
-  if (buffer.device != device)
-    return invalid(
-        fmt::format("{} is on {}, but the group's device is {}", name, to_string(buffer.device), to_string(device)));
-  return comm::check_elements(name, buffer);
+/// Memory of the CPU is all of one device.
+bool is_on(const ConstBuffer& buffer, Device device) {
+  return buffer.device == device || (buffer.device.type == DeviceType::kCpu && device.type == DeviceType::kCpu);
 }
 
 Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape, Device device) {
@@ -34,39 +34,33 @@ Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape, 
   if (buffer.count < needed || (shape.exact && buffer.count != needed))
     return invalid(fmt::format("{} has {} elements, it has to have {}{} x {} = {}", shape.name, buffer.count,
                                shape.exact ? "" : "at least ", shape.rows, shape.width, needed));
-  if (needed == 0 && (device.type == DeviceType::kCpu || buffer.count == 0)) return {};
-  return check_memory(shape.name, buffer, device);
+  if (buffer.count == 0) return {};
+  if (!is_on(buffer, device))
+    return invalid(fmt::format("{} is on {}, but the group's device is {}", shape.name, to_string(buffer.device),
+                               to_string(device)));
+  return comm::check_elements(shape.name, buffer);
 }
-
-/// Minimum rows of a slot buffer. On GPUs the host does not know the number of rows, so kernels check how many fit.
-std::int64_t min_rows(const Handle& handle) { return handle.device != nullptr ? 0 : handle.recv_rows(); }
-
-bool is_omitted(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
 
 /// Checks two buffers of one dtype that must be given together or not at all. A buffer without elements may be
 /// omitted.
 Status check_pair(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
                   Device device, DType dtype = DType::kFloat32) {
-  if (is_omitted(one) && is_omitted(other)) return {};
-  if (shape.rows > 0 && is_omitted(one))
+  if (!is_given(one) && !is_given(other)) return {};
+  if (shape.rows > 0 && !is_given(one))
     return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
-  if (other_shape.rows > 0 && is_omitted(other))
+  if (other_shape.rows > 0 && !is_given(other))
     return invalid(fmt::format("{} is given without {}", shape.name, other_shape.name));
-  const bool counts_slots = device.type == DeviceType::kCpu;
-  const auto has_rows = [&](const ConstBuffer& buffer, const Shape& expected) {
-    return expected.rows > 0 || (!counts_slots && !is_omitted(buffer));
-  };
-  if (has_rows(one, shape)) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape, device));
-  return has_rows(other, other_shape) ? check_buffer(other, dtype, other_shape, device) : Status();
+  if (is_given(one)) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape, device));
+  return is_given(other) ? check_buffer(other, dtype, other_shape, device) : Status();
 }
 
-/// Dtype of a call's weights: float32 or float64.
-DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) {
-  return (is_omitted(one) ? other : one).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+/// Dtype that the weights of a call must have: float32 or float64.
+DType expected_dtype(const ConstBuffer& one, const ConstBuffer& other) {
+  return weights_dtype(one, other) == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 Status check_scaled(const ConstBuffer& rows, std::string_view name, const ConstBuffer& scales) {
-  if (is_omitted(scales) || is_float8(rows.dtype)) return {};
+  if (!is_given(scales) || is_float8(rows.dtype)) return {};
   return invalid(fmt::format("scales are for float8 only, but {} is {}", name, to_string(rows.dtype)));
 }
 
@@ -107,7 +101,7 @@ Status check(const ExpertRouting& routing, const Handle& handle, const ExpertGro
         fmt::format("there are {} tokens, but max_tokens_per_rank is {}", tokens, config.max_tokens_per_rank));
   ACCORD_RETURN_IF_ERROR(check_buffer(ids, ids.dtype, {"ids", tokens, top_k, true}, config.device));
   const bool needs_weights = config.overflow == OverflowPolicy::kDropByWeight && tokens > 0;
-  if (is_omitted(routing.weights))
+  if (!is_given(routing.weights))
     return needs_weights ? invalid("overflow=drop_by_weight requires weights, but none were given") : Status();
   return check_buffer(routing.weights, DType::kFloat32, {"weights", tokens, top_k, true}, config.device);
 }
@@ -115,7 +109,7 @@ Status check(const ExpertRouting& routing, const Handle& handle, const ExpertGro
 Status check(const ExpertDispatch& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("tokens", call.tokens.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle), scales = scales_of_row(config.hidden);
+  const std::int64_t tokens = handle.tokens(), rows = handle.min_slots(), scales = scales_of_row(config.hidden);
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.tokens, call.tokens.dtype, {"tokens", tokens, config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(
@@ -125,24 +119,24 @@ Status check(const ExpertDispatch& call, const Handle& handle, const ExpertGroup
                                     {"recv_scales", rows, scales}, config.device));
   ACCORD_RETURN_IF_ERROR(check_pair(call.weights, {"weights", tokens, handle.layer.top_k, true}, call.recv_weights,
                                     {"recv_weights", rows, 1}, config.device,
-                                    weights_dtype(call.weights, call.recv_weights)));
+                                    expected_dtype(call.weights, call.recv_weights)));
   return check_disjoint(call.tokens, "tokens", call.recv_tokens, "recv_tokens");
 }
 
 Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("expert_out", call.expert_out.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle), scales = scales_of_row(config.hidden);
+  const std::int64_t tokens = handle.tokens(), rows = handle.min_slots(), scales = scales_of_row(config.hidden);
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.expert_out, call.expert_out.dtype, {"expert_out", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_scaled(call.expert_out, "expert_out", call.scales));
-  if (!is_omitted(call.scales))
+  if (is_given(call.scales))
     ACCORD_RETURN_IF_ERROR(check_buffer(call.scales, DType::kFloat32, {"scales", rows, scales}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}, config.device));
-  if (!is_omitted(call.weights))
-    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, weights_dtype(call.weights, {}),
+  if (is_given(call.weights))
+    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, expected_dtype(call.weights, {}),
                                         {"weights", tokens, handle.layer.top_k, true}, config.device));
   return check_disjoint(call.expert_out, "expert_out", call.result, "result");
 }
@@ -150,14 +144,14 @@ Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupC
 Status check(const ExpertDispatchBackward& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("grad", call.grad.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = min_rows(handle);
+  const std::int64_t tokens = handle.tokens(), rows = handle.min_slots();
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("grad_tokens", call.grad_tokens.dtype, call.grad.dtype));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_tokens, call.grad_tokens.dtype,
                                       {"grad_tokens", tokens, config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(check_pair(call.grad_recv_weights, {"grad_recv_weights", rows, 1}, call.grad_weights,
                                     {"grad_weights", tokens, handle.layer.top_k, true}, config.device,
-                                    weights_dtype(call.grad_recv_weights, call.grad_weights)));
+                                    expected_dtype(call.grad_recv_weights, call.grad_weights)));
   return check_disjoint(call.grad, "grad", call.grad_tokens, "grad_tokens");
 }
 
@@ -167,7 +161,7 @@ Status check(const ExpertCombineBackward& call, const Handle& handle, const Expe
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.grad, call.grad.dtype, {"grad", handle.tokens(), config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_expert_out, call.grad.dtype,
-                                      {"grad_expert_out", min_rows(handle), config.hidden}, config.device));
+                                      {"grad_expert_out", handle.min_slots(), config.hidden}, config.device));
   return check_disjoint(call.grad, "grad", call.grad_expert_out, "grad_expert_out");
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // Argument checks that a rank can make on its own. The message of kInvalidArgument or kWrongState names the problem.
 
-#include "expert/group.hpp"
+#include "accord/expert_parallel.hpp"
+#include "expert/handle.hpp"
 
 namespace accord::expert {
 

@@ -59,8 +59,8 @@ std::int64_t number_of(const Placement& placement) {
   return static_cast<std::int64_t>(hash);
 }
 
-std::array<Field, kFields> fields_of(const Resolved& resolved) {
-  const ExpertGroupConfig& config = resolved.config;
+std::array<Field, kFields> fields_of(const GroupSetup& setup) {
+  const ExpertGroupConfig& config = setup.config;
   return {{{"experts", config.experts},
            {"top_k", config.top_k},
            {"hidden", config.hidden},
@@ -73,8 +73,8 @@ std::array<Field, kFields> fields_of(const Resolved& resolved) {
            {"ranks_per_host", config.ranks_per_host},
            {"device type", static_cast<std::int64_t>(config.device.type)},
            {"staging_bytes", static_cast<std::int64_t>(config.staging_bytes)},
-           {"number of places", resolved.placement.places()},
-           {"placement", number_of(resolved.placement)}}};
+           {"number of places", setup.placement->places()},
+           {"placement", number_of(*setup.placement)}}};
 }
 
 Status check(const ExpertGroupConfig& config, int ranks) {
@@ -153,7 +153,7 @@ Result<ExpertLayerConfig> resolve(ExpertLayerConfig layer, const ExpertGroupConf
   return layer;
 }
 
-Status agree(Communicator& communicator, const Resolved& mine) {
+Status agree(Communicator& communicator, const GroupSetup& mine) {
   const std::array<Field, kFields> fields = fields_of(mine);
   std::array<std::int64_t, kFields> own;
   for (std::size_t i = 0; i < kFields; ++i) own[i] = fields[i].value;

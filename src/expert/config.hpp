@@ -3,6 +3,7 @@
 
 #include "accord/expert_parallel.hpp"
 #include "base/rounding.hpp"
+#include "expert/group_setup.hpp"
 #include "expert/placement.hpp"
 #include "kernels/row_tree.hpp"
 
@@ -23,11 +24,12 @@ Result<Resolved> resolve(ExpertGroupConfig config, int ranks);
 Result<ExpertLayerConfig> resolve(ExpertLayerConfig layer, const ExpertGroupConfig& group);
 
 /// Collective. Fails with kMismatch, which names the first field that differs from rank 0's.
-Status agree(Communicator& communicator, const Resolved& mine);
+Status agree(Communicator& communicator, const GroupSetup& mine);
 
-/// Bytes of a row of `hidden` elements, and the number of scales of a scaled row.
+/// Bytes of a row of `hidden` elements, and the number and bytes of its scales.
 inline std::size_t row_bytes(int hidden, DType dtype) { return static_cast<std::size_t>(hidden) * size_of(dtype); }
 inline std::int64_t scales_of_row(int hidden) { return quotient_up(std::int64_t{hidden}, kernels::kScaleBlock); }
+inline std::size_t scale_bytes(int hidden) { return to_size(scales_of_row(hidden)) * sizeof(float); }
 constexpr bool is_float8(DType dtype) { return dtype == DType::kFloat8E4M3FN || dtype == DType::kFloat8E5M2; }
 
 }  // namespace accord::expert

@@ -11,14 +11,9 @@ namespace accord {
 
 ExpertHandle::ExpertHandle(std::shared_ptr<expert::Handle> state) : state_(std::move(state)) {}
 
-bool ExpertHandle::prepared() const {
-  return state_->prepared && (state_->device == nullptr || !state_->device->is_fetched || state_->device->fetched.ok());
-}
+bool ExpertHandle::prepared() const { return state_->has_map(); }
 Status ExpertHandle::fetch(Stream stream) const { return state_->fetch(stream); }
-ExpertDeviceMap ExpertHandle::on_device() const {
-  if (state_->device == nullptr) return {};
-  return {state_->device->counts(), state_->device->numbers(), state_->device->fingerprint()};
-}
+ExpertDeviceMap ExpertHandle::on_device() const { return state_->on_device(); }
 int ExpertHandle::top_k() const { return state_->layer.top_k; }
 int ExpertHandle::experts() const { return state_->placement->experts; }
 int ExpertHandle::alignment() const { return state_->layer.alignment; }
@@ -95,12 +90,12 @@ Result<ExpertGroup> ExpertGroup::create(Communicator& communicator, Result<Exper
   return ExpertGroup(std::move(group));
 }
 
-Rank ExpertGroup::rank() const { return group_->rank(); }
-int ExpertGroup::size() const { return group_->size(); }
-const Communicator& ExpertGroup::communicator() const { return group_->communicator(); }
-const ExpertGroupConfig& ExpertGroup::config() const { return group_->config(); }
-std::span<const int> ExpertGroup::local_experts() const { return group_->placement().experts_of(rank()); }
-ExpertStatistics ExpertGroup::statistics() const { return group_->statistics(); }
+Rank ExpertGroup::rank() const { return group_->setup().rank(); }
+int ExpertGroup::size() const { return group_->setup().size(); }
+const Communicator& ExpertGroup::communicator() const { return group_->setup().communicator; }
+const ExpertGroupConfig& ExpertGroup::config() const { return group_->setup().config; }
+std::span<const int> ExpertGroup::local_experts() const { return group_->setup().placement->experts_of(rank()); }
+ExpertStatistics ExpertGroup::statistics() const { return group_->report().statistics; }
 std::string ExpertGroup::report_json() const { return expert::to_json(group_->report()); }
 Status ExpertGroup::add_window(const Window& window) { return group_->add_window(window); }
 void ExpertGroup::close() { group_->close(); }

@@ -2,16 +2,19 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
 #include "expert/fingerprint.hpp"
 
 namespace accord::expert {
 
-void Handle::reserve(const ExpertGroupConfig& config) {
-  const int ranks = placement->ranks();
-  routing.shape = {layer.top_k, layer.alignment, config.max_recv_rows};
-  expert::reserve(routing, *placement, std::int64_t{ranks} * config.max_tokens_per_rank * layer.top_k);
-  traffic.resize(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks));
-  loads.resize(static_cast<std::size_t>(config.experts));
+Handle::Handle(const ExpertLayerConfig& of_layer, const GroupSetup& setup)
+    : layer(of_layer),
+      placement(setup.placement),
+      rank(setup.rank()),
+      traffic(to_size(setup.size()) * to_size(setup.size())),
+      loads(to_size(setup.config.experts)) {
+  routing.shape = {layer.top_k, layer.alignment, setup.config.max_recv_rows};
+  reserve(routing, *placement, std::int64_t{setup.size()} * setup.config.max_tokens_per_rank * layer.top_k);
 }
 
 void Handle::add_up() {
@@ -27,24 +30,6 @@ void Handle::add_up() {
     ++traffic[from * placement->ranks() + placement->holder[place]];
     fingerprint += choice_fingerprint(from, token, k, place);
   });
-}
-
-Status Handle::fetch(Stream stream) {
-  if (device == nullptr) return {};
-  device->is_fetched = true;
-  Status fetched = device->copy_to(routing, *placement, stream);
-  const bool fails = fetched.ok() && routing.overflows && device->map().dropping == Dropping::kNone;
-  if (fails) fetched = overflow_error(routing, group_name);
-  device->fetched = fetched;
-  if (fetched.ok()) {
-    add_up();
-    return {};
-  }
-  // A map that cannot be fetched is treated as one without tokens.
-  std::fill(routing.first_token.begin(), routing.first_token.end(), 0);
-  route(routing, *placement);
-  add_up();
-  return fetched;
 }
 
 }  // namespace accord::expert

@@ -9,6 +9,7 @@
 
 #include "accord/communicator.hpp"
 #include "exec/placement.hpp"
+#include "expert/rows.hpp"
 
 namespace accord::expert {
 
@@ -23,10 +24,6 @@ enum class Operation : std::uint8_t {
   kDecline  ///< the rank makes no call, see ExpertGroup::decline()
 };
 std::string_view to_string(Operation operation);
-
-/// Whether a call has a certain buffer, in float32, or in float64 where that is allowed. kAny: this rank has no
-/// elements of it in either case.
-enum class Given : std::uint8_t { kNo, kYes, kFloat64, kAny };
 
 /// The record that a rank announces when it arrives at a call.
 struct CallRecord {

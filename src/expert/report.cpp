@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_node.hpp"
+#include "base/rounding.hpp"
 #include "expert/config.hpp"
 
 namespace accord::expert {
@@ -75,17 +76,19 @@ Result<std::vector<T>> list_at(const JsonNode& root, std::string_view key, std::
 
 }  // namespace
 
-Report start_report(std::string group, const ExpertGroupConfig& config, Rank rank, int size) {
+Report start_report(const GroupSetup& setup) {
+  const ExpertGroupConfig& config = setup.config;
   Report report;
-  report.group = std::move(group);
-  report.size = size;
+  report.group = setup.communicator.name();
+  report.size = setup.size();
   report.experts = config.experts;
   report.top_k = config.top_k;
   report.hidden = config.hidden;
   report.alignment = config.alignment;
   report.max_recv_rows = config.max_recv_rows;
   report.placement = config.placement;
-  report.rank = rank;
+  report.rank = setup.rank();
+  report.statistics.wait_seconds.resize(to_size(report.size));
   for (const ListField& field : kLists) (report.*field.list).resize(length_of(field, report));
   return report;
 }

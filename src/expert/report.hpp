@@ -8,6 +8,7 @@
 
 #include "accord/expert_parallel.hpp"
 #include "accord/status.hpp"
+#include "expert/group_setup.hpp"
 #include "expert/handle.hpp"
 
 namespace accord::expert {
@@ -32,7 +33,7 @@ struct Report {
   ExpertStatistics statistics;
 };
 
-Report start_report(std::string group, const ExpertGroupConfig& config, Rank rank, int size);
+Report start_report(const GroupSetup& setup);
 /// Adds a prepared map.
 void add(const Handle& handle, Report& report);
 

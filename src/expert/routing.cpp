@@ -2,9 +2,12 @@
 // Padding and offsets follow from the counts. A second pass adds the offsets.
 #include "expert/routing.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "base/rounding.hpp"
 
@@ -162,6 +165,20 @@ void drop_by_weight(Routing& routing, const Placement& placement, std::span<cons
     if (routing.expert[choice] >= 0 && routing.place[choice] < 0) drop(routing, rank, token, k, choice);
   });
   number_slots(routing, placement);
+}
+
+Status overflow_error(const Routing& routing, std::string_view group) {
+  std::string text;
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < static_cast<Rank>(routing.ranks.size()); ++r) {
+    const std::int64_t rows = routing.ranks[to_size(r)].total_rows;
+    if (rows <= routing.shape.max_recv_rows) continue;
+    text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
+    ranks.push_back(r);
+  }
+  return {StatusCode::kResourceExhausted,
+          fmt::format("prepare on group \"{}\": {}; max_recv_rows is {}", group, text, routing.shape.max_recv_rows),
+          ranks};
 }
 
 }  // namespace accord::expert

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "accord/expert_parallel.hpp"
@@ -63,5 +64,7 @@ void drop_by_slot(Routing& routing, const Placement& placement);
 /// padding. A NaN is the lowest weight; of equal weights the last by (rank, token, k) is dropped first. Then, in the
 /// opposite order, dropped choices that fit into padding come back. `weights`: [choices].
 void drop_by_weight(Routing& routing, const Placement& placement, std::span<const double> weights);
+/// kFail: returns kResourceExhausted, which names the ranks of `group` that would get more rows than their capacity.
+Status overflow_error(const Routing& routing, std::string_view group);
 
 }  // namespace accord::expert

@@ -101,10 +101,12 @@ void DevicePlacement::fill_in(Map& map) const {
   map.replicas = tables_.replicas;
 }
 
-Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, Device device, Rank rank,
-                                                     const ExpertGroupConfig& config, const ExpertLayerConfig& layer,
-                                                     const Placement& placement,
+Result<std::unique_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, const GroupSetup& setup,
+                                                     const ExpertLayerConfig& layer,
                                                      std::shared_ptr<DevicePlacement> tables) {
+  const ExpertGroupConfig& config = setup.config;
+  const Placement& placement = *setup.placement;
+  const Rank rank = setup.rank();
   const auto local = static_cast<int>(placement.experts_of(rank).size());
   Map map{.ranks = placement.ranks(),
           .rank = rank,
@@ -118,11 +120,11 @@ Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, D
   map.max_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
                  std::int64_t{local} * (layer.alignment - 1);
   if (map.capacity > 0) map.max_rows = std::min(map.max_rows, map.capacity);
-  ACCORD_ASSIGN_OR_RETURN(CallMemory memory,
-                          CallMemory::allocate(runtime, device, divide(map, nullptr), "the map of an expert handle"));
+  ACCORD_ASSIGN_OR_RETURN(CallMemory memory, CallMemory::allocate(runtime, config.device, divide(map, nullptr),
+                                                                  "the map of an expert handle"));
   (void)divide(map, memory.data());
   tables->fill_in(map);
-  std::shared_ptr<DeviceMap> created(new DeviceMap(runtime, device, std::move(memory), std::move(tables)));
+  std::unique_ptr<DeviceMap> created(new DeviceMap(runtime, config.device, std::move(memory), std::move(tables)));
   created->map_ = map;
   created->first_place_ = placement.first_place[rank];
   created->last_place_ = placement.first_place[rank + 1];
@@ -177,20 +179,6 @@ Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream f
   if (map_.dropping == Dropping::kBySlot) drop_by_slot(routing, placement);
   if (map_.dropping == Dropping::kByWeight) drop_by_weight(routing, placement, weights);
   return {};
-}
-
-Status overflow_error(const Routing& routing, std::string_view group) {
-  std::string text;
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < static_cast<Rank>(routing.ranks.size()); ++r) {
-    const std::int64_t rows = routing.ranks[to_size(r)].total_rows;
-    if (rows <= routing.shape.max_recv_rows) continue;
-    text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
-    ranks.push_back(r);
-  }
-  return {StatusCode::kResourceExhausted,
-          fmt::format("prepare on group \"{}\": {}; max_recv_rows is {}", group, text, routing.shape.max_recv_rows),
-          ranks};
 }
 
 }  // namespace accord::expert

@@ -6,6 +6,7 @@
 #include "accord/expert_parallel.hpp"
 #include "expert/device/call_memory.hpp"
 #include "expert/device/map.hpp"
+#include "expert/group_setup.hpp"
 #include "expert/placement.hpp"
 #include "expert/routing.hpp"
 
@@ -26,24 +27,20 @@ class DevicePlacement {
   Map tables_;
 };
 
+/// The map of one handle.
 class DeviceMap {
  public:
-  /// Allocates memory for the largest map that `rank` can have.
-  static Result<std::shared_ptr<DeviceMap>> create(device::Runtime& runtime, Device device, Rank rank,
-                                                   const ExpertGroupConfig& config, const ExpertLayerConfig& layer,
-                                                   const Placement& placement, std::shared_ptr<DevicePlacement> tables);
+  /// Allocates memory for the largest map that this rank can have.
+  static Result<std::unique_ptr<DeviceMap>> create(device::Runtime& runtime, const GroupSetup& setup,
+                                                   const ExpertLayerConfig& layer,
+                                                   std::shared_ptr<DevicePlacement> tables);
 
   const Map& map() const { return map_; }
-  Device device() const { return device_; }
   /// The map's numbers that users may read on the device.
   ConstBuffer counts() const;
   ConstBuffer numbers() const;
   ConstBuffer fingerprint() const;
 
-  std::int64_t tokens = 0;  ///< tokens of this rank, as passed to prepare()
-  Stream stream = {};       ///< stream in which it was prepared
-  bool is_fetched = false;  ///< since the last prepare()
-  Status fetched;           ///< result of that fetch
   void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) {
     memory_.set_last_use(event);
     tables_->set_last_use(event);
@@ -61,8 +58,5 @@ class DeviceMap {
   Map map_;
   int first_place_ = 0, last_place_ = 0;
 };
-
-/// Returns kResourceExhausted, which names the ranks of `group` that would get more rows than their capacity.
-Status overflow_error(const Routing& routing, std::string_view group);
 
 }  // namespace accord::expert

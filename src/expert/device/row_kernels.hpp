@@ -6,15 +6,9 @@
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
+#include "expert/rows.hpp"
 
 namespace accord::expert {
-
-/// Bytes that belong to one token or slot.
-struct RowBytes {
-  std::size_t row = 0;
-  std::size_t scales = 0;  ///< 0: no scales
-  std::size_t weight = 0;  ///< 0: no weight
-};
 
 /// Copies `bytes` with the lanes of a warp, or clears them if `from` is null. Several reads are in flight at a time,
 /// because the source may be far away.
@@ -54,19 +48,6 @@ template <typename Block>
 ACCORD_ON_DEVICE std::size_t row_stride(Block& block) {
   return block.stride() / static_cast<std::size_t>(block.lanes());
 }
-
-/// Rows of tokens or slots, with their scales and weights; null: omitted.
-struct ConstRows {
-  const std::byte* rows = nullptr;
-  const std::byte* scales = nullptr;
-  const std::byte* weights = nullptr;
-};
-struct Rows {
-  std::byte* rows = nullptr;
-  std::byte* scales = nullptr;
-  std::byte* weights = nullptr;
-  ACCORD_ON_DEVICE operator ConstRows() const { return {rows, scales, weights}; }
-};
 
 /// Copies row `i` of `from` to row `j` of `to`, or clears it where `from` has none. `weight`: index of the row's
 /// weight in `from`.

@@ -203,6 +203,45 @@ TEST_F(ExpertStreams, what_the_arguments_lack_is_told_to_the_rank_and_harms_noth
   });
 }
 
+TEST_F(ExpertStreams, a_prepare_with_invalid_arguments_leaves_the_handle_unprepared) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    ExpertStep step(comm, on);
+    step.all();
+    const std::vector<std::int64_t> here = {0, 3};
+    EXPECT_EQ(step.group.prepare(step.handle, {.ids = {here.data(), 2, DType::kInt64}, .stream = on.stream}).code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_FALSE(step.handle.prepared());
+    EXPECT_EQ(step.dispatch().code(), StatusCode::kWrongState);
+    step.all();
+    step.expect_sums(2 * (1.0F + static_cast<float>(comm.rank())));
+  });
+}
+
+TEST_F(ExpertStreams, a_rank_with_room_for_slots_that_omits_the_weights_of_others_is_a_mismatch) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    ExpertStep step(comm, on);
+    const DeviceArray weights(on, std::vector<float>(4, 1.0F), DType::kFloat32),
+        recv_weights(on, std::vector<float>(16), DType::kFloat32);
+    const bool has_tokens = comm.rank() == 0;
+    ASSERT_TRUE(
+        step.group.prepare(step.handle, {.ids = step.ids.part(0, has_tokens ? 4 : 0), .stream = on.stream}).ok());
+    ExpertDispatch call{.tokens = step.x.part(0, has_tokens ? 8 : 0), .recv_tokens = step.recv.buffer()};
+    call.stream = on.stream;
+    if (has_tokens) call.weights = weights.buffer(), call.recv_weights = recv_weights.buffer();
+    // Rank 1's kernels do not start before the ranks have seen that their calls differ.
+    std::optional<testing::BusyStream> busy;
+    if (!has_tokens) busy.emplace(runtime().make_stream_busy(on.stream));
+    ASSERT_TRUE(step.group.dispatch(step.handle, call).ok());
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (busy && step.group.communicator().status().ok() && std::chrono::steady_clock::now() < late)
+      std::this_thread::yield();
+    busy.reset();
+    const Status failure = step.failure();
+    EXPECT_EQ(failure.code(), StatusCode::kMismatch) << failure.to_string();
+    EXPECT_THAT(failure.message(), HasSubstr("float32 to float32, with weights"));
+  });
+}
+
 TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
   const auto expect_refused = [](const std::function<void(ExpertGroupConfig&, Rank)>& change, StatusCode code,
                                  const std::string& text) {

@@ -1,7 +1,7 @@
 // A call launches five or six kernels. One waits until all ranks have read the previous call's data, one writes the
 // data that other ranks will read, one meets the other ranks, one or two read this rank's data, and one signals that
 // reading is done. prepare() launches more kernels after the meeting, which build the map.
-#include "expert/device/device_group.hpp"
+#include "expert/device/device_dispatcher.hpp"
 
 #include <fmt/format.h>
 
@@ -14,6 +14,7 @@
 #include "expert/config.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
+#include "expert/device/row_kernels.hpp"
 #include "expert/device/sum_kernel.hpp"
 
 namespace accord::expert {
@@ -25,31 +26,17 @@ constexpr std::int64_t kWarp = 32;
 constexpr std::size_t kMinShared = std::size_t{64} << 10;  // minimum size of the PeerMemory
 constexpr std::chrono::seconds kPeersTimeout(5);
 
-const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
-std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
-
-bool is_given(const ConstBuffer& buffer) { return buffer.data != nullptr || buffer.count > 0; }
-
-/// Whether a call has either of two buffers that go together. A rank without tokens may omit both.
-Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t tokens) {
-  if (is_given(one) || is_given(other)) return Given::kYes;
-  return tokens > 0 ? Given::kNo : Given::kAny;
-}
-DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) { return (is_given(one) ? one : other).dtype; }
-Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t tokens) {
-  const Given any = given(one, other, tokens);
-  return any == Given::kYes && weights_dtype(one, other) == DType::kFloat64 ? Given::kFloat64 : any;
-}
 std::size_t weight_bytes(Given weights) {
   if (weights == Given::kFloat64) return sizeof(double);
   return weights == Given::kYes ? sizeof(float) : 0;
 }
 
-std::size_t scale_bytes(int hidden) { return to_size(scales_of_row(hidden)) * sizeof(float); }
+/// Rows of slots that fit into a buffer, as far as the host knows them.
+std::int64_t rows_in(const ConstBuffer& slots, int hidden) { return static_cast<std::int64_t>(slots.count) / hidden; }
 
 /// Rows that fit into a buffer and into each of the given buffers beside it.
 std::int64_t room_of(const ConstBuffer& rows, int hidden, const ConstBuffer& scales, const ConstBuffer& weights) {
-  auto room = static_cast<std::int64_t>(rows.count) / hidden;
+  std::int64_t room = rows_in(rows, hidden);
   if (is_given(scales)) room = std::min(room, static_cast<std::int64_t>(scales.count) / scales_of_row(hidden));
   if (is_given(weights)) room = std::min(room, static_cast<std::int64_t>(weights.count));
   return room;
@@ -113,26 +100,35 @@ SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
   return layout;
 }
 
-Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, const ExpertGroupConfig& config,
-                                                         const Placement& placement) {
-  ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(config.device.type));
-  if (config.device.index < 0 || config.device.index >= runtime->count())
+DeviceDispatcher::DeviceDispatcher(std::shared_ptr<const GroupSetup> setup, device::Runtime& runtime, CallMemory own)
+    : setup_(std::move(setup)),
+      config_(setup_->config),
+      group_(*setup_->communicator.group()),
+      device_(config_.device),
+      runtime_(runtime),
+      own_(std::move(own)),
+      report_(start_report(*setup_)) {}
+
+Result<std::unique_ptr<TokenDispatcher>> DeviceDispatcher::create(std::shared_ptr<const GroupSetup> setup) {
+  const Device device = setup->config.device;
+  ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(device.type));
+  if (device.index < 0 || device.index >= runtime->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank has {} devices of that type",
-                                                            to_string(config.device), runtime->count()));
-  const std::size_t bytes = round_up(to_size(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
+                                                            to_string(device), runtime->count()));
+  const std::size_t bytes = round_up(to_size(setup->size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
   ACCORD_ASSIGN_OR_RETURN(CallMemory own,
-                          CallMemory::allocate(*runtime, config.device, bytes, "the counters of an expert group"));
-  std::unique_ptr<DeviceGroup> created(new DeviceGroup(group, config, *runtime, std::move(own)));
-  ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(config.device, false));
-  ACCORD_ASSIGN_OR_RETURN(created->stop_, group.device_channel().stop_word(config.device));
-  ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(config.device));
+                          CallMemory::allocate(*runtime, device, bytes, "the counters of an expert group"));
+  std::unique_ptr<DeviceDispatcher> created(new DeviceDispatcher(std::move(setup), *runtime, std::move(own)));
+  ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(device, false));
+  ACCORD_ASSIGN_OR_RETURN(created->stop_, created->group_.device_channel().stop_word(device));
+  ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(device));
   created->max_blocks_ = kBlocksPerMultiprocessor * processors;
   ACCORD_ASSIGN_OR_RETURN(created->placement_,
-                          DevicePlacement::create(*runtime, config.device, created->stream_, placement));
-  return created;
+                          DevicePlacement::create(*runtime, device, created->stream_, *created->setup_->placement));
+  return std::unique_ptr<TokenDispatcher>(std::move(created));
 }
 
-Status DeviceGroup::connect() {
+Status DeviceDispatcher::connect() {
   const SharedLayout layout = layout_of(config_, group_.size());
   ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(group_, runtime_, device_, layout.bytes,
                                                             Deadline::in(group_.options().timeout)));
@@ -153,7 +149,7 @@ Status DeviceGroup::connect() {
   return {};
 }
 
-DeviceGroup::~DeviceGroup() {
+DeviceDispatcher::~DeviceDispatcher() {
   // A kernel that is still running keeps using the memory of all ranks and the host's stop word: leak both.
   if (!own_.wait()) {
     (void)shared_.release();
@@ -163,7 +159,7 @@ DeviceGroup::~DeviceGroup() {
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 
-void DeviceGroup::wait_for_peers() {
+void DeviceDispatcher::wait_for_peers() {
   if (shared_ == nullptr || !own_.wait()) return;
   const Deadline deadline = Deadline::in(kPeersTimeout);
   OwnWords own;
@@ -177,12 +173,30 @@ void DeviceGroup::wait_for_peers() {
   }
 }
 
-Result<std::shared_ptr<DeviceMap>> DeviceGroup::make_map(const ExpertLayerConfig& layer, const Placement& placement) {
-  return DeviceMap::create(runtime_, device_, group_.rank(), config_, layer, placement, placement_);
+Result<std::shared_ptr<Handle>> DeviceDispatcher::make_handle(const ExpertLayerConfig& layer) {
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<DeviceMap> map, DeviceMap::create(runtime_, *setup_, layer, placement_));
+  return std::shared_ptr<Handle>(std::make_shared<DeviceHandle>(layer, *setup_, std::move(map)));
+}
+
+Status DeviceDispatcher::add_window(const Window& /*window*/) {
+  return {StatusCode::kUnsupported, "add_window: windows hold CPU memory, but the group's buffers are on GPUs"};
+}
+
+Status DeviceDispatcher::decline(const Status& why) {
+  Communicator own = setup_->communicator;
+  own.abort(fmt::format("the rank cannot make its call: {}", why.message()));
+  return {};
+}
+
+Status DeviceDispatcher::refused(Operation operation, const Status& arguments) const {
+  const std::string_view name = to_string(operation);
+  if (!group_.healthy()) return group_.examine_alarm(group_.where(name));
+  return {arguments.code(),
+          fmt::format("{} on group \"{}\": {}", name, setup_->communicator.name(), arguments.message())};
 }
 
 template <typename Kernel>
-Status DeviceGroup::launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes) {
+Status DeviceDispatcher::launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes) {
   const std::int64_t blocks = std::clamp<std::int64_t>(quotient_up(items, Kernel::kThreads), 1, max_blocks_);
   const device::Grid grid{
       .blocks = static_cast<int>(blocks), .threads = Kernel::kThreads, .shared_bytes = shared_bytes};
@@ -190,7 +204,7 @@ Status DeviceGroup::launch(const Kernel& kernel, std::int64_t items, Stream stre
 }
 
 template <typename Enqueue>
-Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream, Enqueue enqueue) {
+Status DeviceDispatcher::run(const DeviceHandle& handle, const Terms& terms, Stream stream, Enqueue enqueue) {
   const comm::KernelCall call{
       .device = device_,
       .stream = stream,
@@ -201,11 +215,11 @@ Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream,
       .alike = is_alike};
   ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, enqueue));
   own_.set_last_use(end);
-  handle.device->set_last_use(end);
+  handle.device_map().set_last_use(end);
   return {};
 }
 
-Status DeviceGroup::number_slots(const Map& map, Stream stream) {
+Status DeviceDispatcher::number_slots(const Map& map, Stream stream) {
   const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
   const std::int64_t of_chunks = round_up(choices, kChunk), of_places = kWarp * map.places;
   constexpr std::size_t kShared = kChunk * sizeof(std::int32_t);
@@ -225,9 +239,10 @@ Status DeviceGroup::number_slots(const Map& map, Stream stream) {
   return launch(OrderChoices{peers_, map}, map.max_tokens, stream);
 }
 
-Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
-  DeviceMap& device = *handle.device;
-  const Map& map = device.map();
+Status DeviceDispatcher::prepare(Handle& handle, const ExpertRouting& routing, const Status& arguments) {
+  if (!arguments.ok()) return refused(Operation::kPrepare, arguments);
+  auto& mine = static_cast<DeviceHandle&>(handle);
+  const Map& map = mine.device_map().map();
   const auto tokens = static_cast<std::int64_t>(routing.ids.count) / map.top_k;
   const bool by_weight = map.dropping == Dropping::kByWeight;
   const ShareRouting share{.peers = peers_,
@@ -248,67 +263,92 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
     ACCORD_RETURN_IF_ERROR(launch(LeavePeers{peers_}, 1, routing.stream));
     return number_slots(map, routing.stream);
   };
-  ACCORD_RETURN_IF_ERROR(run(handle, {}, routing.stream, enqueue));
-  device.tokens = tokens;
-  device.stream = routing.stream;
-  device.is_fetched = false;
+  ACCORD_RETURN_IF_ERROR(run(mine, {}, routing.stream, enqueue));
+  mine.set_prepared(tokens, routing.stream);
+  handle.generation = handle.prepares + 1;
   return {};
 }
 
-Status DeviceGroup::send_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens,
-                              const Rows& slots, std::int64_t room, const RowBytes& bytes) {
-  const Map& map = handle.device->map();
-  return run(handle, terms, stream, [&]() -> Status {
-    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
-    ACCORD_RETURN_IF_ERROR(launch(StageTokens{peers_, map, tokens, bytes}, kWarp * handle.tokens(), stream));
-    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
-    const std::int64_t rows = std::min(room, map.max_rows);
-    ACCORD_RETURN_IF_ERROR(launch(PullSlots{peers_, map, slots, room, bytes}, kWarp * rows, stream));
-    return launch(LeavePeers{peers_}, 1, stream);
-  });
+Status DeviceDispatcher::send_rows(const DeviceHandle& handle, const Move& move, const ConstRows& tokens,
+                                   const Rows& slots) {
+  const Map& map = handle.device_map().map();
+  const auto enqueue = [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, move.stream));
+    ACCORD_RETURN_IF_ERROR(launch(StageTokens{peers_, map, tokens, move.bytes}, kWarp * handle.tokens(), move.stream));
+    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, move.stream));
+    const std::int64_t rows = std::min(move.room, map.max_rows);
+    ACCORD_RETURN_IF_ERROR(launch(PullSlots{peers_, map, slots, move.room, move.bytes}, kWarp * rows, move.stream));
+    return launch(LeavePeers{peers_}, 1, move.stream);
+  };
+  ACCORD_RETURN_IF_ERROR(run(handle, move.terms, move.stream, enqueue));
+  ++report_.statistics.calls;
+  return {};
 }
 
 template <typename Finish>
-Status DeviceGroup::return_rows(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots,
-                                std::int64_t room, const RowBytes& bytes, Finish finish) {
-  const Map& map = handle.device->map();
-  return run(handle, terms, stream, [&]() -> Status {
-    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
-    ACCORD_RETURN_IF_ERROR(launch(PushSlots{peers_, map, slots, room, bytes}, kWarp * map.max_rows, stream));
-    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
+Status DeviceDispatcher::return_rows(const DeviceHandle& handle, const Move& move, const ConstRows& slots,
+                                     Finish finish) {
+  const Map& map = handle.device_map().map();
+  const auto enqueue = [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, move.stream));
+    ACCORD_RETURN_IF_ERROR(
+        launch(PushSlots{peers_, map, slots, move.room, move.bytes}, kWarp * map.max_rows, move.stream));
+    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, move.stream));
     ACCORD_RETURN_IF_ERROR(finish());
-    return launch(LeavePeers{peers_}, 1, stream);
-  });
+    return launch(LeavePeers{peers_}, 1, move.stream);
+  };
+  ACCORD_RETURN_IF_ERROR(run(handle, move.terms, move.stream, enqueue));
+  ++report_.statistics.calls;
+  return {};
 }
 
-Status DeviceGroup::dispatch(const Handle& handle, const ExpertDispatch& call) {
-  const std::int64_t tokens = handle.tokens();
-  const Terms terms{Operation::kDispatch, call.tokens.dtype, call.recv_tokens.dtype,
-                    given(call.scales, call.recv_scales, tokens),
-                    weights_given(call.weights, call.recv_weights, tokens)};
-  const RowBytes bytes{row_bytes(config_.hidden, call.tokens.dtype),
-                       terms.scales == Given::kYes ? scale_bytes(config_.hidden) : 0, weight_bytes(terms.weights)};
-  return send_rows(handle, terms, call.stream, {bytes_of(call.tokens), bytes_of(call.scales), bytes_of(call.weights)},
-                   {bytes_of(call.recv_tokens), bytes_of(call.recv_scales), bytes_of(call.recv_weights)},
-                   room_of(call.recv_tokens, config_.hidden, call.recv_scales, call.recv_weights), bytes);
+Status DeviceDispatcher::dispatch(const Handle& handle, const ExpertDispatch& call, const Status& arguments) {
+  if (!arguments.ok()) return refused(Operation::kDispatch, arguments);
+  const std::int64_t elements = handle.tokens() + rows_in(call.recv_tokens, config_.hidden);
+  const Terms terms{.operation = Operation::kDispatch,
+                    .dtype = call.tokens.dtype,
+                    .result = call.recv_tokens.dtype,
+                    .scales = given(call.scales, call.recv_scales, elements),
+                    .weights = weights_given(call.weights, call.recv_weights, elements)};
+  const Move move{.terms = terms,
+                  .stream = call.stream,
+                  .room = room_of(call.recv_tokens, config_.hidden, call.recv_scales, call.recv_weights),
+                  .bytes = {.row = row_bytes(config_.hidden, call.tokens.dtype),
+                            .scales = terms.scales == Given::kYes ? scale_bytes(config_.hidden) : 0,
+                            .weight = weight_bytes(terms.weights)}};
+  return send_rows(static_cast<const DeviceHandle&>(handle), move,
+                   {bytes_of(call.tokens), bytes_of(call.scales), bytes_of(call.weights)},
+                   {bytes_of(call.recv_tokens), bytes_of(call.recv_scales), bytes_of(call.recv_weights)});
 }
 
-Status DeviceGroup::combine_backward(const Handle& handle, const ExpertCombineBackward& call) {
-  const Terms terms{Operation::kCombineBackward, call.grad.dtype, call.grad_expert_out.dtype};
-  return send_rows(handle, terms, call.stream, {.rows = bytes_of(call.grad)}, {.rows = bytes_of(call.grad_expert_out)},
-                   room_of(call.grad_expert_out, config_.hidden, {}, {}), {row_bytes(config_.hidden, call.grad.dtype)});
+Status DeviceDispatcher::combine_backward(const Handle& handle, const ExpertCombineBackward& call,
+                                          const Status& arguments) {
+  if (!arguments.ok()) return refused(Operation::kCombineBackward, arguments);
+  const Move move{.terms = {.operation = Operation::kCombineBackward,
+                            .dtype = call.grad.dtype,
+                            .result = call.grad_expert_out.dtype},
+                  .stream = call.stream,
+                  .room = room_of(call.grad_expert_out, config_.hidden, {}, {}),
+                  .bytes = {.row = row_bytes(config_.hidden, call.grad.dtype)}};
+  return send_rows(static_cast<const DeviceHandle&>(handle), move, {.rows = bytes_of(call.grad)},
+                   {.rows = bytes_of(call.grad_expert_out)});
 }
 
-Status DeviceGroup::combine(const Handle& handle, const ExpertCombine& call) {
-  const Map& map = handle.device->map();
-  const std::int64_t columns = handle.tokens() * config_.hidden;
-  const Terms terms{.operation = Operation::kCombine,
-                    .dtype = call.expert_out.dtype,
-                    .result = call.result.dtype,
-                    .weights = weights_given(call.weights, {}, handle.tokens())};
+Status DeviceDispatcher::combine(const Handle& handle, const ExpertCombine& call, const Status& arguments) {
+  if (!arguments.ok()) return refused(Operation::kCombine, arguments);
+  const auto& mine = static_cast<const DeviceHandle&>(handle);
   const bool scaled = is_float8(call.expert_out.dtype);
+  const Move move{.terms = {.operation = Operation::kCombine,
+                            .dtype = call.expert_out.dtype,
+                            .result = call.result.dtype,
+                            .scales = given(call.scales, {}, rows_in(call.expert_out, config_.hidden)),
+                            .weights = weights_given(call.weights, {}, handle.tokens())},
+                  .stream = call.stream,
+                  .room = room_of(call.expert_out, config_.hidden, call.scales, {}),
+                  .bytes = {.row = row_bytes(config_.hidden, call.expert_out.dtype),
+                            .scales = scaled ? scale_bytes(config_.hidden) : 0}};
   const SumRows sum{.peers = peers_,
-                    .map = map,
+                    .map = mine.device_map().map(),
                     .dtype = call.expert_out.dtype,
                     .result_dtype = call.result.dtype,
                     .hidden = config_.hidden,
@@ -316,33 +356,36 @@ Status DeviceGroup::combine(const Handle& handle, const ExpertCombine& call) {
                     .weights = call.weights.data,
                     .wide_weights = call.weights.dtype == DType::kFloat64,
                     .result = call.result.data};
-  return return_rows(handle, terms, call.stream, {bytes_of(call.expert_out), bytes_of(call.scales)},
-                     room_of(call.expert_out, config_.hidden, call.scales, {}),
-                     {row_bytes(config_.hidden, call.expert_out.dtype), scaled ? scale_bytes(config_.hidden) : 0},
-                     [&] { return launch(sum, columns, call.stream); });
+  return return_rows(mine, move, {bytes_of(call.expert_out), bytes_of(call.scales)},
+                     [&] { return launch(sum, handle.tokens() * config_.hidden, call.stream); });
 }
 
-Status DeviceGroup::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {
-  const Map& map = handle.device->map();
-  const std::int64_t columns = handle.tokens() * config_.hidden, choices = handle.tokens() * map.top_k;
+Status DeviceDispatcher::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call,
+                                           const Status& arguments) {
+  if (!arguments.ok()) return refused(Operation::kDispatchBackward, arguments);
+  const auto& mine = static_cast<const DeviceHandle&>(handle);
+  const Map& map = mine.device_map().map();
+  const std::int64_t elements = handle.tokens() + rows_in(call.grad, config_.hidden);
   const Terms terms{.operation = Operation::kDispatchBackward,
                     .dtype = call.grad.dtype,
                     .result = call.grad_tokens.dtype,
-                    .weights = weights_given(call.grad_recv_weights, call.grad_weights, handle.tokens())};
-  const RowBytes bytes{row_bytes(config_.hidden, call.grad.dtype), 0, weight_bytes(terms.weights)};
+                    .weights = weights_given(call.grad_recv_weights, call.grad_weights, elements)};
+  const Move move{.terms = terms,
+                  .stream = call.stream,
+                  .room = room_of(call.grad, config_.hidden, {}, call.grad_recv_weights),
+                  .bytes = {.row = row_bytes(config_.hidden, call.grad.dtype), .weight = weight_bytes(terms.weights)}};
   const SumRows sum{.peers = peers_,
                     .map = map,
                     .dtype = call.grad.dtype,
                     .result_dtype = call.grad_tokens.dtype,
                     .hidden = config_.hidden,
                     .result = call.grad_tokens.data};
-  const CopyWeights copy{peers_, map, bytes_of(call.grad_weights), bytes.weight};
-  return return_rows(handle, terms, call.stream, {bytes_of(call.grad), nullptr, bytes_of(call.grad_recv_weights)},
-                     room_of(call.grad, config_.hidden, {}, call.grad_recv_weights), bytes, [&]() -> Status {
-                       ACCORD_RETURN_IF_ERROR(launch(sum, columns, call.stream));
-                       if (copy.weights == nullptr) return {};
-                       return launch(copy, kWarp * choices, call.stream);
-                     });
+  const CopyWeights copy{peers_, map, bytes_of(call.grad_weights), move.bytes.weight};
+  return return_rows(mine, move, {bytes_of(call.grad), nullptr, bytes_of(call.grad_recv_weights)}, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(sum, handle.tokens() * config_.hidden, call.stream));
+    if (copy.weights == nullptr) return {};
+    return launch(copy, kWarp * handle.tokens() * map.top_k, call.stream);
+  });
 }
 
 }  // namespace accord::expert

@@ -1,16 +1,25 @@
 #pragma once
 // Rows on their way from tokens to the slots of experts.
 
-#include "expert/group.hpp"
+#include "expert/host/host_state.hpp"
+#include "expert/host/rounds.hpp"
+#include "expert/rows.hpp"
 #include "kernels/copy.hpp"
 
 namespace accord::expert {
+
+/// The rows that a call moves. Their weights are not moved here.
+struct OutCall {
+  ConstRows tokens;
+  Rows slots;
+  RowBytes size;
+};
 
 /// Runs one dispatch or combine_backward, of rows and their scales. REQUIRES: the ranks have met; they finish the
 /// call together afterwards.
 class RowsOut {
  public:
-  RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt tokens, RowsAt slots);
+  RowsOut(HostState& state, const Handle& handle, const OutCall& call);
   Status run();
 
  private:
@@ -28,32 +37,29 @@ class RowsOut {
   Status exchange_guest_rows(std::int64_t round);
   void pull(std::int64_t round);
   void pull_rows(std::int64_t round);
+  enum class Sender { kNeighbor, kGuest };
+  /// Stores the rows that a rank of this domain, or a guest of one, has for this rank's slots.
   template <typename RowOf>
-  void pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_of);
-  void store_slot(std::int64_t slot, ConstRowsAt row);
+  void pull_from(Rank from, std::int64_t round, Sender sender, RowOf row_of);
+  void store_slot(std::int64_t slot, const ConstRows& row);
   /// Writes a row and its scales.
-  void store(RowsAt to, ConstRowsAt row) const;
+  void store(const Rows& to, const ConstRows& row) const;
 
-  /// A range of a rank's tokens in a round.
-  struct Span {
-    std::int64_t first = 0, last = 0;
-  };
-  Span tokens_in(Rank rank, std::int64_t round) const;
   /// Whether a token has a choice in `domain`.
   bool has_choice_in(Rank rank, std::int64_t token, int domain) const;
   std::int64_t rows_to(Rank rank, std::int64_t round, int domain) const;
 
-  Group& group_;
+  HostState& state_;
+  Scratch& scratch_;
   const Handle& handle_;
   const Routing& routing_;
   const Rank me_;
-  const RowSize size_;
-  const ConstRowsAt tokens_;
-  const RowsAt slots_;
+  const RowBytes size_;
+  const ConstRows tokens_;
+  const Rows slots_;
   kernels::Store how_ = kernels::Store::kTemporal;
-  bool stages_ = false;     // some rows go through staging memory
-  std::int64_t chunk_ = 0;  // tokens of each rank in a round
-  std::int64_t rounds_ = 0;
+  bool stages_ = false;  // some rows go through staging memory
+  Rounds rounds_;
 };
 
 }  // namespace accord::expert

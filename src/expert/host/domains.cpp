@@ -1,6 +1,6 @@
 // Each rank reports whose memory it maps. Ranks that report the same set, and are in it, share memory. If the sets
 // are not consistent, no ranks share memory.
-#include "expert/domains.hpp"
+#include "expert/host/domains.hpp"
 
 #include <fmt/format.h>
 

@@ -1,18 +1,20 @@
 #pragma once
 // Rows on their way back: the sum of each token's slots, in the canonical order.
 
-#include "expert/group.hpp"
+#include "expert/host/host_state.hpp"
+#include "expert/host/rounds.hpp"
+#include "expert/rows.hpp"
 #include "kernels/row_tree.hpp"
 
 namespace accord::expert {
 
 /// The terms that a call adds up.
 struct BackCall {
-  ConstRowsAt slots;
+  ConstRows slots;
   DType dtype = DType::kFloat32;
   int hidden = 0;
-  RowSize size;
-  bool weighted = false;  ///< by Group::gathered_weights_
+  RowBytes size;
+  bool weighted = false;  ///< by the HostState's weights
   std::byte* result = nullptr;
   DType result_dtype = DType::kFloat32;
 };
@@ -21,11 +23,11 @@ struct BackCall {
 /// of one token.
 std::size_t min_back_staging(const ExpertGroupConfig& config, int max_nodes);
 
-/// Runs one combine or dispatch_backward. REQUIRES: the ranks have met; they finish the call
-/// together afterwards.
+/// Runs one combine or dispatch_backward. REQUIRES: the ranks have met; they finish the call together
+/// afterwards.
 class RowsBack {
  public:
-  RowsBack(Group& group, const Handle& handle, const BackCall& call);
+  RowsBack(HostState& state, const Handle& handle, const BackCall& call);
   Status run();
 
  private:
@@ -33,10 +35,10 @@ class RowsBack {
   std::size_t piece_bytes(Node node) const { return node.last - node.first == 1 ? leaf_bytes_ : partial_bytes_; }
   bool is_read_in_place(Rank from, Rank reader) const;
 
-  /// Returns the leaves of a token, which are stored in group_.leaves_.
+  /// Returns the leaves of a token, which are stored in the scratch memory.
   std::span<const Leaf> leaves(Rank rank, std::int64_t token);
   Rank holder(const Leaf& leaf) const { return handle_.placement->holder[leaf.place]; }
-  int domain(const Leaf& leaf) const { return group_.domains_.of(holder(leaf)); }
+  int domain(const Leaf& leaf) const { return state_.shared.domains().of(holder(leaf)); }
 
   void stage(std::int64_t round);
   Status exchange_sums(std::int64_t round);
@@ -56,21 +58,16 @@ class RowsBack {
   /// Moves the read position of each rank's pieces to its first piece for the tokens of `of_tokens`.
   void begin_pieces(Rank of_tokens, std::int64_t round);
 
-  struct Span {
-    std::int64_t first = 0, last = 0;
-  };
-  Span tokens_in(Rank rank, std::int64_t round) const;
-
-  Group& group_;
+  HostState& state_;
+  Scratch& scratch_;
   const Handle& handle_;
   const Routing& routing_;
   const Rank me_;
-  const BackCall& call_;
+  const BackCall call_;
   const DType accumulator_;
   std::size_t leaf_bytes_, partial_bytes_;
   bool stages_ = false;
-  std::int64_t chunk_ = 0;  // tokens of each rank in a round
-  std::int64_t rounds_ = 0;
+  Rounds rounds_;
   int operands_ = 0;
 };
 
