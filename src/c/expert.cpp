@@ -13,6 +13,7 @@
 #include "c/structs.hpp"
 
 using accord::DType;
+using accord::ExpertGroup;
 using accord::ExpertGroupConfig;
 using accord::ExpertHandle;
 using accord::Result;
@@ -87,9 +88,19 @@ bool is_on_device(const accord_expert_group_t* group) {
   return group->group.config().device.type != accord::DeviceType::kCpu;
 }
 
-/// `reads_slots`: whether the call adds up slots; otherwise it writes them.
-Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t* handle,
-                     const accord_expert_rows_t* given, bool reads_slots, std::string_view function) {
+/// Rows of tokens are copied to slots, or rows of slots are added up for tokens.
+enum class RowDirection { kToSlots, kToTokens };
+
+/// A call that moves rows, as the caller made it.
+struct RowsCall {
+  std::string_view function;
+  accord_expert_group_t* group = nullptr;
+  accord_expert_handle_t* handle = nullptr;
+  const accord_expert_rows_t* rows = nullptr;
+};
+
+Result<Rows> rows_of(const RowsCall& call, RowDirection direction) {
+  const auto& [function, group, handle, given] = call;
   if (given == nullptr) return c::null_argument(function, "rows");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_rows_t read, c::read_struct(given, function));
   Rows rows;
@@ -109,7 +120,7 @@ Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t*
     return accord::Buffer{data, data == nullptr ? 0 : count, type, device};
   };
   rows.stream = {read.stream};
-  rows.tokens = buffer(read.tokens, tokens * hidden, reads_slots ? result : dtype);
+  rows.tokens = buffer(read.tokens, tokens * hidden, direction == RowDirection::kToTokens ? result : dtype);
   rows.slots = buffer(read.slots, slots * hidden, dtype);
   rows.weights = buffer(read.weights, tokens * static_cast<std::size_t>(handle->handle.top_k()), weights);
   rows.recv_weights = buffer(read.recv_weights, slots, weights);
@@ -131,12 +142,25 @@ Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, con
   return call;
 }
 
+enum class Declined { kPrepare, kMove };
+
 /// Notifies the ranks that arrive at the call that this one cannot make it, and returns the reason. On devices no
 /// rank is waiting at this point.
-Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, bool prepares, const Status& why) {
+Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, Declined declined,
+               const Status& why) {
   if (is_on_device(group)) return why;
-  const Status status = group->group.decline(handle->handle, prepares, why);
+  const Status status = group->group.decline(handle->handle, declined == Declined::kPrepare, why);
   return status.ok() ? why : status;
+}
+
+/// Implements a call that moves rows: `move` makes it with the caller's arrays as buffers.
+template <typename Move>
+accord_status_t move_rows(const RowsCall& call, RowDirection direction, Move move) {
+  return answer(call.function, {{"group", call.group}, {"handle", call.handle}}, [&](std::string_view) -> Status {
+    const Result<Rows> rows = rows_of(call, direction);
+    if (!rows.ok()) return decline(call.group, call.handle, Declined::kMove, rows.status());
+    return move(call.group->group, call.handle->handle, *rows);
+  });
 }
 
 }  // namespace
@@ -147,8 +171,8 @@ extern "C" accord_status_t accord_expert_group_create(accord_communicator_t* com
   if (group != nullptr) *group = nullptr;
   return answer(__func__, {{"communicator", communicator}, {"group", group}}, [&](std::string_view function) -> Status {
     accord::Communicator& borrowed = communicator->communicator;
-    ACCORD_ASSIGN_OR_RETURN(accord::ExpertGroup made,
-                            accord::ExpertGroup::create(borrowed, config_of(config, borrowed.size(), function)));
+    ACCORD_ASSIGN_OR_RETURN(ExpertGroup made,
+                            ExpertGroup::create(borrowed, config_of(config, borrowed.size(), function)));
     *group = new accord_expert_group{std::move(made)};
     return {};
   });
@@ -299,63 +323,56 @@ extern "C" accord_status_t accord_expert_prepare(accord_expert_group_t* group, a
                                                  const accord_expert_routing_t* routing) {
   return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
     const Result<accord::ExpertRouting> call = routing_of(group, handle, routing, function);
-    return call.ok() ? group->group.prepare(handle->handle, *call) : decline(group, handle, true, call.status());
+    return call.ok() ? group->group.prepare(handle->handle, *call)
+                     : decline(group, handle, Declined::kPrepare, call.status());
   });
 }
 
 extern "C" accord_status_t accord_expert_dispatch(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                   const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
-    const Result<Rows> given = rows_of(group, handle, rows, false, function);
-    if (!given.ok()) return decline(group, handle, false, given.status());
-    const Rows& read = *given;
-    return group->group.dispatch(handle->handle, {.tokens = read.tokens,
-                                                  .scales = read.scales,
-                                                  .weights = read.weights,
-                                                  .recv_tokens = read.slots,
-                                                  .recv_scales = read.recv_scales,
-                                                  .recv_weights = read.recv_weights,
-                                                  .stream = read.stream});
-  });
+  return move_rows({__func__, group, handle, rows}, RowDirection::kToSlots,
+                   [](ExpertGroup& experts, const ExpertHandle& map, const Rows& read) {
+                     return experts.dispatch(map, {.tokens = read.tokens,
+                                                   .scales = read.scales,
+                                                   .weights = read.weights,
+                                                   .recv_tokens = read.slots,
+                                                   .recv_scales = read.recv_scales,
+                                                   .recv_weights = read.recv_weights,
+                                                   .stream = read.stream});
+                   });
 }
 
 extern "C" accord_status_t accord_expert_combine(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                  const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
-    const Result<Rows> given = rows_of(group, handle, rows, true, function);
-    if (!given.ok()) return decline(group, handle, false, given.status());
-    const Rows& read = *given;
-    return group->group.combine(handle->handle, {.expert_out = read.slots,
-                                                 .scales = read.recv_scales,
-                                                 .weights = read.weights,
-                                                 .result = read.tokens,
-                                                 .stream = read.stream});
-  });
+  return move_rows({__func__, group, handle, rows}, RowDirection::kToTokens,
+                   [](ExpertGroup& experts, const ExpertHandle& map, const Rows& read) {
+                     return experts.combine(map, {.expert_out = read.slots,
+                                                  .scales = read.recv_scales,
+                                                  .weights = read.weights,
+                                                  .result = read.tokens,
+                                                  .stream = read.stream});
+                   });
 }
 
 extern "C" accord_status_t accord_expert_dispatch_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                            const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
-    const Result<Rows> given = rows_of(group, handle, rows, true, function);
-    if (!given.ok()) return decline(group, handle, false, given.status());
-    const Rows& read = *given;
-    return group->group.dispatch_backward(handle->handle, {.grad = read.slots,
-                                                           .grad_recv_weights = read.recv_weights,
-                                                           .grad_tokens = read.tokens,
-                                                           .grad_weights = read.weights,
-                                                           .stream = read.stream});
-  });
+  return move_rows({__func__, group, handle, rows}, RowDirection::kToTokens,
+                   [](ExpertGroup& experts, const ExpertHandle& map, const Rows& read) {
+                     return experts.dispatch_backward(map, {.grad = read.slots,
+                                                            .grad_recv_weights = read.recv_weights,
+                                                            .grad_tokens = read.tokens,
+                                                            .grad_weights = read.weights,
+                                                            .stream = read.stream});
+                   });
 }
 
 extern "C" accord_status_t accord_expert_combine_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                           const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
-    const Result<Rows> given = rows_of(group, handle, rows, false, function);
-    if (!given.ok()) return decline(group, handle, false, given.status());
-    const Rows& read = *given;
-    return group->group.combine_backward(handle->handle,
-                                         {.grad = read.tokens, .grad_expert_out = read.slots, .stream = read.stream});
-  });
+  return move_rows({__func__, group, handle, rows}, RowDirection::kToSlots,
+                   [](ExpertGroup& experts, const ExpertHandle& map, const Rows& read) {
+                     return experts.combine_backward(
+                         map, {.grad = read.tokens, .grad_expert_out = read.slots, .stream = read.stream});
+                   });
 }
 
 extern "C" accord_status_t accord_balance_experts(const double* loads, int32_t experts, int32_t ranks, int32_t per_rank,
