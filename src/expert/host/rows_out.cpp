@@ -90,7 +90,8 @@ bool RowsOut::is_mine_to_write(Rank to) const {
 
 void RowsOut::push_rows() {
   const std::span<const CallRecord> records = state_.rendezvous.records();
-  for (std::int64_t token = 0; token < handle_.tokens(); ++token) {
+  const std::int64_t tokens = handle_.tokens();
+  for (std::int64_t token = 0; token < tokens; ++token) {
     const auto t = to_size(token);
     const ConstRows row{tokens_.rows + t * size_.row, tokens_.scales + t * size_.scales};
     const std::int64_t first = routing_.choice(me_, token, 0);
@@ -159,8 +160,7 @@ Status RowsOut::exchange_guest_rows(std::int64_t round) {
   std::size_t received = 0;
   std::fill(scratch_.back_counts.begin(), scratch_.back_counts.end(), 0);
   for (const Rank guest : state_.shared.guests(me_)) {
-    scratch_.back_counts[guest] =
-        static_cast<std::size_t>(rows_to(guest, round, domains.of(me_))) * size_.with_scales();
+    scratch_.back_counts[guest] = to_size(rows_to(guest, round, domains.of(me_))) * size_.with_scales();
     received += scratch_.back_counts[guest];
   }
   std::byte* const behind = state_.shared.staging(me_, round).data() + rounds_.chunk() * size_.with_scales();
@@ -222,7 +222,7 @@ void RowsOut::pull_rows(std::int64_t round) {
     const std::byte* guests = staged + rounds_.chunk() * size_.with_scales();
     for (const Rank guest : state_.shared.guests(from)) {
       pull_from(guest, round, Sender::kGuest, packed(guests));
-      guests += static_cast<std::size_t>(rows_to(guest, round, domains.of(me_))) * size_.with_scales();
+      guests += to_size(rows_to(guest, round, domains.of(me_))) * size_.with_scales();
     }
   }
 }
