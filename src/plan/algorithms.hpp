@@ -1,5 +1,5 @@
 #pragma once
-// The built-in algorithms: pure functions from topology and request to a Plan, one file each in algorithms/.
+// The built-in algorithms: pure functions from topology and request to a Plan, one file each in algorithms/COLLECTIVE/.
 
 #include <span>
 #include <string_view>
