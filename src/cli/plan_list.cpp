@@ -1,4 +1,4 @@
-// `accord plan list`: prints the catalog, with the cost of each algorithm for a number of ranks and a size.
+// `accord plan list`: prints all algorithms, with their costs for a number of ranks and a size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const PlanListOptions& op
   const PlanFigures figures = figures_of(plan, call);
   Json row = {{"collective", to_string(entry.collective)},
               {"name", entry.name},
-              {"source", entry.source},
+              {"source", entry.description.source},
               {"order", plan::to_string(entry.order)},
               {"ranks", ranks}};
   row.update(figures_json(call, figures));

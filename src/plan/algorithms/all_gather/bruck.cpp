@@ -1,11 +1,10 @@
 // Bruck all-gather: in step k each rank takes from the rank 2^k after it the parts that this rank has, those of the
 // 2^k ranks from there on; after ceil(log2 n) steps it has all. No final rotation is needed, since each part is
 // stored in its place at once.
-// Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the output. Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
 
 #include <algorithm>
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
 namespace {
@@ -20,8 +19,6 @@ bool is_passed_on(int offset, int distance, int size) {
   }
   return false;
 }
-
-}  // namespace
 
 Result<Plan> all_gather_bruck(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -43,6 +40,18 @@ Result<Plan> all_gather_bruck(const topology::Topology& topology, const Request&
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_bruck_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "bruck",
+          .make = all_gather_bruck,
+          .description = {.steps = "ceil(log2 n)",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "by name",
+                          .source = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"}};
 }
 
 }  // namespace accord::plan

@@ -1,11 +1,12 @@
 // Direct all-gather: each rank publishes its part in its scratch and copies all other parts from their owners'
 // scratch. To each other host it puts its part once, into the scratch of one rank there (chosen in turn), from which
 // all ranks of that host copy it.
-// Steps: 1. Moved per rank: (n - 1)/n of the output. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -41,6 +42,19 @@ Result<Plan> all_gather_direct(const topology::Topology& topology, const Request
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_direct_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "direct",
+          .make = all_gather_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .source = "direct exchange; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

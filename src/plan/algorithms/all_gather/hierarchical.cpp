@@ -3,13 +3,13 @@
 //   2. Between hosts: for each other host, one rank puts all parts of its own host into the scratch of a rank there,
 //      in one message.
 //   3. Inside the host: all ranks copy the parts from there.
-// Steps: 3. Messages between hosts: one from each host to each other; each part reaches each host once. The ranks of
-// a host divide the other hosts among themselves. Karonis, de Supinski, Foster and others 2000.
+// The ranks of a host divide the other hosts among themselves.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const Request& request) {
   const HostColumns tree(topology);
@@ -49,6 +49,20 @@ Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const R
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_hierarchical_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "hierarchical",
+          .make = all_gather_hierarchical,
+          .fits = shares_hosts,
+          .spans_hosts = true,
+          .description = {.steps = "3",
+                          .bytes = "(n - 1)/n M; between hosts: one message to each other host",
+                          .selected = "by name",
+                          .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 
 }  // namespace accord::plan

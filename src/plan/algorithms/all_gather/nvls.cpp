@@ -1,10 +1,11 @@
 // All-gather by a switch: each rank writes its part to all at once, and copies the parts of the others from its own
 // memory.
-// Steps: 1. Moved per rank: 1/n of the output, written once. NVLink SHARP; NCCL 2.17.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_nvls(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -18,6 +19,17 @@ Result<Plan> all_gather_nvls(const topology::Topology& topology, const Request& 
       plan.on(rank).wait(peer).copy(multicast(rank, peer), {output(rank, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_nvls_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "nvls",
+          .make = all_gather_nvls,
+          .multicasts = true,
+          .description = {
+              .steps = "1", .bytes = "M/n written", .selected = "by name", .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,11 @@
-// Packet all-gather: each rank writes its part as packets to every other rank.
-// Steps: 1, without a signal after the data. Moved per rank: n - 1 times its part. For small messages; packets are
-// those of NCCL's LL protocol.
+// Packet all-gather: each rank writes its part as packets to every other rank. For small messages: no signal follows
+// the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_packet(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -16,6 +17,19 @@ Result<Plan> all_gather_packet(const topology::Topology& topology, const Request
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).copy(packets(rank, peer), {output(rank, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_packet_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "packet",
+          .make = all_gather_packet,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "direct exchange over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

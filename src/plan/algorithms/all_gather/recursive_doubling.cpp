@@ -2,12 +2,12 @@
 // its partner there; blocks double. If n is not a power of two, the halves are as unequal as in the canonical tree,
 // and a rank of the smaller half serves several of the larger; there are no more steps than for the next power of
 // two.
-// Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the output. Thakur, Rabenseifner, Gropp 2005, section 4.1.
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/canonical_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -21,6 +21,18 @@ Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, c
     gather_by_doubling(plan, rank, size, 0);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_recursive_doubling_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "recursive_doubling",
+          .make = all_gather_recursive_doubling,
+          .description = {.steps = "ceil(log2 n)",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.1"}};
 }
 
 }  // namespace accord::plan

@@ -1,12 +1,12 @@
 // Ring all-gather: in each step every rank takes from its predecessor the part that arrived there in the previous
 // step, and publishes it for its successor.
-// Steps: n - 1. Moved per rank: (n - 1)/n of the output, all from one neighbour. Thakur, Rabenseifner, Gropp 2005,
-// section 4.1.
 
-#include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/ring.hpp"
 
+#include "plan/algorithms.hpp"
+
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -19,6 +19,18 @@ Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& 
     gather_along_ring(plan, rank, size, 0);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_ring_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "ring",
+          .make = all_gather_ring,
+          .description = {.steps = "n - 1",
+                          .bytes = "(n - 1)/n M, from one neighbour",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.1"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,12 @@
 // All-gather on buffers in windows: once all ranks have arrived, each copies the inputs of all into its output. In
-// place, a rank's input is its own part of the output, which only others read.
-// Steps: 2 (all have arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// place, a rank's input is its own part of the output, which only others read. Signals say that all have arrived and
+// that all have read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_gather_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -20,6 +22,20 @@ Result<Plan> all_gather_zero_copy(const topology::Topology& topology, const Requ
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_gather_zero_copy_entry() {
+  return {.collective = Collective::kAllGather,
+          .name = "zero_copy",
+          .make = all_gather_zero_copy,
+          .buffers = Buffers::kInWindows,
+          .only_reads = true,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "registered, from 2 KB; else from 64 KB to 4 MB",
+                          .source = "direct exchange; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

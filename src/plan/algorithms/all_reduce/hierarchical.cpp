@@ -6,17 +6,15 @@
 //      adds the sums over the hosts.
 //   3. Between hosts: that leader puts the finished block into the scratch of the column's other leaders.
 //   4. Inside the host: all ranks copy the finished blocks from the leaders' scratch.
-// Rounds overlap, so one slice is between the hosts while the next is added inside them.
-// Steps: 4. Moved per host between hosts: 2 (h - 1)/h of the message with h hosts, however many ranks it has; sums
-// travel in partials. Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data
-// partitioning-based multi-leader design".
-//
-// It follows the canonical tree, and therefore requires hosts that are subtrees of it.
+// Rounds overlap, so one slice is between the hosts while the next is added inside them. Sums travel in partials. It
+// follows the canonical tree, and therefore requires hosts that are subtrees of it. The paper is "Scalable reduction
+// collectives with data partitioning-based multi-leader design".
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request) {
   ACCORD_RETURN_IF_ERROR(check_hosts_are_subtrees(topology, "hierarchical all_reduce"));
@@ -108,6 +106,22 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_hierarchical_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "hierarchical",
+          .make = all_reduce_hierarchical,
+          .order = Order::kCanonical,
+          .fits = is_hierarchy,
+          .spans_hosts = true,
+          .adds_in_parts = true,
+          .description = {.steps = "4",
+                          .bytes = "between hosts: 2 (h - 1)/h M for each host",
+                          .selected = "several hosts that are subtrees of the canonical tree, from 8 KB",
+                          .source = "multi-leader; Bayatpour and others 2017"}};
 }
 
 }  // namespace accord::plan

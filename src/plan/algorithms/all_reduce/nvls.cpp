@@ -1,10 +1,11 @@
 // All-reduce by a switch: each rank publishes its input, reads one part of it as the sum over all ranks, and writes
 // that sum to all at once. The sum of a part replaces its operands, which no other rank reads.
-// Steps: 2. Moved per rank: 1/n of the message as a sum, and 1/n written. NVLink SHARP; NCCL 2.17.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_nvls(const topology::Topology& topology, const Request& request) {
   constexpr int kSumReady = 1;
@@ -20,6 +21,21 @@ Result<Plan> all_reduce_nvls(const topology::Topology& topology, const Request& 
       plan.on(rank).wait(peer, kSumReady).copy(multicast(rank, peer), {output(rank, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_nvls_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "nvls",
+          .make = all_reduce_nvls,
+          .order = Order::kSwitch,
+          .adds_in_parts = true,
+          .multicasts = true,
+          .description = {.steps = "2",
+                          .bytes = "M/n read as a sum, M/n written",
+                          .selected = "by name",
+                          .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

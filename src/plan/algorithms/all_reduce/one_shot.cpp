@@ -1,9 +1,10 @@
 // One-shot all-reduce: each rank publishes its whole buffer to all others and adds all buffers, in rank order.
-// Steps: 1. Moved per rank: n - 1 times the message. All-pairs algorithm of MSCCL++.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -20,6 +21,23 @@ Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Reque
     plan.on(rank).reduce(std::move(sources), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_one_shot_entry() {
+  return {
+      .collective = Collective::kAllReduce,
+      .name = "one_shot",
+      .make = all_reduce_one_shot,
+      .order = Order::kCanonical,
+      .spans_hosts = true,
+      .description = {
+          .steps = "1",
+          .bytes = "(n - 1) M",
+          .selected =
+              "up to 8 ranks, 128 B to 8 KB (2 ranks: to 192 KB); several hosts: 2 to 8 KB (up to 4 ranks: to 32 KB)",
+          .source = "all-pairs; MSCCL++ 2025"}};
 }
 
 }  // namespace accord::plan

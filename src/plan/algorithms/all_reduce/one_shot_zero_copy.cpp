@@ -1,11 +1,12 @@
 // One-shot all-reduce on buffers in windows: once all ranks have arrived, each adds the inputs of all, in rank order.
-// In place it would overwrite data that others still read.
-// Steps: 2 (all have arrived; all have read). Moved per rank: n - 1 times the message; nothing is written to peers.
-// All-pairs algorithm of MSCCL++.
+// In place it would overwrite data that others still read. Signals say that all have arrived and that all have read.
+// Nothing is written to peers.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -19,6 +20,18 @@ Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, c
     sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_one_shot_zero_copy_entry() {
+  return {
+      .collective = Collective::kAllReduce,
+      .name = "one_shot_zero_copy",
+      .make = all_reduce_one_shot_zero_copy,
+      .order = Order::kCanonical,
+      .buffers = Buffers::kInWindowsApart,
+      .description = {.steps = "2", .bytes = "(n - 1) M", .selected = "by name", .source = "all-pairs; MSCCL++ 2025"}};
 }
 
 }  // namespace accord::plan

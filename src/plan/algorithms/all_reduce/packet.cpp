@@ -1,11 +1,11 @@
 // Packet all-reduce: each rank writes its whole buffer as packets to every other rank, and adds what arrives in rank
-// order, reading its own part in place.
-// Steps: 1, without a signal after the data. Moved per rank: n - 1 times the message. For small messages; all-pairs
-// exchange of MSCCL++ over packets of NCCL's LL protocol.
+// order, reading its own part in place. For small messages: no signal follows the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_packet(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -19,6 +19,20 @@ Result<Plan> all_reduce_packet(const topology::Topology& topology, const Request
     plan.on(rank).reduce(std::move(sources), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_packet_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "packet",
+          .make = all_reduce_packet,
+          .order = Order::kCanonical,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1) M",
+                          .selected = "below 128 B; from 9 ranks: below 1 KB; several hosts: below 2 KB",
+                          .source = "all-pairs over the LL protocol of NCCL; MSCCL++ 2025"}};
 }
 
 }  // namespace accord::plan

@@ -1,13 +1,12 @@
 // Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive doubling, both
 // along the canonical tree. The scratch chunk in which a rank published data for others to add later holds their sum,
-// which is stored there when the others are done.
-// Steps: 2 ceil(log2 n). Moved per rank: 2 (n - 1)/n of the message if n is a power of two; sums travel in partials.
-// Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.5.
+// which is stored there when the others are done. Sums travel in partials.
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/canonical_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request) {
   constexpr int kPartReady = 0;
@@ -25,6 +24,19 @@ Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const R
     gather_by_doubling(plan, rank, size, kSumReady);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_rabenseifner_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "rabenseifner",
+          .make = all_reduce_rabenseifner,
+          .order = Order::kCanonical,
+          .description = {.steps = "2 ceil(log2 n)",
+                          .bytes = "2 (n - 1)/n M, below 3 M if n is not a power of two",
+                          .selected = "by name",
+                          .source = "Rabenseifner 2004"}};
 }
 
 }  // namespace accord::plan

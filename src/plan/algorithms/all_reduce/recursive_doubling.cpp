@@ -1,22 +1,19 @@
 // Recursive doubling all-reduce: all ranks of a block have its sum once each has added that of the other half, which
 // it reads from its partner there; blocks double along the canonical tree. A rank's sum over each block has its own
 // chunk, since others read it while the rank goes on. If n is not a power of two, the halves are unequal, and a rank
-// of the smaller half serves several of the larger; there are no more steps than for the next power of two.
-// Steps: ceil(log2 n). Moved per rank: ceil(log2 n) times the message; sums travel in partials. For small messages.
-// Thakur, Rabenseifner, Gropp 2005, section 4.5.
+// of the smaller half serves several of the larger; there are no more steps than for the next power of two. Sums
+// travel in partials. For small messages.
 
 #include <bit>
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/canonical_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
 namespace {
 
 // The partials chunk that holds sums over a block of `ranks` ranks.
 int partials_of(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))) - 1; }
-
-}  // namespace
 
 Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -42,6 +39,19 @@ Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, c
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_recursive_doubling_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "recursive_doubling",
+          .make = all_reduce_recursive_doubling,
+          .order = Order::kCanonical,
+          .description = {.steps = "ceil(log2 n)",
+                          .bytes = "ceil(log2 n) M",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.5"}};
 }
 
 }  // namespace accord::plan

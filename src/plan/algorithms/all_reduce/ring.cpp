@@ -1,14 +1,14 @@
 // Ring all-reduce: a ring reduce-scatter, then a ring all-gather of the sums. The scratch in which a rank published a
-// chunk later holds the chunk's sum, which arrives there last.
-// Steps: 2 (n - 1). Moved per rank: 2 (n - 1)/n of the message, the minimum for any algorithm, all from one
-// neighbour; sums travel in partials. The order is the ring's, not canonical. Patarasuk, Yuan 2009.
+// chunk later holds the chunk's sum, which arrives there last. Sums travel in partials. No algorithm moves less.
+
+#include "plan/algorithms/ring.hpp"
 
 #include <algorithm>
 
-#include "plan/algorithms/catalog.hpp"
-#include "plan/algorithms/ring.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -24,6 +24,19 @@ Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& 
     gather_along_ring(plan, rank, size, size - 1);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_ring_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "ring",
+          .make = all_reduce_ring,
+          .order = Order::kFixed,
+          .description = {.steps = "2 (n - 1)",
+                          .bytes = "2 (n - 1)/n M, from one neighbour",
+                          .selected = "by name",
+                          .source = "Patarasuk, Yuan 2009"}};
 }
 
 }  // namespace accord::plan

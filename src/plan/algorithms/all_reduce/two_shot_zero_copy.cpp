@@ -1,12 +1,13 @@
 // Two-shot all-reduce on buffers in windows: once all ranks have arrived, each adds its own chunk over the inputs of
 // all, in rank order, and writes the sum into the outputs of all. No other rank reads that chunk of any input, so it
-// works in place.
-// Steps: 2 (all have arrived; all sums are written). Moved per rank: 2 (n - 1)/n of the message. The two-shot of
-// Thakur, Rabenseifner, Gropp 2005, section 4.5, over the memory channels of MSCCL++.
+// works in place. Signals say that all have arrived and that all sums are written. The two-shot algorithm over the
+// memory channels of MSCCL++.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_reduce_two_shot_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -24,6 +25,20 @@ Result<Plan> all_reduce_two_shot_zero_copy(const topology::Topology& topology, c
     sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_reduce_two_shot_zero_copy_entry() {
+  return {.collective = Collective::kAllReduce,
+          .name = "two_shot_zero_copy",
+          .make = all_reduce_two_shot_zero_copy,
+          .order = Order::kCanonical,
+          .buffers = Buffers::kInWindows,
+          .description = {.steps = "2",
+                          .bytes = "2 (n - 1)/n M",
+                          .selected = "registered, from 2 KB",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.5"}};
 }
 
 }  // namespace accord::plan

@@ -1,13 +1,11 @@
 // Bruck all-to-all: the part for the rank `distance` after its sender travels there by the powers of two in the
 // distance, the lowest first. In step k each rank takes from the rank 2^k before it the parts whose distance has that
 // bit, about half of all. Each part has a separate scratch chunk before each hop, so no rank has to wait for a chunk
-// to become free.
-// Steps: ceil(log2 n). Moved per rank: about (log2 n)/2 of its input. For small messages and many ranks. Bruck, Ho,
-// Kipnis, Upfal, Weathersby 1997.
+// to become free. For small messages and many ranks.
 
 #include <bit>
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
 namespace {
@@ -20,8 +18,6 @@ int resting_place(int distance, int hops) {
   for (int nearer = 1; nearer < distance; ++nearer) place += hops_of(nearer);
   return place;
 }
-
-}  // namespace
 
 Result<Plan> all_to_all_bruck(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -47,6 +43,18 @@ Result<Plan> all_to_all_bruck(const topology::Topology& topology, const Request&
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_bruck_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "bruck",
+          .make = all_to_all_bruck,
+          .description = {.steps = "ceil(log2 n)",
+                          .bytes = "(log2 n)/2 M",
+                          .selected = "by name",
+                          .source = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,11 @@
 // Direct all-to-all: each rank hands over the parts for the others and copies those for itself. This works in place,
 // since a rank has copied all its parts before it receives the first.
-// Steps: 1. Moved per rank: (n - 1)/n of its input. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_to_all_direct(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -20,6 +21,19 @@ Result<Plan> all_to_all_direct(const topology::Topology& topology, const Request
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_direct_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "direct",
+          .make = all_to_all_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .source = "direct exchange; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

@@ -3,14 +3,14 @@
 //      counterpart on their own host.
 //   2. Between hosts: the counterpart puts the parts of its whole host into the scratch of the rank that they are for,
 //      in one message.
-// This works in place, since a rank has copied all its parts before it receives the first.
-// Steps: 2. Messages between hosts per rank: one to each other host, if hosts are equal. Moved per rank: (n - 1)/n of
-// its input, and the part sent between hosts once more. Two levels: Traff, Rougier 2014, "MPI collectives and
-// datatypes for hierarchical all-to-all communication".
+// This works in place, since a rank has copied all its parts before it receives the first. A rank sends one message to
+// each other host, if hosts are equal. The paper is "MPI collectives and datatypes for hierarchical all-to-all
+// communication".
 
 #include <algorithm>
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
@@ -42,8 +42,6 @@ class Relays {
   int chunks_ = 0;
   std::vector<int> turns_;
 };
-
-}  // namespace
 
 Result<Plan> all_to_all_hierarchical(const topology::Topology& topology, const Request& request) {
   const HostColumns tree(topology);
@@ -85,6 +83,21 @@ Result<Plan> all_to_all_hierarchical(const topology::Topology& topology, const R
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_hierarchical_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "hierarchical",
+          .make = all_to_all_hierarchical,
+          .fits = shares_hosts,
+          .spans_hosts = true,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1)/n M, plus a second copy inside the host of what crosses hosts; between "
+                                   "hosts: one message to each other host",
+                          .selected = "by name",
+                          .source = "two levels; Traff, Rougier 2014"}};
 }
 
 }  // namespace accord::plan

@@ -1,11 +1,11 @@
 // Packet all-to-all: each rank writes each part as packets to its owner. This works in place, since a rank has sent
-// all its parts before it receives the first.
-// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of its input. For small messages; packets are
-// those of NCCL's LL protocol.
+// all its parts before it receives the first. For small messages: no signal follows the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_to_all_packet(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -17,6 +17,19 @@ Result<Plan> all_to_all_packet(const topology::Topology& topology, const Request
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).copy(packets(rank, peer), {output(rank, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_packet_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "packet",
+          .make = all_to_all_packet,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "direct exchange over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

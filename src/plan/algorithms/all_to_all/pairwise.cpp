@@ -1,13 +1,12 @@
-// Pairwise all-to-all: in step k rank r exchanges parts with rank k - r (modulo n), which exchanges with r in the
-// same step. For any n, a rank meets every other once, and itself once. This works in place, since the part that
-// arrives replaces the one that was sent.
-// Steps: n - 1, a rank busy with one other at a time. Moved per rank: (n - 1)/n of its input. Pairwise exchange,
-// Thakur, Rabenseifner, Gropp 2005, section 4.3; the pairing is that of a round-robin tournament, for which n need
-// not be a power of two.
+// Pairwise all-to-all: in step k rank r exchanges parts with rank k - r (modulo n), which exchanges with r in the same
+// step. For any n, a rank meets every other once, and itself once. This works in place, since the part that arrives
+// replaces the one that was sent. The pairing is that of a round-robin tournament, for which n need not be a power of
+// two.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_to_all_pairwise(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -25,6 +24,18 @@ Result<Plan> all_to_all_pairwise(const topology::Topology& topology, const Reque
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_pairwise_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "pairwise",
+          .make = all_to_all_pairwise,
+          .description = {.steps = "n - 1",
+                          .bytes = "(n - 1)/n M, from one rank at a time",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.3"}};
 }
 
 }  // namespace accord::plan

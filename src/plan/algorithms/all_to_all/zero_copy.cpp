@@ -1,10 +1,12 @@
 // All-to-all on buffers in windows: each rank copies its part of every input into its output as soon as the input's
-// rank has arrived. In place it would overwrite data that others still read.
-// Steps: 2 (a rank has arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// rank has arrived. In place it would overwrite data that others still read. Signals say that a rank has arrived and
+// that all have read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> all_to_all_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -20,6 +22,20 @@ Result<Plan> all_to_all_zero_copy(const topology::Topology& topology, const Requ
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry all_to_all_zero_copy_entry() {
+  return {.collective = Collective::kAllToAll,
+          .name = "zero_copy",
+          .make = all_to_all_zero_copy,
+          .buffers = Buffers::kInWindowsApart,
+          .only_reads = true,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "registered, from 2 KB; else for parts of 64 KB to 2 MB",
+                          .source = "direct exchange; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

@@ -1,9 +1,10 @@
-// Direct barrier: every rank signals all others and waits for all of them.
-// Steps: 1. Signals per rank: n - 1. All-to-all flags: best for few ranks.
+// Direct barrier: every rank signals all others and waits for all of them. Best for few ranks.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> barrier_direct(const topology::Topology& topology, const Request& request) {
   PlanBuilder plan("direct", request, topology.size(), {});
@@ -13,6 +14,16 @@ Result<Plan> barrier_direct(const topology::Topology& topology, const Request& r
     for (const Rank peer : peers_of(rank, topology.size())) plan.on(rank).wait(peer);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry barrier_direct_entry() {
+  return {.collective = Collective::kBarrier,
+          .name = "direct",
+          .make = barrier_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1", .bytes = "n - 1", .selected = "up to 16 ranks", .source = "all-to-all flags"}};
 }
 
 }  // namespace accord::plan

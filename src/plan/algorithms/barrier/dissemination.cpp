@@ -1,10 +1,10 @@
 // Dissemination barrier: in step k each rank signals the rank 2^k after it and waits for the rank 2^k before it;
 // after ceil(log2 n) steps it has heard from all, directly or indirectly. No pair meets twice, since 2^k < n.
-// Steps: ceil(log2 n). Signals per rank: as many. Hensgen, Finkel, Manber 1988.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> barrier_dissemination(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -16,6 +16,19 @@ Result<Plan> barrier_dissemination(const topology::Topology& topology, const Req
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry barrier_dissemination_entry() {
+  return {.collective = Collective::kBarrier,
+          .name = "dissemination",
+          .make = barrier_dissemination,
+          .spans_hosts = true,
+          .description = {.steps = "ceil(log2 n)",
+                          .bytes = "ceil(log2 n)",
+                          .selected = "from 17 ranks",
+                          .source = "Hensgen, Finkel, Manber 1988"}};
 }
 
 }  // namespace accord::plan

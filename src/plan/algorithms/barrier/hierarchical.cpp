@@ -1,11 +1,11 @@
 // Hierarchical barrier: the ranks of a host notify its first rank, the first ranks of all hosts notify each other,
 // and each then notifies its host.
-// Steps: 3. Signals between hosts: h - 1 from each of h hosts, however many ranks it has. Two levels: Karonis, de
-// Supinski, Foster and others 2000.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> barrier_hierarchical(const topology::Topology& topology, const Request& request) {
   PlanBuilder plan("hierarchical", request, topology.size(), {});
@@ -30,6 +30,20 @@ Result<Plan> barrier_hierarchical(const topology::Topology& topology, const Requ
     for (const Rank peer : near) plan.on(rank).signal(peer);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry barrier_hierarchical_entry() {
+  return {.collective = Collective::kBarrier,
+          .name = "hierarchical",
+          .make = barrier_hierarchical,
+          .fits = shares_hosts,
+          .spans_hosts = true,
+          .description = {.steps = "3",
+                          .bytes = "h - 1 between hosts for each host",
+                          .selected = "by name",
+                          .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 
 }  // namespace accord::plan

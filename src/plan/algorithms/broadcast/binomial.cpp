@@ -1,11 +1,11 @@
 // Binomial broadcast: each rank that has the message publishes it and notifies the roots of its subtrees, the largest
 // first.
-// Steps: floor(log2 n). Moved per rank: the message once. Thakur, Rabenseifner, Gropp 2005, section 4.2.
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/binomial_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_binomial(const topology::Topology& topology, const Request& request) {
   const BinomialTree tree(topology.size(), request.root);
@@ -25,6 +25,18 @@ Result<Plan> broadcast_binomial(const topology::Topology& topology, const Reques
     for (const int child : children) plan.on(rank).signal(tree.rank(child));
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_binomial_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "binomial",
+          .make = broadcast_binomial,
+          .description = {.steps = "floor(log2 n)",
+                          .bytes = "M",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.2"}};
 }
 
 }  // namespace accord::plan

@@ -1,12 +1,11 @@
-// Pipelined chain broadcast: the message travels in chunks from rank to rank, starting at the root; while one chunk
-// is on its way to the second rank, the next is on its way to the first. There are as many chunks as ranks, and two
-// rounds may be in flight, so that a long message keeps the whole chain busy.
-// Steps: n - 1 for each chunk, 2 (n - 1) for all of them. Moved per rank: the message once. Pipeline,
-// Pjesivac-Grbovic and others 2007.
+// Pipelined chain broadcast: the message travels in chunks from rank to rank, starting at the root; while one chunk is
+// on its way to the second rank, the next is on its way to the first. There are as many chunks as ranks, and two
+// rounds may be in flight, so that a long message keeps the whole chain busy. A chunk takes n - 1 steps.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -28,6 +27,18 @@ Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& 
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_chain_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "chain",
+          .make = broadcast_chain,
+          .description = {.steps = "2 (n - 1), of M/n each",
+                          .bytes = "M",
+                          .selected = "by name",
+                          .source = "pipeline; Pjesivac-Grbovic and others 2007"}};
 }
 
 }  // namespace accord::plan

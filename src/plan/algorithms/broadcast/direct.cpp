@@ -1,11 +1,12 @@
-// Direct broadcast: the root copies its buffer to its scratch and signals all; they copy it from there. On other
-// hosts the first rank receives it and signals the rest. Rounds overlap: the root fills one slot while the others
-// empty the previous one.
-// Steps: 1. Moved per rank: the message once; the root writes it once. Flat tree, Graham and Shipman 2008.
+// Direct broadcast: the root copies its buffer to its scratch and signals all; they copy it from there. On other hosts
+// the first rank receives it and signals the rest. Rounds overlap: the root fills one slot while the others empty the
+// previous one. The root writes the message once.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -33,6 +34,19 @@ Result<Plan> broadcast_direct(const topology::Topology& topology, const Request&
     if (rank != root) plan.on(rank).copy(scratch(first, 0), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_direct_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "direct",
+          .make = broadcast_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "M",
+                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -5,16 +5,15 @@
 //   3. which puts it into the scratch of the leaders on the other hosts: each byte reaches each host once, and no host
 //      sends more than M.
 //   4. Inside the other hosts: all ranks copy the blocks from the leaders' scratch.
-// Steps: 4; 3 for two hosts. Moved per rank: the message once; per host between hosts: M by the root's, (h - 2)/(h -
-// 1) M by others. Scatter and all-gather: Barnett, van de Geijn and others 1994; between leaders: Karonis, de
-// Supinski, Foster and others 2000.
+// The scatter and all-gather is that of Barnett, van de Geijn and others 1994.
 
 #include <algorithm>
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Request& request) {
   const HostColumns tree(topology);
@@ -71,6 +70,20 @@ Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Re
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_hierarchical_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "hierarchical",
+          .make = broadcast_hierarchical,
+          .fits = shares_hosts,
+          .spans_hosts = true,
+          .description = {.steps = "4; 3 for two hosts",
+                          .bytes = "M; between hosts: M by the root's host, (h - 2)/(h - 1) M by each other host",
+                          .selected = "several hosts, at least one with several ranks, from 1 MB",
+                          .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 
 }  // namespace accord::plan

@@ -1,9 +1,10 @@
 // Broadcast by a switch: the root writes its buffer to all ranks at once, and they copy it from their own memory.
-// Steps: 1. Moved per rank: by the root the message once, however many ranks there are. NVLink SHARP; NCCL 2.17.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_nvls(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -17,6 +18,19 @@ Result<Plan> broadcast_nvls(const topology::Topology& topology, const Request& r
     for (const Rank peer : peers_of(root, topology.size())) plan.on(root).signal(peer);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_nvls_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "nvls",
+          .make = broadcast_nvls,
+          .multicasts = true,
+          .description = {.steps = "1",
+                          .bytes = "M by the root, whatever n",
+                          .selected = "by name",
+                          .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

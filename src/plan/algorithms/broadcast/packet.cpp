@@ -1,10 +1,11 @@
-// Packet broadcast: the root writes its buffer as packets to every other rank.
-// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all by the root. For small messages;
-// packets are those of NCCL's LL protocol.
+// Packet broadcast: the root writes its buffer as packets to every other rank. For small messages: no signal follows
+// the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_packet(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -18,6 +19,19 @@ Result<Plan> broadcast_packet(const topology::Topology& topology, const Request&
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_packet_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "packet",
+          .make = broadcast_packet,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1) M by the root",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "flat tree over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

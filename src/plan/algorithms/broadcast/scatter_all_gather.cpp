@@ -1,12 +1,13 @@
 // Scatter and all-gather broadcast: the root publishes the message in chunks. Each rank takes its own chunk from
 // there, and then the others from the ranks that took them, so that the load on the root's memory is spread over all
-// ranks.
-// Steps: 2. Moved per rank: the message once, (n - 2)/n of it not from the root. Barnett, van de Geijn and others
-// 1994; Thakur, Rabenseifner, Gropp 2005, section 4.2.
+// ranks. A rank reads (n - 2)/n of the message from others than the root. Also in Thakur, Rabenseifner, Gropp 2005,
+// section 4.2.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, const Request& request) {
   constexpr int kScattered = 0;
@@ -35,6 +36,16 @@ Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, co
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_scatter_all_gather_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "scatter_all_gather",
+          .make = broadcast_scatter_all_gather,
+          .description = {
+              .steps = "2", .bytes = "M", .selected = "by name", .source = "Barnett, van de Geijn and others 1994"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,11 @@
-// Broadcast on buffers in windows: each rank copies the root's buffer in place; the root waits until all have.
-// Steps: 2 (the root has arrived; all have read). Moved per rank: the message once. Flat tree, Graham and Shipman
-// 2008.
+// Broadcast on buffers in windows: each rank copies the root's buffer in place; the root waits until all have. Signals
+// say that the root has arrived and that all have read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> broadcast_zero_copy(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -19,6 +20,20 @@ Result<Plan> broadcast_zero_copy(const topology::Topology& topology, const Reque
     for (const Rank peer : peers_of(root, topology.size())) plan.on(root).wait(peer, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry broadcast_zero_copy_entry() {
+  return {.collective = Collective::kBroadcast,
+          .name = "zero_copy",
+          .make = broadcast_zero_copy,
+          .buffers = Buffers::kInWindows,
+          .only_reads = true,
+          .description = {.steps = "2",
+                          .bytes = "M",
+                          .selected = "registered, from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -1,14 +1,13 @@
 // Binomial gather: each rank collects the parts of its subtree in its scratch, in the order of the nodes, before its
-// parent takes them; the root stores each in its place.
-// Steps: floor(log2 n). Moved: each part once for each edge on its way, (n - 1) parts by the root. Binomial tree,
-// Thakur, Rabenseifner, Gropp 2005.
+// parent takes them; the root stores each in its place. A part is moved once for each edge on its way.
 
 #include <algorithm>
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/binomial_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> gather_binomial(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -32,6 +31,18 @@ Result<Plan> gather_binomial(const topology::Topology& topology, const Request& 
     if (rank != root) plan.on(rank).signal(tree.rank(BinomialTree::parent(node)));
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry gather_binomial_entry() {
+  return {.collective = Collective::kGather,
+          .name = "binomial",
+          .make = gather_binomial,
+          .description = {.steps = "floor(log2 n)",
+                          .bytes = "(n - 1)/n M by the root",
+                          .selected = "by name",
+                          .source = "binomial tree; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

@@ -1,9 +1,10 @@
 // Direct gather: each rank publishes its buffer to the root, which copies all of them.
-// Steps: 1. Moved: each rank's part once written and once read. Flat tree, Graham and Shipman 2008.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> gather_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -20,6 +21,19 @@ Result<Plan> gather_direct(const topology::Topology& topology, const Request& re
       plan.on(root).wait(peer).copy(published_chunk(topology, peer, root), {output(root, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry gather_direct_entry() {
+  return {.collective = Collective::kGather,
+          .name = "direct",
+          .make = gather_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M by the root",
+                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,10 @@
-// Packet gather: each rank writes its buffer as packets to the root.
-// Steps: 1, without a signal after the data. Moved: each rank's part once. For small messages; packets are those of
-// NCCL's LL protocol.
+// Packet gather: each rank writes its buffer as packets to the root. For small messages: no signal follows the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> gather_packet(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -19,6 +19,19 @@ Result<Plan> gather_packet(const topology::Topology& topology, const Request& re
     for (const Rank peer : peers_of(root, size)) plan.on(root).copy(packets(root, peer), {output(root, peer)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry gather_packet_entry() {
+  return {.collective = Collective::kGather,
+          .name = "packet",
+          .make = gather_packet,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "M/n",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "flat tree over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

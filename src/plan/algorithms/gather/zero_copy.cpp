@@ -1,10 +1,11 @@
-// Gather on buffers in windows: the root copies each input in place, as soon as its rank has arrived.
-// Steps: 2 (a rank has arrived; the root has read). Moved by the root: (n - 1)/n of the message. Flat tree, Graham
-// and Shipman 2008.
+// Gather on buffers in windows: the root copies each input in place, as soon as its rank has arrived. Signals say that
+// a rank has arrived and that the root has read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> gather_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -22,6 +23,20 @@ Result<Plan> gather_zero_copy(const topology::Topology& topology, const Request&
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry gather_zero_copy_entry() {
+  return {.collective = Collective::kGather,
+          .name = "zero_copy",
+          .make = gather_zero_copy,
+          .buffers = Buffers::kInWindows,
+          .only_reads = true,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1)/n M by the root",
+                          .selected = "registered, from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -1,13 +1,12 @@
 // Binomial reduce: the sum over each block of the canonical tree is computed by one rank of it, the root if it is in
 // the block, otherwise the first rank, which adds the other half's sum to its own. Any root therefore gets
-// bit-identical results.
-// Steps: at most ceil(log2 n). Moved per rank: at most ceil(log2 n) times the message; sums travel in partials.
-// Thakur, Rabenseifner, Gropp 2005, section 4.4.
+// bit-identical results. Sums travel in partials.
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/canonical_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_binomial(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -35,6 +34,19 @@ Result<Plan> reduce_binomial(const topology::Topology& topology, const Request& 
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_binomial_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "binomial",
+          .make = reduce_binomial,
+          .order = Order::kCanonical,
+          .description = {.steps = "at most ceil(log2 n)",
+                          .bytes = "at most ceil(log2 n) M",
+                          .selected = "by name",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.4"}};
 }
 
 }  // namespace accord::plan

@@ -1,9 +1,10 @@
 // Direct reduce: each rank publishes its buffer to the root, which adds them all in rank order, the canonical order.
-// Steps: 1. Moved: n - 1 times the message, all read by the root. Flat tree, Graham and Shipman 2008.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -23,6 +24,20 @@ Result<Plan> reduce_direct(const topology::Topology& topology, const Request& re
     plan.on(root).reduce(std::move(sources), {output(root, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_direct_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "direct",
+          .make = reduce_direct,
+          .order = Order::kCanonical,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1) M by the root",
+                          .selected = "256 B to 32 KB; several hosts: from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -4,14 +4,14 @@
 //   2. Between hosts: the leader puts the sum into partials of the leader on the root's host, which adds the sums over
 //      the hosts.
 //   3. Inside the root's host: the root copies the columns from the leaders' scratch.
-// Steps: 3. Moved per host between hosts: M, however many ranks it has; sums travel in partials. It follows the
-// canonical tree, and therefore requires hosts that are subtrees of it. Two levels: Karonis, de Supinski, Foster and
-// others 2000; multi-leader: Bayatpour and others 2017.
+// Sums travel in partials. It follows the canonical tree, and therefore requires hosts that are subtrees of it.
+// Multi-leader: Bayatpour and others 2017.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_hierarchical(const topology::Topology& topology, const Request& request) {
   ACCORD_RETURN_IF_ERROR(check_hosts_are_subtrees(topology, "hierarchical reduce"));
@@ -63,6 +63,22 @@ Result<Plan> reduce_hierarchical(const topology::Topology& topology, const Reque
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_hierarchical_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "hierarchical",
+          .make = reduce_hierarchical,
+          .order = Order::kCanonical,
+          .fits = is_hierarchy,
+          .spans_hosts = true,
+          .adds_in_parts = true,
+          .description = {.steps = "3",
+                          .bytes = "between hosts: M for each host",
+                          .selected = "several hosts that are subtrees of the canonical tree, from 128 KB",
+                          .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 
 }  // namespace accord::plan

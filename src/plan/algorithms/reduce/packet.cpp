@@ -1,10 +1,10 @@
-// Packet reduce: each rank writes its buffer as packets to the root, which adds what arrives in rank order.
-// Steps: 1, without a signal after the data. Moved: n - 1 times the message, all to the root. For small messages;
-// packets are those of NCCL's LL protocol.
+// Packet reduce: each rank writes its buffer as packets to the root, which adds what arrives in rank order. For small
+// messages: no signal follows the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_packet(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -21,6 +21,20 @@ Result<Plan> reduce_packet(const topology::Topology& topology, const Request& re
     plan.on(root).reduce(std::move(sources), {output(root, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_packet_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "packet",
+          .make = reduce_packet,
+          .order = Order::kCanonical,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "M",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "flat tree over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

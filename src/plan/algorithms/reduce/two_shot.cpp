@@ -1,12 +1,12 @@
 // Two-shot reduce: each rank adds its own chunk over all ranks, in rank order, then the root collects the sums.
 // Scratch chunk r of rank r, which is unused in the first shot, holds the sum for the second; from other hosts the
 // sum is then put into a chunk of the root's scratch.
-// Steps: 2. Moved per rank: (n - 1)/n of the message, and as much again by the root. Thakur, Rabenseifner, Gropp
-// 2005, section 4.4.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request) {
   constexpr int kPartReady = 0;
@@ -34,6 +34,20 @@ Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& 
     }
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_two_shot_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "two_shot",
+          .make = reduce_two_shot,
+          .order = Order::kCanonical,
+          .spans_hosts = true,
+          .description = {.steps = "2",
+                          .bytes = "2 (n - 1)/n M by the root",
+                          .selected = "from 32 KB",
+                          .source = "Thakur, Rabenseifner, Gropp 2005, section 4.4"}};
 }
 
 }  // namespace accord::plan

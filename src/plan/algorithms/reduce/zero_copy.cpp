@@ -1,10 +1,11 @@
-// Reduce on buffers in windows: the root adds the inputs of all ranks in place, in rank order.
-// Steps: 2 (all have arrived; the root has read). Moved by the root: n - 1 times the message. Flat tree, Graham and
-// Shipman 2008.
+// Reduce on buffers in windows: the root adds the inputs of all ranks in place, in rank order. Signals say that all
+// have arrived and that the root has read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -22,6 +23,20 @@ Result<Plan> reduce_zero_copy(const topology::Topology& topology, const Request&
     for (const Rank peer : peers_of(root, size)) plan.on(root).signal(peer, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_zero_copy_entry() {
+  return {.collective = Collective::kReduce,
+          .name = "zero_copy",
+          .make = reduce_zero_copy,
+          .order = Order::kCanonical,
+          .buffers = Buffers::kInWindows,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1) M by the root",
+                          .selected = "registered, from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

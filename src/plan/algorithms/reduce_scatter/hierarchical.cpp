@@ -3,15 +3,14 @@
 //   1. Inside the host: each rank publishes the parts that others lead, and the leader of a part adds it over the
 //      ranks of the host.
 //   2. Between hosts: the leader puts the sum into partials of the part's owner, which adds the sums over the hosts.
-// Steps: 2. Moved per host between hosts: the parts of the ranks of other hosts, (h - 1)/h M for equal hosts, however
-// many ranks it has; sums travel in partials. It follows the canonical tree, and therefore requires hosts that are
-// subtrees of it. Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data
-// partitioning-based multi-leader design".
+// Sums travel in partials. It follows the canonical tree, and therefore requires hosts that are subtrees of it. The
+// paper is "Scalable reduction collectives with data partitioning-based multi-leader design".
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, const Request& request) {
   ACCORD_RETURN_IF_ERROR(check_hosts_are_subtrees(topology, "hierarchical reduce_scatter"));
@@ -64,6 +63,22 @@ Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, con
     plan.on(rank).reduce(std::move(sums), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_scatter_hierarchical_entry() {
+  return {.collective = Collective::kReduceScatter,
+          .name = "hierarchical",
+          .make = reduce_scatter_hierarchical,
+          .order = Order::kCanonical,
+          .fits = is_hierarchy,
+          .spans_hosts = true,
+          .adds_in_parts = true,
+          .description = {.steps = "2",
+                          .bytes = "between hosts: (h - 1)/h M for each host",
+                          .selected = "several hosts that are subtrees of the canonical tree, from 2 KB",
+                          .source = "multi-leader; Bayatpour and others 2017"}};
 }
 
 }  // namespace accord::plan

@@ -1,9 +1,10 @@
 // Reduce-scatter by a switch: each rank publishes its input, and reads its own part as the sum over all ranks.
-// Steps: 1. Moved per rank: 1/n of the input, as a sum. NVLink SHARP; NCCL 2.17.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_scatter_nvls(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -15,6 +16,19 @@ Result<Plan> reduce_scatter_nvls(const topology::Topology& topology, const Reque
     plan.on(rank).reduce({multicast(kEveryRank, rank)}, {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_scatter_nvls_entry() {
+  return {.collective = Collective::kReduceScatter,
+          .name = "nvls",
+          .make = reduce_scatter_nvls,
+          .order = Order::kSwitch,
+          .adds_in_parts = true,
+          .multicasts = true,
+          .description = {
+              .steps = "1", .bytes = "M/n read as a sum", .selected = "by name", .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,11 @@
 // Packet reduce-scatter: each rank writes each part as packets to its owner, which adds what arrives in rank order.
-// Steps: 1, without a signal after the data. Moved per rank: (n - 1)/n of the input. For small messages; packets are
-// those of NCCL's LL protocol.
+// For small messages: no signal follows the data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_scatter_packet(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -18,6 +19,20 @@ Result<Plan> reduce_scatter_packet(const topology::Topology& topology, const Req
     plan.on(rank).reduce(std::move(sources), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_scatter_packet_entry() {
+  return {.collective = Collective::kReduceScatter,
+          .name = "packet",
+          .make = reduce_scatter_packet,
+          .order = Order::kCanonical,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "direct exchange over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

@@ -1,14 +1,14 @@
 // Ring reduce-scatter: the sum of each part travels once around the ring, from the rank after its owner to the owner,
-// and each rank adds its own.
-// Steps: n - 1. Moved per rank: (n - 1)/n of the input, all from one neighbour; sums travel in partials. The order is
-// the ring's, not canonical. Thakur, Rabenseifner, Gropp 2005, section 4.4; Patarasuk, Yuan 2009.
+// and each rank adds its own. Sums travel in partials. Also in Thakur, Rabenseifner, Gropp 2005, section 4.4.
+
+#include "plan/algorithms/ring.hpp"
 
 #include <algorithm>
 
-#include "plan/algorithms/catalog.hpp"
-#include "plan/algorithms/ring.hpp"
+#include "plan/algorithms.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_scatter_ring(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -19,6 +19,19 @@ Result<Plan> reduce_scatter_ring(const topology::Topology& topology, const Reque
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) reduce_along_ring(plan, rank, size, {output(rank, 0)});
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_scatter_ring_entry() {
+  return {.collective = Collective::kReduceScatter,
+          .name = "ring",
+          .make = reduce_scatter_ring,
+          .order = Order::kFixed,
+          .description = {.steps = "n - 1",
+                          .bytes = "(n - 1)/n M, from one neighbour",
+                          .selected = "by name",
+                          .source = "Patarasuk, Yuan 2009"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,12 @@
-// Reduce-scatter on buffers in windows: once all ranks have arrived, each adds its own part over the inputs of all,
-// in rank order. In place, the sum is stored where only this rank reads.
-// Steps: 2 (all have arrived; all have read). Moved per rank: (n - 1)/n of the message. Direct exchange.
+// Reduce-scatter on buffers in windows: once all ranks have arrived, each adds its own part over the inputs of all, in
+// rank order. In place, the sum is stored where only this rank reads. Signals say that all have arrived and that all
+// have read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> reduce_scatter_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -18,6 +20,20 @@ Result<Plan> reduce_scatter_zero_copy(const topology::Topology& topology, const 
     sync_peers(plan, rank, size, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry reduce_scatter_zero_copy_entry() {
+  return {.collective = Collective::kReduceScatter,
+          .name = "zero_copy",
+          .make = reduce_scatter_zero_copy,
+          .order = Order::kCanonical,
+          .buffers = Buffers::kInWindows,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1)/n M",
+                          .selected = "registered, from 2 KB",
+                          .source = "direct exchange; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

@@ -1,12 +1,11 @@
 // Binomial scatter: the root publishes all parts; each rank takes those of its subtree from its parent and publishes
-// all but its own, the largest subtree's first.
-// Steps: floor(log2 n). Moved: each part once for each edge on its way. Binomial tree, Thakur, Rabenseifner, Gropp
-// 2005.
+// all but its own, the largest subtree's first. A part is moved once for each edge on its way.
 
+#include "plan/algorithms.hpp"
 #include "plan/algorithms/binomial_tree.hpp"
-#include "plan/algorithms/catalog.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> scatter_binomial(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -29,6 +28,18 @@ Result<Plan> scatter_binomial(const topology::Topology& topology, const Request&
     plan.on(rank).copy(source_of(node), {output(rank, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry scatter_binomial_entry() {
+  return {.collective = Collective::kScatter,
+          .name = "binomial",
+          .make = scatter_binomial,
+          .description = {.steps = "floor(log2 n)",
+                          .bytes = "half of M by the root's first child",
+                          .selected = "by name",
+                          .source = "binomial tree; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
 }  // namespace accord::plan

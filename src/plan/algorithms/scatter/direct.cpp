@@ -1,9 +1,10 @@
 // Direct scatter: the root hands over all parts, and each rank copies its own.
-// Steps: 1. Moved: each rank's part once written, by the root, and once read. Flat tree, Graham and Shipman 2008.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> scatter_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -20,6 +21,19 @@ Result<Plan> scatter_direct(const topology::Topology& topology, const Request& r
     plan.on(root).copy(input(root, root), {output(root, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry scatter_direct_entry() {
+  return {.collective = Collective::kScatter,
+          .name = "direct",
+          .make = scatter_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "M/n",
+                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

@@ -1,10 +1,11 @@
-// Packet scatter: the root writes each rank's part as packets to that rank.
-// Steps: 1, without a signal after the data. Moved: each rank's part once, by the root. For small messages; packets
-// are those of NCCL's LL protocol.
+// Packet scatter: the root writes each rank's part as packets to that rank. For small messages: no signal follows the
+// data.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> scatter_packet(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
@@ -19,6 +20,19 @@ Result<Plan> scatter_packet(const topology::Topology& topology, const Request& r
     plan.on(root).copy(input(root, root), {output(root, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry scatter_packet_entry() {
+  return {.collective = Collective::kScatter,
+          .name = "packet",
+          .make = scatter_packet,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "(n - 1)/n M by the root",
+                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .source = "flat tree over the LL protocol of NCCL"}};
 }
 
 }  // namespace accord::plan

@@ -1,11 +1,11 @@
 // Scatter on buffers in windows: each rank copies its part of the root's input in place; the root waits until all
-// have.
-// Steps: 2 (the root has arrived; all have read). Moved per rank: 1/n of the message. Flat tree, Graham and Shipman
-// 2008.
+// have. Signals say that the root has arrived and that all have read.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> scatter_zero_copy(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
@@ -22,6 +22,20 @@ Result<Plan> scatter_zero_copy(const topology::Topology& topology, const Request
     for (const Rank peer : peers_of(root, size)) plan.on(root).wait(peer, kBuffersDone);
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry scatter_zero_copy_entry() {
+  return {.collective = Collective::kScatter,
+          .name = "zero_copy",
+          .make = scatter_zero_copy,
+          .buffers = Buffers::kInWindows,
+          .only_reads = true,
+          .description = {.steps = "2",
+                          .bytes = "M/n",
+                          .selected = "registered, from 2 KB",
+                          .source = "flat tree; Graham, Shipman 2008"}};
 }
 
 }  // namespace accord::plan

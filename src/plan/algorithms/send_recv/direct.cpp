@@ -1,11 +1,12 @@
 // Direct send/recv: the sender copies its buffer to its scratch (to the receiver's, if the receiver is on another
 // host) and signals; the receiver copies it from there. Rounds overlap, so a long message is a pipeline of two slots.
 // Always a plan over two ranks, whatever group they belong to.
-// Steps: 1. Moved: the message, written once and read once.
 
-#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/algorithms/exchange.hpp"
 
 namespace accord::plan {
+namespace {
 
 Result<Plan> send_recv_direct(const topology::Topology& topology, const Request& request) {
   PlanBuilder plan("direct", request, 2, {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
@@ -16,6 +17,19 @@ Result<Plan> send_recv_direct(const topology::Topology& topology, const Request&
     if (rank == 1) plan.on(1).wait(0).copy(between, {output(1, 0)});
   }
   return std::move(plan).build();
+}
+
+}  // namespace
+
+AlgorithmEntry send_recv_direct_entry() {
+  return {.collective = Collective::kSendRecv,
+          .name = "direct",
+          .make = send_recv_direct,
+          .spans_hosts = true,
+          .description = {.steps = "1",
+                          .bytes = "M",
+                          .selected = "from 128 B; several hosts: from 4 KB",
+                          .source = "copy in, copy out"}};
 }
 
 }  // namespace accord::plan
