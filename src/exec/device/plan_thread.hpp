@@ -336,7 +336,7 @@ class PlanThread {
   }
 
   /// The tree over all sources: trees of equal size are combined as in a binary counter, and the rest is folded from
-  /// the smaller ones (kernels/reduce_simd.hpp).
+  /// the smaller ones (kernels/reduce/loops_simd.hpp).
   template <int kCount>
   ACCORD_ON_DEVICE Sums<kCount> tree_of_many(const DeviceStep& now, std::size_t first, int many) {
     Sums<kCount> stack[17];

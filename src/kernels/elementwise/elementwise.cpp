@@ -1,7 +1,7 @@
 // Argument checks and op names. The arithmetic is in the row kernels (unary_rows.cpp, binary_rows.cpp,
 // convert_rows.cpp); row_loop.cpp walks the operands.
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 
 namespace accord::kernels {
 

@@ -1,17 +1,17 @@
 // Reductions of integers. Sums, products and bitwise ops do not depend on the sign, so signed types use the unsigned
 // kernels. avg has no vector form, because instruction sets lack integer division.
 
-#include "kernels/reduce_families.hpp"
+#include "kernels/reduce/families.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/reduce_integer.cpp"
+#define HWY_TARGET_INCLUDE "kernels/reduce/integer.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/half_simd.hpp"
-#include "kernels/reduce_simd.hpp"
+#include "kernels/reduce/loops_simd.hpp"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -1,6 +1,6 @@
 // An element and the one half a head further on are rotated together. If half a head is not a multiple of a vector,
 // the remainder uses partially loaded vectors.
-#include "kernels/rotary.hpp"
+#include "kernels/attention/rotary.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/rotary.cpp"
+#define HWY_TARGET_INCLUDE "kernels/attention/rotary.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/math_simd.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/paged_cache.hpp"
+#include "kernels/attention/paged_cache.hpp"
 
 namespace accord::kernels {
 

@@ -1,16 +1,16 @@
 // Reductions of float32 and float64, computed in their own precision.
 
-#include "kernels/reduce_families.hpp"
+#include "kernels/reduce/families.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/reduce_float.cpp"
+#define HWY_TARGET_INCLUDE "kernels/reduce/float.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/half_simd.hpp"
-#include "kernels/reduce_simd.hpp"
+#include "kernels/reduce/loops_simd.hpp"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

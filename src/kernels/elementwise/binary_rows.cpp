@@ -7,13 +7,13 @@
 #include <type_traits>
 
 #include "device/quotients.hpp"
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/binary_rows.cpp"
+#define HWY_TARGET_INCLUDE "kernels/elementwise/binary_rows.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format on

@@ -12,11 +12,11 @@
 //
 // Included once per Highway target; the guard below follows Highway's rule for such files.
 
-#if defined(ACCORD_KERNELS_REDUCE_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ACCORD_KERNELS_REDUCE_SIMD_HPP_
-#undef ACCORD_KERNELS_REDUCE_SIMD_HPP_
+#if defined(ACCORD_KERNELS_REDUCE_LOOPS_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ACCORD_KERNELS_REDUCE_LOOPS_SIMD_HPP_
+#undef ACCORD_KERNELS_REDUCE_LOOPS_SIMD_HPP_
 #else
-#define ACCORD_KERNELS_REDUCE_SIMD_HPP_
+#define ACCORD_KERNELS_REDUCE_LOOPS_SIMD_HPP_
 #endif
 
 #include <hwy/highway.h>

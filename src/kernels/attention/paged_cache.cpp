@@ -1,9 +1,9 @@
-#include "kernels/paged_cache.hpp"
+#include "kernels/attention/paged_cache.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 
 namespace accord::kernels {
 

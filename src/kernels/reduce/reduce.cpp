@@ -1,8 +1,8 @@
 // Selects the kernel for each combination of dtype and op. bool is an integer of 0 and 1 with the arithmetic of truth
 // values.
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 
-#include "kernels/reduce_families.hpp"
+#include "kernels/reduce/families.hpp"
 
 namespace accord::kernels {
 namespace {

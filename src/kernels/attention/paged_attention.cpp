@@ -8,7 +8,7 @@
 // At the end each row is divided by its sum. Every number is computed by the same operations in the same order,
 // whichever queries are in the tile. Vectors are treated as 16 lanes on all instruction sets, in one, two or four
 // pieces.
-#include "kernels/paged_attention.hpp"
+#include "kernels/attention/paged_attention.hpp"
 
 #include <algorithm>
 #include <type_traits>
@@ -18,7 +18,7 @@
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/paged_attention.cpp"
+#define HWY_TARGET_INCLUDE "kernels/attention/paged_attention.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/half_simd.hpp"

@@ -3,12 +3,12 @@
 // if one element repeats), and a non-contiguous result is scattered from one. Narrow floats are widened, from that
 // block or directly from the operand, into a second block.
 
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 
 namespace accord::kernels {
 

@@ -4,7 +4,7 @@
 //   output = scores * v (sgemm). Each row is divided by its sum here, which is cheaper than dividing the scores.
 // A row whose maximum is -infinity attends to nothing and becomes zeros.
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/attention.cpp"
+#define HWY_TARGET_INCLUDE "kernels/attention/attention.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/math_simd.hpp"

@@ -1,16 +1,16 @@
 // Reductions of 8-bit and 16-bit floats: widened to fp32 when read, rounded once when the result is written.
 
-#include "kernels/reduce_families.hpp"
+#include "kernels/reduce/families.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/reduce_narrow_float.cpp"
+#define HWY_TARGET_INCLUDE "kernels/reduce/narrow_float.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "kernels/half_simd.hpp"
-#include "kernels/reduce_simd.hpp"
+#include "kernels/reduce/loops_simd.hpp"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

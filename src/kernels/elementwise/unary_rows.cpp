@@ -5,13 +5,13 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/unary_rows.cpp"
+#define HWY_TARGET_INCLUDE "kernels/elementwise/unary_rows.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <hwy/contrib/math/math-inl.h>

@@ -2,8 +2,8 @@
 // The row kernels of elementwise.hpp, for the best instruction set of this machine. Each is implemented in the .cpp
 // of its name. All functions return nullptr if a combination has no kernel.
 
-#include "kernels/elementwise.hpp"
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 
 namespace accord::kernels {
 

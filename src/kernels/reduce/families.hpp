@@ -2,7 +2,7 @@
 // The reduction kernels of each kind of dtype; reduce.cpp combines them into one table.
 // REQUIRES: is_defined(op, dtype).
 
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 
 namespace accord::kernels {
 
