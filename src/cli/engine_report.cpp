@@ -24,7 +24,7 @@
 #include "cli/plan.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/run_context.hpp"
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::cli {
 namespace {

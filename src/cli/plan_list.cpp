@@ -1,4 +1,5 @@
-// `accord plan list`: prints the catalog, with the cost of each algorithm for a number of ranks and a size.
+// `accord plan list`: prints all algorithms, with their costs for a number of ranks and a size, or with the facts in
+// their rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ struct PlanListOptions {
   int ranks = 4;
   PlanCallText call;
   bool as_json = false;
+  bool as_markdown = false;
 };
 
 // A plan's requirements on callers and communicators.
@@ -41,7 +43,7 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const PlanListOptions& op
   const PlanFigures figures = figures_of(plan, call);
   Json row = {{"collective", to_string(entry.collective)},
               {"name", entry.name},
-              {"source", entry.source},
+              {"source", entry.description.source},
               {"order", plan::to_string(entry.order)},
               {"ranks", ranks}};
   row.update(figures_json(call, figures));
@@ -50,15 +52,35 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const PlanListOptions& op
   return row;
 }
 
+bool is_listed(Collective collective, const PlanListOptions& options) {
+  return options.collective.empty() || to_string(collective) == options.collective;
+}
+
 Result<Json> rows_of(const PlanListOptions& options) {
   Json rows = Json::array();
-  if (!options.collective.empty()) ACCORD_RETURN_IF_ERROR(collective_from_string(options.collective).status());
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
-    if (!options.collective.empty() && to_string(entry.collective) != options.collective) continue;
+    if (!is_listed(entry.collective, options)) continue;
     ACCORD_ASSIGN_OR_RETURN(Json row, row_of(entry, options));
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+// A table of docs/algorithms.md, below its heading.
+std::string markdown_of(Collective collective) {
+  const plan::CollectiveTraits& traits = plan::traits_of(collective);
+  const bool moves = traits.input.holders != plan::Holders::kNobody;
+  std::string text = fmt::format(
+      "## {}\n| name | steps | {} |{} hosts | default | source |\n|---|---|---|{}---|---|---|\n", traits.name,
+      moves ? "bytes" : "signals of a rank", traits.reduces ? " order |" : "", traits.reduces ? "---|" : "");
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (entry.collective != collective) continue;
+    const std::string order = traits.reduces ? fmt::format(" {} |", plan::to_string(entry.order)) : "";
+    text += fmt::format("| `{}` | {} | {} |{} {} | {} | {} |\n", entry.name, entry.description.steps,
+                        entry.description.bytes, order, entry.spans_hosts ? "any" : "one", entry.description.selected,
+                        entry.description.source);
+  }
+  return text;
 }
 
 std::string needs_text(const Json& row) {
@@ -71,6 +93,16 @@ std::string needs_text(const Json& row) {
 }
 
 int list(const PlanListOptions& options) {
+  if (!options.collective.empty()) {
+    const auto known = collective_from_string(options.collective);
+    if (!known.ok()) return plan_failure("list", known.status());
+  }
+  if (options.as_markdown) {
+    for (int i = 0; i < kCollectiveCount; ++i)
+      if (const auto collective = static_cast<Collective>(i); is_listed(collective, options))
+        fmt::print("{}\n", markdown_of(collective));
+    return kSuccess;
+  }
   const Result<Json> rows = rows_of(options);
   if (!rows.ok()) return plan_failure("list", rows.status());
   if (options.as_json) {
@@ -101,7 +133,9 @@ void add_plan_list(CLI::App& plan, Action& chosen) {
   command->add_option("--bytes", options->call.bytes, "Bytes of the caller's buffer, or of one part if it is divided")
       ->capture_default_str();
   add_plan_call(*command, options->call);
-  command->add_flag("--json", options->as_json, "Print a JSON list of objects");
+  CLI::Option* const json = command->add_flag("--json", options->as_json, "Print a JSON list of objects");
+  command->add_flag("--markdown", options->as_markdown, "Print tables of steps, bytes, use and source, in Markdown")
+      ->excludes(json);
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });
 }
 

@@ -13,7 +13,7 @@
 #include "engine/program/parameters.hpp"
 #include "engine/program/target.hpp"
 #include "engine/program/tensor.hpp"
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 
 namespace accord::engine {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::engine {
 namespace {
