@@ -1,7 +1,6 @@
 #include "bindings/communicator/batch.hpp"
 
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "bindings/arguments/stream.hpp"
@@ -31,23 +30,11 @@ WorkHandle start_without_gil(Start start, HeldArguments held) {
   return WorkHandle(std::move(*work), std::move(held));
 }
 
-/// Calls `run` without the GIL; Ctrl-C aborts `communicator`.
-template <typename Run>
-void run_without_gil(Communicator& communicator, Run run) {
-  Status status;
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    status = run();
-  }
-  raise_if_error(status);
-}
-
 }  // namespace
 
 void PreparedHandle::run() {
   Prepared& prepared = prepared_.use("this Prepared");
-  run_without_gil(communicator_.use("this communicator"), [&] { return prepared.run(); });
+  raise_if_error(run_collective(communicator_.use("this communicator"), [&] { return prepared.run(); }));
 }
 
 WorkHandle PreparedHandle::start() {
@@ -59,7 +46,8 @@ void Batch::run(nb::handle timeout, nb::handle stream) {
   Communicator communicator = this->communicator();
   const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   const HeldArguments held = std::exchange(arguments_, {});
-  run_without_gil(communicator, [&, calls = calls_of(held)] { return communicator.run(calls, options); });
+  raise_if_error(
+      run_collective(communicator, [&, calls = calls_of(held)] { return communicator.run(calls, options); }));
 }
 
 WorkHandle Batch::start(nb::handle timeout, nb::handle stream) {

@@ -1,10 +1,9 @@
-// One function for each call reads its arguments; define() creates two methods from it, one that runs the call inside
-// an InterruptScope and one that starts it and passes the arrays to its Work. Both release the GIL.
+// One function for each call reads its arguments; define() creates two methods from it, one that runs the call and
+// one that starts it and passes the arrays to its Work. Both release the GIL; Ctrl-C ends the first.
 #include "bindings/communicator/calls.hpp"
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "bindings/arguments/stream.hpp"
@@ -106,13 +105,7 @@ void read_recv(CallArguments& arguments, const Communicator&, nb::handle array, 
 }
 
 void run(Communicator& communicator, const CallArguments& arguments) {
-  Status status;
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    status = communicator.run(arguments.call, arguments.options);
-  }
-  raise_if_error(status);
+  raise_if_error(run_collective(communicator, [&] { return communicator.run(arguments.call, arguments.options); }));
 }
 
 WorkHandle start(Communicator& communicator, std::unique_ptr<CallArguments> arguments) {
@@ -215,13 +208,8 @@ void define_recv_any(const Callers& callers) {
         CallArguments arguments({timeout, dtype});
         const Buffer buffer = arguments.output(array, "array");
         Communicator& communicator = self.use();
-        std::optional<Result<Rank>> source;
-        {
-          const InterruptScope interrupts(std::span(&communicator, 1));
-          const WithoutGil without_gil;
-          source.emplace(communicator.recv_any(buffer, tag, arguments.options));
-        }
-        return value_or_raise(*std::move(source));
+        return value_or_raise(
+            run_collective(communicator, [&] { return communicator.recv_any(buffer, tag, arguments.options); }));
       },
       nb::arg("array"), nb::arg("tag") = 0, nb::kw_only(), nb::arg("timeout") = nb::none(),
       nb::arg("dtype") = nb::none(),

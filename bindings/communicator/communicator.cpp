@@ -57,13 +57,8 @@ std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int
   const CommunicatorOptions options =
       communicator_options(std::move(name).value_or(communicator.name() + "/" + std::to_string(color)), timeout,
                            std::move(transport), std::move(select), std::move(hints));
-  Result<std::optional<Communicator>> part(std::optional<Communicator>{});
-  {
-    const InterruptScope interrupts(std::span(&communicator, 1));
-    const WithoutGil without_gil;
-    part = communicator.split(color, key, options);
-  }
-  std::optional<Communicator> made = value_or_raise(std::move(part));
+  std::optional<Communicator> made =
+      value_or_raise(run_collective(communicator, [&] { return communicator.split(color, key, options); }));
   if (!made) return std::nullopt;
   return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
 }

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "bindings/engine/inputs.hpp"
-#include "bindings/interpreter/gil.hpp"
 #include "bindings/interpreter/interrupt.hpp"
 #include "bindings/interpreter/status.hpp"
 
@@ -33,25 +32,29 @@ class Running {
   ContextState& state_;
 };
 
+/// Runs `run` on the context with `inputs`, and returns its result. Raises WrongState if another thread runs it.
+template <typename Run>
+auto run_alone(ContextState& state, const GivenInputs& inputs, Run run) {
+  EngineContext& context = state.context.use("this engine's context");
+  const Running running(state);
+  ++state.count->runs;
+  const std::shared_ptr<std::vector<Communicator>> communicators = state.binding->communicators;
+  return run_collective(*communicators, [&] {
+    context.set_stream(inputs.stream);
+    return run(context);
+  });
+}
+
 /// Returns (position, name, module, dtype, shape, bytes) for each value; the bytes of a fused value are None.
 nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named) {
   const GivenInputs inputs(state->inputs, state->memory, given, named);
-  EngineContext& context = state->context.use("this engine's context");
   std::vector<std::pair<InnerValue, std::vector<std::byte>>> observed;
-  Status status;
-  {
-    const Running running(*state);
-    ++state->count->runs;
-    const std::shared_ptr<std::vector<Communicator>> communicators = state->binding->communicators;
-    const InterruptScope interrupts(*communicators);
-    const WithoutGil without_gil;
-    context.set_stream(inputs.stream);
-    status = context.run_observed(inputs.views, [&](const InnerValue& value) {
-      const auto* begin = static_cast<const std::byte*>(value.value.buffer.data);
-      observed.emplace_back(value, std::vector<std::byte>(begin, begin + value.value.buffer.bytes()));
-    });
-  }
-  raise_if_error(status);
+  const auto observe = [&](const InnerValue& value) {
+    const auto* begin = static_cast<const std::byte*>(value.value.buffer.data);
+    observed.emplace_back(value, std::vector<std::byte>(begin, begin + value.value.buffer.bytes()));
+  };
+  raise_if_error(
+      run_alone(*state, inputs, [&](EngineContext& context) { return context.run_observed(inputs.views, observe); }));
   nb::list values;
   for (const auto& [value, bytes] : observed) {
     nb::object data = nb::none();
@@ -71,17 +74,9 @@ nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args&
     for (const auto& [rows, context, blocks] : *batch) sequences.push_back({rows, context, blocks});
   }
   const GivenInputs inputs(state->inputs, state->memory, given, named);
-  EngineContext& context = state->context.use("this engine's context");
-  Result<std::vector<TensorView>> outputs(std::vector<TensorView>{});
-  {
-    const Running running(*state);
-    ++state->count->runs;
-    const std::shared_ptr<std::vector<Communicator>> communicators = state->binding->communicators;
-    const InterruptScope interrupts(*communicators);
-    const WithoutGil without_gil;
-    context.set_stream(inputs.stream);
-    outputs = batch ? context.run(inputs.views, sequences) : context.run(inputs.views);
-  }
+  Result<std::vector<TensorView>> outputs = run_alone(*state, inputs, [&](EngineContext& context) {
+    return batch ? context.run(inputs.views, sequences) : context.run(inputs.views);
+  });
   nb::list arrays;
   for (TensorView& output : value_or_raise(std::move(outputs)))
     arrays.append(OutputArray(state, state->count, std::move(output)));

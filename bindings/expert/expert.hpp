@@ -104,9 +104,7 @@ auto make_or_report(Make make, Report report) {
 template <typename Run>
 Status status_of_call(ExpertGroup& group, Run run) {
   Communicator communicator = group.communicator();
-  const InterruptScope interrupts(std::span(&communicator, 1));
-  const WithoutGil without_gil;
-  return run(group);
+  return run_collective(communicator, [&] { return run(group); });
 }
 
 /// Does the same and raises its error.

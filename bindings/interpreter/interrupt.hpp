@@ -52,6 +52,19 @@ class InterruptScope {
   std::uint64_t outer_scope_ = 0;
 };
 
+/// Returns `call()`, a collective call of `communicators`, which runs without the GIL inside an InterruptScope.
+template <typename CollectiveCall>
+auto run_collective(std::span<Communicator> communicators, CollectiveCall call) {
+  const InterruptScope interrupts(communicators);
+  const WithoutGil without_gil;
+  return call();
+}
+
+template <typename CollectiveCall>
+auto run_collective(Communicator& communicator, CollectiveCall call) {
+  return run_collective(std::span(&communicator, 1), std::move(call));
+}
+
 /// Runs `work` without the GIL and returns its result. On the main thread it runs in a thread of its own while signal
 /// handlers run; when one raises, `work` is left behind to end by itself and its result is dropped, so it must own
 /// everything that it uses. An exception of `work` is rethrown here. For calls that are rare and slow (some 50 us are
