@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accord_command import ROOT, accord
+from accord_command import ROOT, accord, c_interface
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -87,7 +87,7 @@ def test_every_make_target_that_a_page_names_exists(page: Path):
 
 def test_every_variable_that_a_page_names_exists():
     known = set(re.findall(r"ACCORD_[A-Z_]+", accord("info").stdout))
-    known |= set(re.findall(r"ACCORD_[A-Z_]+", (ROOT / "include/accord/accord.h").read_text()))
+    known |= set(re.findall(r"ACCORD_[A-Z_]+", c_interface()))
     build_options = set(re.findall(r"set\((ACCORD_[A-Z_]+)", (ROOT / "CMakeLists.txt").read_text()))
     for page in PAGES:
         unknown = {
