@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import report
-from contender import Command, Contender
+from bench import report
+from bench.contender import Command, Contender
 
 Case = tuple[str, int]  # collective, bytes
 

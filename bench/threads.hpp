@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker.hpp"
+#include "bench/worker.hpp"
 
 namespace accord::bench {
 

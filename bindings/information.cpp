@@ -1,10 +1,10 @@
 // The JSON of `accord info --json`, parsed by Python's own parser.
-#include "information.hpp"
+#include "bindings/information.hpp"
 
 #include <string>
 
 #include "accord/info.hpp"
-#include "gil.hpp"
+#include "bindings/interpreter/gil.hpp"
 
 namespace accord::python {
 

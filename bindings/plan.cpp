@@ -3,11 +3,11 @@
 
 #include <nanobind/stl/pair.h>
 
-#include "gil.hpp"
-#include "plan.hpp"
+#include "bindings/interpreter/gil.hpp"
+#include "bindings/interpreter/status.hpp"
+#include "bindings/plan.hpp"
 #include "plan/collective.hpp"
 #include "plan/step_rules.hpp"
-#include "status.hpp"
 
 namespace accord::python {
 

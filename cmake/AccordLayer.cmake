@@ -83,8 +83,9 @@ endfunction()
 #             [PARTS n])
 #
 # Adds a GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow).
-# ctest runs it as a whole, or in n parts, NAME.1 to NAME.n. Each part writes its report to a folder of its own, part_1
-# to part_n in the folder that GTEST_OUTPUT names; if it names none, GoogleTest warns that it does not know "part_1/".
+# ctest runs it as a whole, or in n parts, NAME.1 to NAME.n. Each part writes its report to a folder with the part's name
+# in the folder that GTEST_OUTPUT names; if it names none, GoogleTest warns that it does not know "NAME.1/". The
+# program's name is a label, too, so that a program is found from its tests and its tests from the program.
 function(accord_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PARTS" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
   add_executable(accord_${name}_test ${ARG_SOURCES})
@@ -101,7 +102,7 @@ function(accord_test name)
       add_test(NAME ${name}.${part} COMMAND accord_${name}_test)
       set_tests_properties(${name}.${part} PROPERTIES
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_PARTS};GTEST_SHARD_INDEX=${index}"
-        ENVIRONMENT_MODIFICATION GTEST_OUTPUT=string_append:part_${part}/)
+        ENVIRONMENT_MODIFICATION GTEST_OUTPUT=string_append:${name}.${part}/)
       list(APPEND tests ${name}.${part})
     endforeach()
   else()
@@ -114,7 +115,7 @@ function(accord_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
   endif()
-  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS};accord_${name}_test" TIMEOUT ${ARG_TIMEOUT})
   if(ACCORD_SANITIZE)
     # UCX's hooks into mmap and munmap, which TCP does not need, conflict with those of the sanitizers.
     set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)

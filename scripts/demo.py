@@ -18,10 +18,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "examples")]
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
-import report
 from export_minilm import load_model
+
+from bench import report
 
 ACCORD = "build/release/bin/accord"
 FOLDER = Path("build/demo")

@@ -257,9 +257,9 @@ class Checks:
             return NO_MODULE
         seconds = min(SHARES["engine"], self.left())
         figures = self.output / "gpu_engine.json"
-        command = [sys.executable, str(ROOT / "bench" / "gpu_engine.py"), "--output", str(figures)]
+        command = [sys.executable, "-m", "bench.gpu_engine", "--output", str(figures)]
         command += ["--seconds", f"{max(seconds - ENDING_SECONDS, 1):.0f}"]
-        ended = run(command, seconds, self.environment | {"PYTHONPATH": str(self.module)})
+        ended = run(command, seconds, self.environment | {"PYTHONPATH": str(self.module)}, ROOT)
         self.log("gpu_engine", ended.output)
         if figures.exists():
             self.engine = json.loads(figures.read_text())
@@ -269,7 +269,7 @@ class Checks:
             self.tally.passed += 1
             return "ok"
         end = "took too long" if ended.code is None else f"exit code {ended.code}"
-        self.tally.fail("bench/gpu_engine.py", why_program_failed(end, ended.output))
+        self.tally.fail("bench.gpu_engine", why_program_failed(end, ended.output))
         return "failed"
 
 

@@ -69,9 +69,9 @@ class Tally:
         """Counts the programs that failed although none of their tests did. Call it after adding their JUnit files."""
         text, where = log.read_text(errors="replace"), log.stem
         for name, end in re.findall(r"^\t *\d+ - (\S+) \((.*)\)$", text, re.MULTILINE):
-            program, _, part = name.partition(".")  # cmake/AccordLayer.cmake sets where parts write to
-            report = f"{where}/part_{part}" if part else where
-            if any(failed.startswith(f"{report}/accord_{program}_test: ") for failed in self.failed):
+            # A part of a program has a folder of its own for its report (cmake/AccordLayer.cmake).
+            reported = (f"{where}/{name}/", f"{where}/accord_{name}_test: ")
+            if any(failed.startswith(reported) for failed in self.failed):
                 continue
             output = re.search(
                 rf"Test +#\d+: {re.escape(name)} .*\n((?s:.*?))(?:^ +Start +\d+: |\Z)", text, re.MULTILINE

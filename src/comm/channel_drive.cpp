@@ -15,15 +15,15 @@ constexpr std::size_t kDrivenAtOnce = 8 << 10;
 }  // namespace
 
 void Channel::hand_over() {
-  const std::lock_guard lock(driving_);
-  handed_over_ = true;
-  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handovers_);
+  const std::lock_guard lock(handover_.mutex);
+  handover_.is_under_way = true;
+  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handover_.number);
 }
 
 void Channel::begin_driving(const Operation& operation) {
   const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
   for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
-    Ended ended;
+    EndedWorks ended;
     advanced = advance(ended, limits_);
     ended.notify();
     if (advanced == Advance::kIdle) return;
@@ -31,19 +31,19 @@ void Channel::begin_driving(const Operation& operation) {
   hand_over();
 }
 
-Channel::Advance Channel::advance_handed_over(Ended& ended, exec::PollLimits limits) {
+Channel::Advance Channel::advance_handed_over(EndedWorks& ended, exec::PollLimits limits) {
   const Advance advanced = advance(ended, limits);
-  if (advanced == Advance::kIdle) handed_over_ = false;
+  if (advanced == Advance::kIdle) handover_.is_under_way = false;
   return advanced;
 }
 
 Channel::Driven Channel::drive(std::uint64_t handover) {
-  Ended ended;
+  EndedWorks ended;
   Advance advanced;
   {
-    const std::unique_lock lock(driving_, std::try_to_lock);
+    const std::unique_lock lock(handover_.mutex, std::try_to_lock);
     if (!lock.owns_lock()) return Driven::kByAnother;
-    if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
+    if (!handover_.is_under_way || handover_.number != handover) return Driven::kIdle;
     advanced = advance_handed_over(ended, {});
   }
   ended.notify();
@@ -56,16 +56,16 @@ Channel::Driven Channel::drive(std::uint64_t handover) {
 }
 
 bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
-  std::unique_lock lock(driving_, std::try_to_lock);
-  if (!lock.owns_lock() || !handed_over_) return false;
+  std::unique_lock lock(handover_.mutex, std::try_to_lock);
+  if (!lock.owns_lock() || !handover_.is_under_way) return false;
   Waiter waiter(policy_, limits_.checks);
   while (!work.done()) {
-    Ended ended;
+    EndedWorks ended;
     const Advance advanced = advance_handed_over(ended, limits_);
     if (ended.has_any()) {
       lock.unlock();
       ended.notify();
-      if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
+      if (advanced == Advance::kIdle || !lock.try_lock() || !handover_.is_under_way) return true;
     }
     if (advanced == Advance::kMoved)
       waiter = Waiter(policy_, limits_.checks);

@@ -51,7 +51,7 @@ Status PreparedCalls::run() const {
     if (first_left == queued.end()) break;
     bool moved = false;
     std::erase_if(mine, [&moved](Channel* channel) {
-      Channel::Ended one;
+      EndedWorks one;
       const Channel::Advance advance = channel->advance(one);
       one.notify();
       moved |= advance != Channel::Advance::kStalled;

@@ -58,8 +58,8 @@ class AnySource {
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       const std::size_t place = (first + i) % sources_.size();
       const Channel::ReceiveAttempt attempt = channels_[place]->try_receive(operation_);
-      nothing_more_ = nothing_more_ && attempt.arrival == Channel::Arrival::kNo;
-      if (attempt.arrival != Channel::Arrival::kYes) continue;
+      nothing_more_ = nothing_more_ && attempt.arrival == Arrival::kNo;
+      if (attempt.arrival != Arrival::kYes) continue;
       if (!attempt.status.ok()) return attempt.status;
       group_.source_turns().next = place + 1;
       return sources_[place];

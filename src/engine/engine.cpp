@@ -59,10 +59,11 @@ Result<Engine> Engine::load_and_bind(const std::string& path, const std::map<std
 
 Status Engine::bind(const std::map<std::string, Communicator>& groups) { return engine_->bind(groups); }
 
-Status Engine::unbind() { return engine_->unbind(); }
+Status Engine::unbind() { return engine_->groups().unbind(); }
 
 Result<EngineContext> Engine::create_context() {
-  if (engine_->state() == EngineState::kClosed) return Status(StatusCode::kWrongState, "the engine was closed");
+  if (engine_->groups().state() == EngineState::kClosed)
+    return Status(StatusCode::kWrongState, "the engine was closed");
   auto context = std::make_shared<engine::RunContext>(engine_);
   ACCORD_RETURN_IF_ERROR(context->reserve_arena(engine_->reserved_arena_bytes()));
   return EngineContext(std::move(context));
@@ -76,13 +77,13 @@ Result<std::string> Engine::report(const std::map<std::string, std::int64_t>& si
 
 Status Engine::load_weights(const std::string& path) { return engine_->load_weights(path); }
 
-const std::string& Engine::path() const { return engine_->path(); }
+const std::string& Engine::path() const { return engine_->model().path; }
 
-EngineState Engine::state() const { return engine_->state(); }
+EngineState Engine::state() const { return engine_->groups().state(); }
 const LoadReport& Engine::load_report() const { return engine_->report(); }
-const std::vector<TensorInfo>& Engine::inputs() const { return engine_->inputs(); }
-const std::vector<TensorInfo>& Engine::outputs() const { return engine_->outputs(); }
-const std::map<std::string, GroupPlace>& Engine::groups() const { return engine_->groups(); }
-void Engine::close() { engine_->close(); }
+const std::vector<TensorInfo>& Engine::inputs() const { return engine_->model().inputs; }
+const std::vector<TensorInfo>& Engine::outputs() const { return engine_->model().outputs; }
+const std::map<std::string, GroupPlace>& Engine::groups() const { return engine_->groups().places(); }
+void Engine::close() { engine_->groups().close(); }
 
 }  // namespace accord

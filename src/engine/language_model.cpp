@@ -36,7 +36,7 @@ namespace {
 Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loaded,
                                                std::optional<Communicator> all_ranks) {
   if (all_ranks) return all_ranks->size() > 1 ? std::move(all_ranks) : std::nullopt;
-  const auto communicators = loaded.communicators();
+  const auto communicators = loaded.groups().communicators();
   if (communicators.empty()) return std::optional<Communicator>();
   if (communicators.size() == 1) return communicators.front();
   return Status(
@@ -159,16 +159,20 @@ Status LanguageModel::stop() {
 bool LanguageModel::leads() const { return state_->generation != nullptr; }
 std::int32_t LanguageModel::max_context() const { return state_->model->limits().max_context; }
 std::int32_t LanguageModel::vocabulary() const { return state_->model->limits().vocabulary; }
-const std::vector<TokenId>& LanguageModel::stop_tokens() const { return state_->engine->language_model()->stop_tokens; }
+const std::vector<TokenId>& LanguageModel::stop_tokens() const {
+  return state_->engine->model().language_model->stop_tokens;
+}
 std::size_t LanguageModel::cache_bytes() const { return state_->model->cache_bytes(); }
-const std::optional<std::string>& LanguageModel::tokenizer_json() const { return state_->engine->tokenizer_json(); }
+const std::optional<std::string>& LanguageModel::tokenizer_json() const {
+  return state_->engine->model().tokenizer_json;
+}
 
 Result<Tokenizer> LanguageModel::tokenizer() const {
-  return parsed(state_->texts_mutex, state_->tokenizer, state_->engine->tokenizer_json(), "tokenizer.json");
+  return parsed(state_->texts_mutex, state_->tokenizer, state_->engine->model().tokenizer_json, "tokenizer.json");
 }
 
 Result<ChatFormat> LanguageModel::chat_format() const {
-  return parsed(state_->texts_mutex, state_->chat_format, state_->engine->chat_format_json(), "chat_format.json");
+  return parsed(state_->texts_mutex, state_->chat_format, state_->engine->model().chat_format_json, "chat_format.json");
 }
 
 }  // namespace accord

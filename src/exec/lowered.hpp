@@ -9,7 +9,7 @@
 #include "exec/domain.hpp"
 #include "exec/operand.hpp"
 #include "exec/partial_sums.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 #include "plan/bounds.hpp"
 #include "plan/plan.hpp"
 

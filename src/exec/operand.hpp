@@ -26,6 +26,10 @@ struct Operand {
     return static_cast<std::uint16_t>(lines_of(2 * members) + (of_every_rank ? 1 : 0));
   }
 
+  /// The member of a base of lines_of() or slot_of(), and which of the two it is.
+  static constexpr Rank member_of(std::uint16_t base) { return (base - lines_of(0)) / 2; }
+  static constexpr bool is_slot(std::uint16_t base) { return base % 2 == slot_of(0) % 2; }
+
   std::uint64_t offset = 0;
   std::uint16_t base = 0;
   bool packets = false;
@@ -33,8 +37,8 @@ struct Operand {
   std::int32_t sender = -1;  ///< rank that puts the packets
 
   /// The member whose window contains it, and whether it is in the slot there. REQUIRES: is_shared().
-  int member() const { return (base - 2) / 2; }
-  bool in_slot() const { return base % 2 != 0; }
+  int member() const { return member_of(base); }
+  bool in_slot() const { return is_slot(base); }
   /// In a member's window, where peers read, or in a peer's buffer.
   bool is_shared() const { return base > kOutput; }
 };

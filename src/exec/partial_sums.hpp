@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "accord/buffer.hpp"
-#include "kernels/reduce.hpp"
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
+#include "kernels/reduce/reduce.hpp"
 
 namespace accord::exec {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 
 namespace accord::kernels {
 namespace {

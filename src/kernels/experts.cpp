@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 
 namespace accord::kernels {
 

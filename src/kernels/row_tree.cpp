@@ -94,7 +94,7 @@ class RowTree {
   static HWY_INLINE std::size_t unit() { return 2 * hn::Lanes(D()); }
 
   struct VectorPair {
-    HWY_INLINE VectorPair() {}  // see Group in reduce_simd.hpp
+    HWY_INLINE VectorPair() {}  // see Group in reduce/loops_simd.hpp
     HWY_INLINE VectorPair(V a, V b) : first(a), second(b) {}
     V first, second;
   };

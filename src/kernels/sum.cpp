@@ -13,7 +13,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.

@@ -132,11 +132,7 @@ class Registry {
       if (named.entry.collective == collective && named.name == name) return named;
     Named& named = named_.emplace_back();
     named.name = name;
-    named.entry = {.collective = collective,
-                   .name = named.name,
-                   .make = nullptr,
-                   .source = "registered",
-                   .registered = &named.plans};
+    named.entry = {.collective = collective, .name = named.name, .registered = &named.plans};
     return named;
   }
 

@@ -32,6 +32,11 @@ RANK_VARIABLES = (
 )
 
 
+def c_interface() -> str:
+    """Returns the text of accord.h and of the headers that it includes."""
+    return "".join(header.read_text() for header in sorted((ROOT / "include/accord").rglob("*.h")))
+
+
 def clean_environment(**more: str) -> dict[str, str]:
     """Returns this process's environment without a launcher's variables and with this Python first in PATH."""
     environment = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}

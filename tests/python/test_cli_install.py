@@ -8,9 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from accord_command import BUILD, ROOT, clean_environment
-
-HEADER = ROOT / "include/accord/accord.h"
+from accord_command import BUILD, ROOT, c_interface, clean_environment
 
 
 def run(*command: object, **more) -> str:
@@ -80,7 +78,7 @@ def test_a_version_that_is_too_new_is_refused(consumer, tmp_path):
 
 
 def test_the_library_exports_every_function_of_the_c_header(consumer):
-    declared = set(re.findall(r"^ACCORD_API .*?\b(accord_\w+)\(", HEADER.read_text(), re.MULTILINE))
+    declared = set(re.findall(r"^ACCORD_API .*?\b(accord_\w+)\(", c_interface(), re.MULTILINE))
     assert declared
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     assert c_functions(run("nm", "-D", "--defined-only", library)) == declared

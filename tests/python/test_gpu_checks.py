@@ -62,7 +62,7 @@ echo "bench_gpu: skipped: the NVIDIA driver supports CUDA up to 12.4, but this b
 exit 77
 """
 
-# bench/gpu_engine.py. The time that it is given is its result.
+# The benchmark gpu_engine. The time that it is given is its result.
 ENGINE = """
 import json, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -122,8 +122,8 @@ def test_the_benchmark_says_why_it_measures_nothing():
     ended = subprocess.run([benchmark], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == gpu_checks.NO_GPU
     assert "bench_gpu: skipped: " in ended.stderr
-    driver = [sys.executable, str(ROOT / "bench/gpu.py"), "--build", str(BUILD)]
-    driven = subprocess.run(driver, capture_output=True, text=True, timeout=60, check=False)
+    driver = [sys.executable, "-m", "bench.gpu", "--build", str(BUILD)]
+    driven = subprocess.run(driver, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert driven.returncode == 0
     assert "bench_gpu: skipped: " in driven.stderr
     wrong = subprocess.run([benchmark, "--rank", "2"], capture_output=True, text=True, timeout=60, check=False)
@@ -188,7 +188,7 @@ def test_a_gpu_that_accord_does_not_see_is_a_failure_and_no_skip(machine):
 
 def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_checks, "ROOT", tmp_path)
-    program(tmp_path / "bench/gpu_engine.py", ENGINE)
+    program(tmp_path / "bench/gpu_engine/__main__.py", ENGINE)
     checks = checks_of(tmp_path, 60.5, module=tmp_path)
     checks.stage("engines", checks.run_engine)
     assert (checks.stages[0].outcome, checks.tally.passed) == ("ok", 1)
@@ -197,7 +197,7 @@ def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_repor
     text = gpu_report.markdown_of(report | {"engine": [report["engine"][0] | {"accord": 2.5}]})
     assert "| | unit | accord | torch eager | ratio |\n|---|---|---|---|---|\n" in text
     assert "| decode, batch 1 | ms | 2.500 | 9.000 | 3.500 |" in text
-    program(tmp_path / "bench/gpu_engine.py", "raise SystemExit('error: that is more than 0.05')")
+    program(tmp_path / "bench/gpu_engine/__main__.py", "raise SystemExit('error: that is more than 0.05')")
     (tmp_path / "report/gpu_engine.json").unlink()
     assert checks.run_engine() == "failed"
     assert "exit code 1: error: that is more than 0.05" in checks.tally.failed[0]
@@ -208,7 +208,7 @@ def test_engines_are_left_out_with_a_reason(tmp_path, monkeypatch):
     assert checks.run_torch() == checks.run_engine() == gpu_checks.NO_MODULE
     checks.module = tmp_path
     monkeypatch.setattr(gpu_checks, "ROOT", tmp_path)
-    program(tmp_path / "bench/gpu_engine.py", "print('skipped: torch sees no GPU')")
+    program(tmp_path / "bench/gpu_engine/__main__.py", "print('skipped: torch sees no GPU')")
     assert checks.run_engine() == "left out: torch sees no GPU"
     assert not checks.tally.failed
 
@@ -238,7 +238,7 @@ def test_programs_get_the_cublaslt_of_pythons_packages_and_python_does_not(machi
     checks.libraries = {"ACCORD_CUBLASLT": "there"}
     checks.module = machine
     monkeypatch.setattr(gpu_checks, "ROOT", machine)
-    program(machine / "bench/gpu_engine.py", "import os\nprint('skipped:', os.environ.get('ACCORD_CUBLASLT'))")
+    program(machine / "bench/gpu_engine/__main__.py", "import os\nprint('skipped:', os.environ.get('ACCORD_CUBLASLT'))")
     assert checks.run_engine() == "left out: None"
 
 

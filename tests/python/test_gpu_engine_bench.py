@@ -1,4 +1,4 @@
-"""bench/gpu_engine.py on the CPU with all its measurements, without transformers and xxhash; and its model on
+"""The benchmark `gpu_engine` on the CPU with all its measurements, without transformers and xxhash; and its model on
 simulated devices."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
@@ -16,12 +16,9 @@ from tiers import mostly_slow
 pytestmark = pytest.mark.alone
 
 torch = pytest.importorskip("torch")
-BENCH = ROOT / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(ROOT))
 
-import gpu_engine  # noqa: E402
-import hashing  # noqa: E402
-import plain_llama  # noqa: E402
+from bench.gpu_engine import hashing, measurement, plain_llama  # noqa: E402
 
 SMALL = "--device cpu --threads 1 --layers 2 --hidden 256 --vocabulary 1000 --context 40".split()
 WITHOUT = """
@@ -40,8 +37,8 @@ def bench(folder: Path, *arguments: str, **more: str) -> tuple[subprocess.Comple
     output = folder / "gpu_engine.json"
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     environment = clean_environment(PYTHONPATH=path, OMP_NUM_THREADS="1", TORCHINDUCTOR_COMPILE_THREADS="1", **more)
-    command = [sys.executable, str(BENCH / "gpu_engine.py"), "--output", str(output), *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    command = [sys.executable, "-m", "bench.gpu_engine", "--output", str(output), *arguments]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
     return ended, output
 
 
@@ -120,21 +117,21 @@ def test_a_torch_of_another_cuda_than_accords_is_told_before_anything_is_loaded(
     monkeypatch.setattr(accord, "info", lambda: {"parts": told})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    assert gpu_engine.why_not("cuda") == (
+    assert measurement.why_not("cuda") == (
         "accord has no cuBLASLt, and torch is built for CUDA 12.8: cuBLASLt was not found"
     )
     told[1]["available"] = True
-    assert gpu_engine.why_not("cuda") == ""
+    assert measurement.why_not("cuda") == ""
 
 
 def test_logits_that_differ_by_more_than_rounding_end_it():
-    batch = gpu_engine.Batch(2, 4, 4, {}, {})
+    batch = measurement.Batch(2, 4, 4, {}, {})
     right = [torch.ones(2, 8)]
-    assert gpu_engine.check(batch, "accord", [torch.ones(2, 8) * 1.0001], right, 1e-3)
+    assert measurement.check(batch, "accord", [torch.ones(2, 8) * 1.0001], right, 1e-3)
     for wrong in (torch.ones(2, 8) * 1.1, torch.full((2, 8), math.nan)):
         with pytest.raises(SystemExit, match="that is more than 0.001"):
-            gpu_engine.check(batch, "accord", [wrong], right, 1e-3)
-        assert not gpu_engine.check(batch, "torch.compile", [wrong], right, 1e-3)
+            measurement.check(batch, "accord", [wrong], right, 1e-3)
+        assert not measurement.check(batch, "torch.compile", [wrong], right, 1e-3)
 
 
 def test_hashes_by_the_library_are_those_of_the_module(monkeypatch):
@@ -148,30 +145,29 @@ def test_hashes_by_the_library_are_those_of_the_module(monkeypatch):
             assert sys.modules["xxhash"].xxh3_64_hexdigest(given) == xxhash.xxh3_64_hexdigest(data)
 
 
-def run_on_device(_, path, bench, package, dtype):
+def run_on_device(_, path, root, package, dtype):
     import sys
 
     from host_devices import library
 
     library(path)
-    sys.path.insert(0, bench)
-    import gpu_engine
-    import gpu_engine_contenders as contenders
-    import plain_llama
+    sys.path.insert(0, root)
     import torch
+
+    from bench.gpu_engine import contenders, measurement, plain_llama
 
     torch.set_num_threads(1)
     model = plain_llama.make(plain_llama.Sizes(256, 2, 1000), getattr(torch, dtype), "cpu")
     for size in (1, 8):
-        batch = gpu_engine.Batch(size, 12, gpu_engine.COMPARED, {}, {})
+        batch = measurement.Batch(size, 12, measurement.COMPARED, {}, {})
         right = batch.logits(contenders.Torch(model, size, 16))
         with accord.load(package, device="cuda:0") as engine:
             given = batch.logits(contenders.Accord(engine, size, 16, dtype))
-        gpu_engine.check(batch, "accord", given, right, gpu_engine.TOLERANCES[dtype])
+        measurement.check(batch, "accord", given, right, measurement.TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", mostly_slow(["float32", "bfloat16"], "bfloat16"))
 def test_the_model_runs_on_devices_of_host_memory(dtype, tmp_path, device_process):
     model = plain_llama.make(plain_llama.Sizes(256, 2, 1000), getattr(torch, dtype), "cpu")
     package = plain_llama.export(model, tmp_path / "llama.accord")
-    device_process(run_on_device, str(BENCH), str(package), dtype, deadline=200, torch=True)
+    device_process(run_on_device, str(ROOT), str(package), dtype, deadline=200, torch=True)

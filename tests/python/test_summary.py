@@ -6,13 +6,15 @@ from pathlib import Path
 
 from accord_command import ROOT
 
-# Three programs that fail without a report of their own, one whose report says what failed, and one that passes.
+# Three programs that fail without a report of their own, two whose reports say what failed (one is a part of its
+# program), and one that passes.
 PROGRAMS = r"""
 add_test(unit_crash bash -c "echo '[ RUN      ] Ring.turns'; kill -ABRT $$")
 add_test(unit_late bash -c "echo '[ RUN      ] Ring.ends'; sleep 20")
 set_tests_properties(unit_late PROPERTIES TIMEOUT 1)
 add_test(unit_race bash -c "cat race; exit 66")
 add_test(unit_told bash -c "echo '[  FAILED  ] Slot.holds'; exit 1")
+add_test(unit_told.2 bash -c "echo '[  FAILED  ] Slot.holds'; exit 1")
 add_test(unit_fine true)
 """
 RACE = """\
@@ -52,7 +54,9 @@ def test_each_failure_is_named_with_its_reason(tmp_path: Path):
         check=False,
         timeout=60,
     )
-    (reports / "tsan/accord_unit_told_test.xml").write_text(GOOGLE_TEST.replace("ROOT", str(ROOT)))
+    (reports / "tsan/unit_told.2").mkdir()
+    for report in ("accord_unit_told_test.xml", "unit_told.2/accord_unit_told_test.xml"):
+        (reports / "tsan" / report).write_text(GOOGLE_TEST.replace("ROOT", str(ROOT)))
     (reports / "pytest.xml").write_text(PYTEST.format("word " * 1000))
     (reports / "stages.tsv").write_text("setup\t0\t4\nThreadSanitizer\t8\t61\n")
     summary = subprocess.run(
@@ -73,6 +77,8 @@ def test_each_failure_is_named_with_its_reason(tmp_path: Path):
         f"    {words[:-5]} ...",
         "failed: tsan/accord_unit_told_test: Slot.holds",
         "    tests/unit/slot_test.cpp:7 Expected equality of these values:   1   2",
+        "failed: tsan/unit_told.2/accord_unit_told_test: Slot.holds",
+        "    tests/unit/slot_test.cpp:7 Expected equality of these values:   1   2",
         "failed: tsan: unit_crash",
         "    Subprocess aborted in Ring.turns: [ RUN      ] Ring.turns",
         "failed: tsan: unit_late",
@@ -81,6 +87,6 @@ def test_each_failure_is_named_with_its_reason(tmp_path: Path):
         "    Failed in Group.closes: WARNING: ThreadSanitizer: data race (pid=12) SUMMARY: ThreadSanitizer: data race "
         "/src/comm/group.cpp:12:3 in accord::close()",
         "failed: stage ThreadSanitizer: exit code 8",
-        "===== 6 failed, 2 passed, 1 skipped in 65.00s (0:01:05) =====",
+        "===== 7 failed, 3 passed, 1 skipped in 65.00s (0:01:05) =====",
     ]
     assert (summary.returncode, summary.stderr) == (1, "")

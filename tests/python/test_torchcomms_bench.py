@@ -1,4 +1,4 @@
-"""bench/through_torchcomms.py measures if torchcomms can be imported, and otherwise says that it cannot."""
+"""The benchmark `torchcomms` measures if torchcomms can be imported, and otherwise says that it cannot."""
 
 import importlib.util
 import json
@@ -10,17 +10,10 @@ from accord_command import ROOT, clean_environment
 
 def test_the_bench_measures_both_backends_or_says_why_not(tmp_path):
     report = tmp_path / "report.json"
-    command = [
-        sys.executable,
-        ROOT / "bench/through_torchcomms.py",
-        "--output",
-        report,
-        "--rounds",
-        "1",
-        "--sizes",
-        "8",
-    ]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "bench.torchcomms", "--output", report, "--rounds", "1", "--sizes", "8"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     if importlib.util.find_spec("torchcomms") is None:
         assert "nothing measured" in done.stdout

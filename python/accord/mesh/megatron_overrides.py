@@ -47,17 +47,17 @@ def _set_override(numbers: dict[str, int], family: str, name: str, value: Any) -
 
 def _world_size(family: str) -> Callable[[int | None], None]:
     def set_value(world_size: int | None) -> None:
+        """Sets the size that the getters return for the function's family. None: its group's size is returned again."""
         _set_override(sizes, family, "world_size", world_size)
 
-    set_value.__doc__ = f'Sets what the getters answer for the size of "{family}". None: its group answers again.'
     return set_value
 
 
 def _rank(family: str) -> Callable[[int | None], None]:
     def set_value(rank: int | None) -> None:
+        """Sets the rank that the getters return for the function's family. None: its group's rank is returned again."""
         _set_override(ranks, family, "rank", rank)
 
-    set_value.__doc__ = f'Sets what the getters answer for this rank in "{family}". None: its group answers again.'
     return set_value
 
 

@@ -116,33 +116,33 @@ def _group_of(family: str, check_initialized: bool = True) -> ProcessGroup | Non
 
 def _group(family: str) -> Callable[..., ProcessGroup | None]:
     def get(check_initialized: bool = True) -> ProcessGroup | None:
+        """This rank's group of the function's family. check_initialized=False: None if there is none."""
         return _group_of(family, check_initialized)
 
-    get.__doc__ = f'The group "{family}" that this rank is in. check_initialized=False: None if there is none.'
     return get
 
 
 def _world_size(family: str) -> Callable[[], int]:
     def get() -> int:
+        """The size of this rank's group of the function's family."""
         return _size(family)
 
-    get.__doc__ = f'Ranks of the group "{family}" that this rank is in.'
     return get
 
 
 def _rank(family: str) -> Callable[[], int]:
     def get() -> int:
+        """This rank's number in its group of the function's family."""
         return _place(family)
 
-    get.__doc__ = f'This rank\'s number in its group "{family}".'
     return get
 
 
 def _source(family: str) -> Callable[[], int]:
     def get() -> int:
+        """The rank of the job that is the first in this rank's group of the function's family."""
         return _ranks(family)[0]
 
-    get.__doc__ = f'The rank of the job that is the first of this rank\'s group "{family}".'
     return get
 
 

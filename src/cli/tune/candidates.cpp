@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/config.hpp"
-#include "cli/plan.hpp"
+#include "cli/plan/commands.hpp"
 #include "plan/verifier.hpp"
 
 namespace accord::cli {

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "cli/plan.hpp"
+#include "cli/plan/commands.hpp"
 
 namespace accord::cli {
 namespace {

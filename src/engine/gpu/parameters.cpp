@@ -8,7 +8,7 @@
 #include "device/memory.hpp"
 #include "engine/gpu/float8_products.hpp"
 #include "engine/program/row_major_reader.hpp"
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/index.hpp"
 #include "kernels/linear/float8.hpp"
 

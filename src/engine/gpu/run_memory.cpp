@@ -148,16 +148,10 @@ DeviceRun Memory::run_of() const {
           batch_.tables()};
 }
 
-Status Memory::add_steps(const Program& program, const Execution& execution) {
-  for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
-  return Status();
-}
-
 // A failed capture has run nothing, so the program runs step by step, in this run and all later ones.
 Status Memory::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
   graph.drop();
-  const Result<device::Graph> made =
-      on_.runtime->capture(on_.device, stream_, [&] { return add_steps(program, execution); });
+  const Result<device::Graph> made = on_.runtime->capture(on_.device, stream_, [&] { return program.run(execution); });
   if (!made.ok()) {
     execution.started->clear();  // sums that were started by the failed capture
     graph.capture_failed_ = true;
@@ -174,18 +168,7 @@ Status Memory::run(const Program& program, const Execution& execution, ProgramSt
     const bool again = graph.runs_++ > 0 && !graph.capture_failed_;
     const bool is_current = again && graph.graph_ && graph.layout_ == layout_;
     const bool as_graph = is_current || (again && capture(program, placed, graph).ok());
-    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : add_steps(program, placed);
-  });
-}
-
-Status Memory::run_each(const Program& program, const Execution& execution, const AfterStep& after) {
-  return run_steps(execution, [&](const Execution& placed) {
-    for (const ProgramStep& step : program.steps) {
-      ACCORD_RETURN_IF_ERROR(step.run(placed));
-      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
-      ACCORD_RETURN_IF_ERROR(after(step));
-    }
-    return Status();
+    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : program.run(placed);
   });
 }
 
@@ -244,22 +227,19 @@ Status Memory::wait_with_peers(std::span<const std::optional<Communicator>> comm
 
 Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool copies) {
   constexpr std::size_t kAligned = 64;
+  std::vector<TensorView> outputs = program.output_views(on_.device);
+  if (!copies) return outputs;
   std::size_t bytes = 0;
-  for (const Tensor& output : program.outputs) bytes += round_up(output.bytes(), kAligned);
-  if (copies) ACCORD_RETURN_IF_ERROR(copied_outputs_.grow(bytes));
-  std::vector<TensorView> outputs;
-  outputs.reserve(program.outputs.size());
+  for (const TensorView& output : outputs) bytes += round_up(output.buffer.bytes(), kAligned);
+  ACCORD_RETURN_IF_ERROR(copied_outputs_.grow(bytes));
   std::size_t at = 0;
-  for (const Tensor& output : program.outputs) {
-    std::byte* const made = program.bases[static_cast<std::size_t>(output.storage)] + output.offset;
-    Buffer buffer{made, static_cast<std::size_t>(output.count()), output.dtype, on_.device};
-    if (copies) {
-      buffer.data = copied_outputs_.data() + at;
-      buffer.device = {};
-      ACCORD_RETURN_IF_ERROR(copy_to_cpu(buffer.data, made, buffer.bytes()));
-      at += round_up(output.bytes(), kAligned);
-    }
-    outputs.push_back({buffer, output.sizes()});
+  for (TensorView& output : outputs) {
+    Buffer& buffer = output.buffer;
+    std::byte* const to = copied_outputs_.data() + at;
+    ACCORD_RETURN_IF_ERROR(copy_to_cpu(to, buffer.data, buffer.bytes()));
+    at += round_up(buffer.bytes(), kAligned);
+    buffer.data = to;
+    buffer.device = {};
   }
   return outputs;
 }

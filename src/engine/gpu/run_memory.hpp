@@ -59,8 +59,8 @@ class Memory final : public RunMemory {
   /// Launches the steps as a graph if one has been captured. Fails with kInvalidArgument if an id is outside its table
   /// (the error names it) or a whole number is divided by zero.
   Status run(const Program& program, const Execution& execution, ProgramState* state) override;
-  Status run_each(const Program& program, const Execution& execution, const AfterStep& after) override;
-  Status run_steps(const Execution& execution, const AddSteps& put) override;
+  Status run_steps(const Execution& execution, const AddSteps& add) override;
+  Status wait_for_steps() override { return on_.runtime->synchronize(on_.device, stream_); }
 
   bool frees_memory_after_kernels() const override { return true; }
   bool shows_faults_at_end() const override { return true; }
@@ -76,7 +76,6 @@ class Memory final : public RunMemory {
  private:
   explicit Memory(const EngineDevice& on) : on_(on) {}
   Status place_arena(Program& program);
-  Status add_steps(const Program& program, const Execution& execution);
   Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);

@@ -5,9 +5,9 @@
 
 #include "engine/host/row_parts.hpp"
 #include "engine/host/steps.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/paged_attention.hpp"
-#include "kernels/rotary.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/paged_attention.hpp"
+#include "kernels/attention/rotary.hpp"
 
 namespace accord::engine::host {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/program/batch.hpp"
 #include "engine/program/region.hpp"
-#include "kernels/paged_cache.hpp"
+#include "kernels/attention/paged_cache.hpp"
 
 namespace accord::engine {
 

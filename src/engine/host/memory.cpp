@@ -47,37 +47,16 @@ Status Memory::place(Program& program, std::span<const TensorView> inputs, std::
 }
 
 Status Memory::run(const Program& program, const Execution& execution, ProgramState*) {
-  return run_steps(execution, [&](const Execution& placed) {
-    for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(placed));
-    return Status();
-  });
+  return run_steps(execution, [&](const Execution& placed) { return program.run(placed); });
 }
 
-Status Memory::run_each(const Program& program, const Execution& execution, const AfterStep& after) {
-  return run_steps(execution, [&](const Execution& placed) {
-    for (const ProgramStep& step : program.steps) {
-      ACCORD_RETURN_IF_ERROR(step.run(placed));
-      ACCORD_RETURN_IF_ERROR(after(step));
-    }
-    return Status();
-  });
-}
-
-Status Memory::run_steps(const Execution& execution, const AddSteps& put) {
+Status Memory::run_steps(const Execution& execution, const AddSteps& add) {
   Execution placed = execution;
   placed.target = &run_;
-  return put(placed);
+  return add(placed);
 }
 
-Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool) {
-  std::vector<TensorView> outputs;
-  outputs.reserve(program.outputs.size());
-  for (const Tensor& output : program.outputs) {
-    std::byte* data = program.bases[static_cast<std::size_t>(output.storage)] + output.offset;
-    outputs.push_back({{data, static_cast<std::size_t>(output.count()), output.dtype, {}}, output.sizes()});
-  }
-  return outputs;
-}
+Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool) { return program.output_views({}); }
 
 Status Memory::copy_to_cpu(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);

@@ -22,8 +22,8 @@ class Memory final : public RunMemory {
   Status place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) override;
 
   Status run(const Program& program, const Execution& execution, ProgramState* state) override;
-  Status run_each(const Program& program, const Execution& execution, const AfterStep& after) override;
-  Status run_steps(const Execution& execution, const AddSteps& put) override;
+  Status run_steps(const Execution& execution, const AddSteps& add) override;
+  Status wait_for_steps() override { return Status(); }
 
   bool frees_memory_after_kernels() const override { return false; }
   bool shows_faults_at_end() const override { return false; }

@@ -3,7 +3,7 @@
 // call computes. y may be one of the inputs.
 
 #include "engine/program/tensor.hpp"
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::engine {
 

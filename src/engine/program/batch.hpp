@@ -7,7 +7,7 @@
 
 #include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
-#include "kernels/paged_cache.hpp"
+#include "kernels/attention/paged_cache.hpp"
 
 namespace accord::engine {
 

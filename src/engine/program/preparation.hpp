@@ -12,9 +12,9 @@
 #include "engine/program/program.hpp"
 #include "engine/program/step_table.hpp"
 #include "engine/program/tensor.hpp"
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 #include "kernels/linear/rows.hpp"
-#include "kernels/row_loop.hpp"
 
 namespace accord::engine {
 

@@ -325,4 +325,14 @@ Result<Program> prepare_program(const ProgramSource& source, const SymbolValues&
   return ProgramBuilder(source, symbols).build();
 }
 
+std::vector<TensorView> Program::output_views(Device device) const {
+  std::vector<TensorView> views;
+  views.reserve(outputs.size());
+  for (const Tensor& output : outputs) {
+    std::byte* const data = bases[static_cast<std::size_t>(output.storage)] + output.offset;
+    views.push_back({{data, static_cast<std::size_t>(output.count()), output.dtype, device}, output.sizes()});
+  }
+  return views;
+}
+
 }  // namespace accord::engine

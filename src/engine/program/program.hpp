@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/program/parameters.hpp"
 #include "engine/program/target.hpp"
 #include "engine/program/tensor.hpp"
-#include "kernels/row_loop.hpp"
+#include "kernels/elementwise/row_loop.hpp"
 
 namespace accord::engine {
 
@@ -50,6 +51,13 @@ struct Program {
   void place_arena(std::byte* base) {
     for (const ArenaPiece& piece : arena) bases[static_cast<std::size_t>(piece.storage)] = base + piece.offset;
   }
+  /// Runs all steps.
+  Status run(const Execution& execution) const {
+    for (const ProgramStep& step : steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
+    return Status();
+  }
+  /// The outputs where they are in the arena, which is memory of `device`. REQUIRES: place_arena().
+  std::vector<TensorView> output_views(Device device) const;
   std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if the program has cached attention
   std::vector<std::unique_ptr<std::byte[]>> constants;
   std::shared_ptr<const void> placed_constants;  ///< replace `constants` where the target places them itself

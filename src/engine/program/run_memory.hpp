@@ -56,12 +56,14 @@ class RunMemory {
 
   /// Runs the steps and waits for them. `execution`: everything but the target, its device and its stream.
   virtual Status run(const Program& program, const Execution& execution, ProgramState* state) = 0;
-  /// The same step by step: calls after(step) once each step has ended.
-  using AfterStep = std::function<Status(const ProgramStep& step)>;
-  virtual Status run_each(const Program& program, const Execution& execution, const AfterStep& after) = 0;
-  /// The same for any steps that `put` runs.
+  /// The same for any steps that `add` runs.
   using AddSteps = std::function<Status(const Execution& execution)>;
-  virtual Status run_steps(const Execution& execution, const AddSteps& put) = 0;
+  virtual Status run_steps(const Execution& execution, const AddSteps& add) = 0;
+  /// Called by `add`: waits until the steps so far have ended.
+  virtual Status wait_for_steps() = 0;
+  /// The same as run() step by step: calls after(step) once each step has ended.
+  using AfterStep = std::function<Status(const ProgramStep& step)>;
+  Status run_each(const Program& program, const Execution& execution, const AfterStep& after);
 
   /// True if memory is freed only once all kernels of the device have ended, those of other ranks too.
   virtual bool frees_memory_after_kernels() const = 0;

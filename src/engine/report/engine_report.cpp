@@ -65,13 +65,14 @@ class Reporter {
     ACCORD_RETURN_IF_ERROR(trace_origins());
     ACCORD_ASSIGN_OR_RETURN(Json ops, ops_json());
     Json groups = Json::object();
-    for (const auto& [name, place] : engine_.groups()) groups[name] = {{"rank", place.rank}, {"size", place.size}};
+    for (const auto& [name, place] : engine_.groups().places())
+      groups[name] = {{"rank", place.rank}, {"size", place.size}};
     Json sizes = Json::object();
     for (const auto& [name, value] : symbols_) sizes[name] = value;
     const LoadReport& loaded = engine_.report();
     return Json{{"groups", std::move(groups)},
                 {"device", accord::to_string(engine_.device())},
-                {"threads", engine_.threads()},
+                {"threads", engine_.settings().threads},
                 {"sizes", std::move(sizes)},
                 {"shard_bytes", loaded.shard_bytes},
                 {"replicated_bytes", loaded.replicated_bytes},
@@ -94,7 +95,8 @@ class Reporter {
     // An engine assembled from parts in memory does not know the original ops.
     if (!opened.ok()) return opened.status().code() == StatusCode::kUnsupported ? Status() : opened.status();
     const Package& package = *opened;
-    ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, engine_.groups(), engine_.canonical_ranks()));
+    ACCORD_ASSIGN_OR_RETURN(const CutPackage cut,
+                            cut_package(package, engine_.groups().places(), engine_.settings().canonical_ranks));
     const Graph& model = cut.part.graph;
     for (std::size_t i = 0; i < cut.part.parts.size(); ++i) {
       const TensorPart& part = cut.part.parts[i];
@@ -106,7 +108,7 @@ class Reporter {
       const Node& node = model.nodes[i];
       const Outcome& outcome = found[i];
       if (outcome.node >= static_cast<int>(graph_.nodes.size())) {
-        return Status(StatusCode::kMismatch, engine_.path() + " is not the package that was loaded");
+        return Status(StatusCode::kMismatch, engine_.model().path + " is not the package that was loaded");
       }
       Json origin = {{"op", node.op}, {"module", node.module}, {"source", node.source}};
       if (outcome.kind == Outcome::Kind::kRemoved) {
@@ -160,8 +162,8 @@ class Reporter {
     const auto given = self ? self : tensor_argument(node, "input");
     const auto collective = collective_in(node.op);
     if (!name || !given || !collective) return Status();
-    const auto place = engine_.groups().find(*name);
-    if (place == engine_.groups().end() || place->second.size == 1) return Status();
+    const auto place = engine_.groups().places().find(*name);
+    if (place == engine_.groups().places().end() || place->second.size == 1) return Status();
     std::uint64_t bytes = size_of(graph_.values[static_cast<std::size_t>(*given)].dtype);
     for (const SymbolicInt& size : graph_.values[static_cast<std::size_t>(*given)].shape) {
       ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, size.evaluate(symbols_));

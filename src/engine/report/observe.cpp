@@ -42,7 +42,8 @@ struct WholeModel {
 
 Result<WholeModel> whole_model(const LoadedEngine& engine) {
   ACCORD_ASSIGN_OR_RETURN(Package package, engine.open_package());
-  ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, engine.groups(), engine.canonical_ranks()));
+  ACCORD_ASSIGN_OR_RETURN(CutPackage cut,
+                          cut_package(package, engine.groups().places(), engine.settings().canonical_ranks));
   return WholeModel{std::move(package), std::move(cut)};
 }
 
@@ -110,7 +111,7 @@ class Observer {
   // Gathers the parts of all ranks and interleaves them along the divided dimension. Several ranks may have the same
   // part (key heads).
   Status gather(const Shard& shard, ValueId id, Sizes& sizes) {
-    std::optional<Communicator> communicator = engine_.communicator(shard.group);
+    std::optional<Communicator> communicator = engine_.groups().communicator(shard.group);
     if (!communicator) return Status();
     const Value& value = whole_.values[index_of(id)];
     const auto dim = static_cast<std::size_t>(shard.dim);

@@ -32,14 +32,14 @@ std::string group_of(const LoadedEngine& engine, const Node& node) {
   if (node.op == "accord.send" || node.op == "accord.recv") return "";
   const auto name = group_argument(node);
   if (!name) return "";
-  const auto place = engine.groups().find(*name);
-  return place == engine.groups().end() || place->second.size == 1 ? "" : *name;
+  const auto place = engine.groups().places().find(*name);
+  return place == engine.groups().places().end() || place->second.size == 1 ? "" : *name;
 }
 
 // Returns this rank's place in the groups of several ranks: "tp 1", "dp 0, tp 1".
 std::string place_text(const LoadedEngine& engine, const std::string& without = "") {
   std::string text;
-  for (const auto& [name, place] : engine.groups()) {
+  for (const auto& [name, place] : engine.groups().places()) {
     if (place.size > 1 && name != without) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, place.rank);
   }
   return text;
@@ -198,7 +198,7 @@ Result<std::string> gather_trace(RunContext& context) {
     const std::string place = mine["place"];
     Json ranks = Json::object();
     ranks[place] = std::move(mine);
-    for (const auto& [name, group] : context.engine().peers()) {
+    for (const auto& [name, group] : context.engine().groups().peers()) {
       ACCORD_ASSIGN_OR_RETURN(ranks, exchange_records(group, ranks));
     }
     text = StepTrace(ranks).text();

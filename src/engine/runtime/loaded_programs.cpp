@@ -14,13 +14,13 @@ namespace accord::engine {
 Status LoadedEngine::dry_run() {
   SymbolValues smallest;
   SymbolValues largest;
-  for (const Symbol& symbol : graph_.symbols) {
+  for (const Symbol& symbol : model_.graph.symbols) {
     smallest[symbol.name] = symbol.min;
     largest[symbol.name] = symbol.max;
   }
   for (const SymbolValues* symbols : {&smallest, &largest}) {
     ACCORD_ASSIGN_OR_RETURN(largest_arena_bytes_, try_program(*symbols));
-    if (graph_.symbols.empty()) break;
+    if (model_.graph.symbols.empty()) break;
   }
   return Status();
 }
@@ -37,16 +37,16 @@ Status LoadedEngine::check_arena() const {
   };
   const auto sizes_at = [&](std::int64_t part) {
     SymbolValues symbols;
-    for (const Symbol& symbol : graph_.symbols) {
+    for (const Symbol& symbol : model_.graph.symbols) {
       symbols[symbol.name] = symbol.min + (symbol.max - symbol.min) * part / kParts;
     }
     return symbols;
   };
   SymbolValues largest;
-  for (const Symbol& symbol : graph_.symbols) largest[symbol.name] = symbol.max;
+  for (const Symbol& symbol : model_.graph.symbols) largest[symbol.name] = symbol.max;
   const MemoryPart arena{text_of(largest), bytes};
   Status status = budget_->check(std::span(&arena, 1));
-  if (status.ok() || graph_.symbols.empty()) return status;
+  if (status.ok() || model_.graph.symbols.empty()) return status;
   ACCORD_ASSIGN_OR_RETURN(const std::uint64_t left, budget_->left());
   std::int64_t fits = -1;
   for (std::int64_t step = kParts; step > 0; step /= 2) {
@@ -62,39 +62,40 @@ Status LoadedEngine::check_arena() const {
 
 Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Parameters& parameters,
                                       ProgramNotes* notes) const {
-  std::vector<int> ranks_with_codes(all_reduce_dtype_ ? group_index_.size() : 0);
-  for (auto& [name, index] : group_index_) {
-    if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
+  const std::map<std::string, int>& group_index = groups_.index();
+  std::vector<int> ranks_with_codes(settings_.all_reduce_dtype ? group_index.size() : 0);
+  for (const auto& [name, index] : group_index) {
+    if (settings_.all_reduce_dtype) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.places().at(name).size;
   }
   const auto prepare_graph = [&](const Graph& graph) {
-    return prepare_program({graph, parameters, *target_, find_op, group_index_, threads_, activation_dtype_, notes,
-                            ranks_with_codes, canonical_ranks_ != 0},
+    return prepare_program({graph, parameters, *target_, find_op, group_index, settings_.threads,
+                            settings_.activation_dtype, notes, ranks_with_codes, settings_.canonical_ranks != 0},
                            symbols);
   };
-  if (overlap_rows_ == 0 || group_index_.empty() || notes != nullptr) return prepare_graph(graph_);
-  const auto has_peers = [this](const std::string& group) { return group_index_.count(group) > 0; };
+  if (settings_.overlap_rows == 0 || group_index.empty() || notes != nullptr) return prepare_graph(model_.graph);
+  const auto has_peers = [&group_index](const std::string& group) { return group_index.contains(group); };
   ACCORD_ASSIGN_OR_RETURN(std::optional<DividedGraph> divided,
-                          overlap_sums(graph_, {symbols, overlap_rows_, has_peers}));
-  if (!divided) return prepare_graph(graph_);
+                          overlap_sums(model_.graph, {symbols, settings_.overlap_rows, has_peers}));
+  if (!divided) return prepare_graph(model_.graph);
   const auto graph = std::make_shared<const Graph>(std::move(divided->graph));
   ACCORD_ASSIGN_OR_RETURN(Program program, prepare_graph(*graph));
   // Profiles name nodes of the engine's own graph.
   for (ProgramStep& step : program.steps) {
     if (step.node == nullptr) continue;
-    step.node = &graph_.nodes[divided->origins[static_cast<std::size_t>(step.node - graph->nodes.data())]];
+    step.node = &model_.graph.nodes[divided->origins[static_cast<std::size_t>(step.node - graph->nodes.data())]];
   }
   program.graph = graph;
   return program;
 }
 
 Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, ProgramNotes* notes) const {
-  return prepare(symbols, *newest_weights().parameters, notes);
+  return prepare(symbols, *weights_.newest().parameters, notes);
 }
 
 // Returns the bytes of the program's arena.
 Result<std::size_t> LoadedEngine::try_program(const SymbolValues& symbols) const {
   const Result<Program> program = prepare(symbols);
-  if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");
+  if (!program.ok()) return program.status().with_context("\"" + model_.path + "\"");
   return program->arena_bytes;
 }
 

@@ -25,7 +25,7 @@ std::int64_t nanoseconds_now() {
 class Running {
  public:
   explicit Running(LoadedEngine& engine) : engine_(engine) {}
-  ~Running() { engine_.end_run(); }
+  ~Running() { engine_.groups().end_run(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
@@ -40,13 +40,13 @@ Status check_entered(const BusyGuard& guard) {
 
 }  // namespace
 
-RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
-    : engine_(std::move(engine)), weights_(engine_->newest_weights()) {}
+RunContext::RunContext(std::shared_ptr<LoadedEngine> engine) : engine_(std::move(engine)), caches_(*engine_) {
+  programs_.weights = engine_->weights().newest();
+}
 
 RunContext::~RunContext() {
   engine_->budget().release({kArena, reserved_arena_});
   engine_->budget().release({kSampling, reserved_sampling_});
-  engine_->budget().release({kCache, cache_bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -56,9 +56,9 @@ Status RunContext::between_runs(const std::function<Status()>& body) {
 }
 
 bool RunContext::use_newest_weights() {
-  if (weights_.version == engine_->weights_version()) return false;
-  weights_ = engine_->newest_weights();
-  programs_.clear();
+  if (programs_.weights.number == engine_->weights().newest_number()) return false;
+  programs_.weights = engine_->weights().newest();
+  programs_.recent.clear();
   return true;
 }
 
@@ -73,15 +73,16 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
                                                 std::optional<std::span<const SequenceRows>> sequences) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
-  ACCORD_RETURN_IF_ERROR(engine_->begin_run());
+  ACCORD_RETURN_IF_ERROR(engine_->groups().begin_run());
   const Running running(*engine_);
   if (const Status status = check_memory(engine_->graph(), inputs, engine_->device()); !status.ok()) {
     // The device of an input concerns this rank alone.
     if (engine_->device().type != DeviceType::kCpu) abort_peers(status);
     return status;
   }
-  if (!pinned_) static_cast<void>(use_newest_weights());
-  Result<std::vector<TensorView>> outputs = engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
+  if (!programs_.pinned) static_cast<void>(use_newest_weights());
+  Result<std::vector<TensorView>> outputs =
+      engine_->model().batch_split ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   end_started();
   return outputs;
@@ -96,13 +97,15 @@ void RunContext::end_started() {
 Status RunContext::run_annotated(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
-  ACCORD_RETURN_IF_ERROR(engine_->begin_run());
+  ACCORD_RETURN_IF_ERROR(engine_->groups().begin_run());
   const Running running(*engine_);
-  synchronized_.clear();  // this program's memory is freed after the run, so every shape must be synchronized again
+  programs_.synchronized
+      .clear();  // this program's memory is freed after the run, so every shape must be synchronized again
   AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.
-  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
+  ACCORD_RETURN_IF_ERROR(
+      agree(engine_->groups().peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
   const Status status = end(run_annotated_steps(annotated, after));
   if (!status.ok()) release_peers(status);
   return status;
@@ -111,10 +114,11 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
 Status RunContext::prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
   ACCORD_RETURN_IF_ERROR(begin());
-  if (!pinned_) static_cast<void>(use_newest_weights());
+  if (!programs_.pinned) static_cast<void>(use_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
-  ACCORD_ASSIGN_OR_RETURN(annotated.program, engine_->prepare(symbols, *weights_.parameters, &annotated.notes));
+  ACCORD_ASSIGN_OR_RETURN(annotated.program,
+                          engine_->prepare(symbols, *programs_.weights.parameters, &annotated.notes));
   return place(annotated.program, inputs, std::nullopt);
 }
 
@@ -141,7 +145,7 @@ void RunContext::release_peers(const Status& failure) {
 }
 
 void RunContext::abort_peers(const Status& failure) {
-  for (std::optional<Communicator> communicator : engine_->communicators()) {
+  for (std::optional<Communicator> communicator : engine_->groups().communicators()) {
     communicator->abort("a run of the engine failed: " + failure.message());
   }
   if (memory_) memory_->abort("a run of the engine failed: " + failure.message());
@@ -150,92 +154,34 @@ void RunContext::abort_peers(const Status& failure) {
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   ACCORD_RETURN_IF_ERROR(begin());
-  engine_->budget().release({kCache, cache_bytes()});
-  cache_.reset();
-  synchronized_.clear();
-  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory_->create_cache(layers, options));
-  const Status fits = engine_->budget().reserve({kCache, made->bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
-  cache_ = std::move(made);
-  return Status();
-}
-
-// Says how many tokens the cache could have beside what is already taken.
-std::string RunContext::fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
-  const Result<std::uint64_t> left = engine_->budget().left();
-  const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
-  const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
-  const std::uint64_t tokens = blocks * static_cast<std::uint64_t>(wanted.block_tokens);
-  return blocks == 0 ? "no cache fits" : fmt::format("a cache of {} tokens would fit", tokens);
+  programs_.synchronized.clear();
+  return caches_.create(*memory_, options);
 }
 
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
-  const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
-  if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
-  }
-  return cache_->copy_block(from, to);
-}
-
-// Sets which rows belong to which sequence, for a program with cached attention.
-Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
-  batch_.clear();
-  if (!program.batch_rows) {
-    if (!sequences) return memory_->set_batch({}, nullptr);
-    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
-  }
-  if (!sequences) return set_whole_batch(*program.batch_rows);
-  if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
-  std::int64_t first_row = 0;
-  for (const SequenceRows& sequence : *sequences) {
-    batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
-    first_row += sequence.rows;
-  }
-  ACCORD_RETURN_IF_ERROR(check(batch_, *program.batch_rows, cache_->options()));
-  return memory_->set_batch(batch_, cache_.get());
-}
-
-// Treats all rows as one new sequence, in a cache that grows to the longest.
-Status RunContext::set_whole_batch(std::int64_t rows) {
-  const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
-  if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-    if (temporary_cache_) engine_->budget().release({kCache, temporary_cache_->bytes()});
-    temporary_cache_.reset();
-    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
-                            memory_->create_cache(layers, memory_->passing_cache(layers, blocks)));
-    ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kCache, made->bytes()}));
-    temporary_cache_ = std::move(made);
-    temporary_blocks_.resize(static_cast<std::size_t>(blocks));
-    std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
-  }
-  if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
-  return memory_->set_batch(batch_, temporary_cache_.get());
+  return caches_.copy_block(from, to);
 }
 
 // Runs this rank's part of the batch, then gathers the outputs of all ranks.
 Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView> inputs) {
-  const BatchSplit& split = *engine_->batch_split();
+  const BatchSplit& split = *engine_->model().batch_split;
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t rows, batch_rows(split, engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(const BatchPart part, batch_part(split, rows, split.place.rank));
   ACCORD_ASSIGN_OR_RETURN(const BatchPart largest, batch_part(split, rows, 0));
   largest_batch_part_ = largest.count;
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs,
                           run_bound(inputs_of_part(split, part, inputs), std::nullopt));
-  return batch_outputs_.gather(split, rows, outputs, engine_->batch_communicator());
+  return batch_outputs_.gather(split, rows, outputs, engine_->groups().communicator(kBatchGroup).value());
 }
 
 Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs,
                                                       std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(begin());
   const Result<CachedProgram*> known = find_program(inputs);
-  if (!known.ok() && memory_->shows_faults_at_end() && engine_->divides_runs() &&
+  if (!known.ok() && memory_->shows_faults_at_end() && engine_->groups().divides_runs() &&
       known.status().code() != StatusCode::kInvalidArgument)
     abort_peers(known.status());  // other stages have other ops
   ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
@@ -243,18 +189,19 @@ Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView
   ACCORD_RETURN_IF_ERROR(place(program, inputs, sequences));
   ACCORD_RETURN_IF_ERROR(synchronize_before_first_run());
   const Execution execution = execution_of(program);
-  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
+  const Profiling profiling = times_.profiling();
   const Status ran = profiling == Profiling::kOff ? memory_->run(program, execution, found->state.get())
-                                                  : run_steps_timed(program, execution, profiling == Profiling::kTrace);
+                                                  : run_steps_timed(program, execution, profiling);
   ACCORD_RETURN_IF_ERROR(end(ran));
-  return memory_->outputs(program, engine_->copies_outputs() && !keeps_outputs_);
+  return memory_->outputs(program, engine_->settings().copies_outputs && !keeps_outputs_);
 }
 
 Status RunContext::begin() {
   if (!memory_) {
-    ACCORD_ASSIGN_OR_RETURN(memory_, engine_->target().create_run_memory(engine_->threads()));
+    ACCORD_ASSIGN_OR_RETURN(memory_, engine_->target().create_run_memory(engine_->settings().threads));
   }
-  if (std::exchange(bindings_, engine_->bindings()) != engine_->bindings()) memory_->forget_communicators();
+  if (std::exchange(bindings_, engine_->groups().bindings()) != engine_->groups().bindings())
+    memory_->forget_communicators();
   return Status();
 }
 
@@ -262,8 +209,8 @@ Status RunContext::begin() {
 Status RunContext::place(Program& program, std::span<const TensorView> inputs,
                          std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
-  ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
-  const bool leaves_outputs = !engine_->copies_outputs() && !keeps_outputs_;
+  ACCORD_RETURN_IF_ERROR(caches_.set_batch(*memory_, program, sequences));
+  const bool leaves_outputs = !engine_->settings().copies_outputs && !keeps_outputs_;
   const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
     return input.buffer.device.type != DeviceType::kCpu;
   });
@@ -274,12 +221,12 @@ Status RunContext::place(Program& program, std::span<const TensorView> inputs,
 // including those of other ranks in this process, which may wait for this rank's kernels. So nothing is launched
 // before all ranks have their memory.
 Status RunContext::synchronize_before_first_run() {
-  if (!memory_->frees_memory_after_kernels() || synchronized_.find(key_) != nullptr) return Status();
-  for (auto& [group, communicator] : engine_->peers()) {
+  if (!memory_->frees_memory_after_kernels() || programs_.synchronized.find(programs_.key) != nullptr) return Status();
+  for (auto& [group, communicator] : engine_->groups().peers()) {
     const Status met = communicator.barrier();
     if (!met.ok()) return met.with_context(fmt::format("before the first run of a shape, group \"{}\"", group));
   }
-  synchronized_.add(key_, {});
+  programs_.synchronized.add(programs_.key, {});
   return Status();
 }
 
@@ -288,68 +235,48 @@ Status RunContext::synchronize_before_first_run() {
 // Any other failure belongs to this rank alone and ends the run of the others, which are waiting.
 Status RunContext::end(const Status& ran) {
   if (!memory_->shows_faults_at_end()) {
-    if (!ran.ok() && engine_->divides_runs()) abort_peers(ran);
+    if (!ran.ok() && engine_->groups().divides_runs()) abort_peers(ran);
     return ran;
   }
   if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
     abort_peers(ran);
     return ran;
   }
-  if (!engine_->divides_runs()) return ran;
-  std::map<std::string, Communicator> stages = engine_->peers();
+  if (!engine_->groups().divides_runs()) return ran;
+  std::map<std::string, Communicator> stages = engine_->groups().peers();
   std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
   return agree(stages, {.status = ran, .digest = "", .failure_phrase = "failed in its run"});
 }
 
 Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const TensorView> inputs) {
-  key_.clear();
-  for (const TensorView& input : inputs) key_.insert(key_.end(), input.shape.begin(), input.shape.end());
-  if (CachedProgram* const found = programs_.find(key_)) return found;
+  programs_.key.clear();
+  for (const TensorView& input : inputs)
+    programs_.key.insert(programs_.key.end(), input.shape.begin(), input.shape.end());
+  if (CachedProgram* const found = programs_.recent.find(programs_.key)) return found;
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(Program program,
-                          engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters));
-  return &programs_.add(key_, {std::move(program), memory_->create_state()});
+                          engine_->prepare(symbol_values(engine_->graph(), values), *programs_.weights.parameters));
+  return &programs_.recent.add(programs_.key, {std::move(program), memory_->create_state()});
 }
 
 Execution RunContext::execution_of(Program& program) {
   return {.bases = program.bases,
-          .communicators = engine_->communicators(),
-          .batch = batch_,
+          .communicators = engine_->groups().communicators(),
+          .batch = caches_.batch(),
           .started = &started_,
           .largest_batch_part = largest_batch_part_};
 }
 
-Status RunContext::run_steps_timed(Program& program, const Execution& execution, bool traces) {
+Status RunContext::run_steps_timed(Program& program, const Execution& execution, Profiling profiling) {
   const std::int64_t first = nanoseconds_now();
   std::int64_t begin = first;
   ACCORD_RETURN_IF_ERROR(memory_->run_each(program, execution, [&](const ProgramStep& step) {
-    record_step(step.node, begin, nanoseconds_now(), traces);
+    times_.add_step(profiling, {step.node, begin, nanoseconds_now()});
     begin = nanoseconds_now();
     return Status();
   }));
-  if (traces && !recorded_.truncated) recorded_.runs.push_back({nullptr, first, begin});
+  times_.add_run(profiling, first, begin);
   return Status();
-}
-
-void RunContext::record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
-  if (traces) return record_trace(node, begin_ns, end_ns);
-  const std::lock_guard lock(times_mutex_);
-  OpTotals& time = times_[node == nullptr ? "output copy" : node->op];
-  ++time.calls;
-  time.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
-}
-
-void RunContext::record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
-  recorded_.truncated = recorded_.truncated || recorded_.steps.size() == kMaxRecorded;
-  if (!recorded_.truncated) recorded_.steps.push_back({node, begin_ns, end_ns});
-}
-
-std::vector<OpTime> RunContext::profile() const {
-  const std::lock_guard lock(times_mutex_);
-  std::vector<OpTime> times;
-  for (const auto& [op, time] : times_) times.push_back({op, time.calls, time.seconds});
-  std::sort(times.begin(), times.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
-  return times;
 }
 
 Status RunContext::copy_output(const Buffer& output, void* to) {

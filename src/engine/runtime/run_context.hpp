@@ -3,9 +3,7 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <variant>
@@ -16,27 +14,10 @@
 #include "engine/program/program.hpp"
 #include "engine/program/run_memory.hpp"
 #include "engine/runtime/loaded_engine.hpp"
+#include "engine/runtime/run_times.hpp"
+#include "engine/runtime/sequence_caches.hpp"
 
 namespace accord::engine {
-
-// The parts of an engine's limit that contexts use.
-inline constexpr const char* kArena = "arenas";
-inline constexpr const char* kCache = "caches of keys and values";
-inline constexpr const char* kSampling = "choices of tokens";
-
-/// A step of a run, or a whole run, in nanoseconds of this host's monotonic clock.
-struct StepTime {
-  const Node* node = nullptr;  ///< of the engine's graph; nullptr for the copy of an output
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-};
-
-/// The times recorded by Profiling::kTrace.
-struct RecordedRuns {
-  std::vector<StepTime> steps;
-  std::vector<StepTime> runs;
-  bool truncated = false;  ///< there was more than is kept
-};
 
 /// Does one run at a time; a second one that starts meanwhile is rejected with kWrongState.
 class RunContext {
@@ -61,12 +42,12 @@ class RunContext {
   Status between_runs(const std::function<Status()>& body);
   /// From now on, runs use new weights only after use_newest_weights(). By default, each run takes the newest
   /// weights.
-  void pin_weights() { pinned_ = true; }
+  void pin_weights() { programs_.pinned = true; }
   /// Switches to the newest weights. Returns whether they differ from those of the last run.
   bool use_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
-  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
+  std::size_t cache_bytes() const { return caches_.bytes(); }
   /// Outputs stay on the engine's device, whatever it was loaded with. copy_output() copies an output, or a part of
   /// it, to CPU memory of the same size.
   void keep_outputs_on_device() { keeps_outputs_ = true; }
@@ -81,15 +62,16 @@ class RunContext {
   /// Chooses tokens from an output that stayed on the device and whose rows are logits. kUnsupported on the CPU.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   /// May be called on any thread, also during a run.
-  void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
+  void set_profiling(Profiling profiling) { times_.set_profiling(profiling); }
   /// REQUIRES: between_runs().
-  const RecordedRuns& recorded() const { return recorded_; }
+  const RecordedRuns& recorded() const { return times_.recorded(); }
   const LoadedEngine& engine() const { return *engine_; }
   /// May be called on any thread, also during a run.
-  std::vector<OpTime> profile() const;
+  std::vector<OpTime> profile() const { return times_.totals(); }
   std::size_t arena_bytes() const { return memory_ ? memory_->arena_bytes() : 0; }
 
  private:
+  static constexpr std::size_t kMaxPrograms = 32;
   struct CachedProgram {
     Program program;
     std::unique_ptr<ProgramState> state = {};
@@ -98,17 +80,19 @@ class RunContext {
     Program program;
     ProgramNotes notes;
   };
-  struct OpTotals {
-    std::uint64_t calls = 0;
-    double seconds = 0;
+  /// Programs for the shapes that ran last.
+  using Shapes = std::vector<std::int64_t>;  ///< all dimensions of all inputs, one after the other
+  struct Programs {
+    RecentMap<Shapes, CachedProgram> recent{kMaxPrograms};
+    RecentMap<Shapes, std::monostate> synchronized{kMaxPrograms};  ///< shapes for which all ranks have their memory
+    Shapes key;                                                    ///< of the current inputs
+    EngineWeights::Version weights;                                ///< of the programs
+    bool pinned = false;
   };
 
   Result<std::vector<TensorView>> run_part(std::span<const TensorView> inputs);
   Result<std::vector<TensorView>> run_bound(std::span<const TensorView> inputs,
                                             std::optional<std::span<const SequenceRows>> sequences);
-  Status set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences);
-  Status set_whole_batch(std::int64_t rows);
-  std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
   void release_peers(const Status& failure);
   void abort_peers(const Status& failure);
   Result<CachedProgram*> find_program(std::span<const TensorView> inputs);
@@ -120,39 +104,24 @@ class RunContext {
   Status prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated);
   Status run_annotated_steps(AnnotatedProgram& annotated, const AfterNode& after);
   Execution execution_of(Program& program);
-  Status run_steps_timed(Program& program, const Execution& execution, bool traces);
+  Status run_steps_timed(Program& program, const Execution& execution, Profiling profiling);
   void end_started();
-  void record_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces);
-  void record_trace(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
-
-  static constexpr std::size_t kMaxPrograms = 32;
-  static constexpr std::size_t kMaxRecorded = std::size_t{1} << 20;
 
   std::shared_ptr<LoadedEngine> engine_;
   std::unique_ptr<RunMemory> memory_;  // created on first use; outlives the programs and the caches
-  std::unique_ptr<RunCache> cache_;
-  std::unique_ptr<RunCache> temporary_cache_;  // of runs without sequences: each begins anew
-  std::vector<std::int32_t> temporary_blocks_;
+  SequenceCaches caches_;
+  Programs programs_;
+  RunTimes times_;
+  std::size_t reserved_arena_ = 0;     // of the engine's limit
   std::size_t reserved_sampling_ = 0;  // of the engine's limit
   bool keeps_outputs_ = false;
   Stream caller_stream_ = {};
-  std::vector<BatchRows> batch_;  // of the current run
-  BatchOutputs batch_outputs_;
-  std::int64_t largest_batch_part_ = 0;      // of the current run
-  std::uint64_t bindings_ = 0;               // the engine's bindings() that memory_ knows
-  std::vector<StartedSum> started_;          // of the current run
-  std::size_t reserved_arena_ = 0;           // of the engine's limit
-  using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
-  RecentMap<Shapes, CachedProgram> programs_{kMaxPrograms};
-  Shapes key_;                                                    // of the current inputs
-  RecentMap<Shapes, std::monostate> synchronized_{kMaxPrograms};  // shapes for which all ranks have their memory
-  bool pinned_ = false;
-  LoadedEngine::Weights weights_;  // of the programs
-  std::atomic<Profiling> profiling_{Profiling::kOff};
-  mutable std::mutex times_mutex_;
-  std::map<std::string, OpTotals> times_;  // guarded by times_mutex_
-  RecordedRuns recorded_;
+  std::uint64_t bindings_ = 0;  // the engine's bindings() that memory_ knows
   std::atomic<bool> busy_{false};
+  // Of the current run.
+  BatchOutputs batch_outputs_;
+  std::int64_t largest_batch_part_ = 0;
+  std::vector<StartedSum> started_;
 };
 
 }  // namespace accord::engine

@@ -4,18 +4,18 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::engine {
 namespace {
 
 Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOptions& options) {
-  const std::optional<LanguageModelEntry>& model = engine.language_model();
-  const std::vector<TensorInfo>& outputs = engine.outputs();
+  const std::optional<LanguageModelEntry>& model = engine.model().language_model;
+  const std::vector<TensorInfo>& outputs = engine.model().outputs;
   const std::string vocabulary = outputs.size() == 1 && outputs[0].shape.size() == 2 ? outputs[0].shape[1] : "";
   const bool whole = !vocabulary.empty() &&
                      std::all_of(vocabulary.begin(), vocabulary.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!model || !whole || engine.inputs().size() != 3) {
+  if (!model || !whole || engine.model().inputs.size() != 3) {
     return Status(StatusCode::kUnsupported,
                   "this package is not a language model: export a model of transformers without example inputs");
   }

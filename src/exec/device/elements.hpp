@@ -1,6 +1,6 @@
 #pragma once
 // How elements of each dtype are combined on devices, one at a time, bit-identical to the host's kernels
-// (kernels/reduce.hpp).
+// (kernels/reduce/reduce.hpp).
 //
 // A type has: Stored, an element in memory; Sum, the type of the computation; widen() and narrow(); combine() by an
 // op.

@@ -118,18 +118,18 @@ class PlanThread {
         operands + sizeof(DeviceOperand) * (step.first_source + static_cast<std::size_t>(index)));
   }
 
-  /// In the current round. Bases are those of Operand.
+  /// In the current round.
   ACCORD_ON_DEVICE std::byte* address(const DeviceOperand& operand) const {
     const std::size_t slice_at = first_element_ * program_.element_bytes;
-    if (operand.base == 0) return const_cast<std::byte*>(run_.input) + slice_at + operand.offset;
-    if (operand.base == 1) return run_.output + slice_at + operand.offset;
+    const auto base = static_cast<std::uint16_t>(operand.base);
+    if (base == Operand::kInput) return const_cast<std::byte*>(run_.input) + slice_at + operand.offset;
+    if (base == Operand::kOutput) return run_.output + slice_at + operand.offset;
     if (is_multicast(operand)) {
-      const int which = static_cast<int>(operand.base) - Operand::multicast_of(false, layout_.members);
+      const int which = base - Operand::multicast_of(false, layout_.members);
       return memory_of(layout_.members + which) + layout_.multicast_slot(instance_, round_) + operand.offset;
     }
-    const int member = (static_cast<int>(operand.base) - 2) / 2;
-    const std::size_t block = operand.base % 2 != 0 ? layout_.slot(round_) : layout_.lines(round_);
-    return memory_of(member) + region_ + block + operand.offset;
+    const std::size_t block = Operand::is_slot(base) ? layout_.slot(round_) : layout_.lines(round_);
+    return memory_of(Operand::member_of(base)) + region_ + block + operand.offset;
   }
   ACCORD_ON_DEVICE std::size_t elements(const DeviceStep& step) const {
     if (step.length <= first_element_) return 0;
@@ -336,7 +336,7 @@ class PlanThread {
   }
 
   /// The tree over all sources: trees of equal size are combined as in a binary counter, and the rest is folded from
-  /// the smaller ones (kernels/reduce_simd.hpp).
+  /// the smaller ones (kernels/reduce/loops_simd.hpp).
   template <int kCount>
   ACCORD_ON_DEVICE Sums<kCount> tree_of_many(const DeviceStep& now, std::size_t first, int many) {
     Sums<kCount> stack[17];

@@ -11,7 +11,7 @@
 
 namespace accord::exec {
 
-/// An address relative to a base (exec/lowered.hpp).
+/// An address relative to a base of Operand (exec/operand.hpp).
 struct DeviceOperand {
   std::uint64_t offset : 44;
   std::uint64_t base : 16;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/row_kernels.hpp"
 #include "kernels/linear/pack.hpp"
-#include "kernels/row_kernels.hpp"
 
 namespace accord::kernels {
 

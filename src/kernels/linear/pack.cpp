@@ -10,9 +10,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/elementwise/row_kernels.hpp"
 #include "kernels/linear/column.hpp"
 #include "kernels/linear/float8.hpp"
-#include "kernels/row_kernels.hpp"
 
 namespace accord::kernels {
 

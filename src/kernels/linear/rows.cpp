@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/rounding.hpp"
-#include "kernels/row_kernels.hpp"
+#include "kernels/elementwise/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.

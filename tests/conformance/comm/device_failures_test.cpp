@@ -283,7 +283,8 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_t
       EXPECT_TRUE(is_after);
     }
     EXPECT_TRUE(on.runtime.synchronize(on.device, other).ok());
-    // The peer's failure may reach rank 1 after its own call has begun: then only the works say when its memory is free.
+    // The peer's failure may reach rank 1 after its own call has begun: then only the works say when its memory is
+    // free.
     EXPECT_TRUE(first.block(on.stream).ok());
     EXPECT_TRUE(second.block(on.stream).ok());
     on.synchronize();

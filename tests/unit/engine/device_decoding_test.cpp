@@ -5,7 +5,7 @@
 
 #include "engine/gpu/cache.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
-#include "kernels/paged_cache.hpp"
+#include "kernels/attention/paged_cache.hpp"
 #include "unit/engine/one_attention.hpp"
 #include "unit/engine/paged_sequences.hpp"
 

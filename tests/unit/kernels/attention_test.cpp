@@ -1,7 +1,7 @@
 // Attention compared with a double-precision loop over its definition: masks, causality, shared key heads, strides,
 // small scratch.
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 
 #include <gtest/gtest.h>
 

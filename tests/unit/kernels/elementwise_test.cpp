@@ -1,6 +1,6 @@
 // Elementwise kernels compared with the C library in double precision, with strides, broadcasting and special values.
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 #include <gtest/gtest.h>
 

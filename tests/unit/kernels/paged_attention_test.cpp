@@ -1,7 +1,7 @@
 // Paged attention compared with a double-precision loop over the tokens of one sequence, whose blocks are in any
 // order.
 
-#include "kernels/paged_attention.hpp"
+#include "kernels/attention/paged_attention.hpp"
 
 #include <gtest/gtest.h>
 

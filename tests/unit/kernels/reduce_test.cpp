@@ -1,7 +1,7 @@
 // The arithmetic of collectives compared with scalar references: tree order, rounding, special values, tails,
 // aliasing.
 
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Rotary embedding compared with its definition, element by element.
 
-#include "kernels/rotary.hpp"
+#include "kernels/attention/rotary.hpp"
 
 #include <gtest/gtest.h>
 

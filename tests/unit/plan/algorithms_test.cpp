@@ -173,7 +173,10 @@ TEST(Algorithms, every_collective_has_one_and_names_are_unique) {
     EXPECT_EQ(whole_plan(entry, 3).name, entry.name);
     EXPECT_EQ(whole_plan(entry, 3).order, entry.order) << entry.name;
     EXPECT_EQ(whole_plan(entry, 3).buffers, entry.buffers) << entry.name;
-    EXPECT_FALSE(entry.source.empty());
+    EXPECT_EQ(whole_plan(entry, 3).multicast_chunks > 0, entry.multicasts) << entry.name;
+    for (const std::string_view fact :
+         {entry.description.steps, entry.description.bytes, entry.description.selected, entry.description.source})
+      EXPECT_FALSE(fact.empty()) << entry.name;
   }
   EXPECT_EQ(collectives.size(), static_cast<std::size_t>(kCollectiveCount));
 }

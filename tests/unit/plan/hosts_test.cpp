@@ -52,16 +52,19 @@ const std::vector<std::vector<int>> kShapes =
                                                {0, 1, 2, 3, 4, 5, 6, 7, 8},
                                                {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-/// Returns the plans that the default table may choose there and all hierarchical ones, with the last rank as root.
+/// Returns the plans that the default table may choose there and those of all algorithms that span hosts, with the
+/// last rank as root.
 std::vector<std::pair<const AlgorithmEntry*, Plan>> plans_between(const topology::Topology& topology) {
   const Selector selector = *Selector::create("");
   std::vector<SelectorRow> rows = selector.rows();
   for (const AlgorithmEntry& entry : algorithms())
-    if (entry.name == "hierarchical")
-      rows.push_back({.collective = entry.collective, .to_bytes = 1, .algorithm = &entry});
+    if (entry.spans_hosts) rows.push_back({.collective = entry.collective, .to_bytes = 1, .algorithm = &entry});
   std::vector<std::pair<const AlgorithmEntry*, Plan>> plans;
   for (const SelectorRow& row : rows) {
     if (row.collective == Collective::kSendRecv && topology.size() != 2) continue;
+    const bool is_known =
+        std::any_of(plans.begin(), plans.end(), [&](const auto& p) { return p.first == row.algorithm; });
+    if (is_known) continue;
     const Rank root = has_root(row.collective) ? topology.size() - 1 : 0;
     const SelectorCall call{.collective = row.collective, .bytes = row.from_bytes, .root = root};
     if (selector.judge(row, call, topology) != RowVerdict::kMatches) continue;
@@ -72,15 +75,20 @@ std::vector<std::pair<const AlgorithmEntry*, Plan>> plans_between(const topology
   return plans;
 }
 
-/// Returns a step that the executor could not run because it reads, or adds in, the memory of another host.
+/// Returns a step that the executor could not run because it reads, or adds in, the memory of another host. Multicast
+/// exists inside a host only.
 std::optional<std::string> step_across_hosts(const Plan& plan, const topology::Topology& topology) {
   for (Rank rank = 0; rank < plan.size; ++rank) {
     for (const Lane& lane : plan.programs[static_cast<std::size_t>(rank)].lanes) {
       for (const Step& step : lane.steps) {
-        const auto far = [&](const Chunk& chunk) { return topology.host_of(chunk.rank) != topology.host_of(rank); };
+        const auto by_switch = [](const Chunk& chunk) { return chunk.space == Space::kMulticast; };
+        const auto far = [&](const Chunk& chunk) {
+          return by_switch(chunk) || topology.host_of(chunk.rank) != topology.host_of(rank);
+        };
         const bool reads = std::any_of(step.sources.begin(), step.sources.end(), far);
         const bool writes = std::any_of(step.destinations.begin(), step.destinations.end(), far);
-        if (reads || (writes && step.kind == StepKind::kReduce))
+        const bool publishes = std::any_of(step.destinations.begin(), step.destinations.end(), by_switch);
+        if (reads || publishes || (writes && step.kind == StepKind::kReduce))
           return "rank " + std::to_string(rank) + ": " + to_string(step);
       }
     }
@@ -93,6 +101,22 @@ TEST(Hosts, what_runs_between_hosts_never_reads_the_memory_of_another_host) {
     const topology::Topology topology = on_hosts(shape);
     for (const auto& [entry, plan] : plans_between(topology))
       EXPECT_EQ(step_across_hosts(plan, topology), std::nullopt) << to_string(plan);
+  }
+}
+
+TEST(Hosts, an_algorithm_spans_hosts_if_and_only_if_its_row_says_so) {
+  for (const AlgorithmEntry& entry : algorithms()) {
+    bool crosses = false;
+    for (const auto& shape : kShapes) {
+      const topology::Topology topology = on_hosts(shape);
+      if (entry.collective == Collective::kSendRecv && topology.size() != 2) continue;
+      if (entry.fits != nullptr && !entry.fits(topology)) continue;
+      const Rank root = has_root(entry.collective) ? topology.size() - 1 : 0;
+      const Result<Plan> plan = entry.make(topology, {.collective = entry.collective, .root = root});
+      ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+      crosses = crosses || step_across_hosts(*plan, topology).has_value();
+    }
+    EXPECT_EQ(crosses, !entry.spans_hosts) << to_string(entry.collective) << " " << entry.name;
   }
 }
 

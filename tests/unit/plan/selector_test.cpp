@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 
@@ -158,6 +159,17 @@ TEST(Selector, the_default_table_has_canonical_sums_only) {
       EXPECT_TRUE(row.algorithm->order == Order::kNone || row.algorithm->order == Order::kCanonical)
           << row.algorithm->name;
     }
+}
+
+TEST(Selector, the_default_table_has_the_algorithms_whose_rows_say_when_it_selects_them) {
+  const auto defaults = parse_table(default_table());
+  ASSERT_TRUE(defaults.ok());
+  for (const AlgorithmEntry& entry : algorithms()) {
+    const bool is_selected = std::any_of(defaults->rows.begin(), defaults->rows.end(),
+                                         [&](const SelectorRow& row) { return row.algorithm == &entry; });
+    EXPECT_EQ(is_selected, entry.description.selected != AlgorithmDescription::kByName)
+        << to_string(entry.collective) << " " << entry.name;
+  }
 }
 
 TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) {

@@ -6,7 +6,7 @@
 
 #include "device/quotients.hpp"
 #include "engine/gpu/kernels/operands.hpp"
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::engine {
 

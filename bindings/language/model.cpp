@@ -1,0 +1,295 @@
+// A model's handle must be destroyed while the interpreter is running: its destructor joins a thread, which calls
+// nothing of Python's.
+#include "bindings/language/model.hpp"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "accord/language_model.hpp"
+#include "base/text.hpp"
+#include "bindings/arguments/integers.hpp"
+#include "bindings/communicator/communicator.hpp"
+#include "bindings/engine/engine.hpp"
+#include "bindings/interpreter/gil.hpp"
+#include "bindings/interpreter/interrupt.hpp"
+#include "bindings/interpreter/process.hpp"
+#include "bindings/interpreter/status.hpp"
+#include "bindings/language/text_stream.hpp"
+#include "bindings/language/tokenizer.hpp"
+
+namespace accord::python {
+namespace {
+
+struct ModelHandle {
+  ProcessBound<LanguageModel> model;
+  std::optional<Communicator> all_ranks;
+
+  LanguageModel& use() { return model.use("this language model"); }
+};
+
+struct StreamHandle {
+  ProcessBound<GenerationStream> stream;
+
+  GenerationStream& use() { return stream.use("this stream"); }
+};
+
+ModelHandle create_model(nb::handle engine, std::int32_t cache_tokens, std::int32_t block_tokens,
+                         const std::string& dtype, std::int32_t max_sequences, std::int32_t max_rows,
+                         CommunicatorHandle* all_ranks) {
+  std::optional<Communicator> everyone;
+  if (all_ranks != nullptr) everyone = all_ranks->use();
+  const LanguageModelOptions options{cache_tokens, block_tokens, value_or_raise(dtype_from_string(dtype)),
+                                     max_sequences, max_rows};
+  LanguageModel model = value_or_raise(run_interruptibly(
+      [loaded = engine_of(engine), options, everyone] { return LanguageModel::create(loaded, options, everyone); }));
+  return {ProcessBound<LanguageModel>(std::move(model)), std::move(everyone)};
+}
+
+void bind_generation_event(nb::module_& module) {
+  nb::class_<GenerationEvent>(module, "GenerationEvent", "One more token of a sample, or its end, or both.")
+      .def_ro("request", &GenerationEvent::request)
+      .def_ro("sample", &GenerationEvent::sample, "Index of the sample among those of the request.")
+      .def_ro("index", &GenerationEvent::index, "Index of the token among those generated.")
+      .def_ro("token", &GenerationEvent::token, "The token; None for an end without a token.")
+      .def_ro("logprob", &GenerationEvent::logprob,
+              "If requested: the token's log probability by the model, before any option.")
+      .def_prop_ro(
+          "top",
+          [](const GenerationEvent& self) {
+            std::vector<std::pair<TokenId, float>> top;
+            for (const TokenLogprob& one : self.top) top.emplace_back(one.token, one.logprob);
+            return top;
+          },
+          "If requested: the best tokens and their log probabilities, best first.")
+      .def_prop_ro(
+          "finish", [](const GenerationEvent& self) { return reason_of(self.finish); },
+          R"("" until the sample ends; then "stop_token", "stop_sequence", "length", "cancelled" or "error".)")
+      .def_prop_ro(
+          "error", [](const GenerationEvent& self) { return exception_for(self.status); },
+          "The reason, after an error or if everything has ended; else None.");
+}
+
+void bind_stream(nb::module_& module) {
+  nb::class_<StreamHandle>(
+      module, "GenerationStream",
+      "The events of one request, as they arrive. Keeps its model alive; its destruction cancels the request if it "
+      "has not ended.")
+      .def_prop_ro("id", [](StreamHandle& self) { return self.use().id(); })
+      .def(
+          "cancel", [](StreamHandle& self) { self.use().cancel(); }, "Ends the request soon.")
+      .def("__iter__", [](nb::object self) { return self; })
+      .def(
+          "__next__", [](StreamHandle& self) { return next_of<GenerationEvent>(self.use()); },
+          nb::sig("def __next__(self) -> GenerationEvent"));
+}
+
+struct Option {
+  const char* expected;
+  void (*set)(GenerationRequest& request, nb::handle value);
+};
+
+const std::map<std::string, Option>& options_by_name() {
+  constexpr const char* kNumber = "a number";
+  constexpr const char* kWhole = "a 32-bit integer";
+  constexpr const char* kTokens = "a list of token ids";
+  static const std::map<std::string, Option> table = {
+      {"temperature",
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.temperature = nb::cast<float>(v); }}},
+      {"top_k", {kWhole, [](GenerationRequest& r, nb::handle v) { r.sampling.top_k = nb::cast<int>(v); }}},
+      {"top_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.top_p = nb::cast<float>(v); }}},
+      {"min_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.min_p = nb::cast<float>(v); }}},
+      {"repetition_penalty",
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.repetition_penalty = nb::cast<float>(v); }}},
+      {"presence_penalty",
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.presence_penalty = nb::cast<float>(v); }}},
+      {"frequency_penalty",
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.frequency_penalty = nb::cast<float>(v); }}},
+      {"biases",
+       {"a dict of token ids and numbers",
+        [](GenerationRequest& r, nb::handle v) {
+          for (const auto& [token, bias] : nb::cast<std::map<TokenId, float>>(v)) {
+            r.sampling.biases.push_back({token, bias});
+          }
+        }}},
+      {"seed",
+       {"an unsigned 64-bit integer",
+        [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }}},
+      {"max_new_tokens",
+       {kWhole, [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }}},
+      {"stop_tokens",
+       {kTokens, [](GenerationRequest& r, nb::handle v) { r.stop_tokens = nb::cast<std::vector<TokenId>>(v); }}},
+      {"stop_sequences",
+       {"a list of lists of token ids",
+        [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }}},
+      {"priority", {kWhole, [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }}},
+      {"samples", {kWhole, [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }}},
+      {"logprobs", {kWhole, [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }}},
+  };
+  return table;
+}
+
+// Reads token ids from a list, or from an array or tensor of one dimension.
+std::vector<TokenId> prompt_of(nb::handle prompt) {
+  std::vector<std::int64_t> numbers;
+  try {
+    numbers = integers_of(prompt);
+  } catch (const nb::python_error&) {
+    const bool is_text = nb::isinstance<nb::str>(prompt);
+    throw nb::type_error(("prompt: expected a list of token ids, got " + std::string(nb::repr(prompt).c_str()) +
+                          (is_text ? "; generate() takes a text" : ""))
+                             .c_str());
+  }
+  std::vector<TokenId> tokens;
+  for (const std::int64_t number : numbers) {
+    if (!std::in_range<TokenId>(number)) raise_invalid("prompt: " + std::to_string(number) + " is not a token id");
+    tokens.push_back(static_cast<TokenId>(number));
+  }
+  return tokens;
+}
+
+GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& options) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  for (const auto& [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    const auto found = options_by_name().find(name);
+    if (found == options_by_name().end()) {
+      std::vector<std::string_view> names;
+      for (const auto& option : options_by_name()) names.push_back(option.first);
+      raise(unknown_name("option", name, names));
+    }
+    try {
+      found->second.set(request, value);
+    } catch (const std::bad_cast&) {
+      throw nb::type_error(
+          (name + ": expected " + found->second.expected + ", got " + nb::repr(value).c_str()).c_str());
+    }
+  }
+  return request;
+}
+
+TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std::string> stop,
+                          const nb::kwargs& options) {
+  TextRequest request;
+  if (nb::isinstance<nb::str>(prompt)) {
+    request.prompt = text_argument(prompt, "prompt");
+  } else {
+    request.messages = messages_argument(prompt);
+    if (request.messages.empty()) raise_invalid("the prompt is a conversation without messages");
+  }
+  request.stop = std::move(stop);
+  request.options = request_of({}, options);
+  LanguageModel& model = self.use();
+  Result<TextStream> stream = [&] {
+    const WithoutGil without_gil;
+    return model.generate(std::move(request));
+  }();
+  return {ProcessBound<TextStream>(value_or_raise(std::move(stream)))};
+}
+
+}  // namespace
+
+void bind_language_model(nb::module_& module) {
+  bind_generation_event(module);
+  bind_stream(module);
+  nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
+                          R"(A language model on all ranks of an engine.
+
+Rank 0 takes requests, and the other ranks follow. Created by LanguageModel.create(). Thread-safe. On rank 0, the
+model stops when its last handle is gone and no stream is in progress.)")
+      .def_static("create", &create_model, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
+                  nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
+                  nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),
+                  nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 16, "
+                          "cache_dtype: str = 'float32', max_sequences: int = 64, max_rows: int = 512, "
+                          "all_ranks: Communicator | None = None) -> LanguageModel"),
+                  R"(Creates the cache and, on rank 0, the thread that runs the model.
+
+cache_tokens: capacity of the cache in tokens, for all sequences together; 0: one full context.
+cache_dtype: "float32", "bfloat16" or "int8".
+max_sequences, max_rows: maximum number of sequences and of tokens that one step computes; longer prompts take several
+steps.
+all_ranks: connects all ranks of an engine that is bound to several groups.
+
+Collective over the engine's groups, and agreed: if one rank cannot, every rank gets its error. Raises Unsupported if
+the package is not a language model, InvalidArgument for invalid options, ResourceExhausted.)")
+      .def(
+          "submit",
+          [](ModelHandle& self, nb::handle prompt, const nb::kwargs& options) {
+            GenerationRequest request = request_of(prompt_of(prompt), options);
+            return StreamHandle{ProcessBound<GenerationStream>(value_or_raise(self.use().submit(std::move(request))))};
+          },
+          nb::arg("prompt"), nb::arg("options"),
+          nb::sig("def submit(self, prompt: collections.abc.Sequence[int], **options: typing.Any) -> GenerationStream"),
+          R"(Continues a prompt and returns the events as they arrive. For rank 0.
+
+prompt: token ids, as a list or as an array or tensor of one dimension.
+
+Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
+frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
+logprobs (how many of the best tokens to return), priority. Equal seeds give equal tokens, whatever else is in the
+batch and on any number of ranks.
+
+Raises InvalidArgument, which names the invalid option, and ResourceExhausted if too many requests are waiting.)")
+      .def("generate", &generate, nb::arg("prompt"), nb::kw_only(), nb::arg("stop") = std::vector<std::string>(),
+           nb::arg("options"),
+           nb::sig("def generate(self, prompt: str | collections.abc.Sequence[collections.abc.Mapping[str, str]], *, "
+                   "stop: collections.abc.Sequence[str] = (), **options: typing.Any) -> TextStream"),
+           R"(Continues a text or answers a conversation, and returns the text as it arrives. For rank 0.
+
+prompt: a text, or messages: [{"role": "user", "content": "Hello"}].
+stop: texts that end an answer and are not part of it.
+
+Options: those of submit() except logprobs; the package's stop tokens also end an answer. Raises as submit() does, and
+NotFound if the package has no tokenizer, or no chat format for messages.)")
+      .def(
+          "follow",
+          [](ModelHandle& self) {
+            raise_if_error(run_interruptibly([model = self.use()]() mutable { return model.follow(); }));
+          },
+          "For the other ranks: computes what rank 0 decides, until rank 0 stops. Raises the failure if something "
+          "fails on any rank.")
+      .def(
+          "stop",
+          [](ModelHandle& self) {
+            LanguageModel model = self.use();
+            raise_if_error(run_interruptibly([model]() mutable { return model.stop(); }));
+          },
+          "For rank 0: ends all requests and the follow() calls of the other ranks.")
+      .def_prop_ro(
+          "leads", [](ModelHandle& self) { return self.use().leads(); },
+          "Whether this is rank 0, which takes requests; other ranks follow.")
+      .def_prop_ro(
+          "max_context", [](ModelHandle& self) { return self.use().max_context(); },
+          "Maximum number of tokens of one sequence, prompt and answer together.")
+      .def_prop_ro(
+          "vocabulary", [](ModelHandle& self) { return self.use().vocabulary(); },
+          "The number of tokens in the vocabulary.")
+      .def_prop_ro(
+          "stop_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().stop_tokens()); },
+          "The tokens that end a text, as listed in the package.")
+      .def_prop_ro(
+          "cache_bytes", [](ModelHandle& self) { return self.use().cache_bytes(); },
+          "Bytes of the cache; bytes that were never written use no memory.")
+      .def_prop_ro(
+          "tokenizer_json", [](ModelHandle& self) { return std::optional<std::string>(self.use().tokenizer_json()); },
+          "The package's tokenizer.json; None if it has none.")
+      .def_prop_ro(
+          "tokenizer", [](ModelHandle& self) { return value_or_raise(self.use().tokenizer()); },
+          "The package's tokenizer. Raises NotFound if it has none.")
+      .def_prop_ro(
+          "chat_format", [](ModelHandle& self) { return value_or_raise(self.use().chat_format()); },
+          "The package's chat format. Raises NotFound if it has none, and Unsupported if its chat template does not "
+          "have table form.");
+}
+
+}  // namespace accord::python

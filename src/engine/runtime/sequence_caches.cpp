@@ -1,0 +1,83 @@
+// A language model's rows belong to sequences whose keys and values stay in a cache of blocks between runs. Runs
+// without sequences use a cache of their own, which grows to the longest run.
+#include "engine/runtime/sequence_caches.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace accord::engine {
+
+SequenceCaches::~SequenceCaches() {
+  engine_.budget().release({kCache, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
+}
+
+Status SequenceCaches::create(RunMemory& memory, const KeyValueCacheOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_.graph()));
+  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
+  engine_.budget().release({kCache, bytes()});
+  cache_.reset();
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(layers, options));
+  const Status fits = engine_.budget().reserve({kCache, made->bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
+  cache_ = std::move(made);
+  return Status();
+}
+
+// Says how many tokens the cache could have beside what is already taken.
+std::string SequenceCaches::fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
+  const Result<std::uint64_t> left = engine_.budget().left();
+  const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
+  const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
+  const std::uint64_t tokens = blocks * static_cast<std::uint64_t>(wanted.block_tokens);
+  return blocks == 0 ? "no cache fits" : fmt::format("a cache of {} tokens would fit", tokens);
+}
+
+Status SequenceCaches::copy_block(std::int32_t from, std::int32_t to) {
+  const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
+  if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("block {} cannot be copied to block {}: the cache has {} blocks", from, to, blocks));
+  }
+  return cache_->copy_block(from, to);
+}
+
+Status SequenceCaches::set_batch(RunMemory& memory, const Program& program,
+                                 std::optional<std::span<const SequenceRows>> sequences) {
+  batch_.clear();
+  if (!program.batch_rows) {
+    if (!sequences) return memory.set_batch({}, nullptr);
+    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
+  }
+  if (!sequences) return set_whole_batch(memory, *program.batch_rows);
+  if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
+  std::int64_t first_row = 0;
+  for (const SequenceRows& sequence : *sequences) {
+    batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
+    first_row += sequence.rows;
+  }
+  ACCORD_RETURN_IF_ERROR(check(batch_, *program.batch_rows, cache_->options()));
+  return memory.set_batch(batch_, cache_.get());
+}
+
+// Treats all rows as one new sequence, in a cache that grows to the longest.
+Status SequenceCaches::set_whole_batch(RunMemory& memory, std::int64_t rows) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
+  if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_.graph()));
+    if (temporary_cache_) engine_.budget().release({kCache, temporary_cache_->bytes()});
+    temporary_cache_.reset();
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
+                            memory.create_cache(layers, memory.passing_cache(layers, blocks)));
+    ACCORD_RETURN_IF_ERROR(engine_.budget().reserve({kCache, made->bytes()}));
+    temporary_cache_ = std::move(made);
+    temporary_blocks_.resize(static_cast<std::size_t>(blocks));
+    std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
+  }
+  if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
+  return memory.set_batch(batch_, temporary_cache_.get());
+}
+
+}  // namespace accord::engine

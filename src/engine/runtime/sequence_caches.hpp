@@ -1,0 +1,52 @@
+#pragma once
+// The keys and values of a context's sequences, and which rows of the current run belong to which sequence.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accord/engine.hpp"
+#include "engine/program/batch.hpp"
+#include "engine/program/program.hpp"
+#include "engine/program/run_memory.hpp"
+#include "engine/runtime/loaded_engine.hpp"
+
+namespace accord::engine {
+
+/// Memory is that of a RunMemory, which outlives the caches, and counts against the engine's limit.
+class SequenceCaches {
+ public:
+  /// `engine` outlives the caches.
+  explicit SequenceCaches(const LoadedEngine& engine) : engine_(engine) {}
+  ~SequenceCaches();
+  SequenceCaches(const SequenceCaches&) = delete;
+  SequenceCaches& operator=(const SequenceCaches&) = delete;
+
+  /// Implements EngineContext::create_cache() and copy_block().
+  Status create(RunMemory& memory, const KeyValueCacheOptions& options);
+  Status copy_block(std::int32_t from, std::int32_t to);
+  /// Size of the cache that create() made.
+  std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }
+
+  /// Sets which rows belong to which sequence, for a program with cached attention. Without sequences, all rows are
+  /// one new sequence.
+  Status set_batch(RunMemory& memory, const Program& program, std::optional<std::span<const SequenceRows>> sequences);
+  /// The rows of the current run.
+  std::span<const BatchRows> batch() const { return batch_; }
+
+ private:
+  Status set_whole_batch(RunMemory& memory, std::int64_t rows);
+  std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
+
+  const LoadedEngine& engine_;
+  std::unique_ptr<RunCache> cache_;
+  std::unique_ptr<RunCache> temporary_cache_;  ///< of runs without sequences: each begins anew
+  std::vector<std::int32_t> temporary_blocks_;
+  std::vector<BatchRows> batch_;
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,41 @@
+#pragma once
+// Attention of rows of one sequence over its keys and values in a paged cache.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention/paged_cache.hpp"
+
+namespace accord::kernels {
+
+/// Like ConstTokenRows, but writable.
+struct TokenRows {
+  float* data = nullptr;
+  std::int64_t row_stride = 0, head_stride = 0;
+};
+
+struct PagedAttentionCall {
+  PagedCache cache = {};
+  std::int64_t heads = 0;  ///< of q and output; a multiple of cache.kv_heads
+  float scale = 1.0F;
+  float softcap = 0.0F;     ///< if not 0, a score becomes softcap * tanh(score / softcap)
+  std::int64_t window = 0;  ///< a row attends to the last `window` tokens, including itself; 0: all
+  ConstTokenRows q = {};
+  TokenRows output = {};
+};
+
+/// Floats of scratch per thread.
+std::size_t paged_attention_scratch(const PagedAttentionCall& call);
+
+/// output = softmax(scale q k^T) v for rows [first_row, first_row + count) of `rows` and the query heads that share
+/// key head `kv_head`. A row attends to the tokens up to its own. Runs on the calling thread. The bits of a row
+/// depend only on its own query and the tokens it attends to: not on the rows beside it, the block size, or the width
+/// of the instruction set (provided it has fused multiply-adds).
+/// REQUIRES: as append_to_cache; the keys and values of these rows are in the cache.
+/// Cost: 2 * count * (heads / kv_heads) * tokens * (head_dim + value_dim) operations. Keys and values are read once
+/// per eight queries.
+void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, std::int64_t kv_head,
+                     std::int64_t first_row, std::int64_t count, std::span<float> scratch);
+
+}  // namespace accord::kernels
