@@ -8,7 +8,7 @@
 #include "accord/status.hpp"
 #include "base/clock.hpp"
 #include "comm/device/registered_memory.hpp"
-#include "device/norm_rows.hpp"
+#include "exec/device/plan_epilogue.hpp"
 
 namespace accord::comm {
 
@@ -24,12 +24,10 @@ class CollectiveBackend {
   /// on all of them, and does no harm.
   virtual Status agree(std::span<const Call> calls, Deadline deadline) = 0;
   /// Puts calls that were checked and agreed on into `stream`, together: messages among them make progress at the
-  /// same time. After an error it is unknown which of them are in the stream.
-  virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
-  /// The same for one call, then `norm` of its output, which the peers need not know about.
-  virtual Status enqueue(const Call&, const device::NormRows&, Stream, Deadline) {
-    return Status(StatusCode::kInternal, "this backend has no norms");
-  }
+  /// same time. After an error it is unknown which of them are in the stream. `epilogue`: follows the last call; null
+  /// if there is none.
+  virtual Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                         Deadline deadline) = 0;
   /// Whether calls that were checked and agreed on need nothing that is impossible while a stream is captured, such
   /// as NCCL's connecting.
   virtual bool can_capture(std::span<const Call> calls) const = 0;

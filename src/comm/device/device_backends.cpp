@@ -24,11 +24,7 @@ bool is_collective(const Call& call) { return call.direction == Direction::kNone
 
 DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
                                nccl::Communicator* lent)
-    : group_(group),
-      runtime_(runtime),
-      device_(device),
-      nccl_(group, runtime, device, lent),
-      plans_(group, runtime, device, std::move(stop)) {}
+    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device, std::move(stop)) {}
 
 Status DeviceBackends::check(const Call& call) const {
   return PlanBackend::serves(call) ? Status() : nccl_.check(call);
@@ -126,7 +122,9 @@ Status DeviceBackends::no_backend_error(const Call& call, const Status& nccl_lac
                 "nccl adds in an order of its own, which deterministic=canonical does not allow" + and_plans);
 }
 
-Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
+Status DeviceBackends::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                               Deadline deadline) {
+  const auto behind = [&](std::size_t end) { return end == calls.size() ? epilogue : nullptr; };
   // Adjacent calls of NCCL begin together.
   std::size_t first = 0;
   for (std::size_t i = 0; i <= calls.size(); ++i) {
@@ -135,18 +133,11 @@ Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadl
       ACCORD_ASSIGN_OR_RETURN(plan, choose(calls[i], deadline));
     }
     if (i < calls.size() && plan == nullptr) continue;
-    if (i > first) ACCORD_RETURN_IF_ERROR(nccl_.enqueue(calls.subspan(first, i - first), stream, deadline));
-    if (plan != nullptr) ACCORD_RETURN_IF_ERROR(plans_.enqueue(calls[i], *plan, stream));
+    if (i > first) ACCORD_RETURN_IF_ERROR(nccl_.enqueue(calls.subspan(first, i - first), behind(i), stream, deadline));
+    if (plan != nullptr) ACCORD_RETURN_IF_ERROR(plans_.enqueue(calls[i], *plan, stream, behind(i + 1)));
     first = i + 1;
   }
   return {};
-}
-
-Status DeviceBackends::enqueue(const Call& call, const device::NormRows& norm, Stream stream, Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan* const plan, choose(call, deadline));
-  if (plan != nullptr) return plans_.enqueue(call, *plan, stream, &norm);
-  ACCORD_RETURN_IF_ERROR(nccl_.enqueue({&call, 1}, stream, deadline));
-  return device::launch_norm(runtime_, norm, device_, stream);
 }
 
 Status DeviceBackends::split(int color, int key, CollectiveBackend* child, Deadline deadline) {

@@ -19,8 +19,8 @@ class DeviceBackends final : public CollectiveBackend {
 
   Status check(const Call& call) const override;
   Status agree(std::span<const Call> calls, Deadline deadline) override;
-  Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
-  Status enqueue(const Call& call, const device::NormRows& norm, Stream stream, Deadline deadline) override;
+  Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                 Deadline deadline) override;
   bool can_capture(std::span<const Call> calls) const override;
   bool can_split() const override { return nccl_.can_split(); }
   Status split(int color, int key, CollectiveBackend* child, Deadline deadline) override;
@@ -43,8 +43,6 @@ class DeviceBackends final : public CollectiveBackend {
                           const Status& no_row) const;
 
   Group& group_;
-  device::Runtime& runtime_;
-  const Device device_;
   NcclBackend nccl_;
   PlanBackend plans_;
   std::optional<Status> without_nccl_;   ///< once known: ok, or why no rank can use it

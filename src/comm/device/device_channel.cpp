@@ -86,7 +86,7 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
 }
 
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
-                          const std::shared_ptr<PendingWork>& work, const device::NormRows* norm) {
+                          const std::shared_ptr<PendingWork>& work, const exec::PlanEpilogue* epilogue) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
                .deadline = Deadline::in(timeout),
                .work = work};
@@ -103,8 +103,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       else
         ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
     }
-    Status put = norm == nullptr ? backend_->enqueue(calls, stream, it.deadline)
-                                 : backend_->enqueue(calls.front(), *norm, stream, it.deadline);
+    Status put = backend_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && confirmed_failure(put).ok() && group_.healthy()) (void)waiter.pause();
     return put;
@@ -175,11 +174,11 @@ Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
   return message_streams_.emplace(peer, made).first->second;
 }
 
-Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm) {
+Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options, const exec::PlanEpilogue* epilogue) {
   const Duration timeout = options.timeout.value_or(group_.options().timeout);
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(prepare(calls, Deadline::in(timeout)));
-  return put(calls, options.stream, timeout, nullptr, norm);
+  return put(calls, options.stream, timeout, nullptr, epilogue);
 }
 
 std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, const CallOptions& options) {

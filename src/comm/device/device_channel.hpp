@@ -53,12 +53,8 @@ class DeviceChannel final : public WorkDriver {
   }
 
   /// Puts checked calls into the stream of `options`, in its order; they begin together. Returns ok once they are in
-  /// the stream. Calls in a captured stream are not watched.
-  Status run(std::span<const Call> calls, const CallOptions& options) { return run(calls, options, nullptr); }
-  /// The same for one call, followed by `norm` of its output.
-  Status run(const Call& call, const device::NormRows& norm, const CallOptions& options) {
-    return run(std::span(&call, 1), options, &norm);
-  }
+  /// the stream. Calls in a captured stream are not watched. `epilogue`: follows the last call; null if there is none.
+  Status run(std::span<const Call> calls, const CallOptions& options, const exec::PlanEpilogue* epilogue = nullptr);
   /// The same on a stream of this channel: after the current contents of the stream of `options`, concurrently with
   /// its later contents.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
@@ -107,7 +103,6 @@ class DeviceChannel final : public WorkDriver {
   void close();
 
  private:
-  Status run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm);
   /// Whether a thread is in a call of this rank, which may take long.
   bool is_calling();
   bool is_any_under_way();
@@ -147,7 +142,7 @@ class DeviceChannel final : public WorkDriver {
   Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work` ends with them.
   Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work,
-             const device::NormRows* norm = nullptr);
+             const exec::PlanEpilogue* epilogue = nullptr);
   /// The same for anything that `enqueue` puts there; it records the participants in its argument. Returns the event
   /// at its end, as run() of kernels does.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,

@@ -131,7 +131,7 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
 }
 
 Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream,
-                            const device::NormRows* norm) {
+                            const exec::PlanEpilogue* epilogue) {
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
@@ -142,7 +142,7 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
                                     .ending = stop_->get()};
-  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, norm));
+  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, epilogue));
   if (captured) return {};
   has_last_ = true;
   return runtime_.record(last_, device_, stream);

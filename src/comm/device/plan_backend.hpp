@@ -42,8 +42,8 @@ class PlanBackend {
   /// Returns the program of a request, which is valid until forget(). A failure is the same on all ranks.
   Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
-  /// `norm`: follows the call (exec::launch()).
-  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream, const device::NormRows* norm = nullptr);
+  /// `epilogue`: follows the call; null if there is none.
+  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream, const exec::PlanEpilogue* epilogue);
   /// Accepts nothing more, and waits a little for running kernels, which may still write to the buffers of calls. Any
   /// thread.
   void abort();

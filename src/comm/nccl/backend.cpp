@@ -281,7 +281,13 @@ Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
   return copies_.memory;
 }
 
-Status NcclBackend::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
+Status NcclBackend::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                            Deadline deadline) {
+  ACCORD_RETURN_IF_ERROR(enqueue_calls(calls, stream, deadline));
+  return epilogue == nullptr ? Status() : epilogue->launch(runtime_, device_, stream);
+}
+
+Status NcclBackend::enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline) {
   const std::lock_guard lock(calls_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   const device::CurrentDevice current(runtime_, device_);

@@ -34,7 +34,8 @@ class NcclBackend final : public CollectiveBackend {
   Status check(const Call& call) const override;
   /// All ranks are notified if a rank has no NCCL, or has another version or other options than the others.
   Status agree(std::span<const Call> calls, Deadline deadline) override;
-  Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                 Deadline deadline) override;
   /// Messages can always be captured: connecting their pairs is allowed during a capture.
   bool can_capture(std::span<const Call> calls) const override {
     const auto is_message = [](const Call& call) { return call.direction != Direction::kNone; };
@@ -53,6 +54,8 @@ class NcclBackend final : public CollectiveBackend {
   void abort() override;
 
  private:
+  Status enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline);
+
   // REQUIRES, for all of these: calls_ is held, and the device is current.
   nccl::Config config() const;
   Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);
