@@ -15,7 +15,6 @@
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
 #include "comm/counts_exchange.hpp"
-#include "comm/flight/recorder.hpp"
 #include "comm/kept_messages.hpp"
 #include "comm/pending_work.hpp"
 #include "comm/turns.hpp"
@@ -23,6 +22,7 @@
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
 #include "exec/lowered.hpp"
+#include "flight/recorder.hpp"
 #include "plan/selector.hpp"
 #include "topology/topology.hpp"
 

@@ -14,18 +14,7 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 
-namespace accord {
-
-std::string_view to_string(CommunicatorState state) {
-  switch (state) {
-    case CommunicatorState::kReady: return "ready";
-    case CommunicatorState::kFailed: return "failed";
-    case CommunicatorState::kClosed: return "closed";
-  }
-  return "unknown";
-}
-
-namespace comm {
+namespace accord::comm {
 namespace {
 
 using exec::Domain;
@@ -384,5 +373,4 @@ void Group::close() {
   members_.endpoint.reset();
 }
 
-}  // namespace comm
-}  // namespace accord
+}  // namespace accord::comm

@@ -18,12 +18,12 @@
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
 #include "comm/device/device_channel.hpp"
-#include "comm/flight/dump.hpp"
-#include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership.hpp"
 #include "comm/progress.hpp"
 #include "comm/window/window_registry.hpp"
+#include "flight/dump.hpp"
+#include "flight/recorder.hpp"
 
 namespace accord::comm {
 
