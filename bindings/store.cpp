@@ -8,7 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/config.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 #include "duration.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"

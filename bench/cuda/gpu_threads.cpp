@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "accord/communicator.hpp"
-#include "comm/group.hpp"
+#include "comm/internal.hpp"
 #include "cuda/gpu.hpp"
 #include "device/cuda/runtime.hpp"
 #include "engine/gpu/norm.hpp"
@@ -49,8 +49,8 @@ void run_rank(Communicator& comm) {
     const CallOptions options{.stream = stream};
     const std::function<void()> sum = [&] { check(comm.all_reduce(values, ReduceOp::kSum, options)); };
     const std::function<void()> one = [&] {
-      check(comm.group()->run(Call::all_reduce(values, values, ReduceOp::kSum), engine::gpu::NormEpilogue(norm),
-                              options));
+      check(
+          comm::run(comm, Call::all_reduce(values, values, ReduceOp::kSum), engine::gpu::NormEpilogue(norm), options));
     };
     const std::function<void()> two = [&] {
       sum();

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/call.hpp"
+#include "comm/internal.hpp"
 
 namespace accord::expert {
 namespace {

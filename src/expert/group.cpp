@@ -9,8 +9,7 @@
 #include <numeric>
 
 #include "base/rounding.hpp"
-#include "comm/group.hpp"
-#include "comm/window/shared_window.hpp"
+#include "comm/internal.hpp"
 #include "expert/checks.hpp"
 #include "expert/rows_back.hpp"
 #include "expert/rows_out.hpp"
@@ -91,11 +90,10 @@ Status Group::add_window(const Window& window) {
         return {StatusCode::kUnsupported, fmt::format("the memory of rank {} is not mapped here", r)};
     return {};
   };
-  ACCORD_RETURN_IF_ERROR(
-      rendezvous_.meet({.operation = Operation::kAddWindow,
-                        .handle = static_cast<std::uint32_t>(window.number()),
-                        .generation = static_cast<std::uint32_t>(window.state()->group().membership().id)},
-                       check()));
+  ACCORD_RETURN_IF_ERROR(rendezvous_.meet({.operation = Operation::kAddWindow,
+                                           .handle = static_cast<std::uint32_t>(window.number()),
+                                           .generation = static_cast<std::uint32_t>(comm::communicator_id_of(window))},
+                                          check()));
   windows_.push_back(window);
   return {};
 }

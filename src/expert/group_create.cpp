@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "base/rounding.hpp"
-#include "comm/group.hpp"
 #include "expert/group.hpp"
 #include "expert/rows_back.hpp"
 
@@ -38,8 +37,7 @@ Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, Result<Expe
   std::unique_ptr<DeviceGroup> device;
   Status ready = resolved.status();
   if (ready.ok() && resolved->config.device.type != DeviceType::kCpu) {
-    Result<std::unique_ptr<DeviceGroup>> created =
-        DeviceGroup::create(*own.group(), resolved->config, resolved->placement);
+    Result<std::unique_ptr<DeviceGroup>> created = DeviceGroup::create(own, resolved->config, resolved->placement);
     ready = created.status();
     if (created.ok()) device = *std::move(created);
   }

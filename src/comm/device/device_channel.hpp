@@ -16,6 +16,7 @@
 #include "accord/call_options.hpp"
 #include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
+#include "comm/device/kernel_call.hpp"
 #include "comm/device/ledger.hpp"
 #include "comm/device/stop_word.hpp"
 #include "comm/pending_work.hpp"
@@ -26,16 +27,6 @@ namespace accord::comm {
 namespace nccl {
 struct Communicator;
 }  // namespace nccl
-
-/// Kernels of a higher layer, which all ranks of a group put into streams in the same order.
-struct KernelCall {
-  Device device;
-  Stream stream;
-  exec::RequestRecord record = {};                                   ///< the call, encoded by that layer
-  std::string (*text)(const exec::RequestRecord& record) = nullptr;  ///< "dispatch of handle 2"
-  /// Whether the calls of two ranks match.
-  bool (*alike)(const exec::RequestRecord&, const exec::RequestRecord&) = nullptr;
-};
 
 /// Puts calls into streams, and watches them there. A call whose peers die, make other calls or do not arrive fails
 /// the group, which ends all calls (device_watch.hpp). Has one device, that of the first call. Thread-safe. Lives as

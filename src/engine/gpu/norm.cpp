@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/group.hpp"
+#include "comm/internal.hpp"
 #include "engine/gpu/kernels/sum_and_norm.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/gpu/steps.hpp"
@@ -52,7 +52,7 @@ Status add_all_reduce_norm(Preparation& op, const AllReduceNormCall& both) {
   op.step(call_step(op.node(), both.all_reduce.group, [both](Communicator& communicator, const Execution& execution) {
     const AllReduce& sum = both.all_reduce;
     const Call call = Call::all_reduce(const_buffer_of(sum.input, execution), buffer_of(sum.output, execution), sum.op);
-    return communicator.group()->run(call, NormEpilogue(norm_rows(both.norm, execution)), call_options(execution));
+    return comm::run(communicator, call, NormEpilogue(norm_rows(both.norm, execution)), call_options(execution));
   }));
   return Status();
 }

@@ -10,7 +10,6 @@
 
 #include "base/rounding.hpp"
 #include "base/wait.hpp"
-#include "comm/group.hpp"
 #include "expert/config.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -113,17 +112,18 @@ SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
   return layout;
 }
 
-Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, const ExpertGroupConfig& config,
-                                                         const Placement& placement) {
+Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(const Communicator& communicator,
+                                                         const ExpertGroupConfig& config, const Placement& placement) {
   ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(config.device.type));
   if (config.device.index < 0 || config.device.index >= runtime->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank has {} devices of that type",
                                                             to_string(config.device), runtime->count()));
-  const std::size_t bytes = round_up(to_size(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
+  const std::size_t bytes =
+      round_up(to_size(communicator.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
   ACCORD_ASSIGN_OR_RETURN(DeviceMemory own, DeviceMemory::allocate(*runtime, config.device, bytes));
-  std::unique_ptr<DeviceGroup> created(new DeviceGroup(group, config, *runtime, std::move(own)));
+  std::unique_ptr<DeviceGroup> created(new DeviceGroup(communicator, config, *runtime, std::move(own)));
   ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(config.device, false));
-  ACCORD_ASSIGN_OR_RETURN(created->stop_, group.device_channel().stop_word(config.device));
+  ACCORD_ASSIGN_OR_RETURN(created->stop_, comm::stop_word(communicator, config.device));
   ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(config.device));
   created->max_blocks_ = kBlocksPerMultiprocessor * processors;
   ACCORD_ASSIGN_OR_RETURN(created->placement_,
@@ -132,22 +132,22 @@ Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, con
 }
 
 Status DeviceGroup::connect() {
-  const SharedLayout layout = layout_of(config_, group_.size());
-  ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(group_, runtime_, device_, layout.bytes,
-                                                            Deadline::in(group_.options().timeout)));
+  const SharedLayout layout = layout_of(config_, communicator_.size());
+  ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(*communicator_.group(), runtime_, device_, layout.bytes,
+                                                            Deadline::in(comm::options_of(communicator_).timeout)));
   std::vector<std::byte*> memory;
-  memory.reserve(static_cast<std::size_t>(group_.size()));
-  for (Rank rank = 0; rank < group_.size(); ++rank) memory.push_back(shared_->of(rank));
+  memory.reserve(static_cast<std::size_t>(communicator_.size()));
+  for (Rank rank = 0; rank < communicator_.size(); ++rank) memory.push_back(shared_->of(rank));
   const std::size_t bytes = memory.size() * sizeof(std::byte*);
   std::byte* const words = own_.data() + round_up(bytes, std::size_t{256});
   ACCORD_RETURN_IF_ERROR(runtime_.copy(own_.data(), memory.data(), bytes, device_, stream_));
   ACCORD_RETURN_IF_ERROR(runtime_.fill(words, 0, sizeof(OwnWords), device_, stream_));
   ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, stream_));
   peers_ = {.memory = reinterpret_cast<std::byte**>(own_.data()),
-            .stop = stop_->get(),
+            .stop = stop_.get(),
             .own = reinterpret_cast<OwnWords*>(words),
-            .rank = group_.rank(),
-            .size = group_.size(),
+            .rank = communicator_.rank(),
+            .size = communicator_.size(),
             .at = layout};
   return {};
 }
@@ -156,9 +156,9 @@ DeviceGroup::~DeviceGroup() {
   // A kernel that is still running keeps using the memory of all ranks and the host's stop word: leak both.
   if (!own_.wait()) {
     (void)shared_.release();
-    (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
+    (void)new std::shared_ptr<const std::uint64_t>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (shared_ != nullptr && !group_.device_channel().quiesce_peers()) (void)shared_.release();
+  if (shared_ != nullptr && !comm::quiesce_peers(communicator_)) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 
@@ -167,7 +167,7 @@ void DeviceGroup::wait_for_peers() {
   const Deadline deadline = Deadline::in(kPeersTimeout);
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
-  while (group_.healthy() && !deadline.passed()) {
+  while (comm::is_healthy(communicator_) && !deadline.passed()) {
     if (!launch(CountLate{peers_}, 1, stream_).ok()) return;
     if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
     if (!runtime_.synchronize(device_, stream_).ok()) return;
@@ -177,7 +177,7 @@ void DeviceGroup::wait_for_peers() {
 }
 
 Result<std::shared_ptr<DeviceMap>> DeviceGroup::make_map(const ExpertLayerConfig& layer, const Placement& placement) {
-  return DeviceMap::create(runtime_, device_, group_.rank(), config_, layer, placement, placement_);
+  return DeviceMap::create(runtime_, device_, communicator_.rank(), config_, layer, placement, placement_);
 }
 
 template <typename Kernel>
@@ -198,7 +198,7 @@ Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream,
                            static_cast<std::uint8_t>(terms.scales), static_cast<std::uint8_t>(terms.weights)}),
       .text = text_of,
       .alike = is_alike};
-  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, enqueue));
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<const device::Event> end, comm::run(communicator_, call, enqueue));
   own_.set_last_use(end);
   handle.device->set_last_use(end);
   return {};

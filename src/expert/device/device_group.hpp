@@ -4,9 +4,7 @@
 #include <memory>
 
 #include "accord/expert_parallel.hpp"
-#include "comm/device/device_channel.hpp"
-#include "comm/device/peer_memory.hpp"
-#include "comm/device/stop_word.hpp"
+#include "comm/internal.hpp"
 #include "expert/device/device_map.hpp"
 #include "expert/device/meeting.hpp"
 #include "expert/device/row_kernels.hpp"
@@ -24,7 +22,7 @@ class DeviceGroup {
  public:
   /// Creates the resources private to this rank. Fails with kUnsupported or kInvalidArgument if the rank has no such
   /// device.
-  static Result<std::unique_ptr<DeviceGroup>> create(comm::Group& group, const ExpertGroupConfig& config,
+  static Result<std::unique_ptr<DeviceGroup>> create(const Communicator& communicator, const ExpertGroupConfig& config,
                                                      const Placement& placement);
   ~DeviceGroup();
   DeviceGroup(const DeviceGroup&) = delete;
@@ -44,8 +42,12 @@ class DeviceGroup {
   void wait_for_peers();
 
  private:
-  DeviceGroup(comm::Group& group, const ExpertGroupConfig& config, device::Runtime& runtime, DeviceMemory own)
-      : group_(group), config_(config), device_(config.device), runtime_(runtime), own_(std::move(own)) {}
+  DeviceGroup(Communicator communicator, const ExpertGroupConfig& config, device::Runtime& runtime, DeviceMemory own)
+      : communicator_(std::move(communicator)),
+        config_(config),
+        device_(config.device),
+        runtime_(runtime),
+        own_(std::move(own)) {}
 
   /// Call properties that the ranks must agree on.
   struct Terms {
@@ -66,14 +68,14 @@ class DeviceGroup {
   Status launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes = 0);
   Status number_slots(const Map& map, Stream stream);
 
-  comm::Group& group_;
+  const Communicator communicator_;
   const ExpertGroupConfig config_;
   const Device device_;
   device::Runtime& runtime_;
   DeviceMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
   Stream stream_ = {};
   int max_blocks_ = 1;
-  std::shared_ptr<comm::StopWord> stop_;
+  std::shared_ptr<const std::uint64_t> stop_;
   std::shared_ptr<DevicePlacement> placement_;
   std::unique_ptr<comm::PeerMemory> shared_;
   Peers peers_;

@@ -18,7 +18,7 @@ class DevicePlacement {
                                                          const Placement& placement);
   /// Sets the table pointers of `map`.
   void fill_in(Map& map) const;
-  void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) { memory_.set_last_use(event); }
+  void set_last_use(const std::shared_ptr<const device::Event>& event) { memory_.set_last_use(event); }
 
  private:
   explicit DevicePlacement(DeviceMemory memory) : memory_(std::move(memory)) {}
@@ -44,7 +44,7 @@ class DeviceMap {
   Stream stream = {};       ///< stream in which it was prepared
   bool is_fetched = false;  ///< since the last prepare()
   Status fetched;           ///< result of that fetch
-  void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) {
+  void set_last_use(const std::shared_ptr<const device::Event>& event) {
     memory_.set_last_use(event);
     tables_->set_last_use(event);
   }

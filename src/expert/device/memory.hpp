@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/rounding.hpp"
-#include "comm/device/event_pool.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::expert {
@@ -27,7 +26,7 @@ class DeviceMemory {
 
   std::byte* data() const { return data_; }
   /// Null for a call captured into a graph, which must not be launched after this object is destroyed.
-  void set_last_use(std::shared_ptr<comm::DeviceEvent> event) {
+  void set_last_use(std::shared_ptr<const device::Event> event) {
     if (event != nullptr) last_use_ = std::move(event);
   }
   /// Waits until the last call that uses the memory is complete, and returns true; returns false after a few seconds.
@@ -39,7 +38,7 @@ class DeviceMemory {
   device::Runtime& runtime_;
   const Device device_;
   std::byte* data_;
-  std::shared_ptr<comm::DeviceEvent> last_use_;
+  std::shared_ptr<const device::Event> last_use_;
 };
 
 /// Divides memory into arrays. Without memory it only adds up the bytes they need.
