@@ -14,15 +14,18 @@
 
 #include "accord/call.hpp"
 #include "accord/call_options.hpp"
-#include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
 #include "comm/device/kernel_call.hpp"
 #include "comm/device/ledger.hpp"
+#include "comm/device/registered_memory.hpp"
 #include "comm/device/stop_word.hpp"
 #include "comm/pending_work.hpp"
 #include "device/runtime.hpp"
+#include "exec/device/plan_epilogue.hpp"
 
 namespace accord::comm {
+
+class DeviceBackends;
 
 namespace nccl {
 struct Communicator;
@@ -160,7 +163,7 @@ class DeviceChannel final : public WorkDriver {
   Group& group_;
   std::mutex mutex_;  ///< held as long as a call connects
   nccl::Communicator* lent_ = nullptr;
-  std::unique_ptr<CollectiveBackend> backend_;
+  std::unique_ptr<DeviceBackends> backends_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
   std::shared_ptr<StopWord> stop_;          ///< written with both mutexes held, like ledgers_
