@@ -2,12 +2,10 @@
 // The members of a round and the progress of each: the state shared by all plans of one domain.
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <complex>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 

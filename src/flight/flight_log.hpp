@@ -10,7 +10,7 @@
 
 #include "accord/communicator.hpp"
 #include "accord/counters.hpp"
-#include "exec/domain.hpp"
+#include "exec/request_record.hpp"
 #include "flight/format.hpp"
 
 namespace accord::flight {

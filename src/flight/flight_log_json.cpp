@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
-#include "exec/domain.hpp"
 #include "flight/flight_log.hpp"
 #include "plan/collective.hpp"
 

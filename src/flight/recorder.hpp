@@ -11,7 +11,6 @@
 
 #include "accord/communicator.hpp"
 #include "base/ticks.hpp"
-#include "exec/domain.hpp"
 #include "flight/flight_log.hpp"
 #include "flight/format.hpp"
 #include "topology/topology.hpp"
