@@ -26,7 +26,7 @@
 #include "bindings/mesh/mesh.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/store/store.hpp"
-#include "comm/nccl/library.hpp"
+#include "comm/internal.hpp"
 
 namespace {
 
@@ -39,7 +39,7 @@ void suggest_nccl() {
     if (!nanobind::try_cast(entry, folder)) continue;
     const std::string file = folder + "/nvidia/nccl/lib/libnccl.so.2";
     if (::access(file.c_str(), R_OK) != 0) continue;
-    accord::comm::nccl::suggest(file);
+    accord::comm::suggest_nccl(file);
     return;
   }
 }

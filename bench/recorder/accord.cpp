@@ -1,13 +1,13 @@
 // The overhead of the flight recorder in an operation, measured by itself: the steps that a call takes.
 #include "base/config.hpp"
 #include "bench/worker.hpp"
-#include "comm/flight/recorder.hpp"
+#include "flight/recorder.hpp"
 
 namespace {
 
 using namespace accord;
-using comm::flight::OrderRecorder;
-using comm::flight::Recorder;
+using flight::OrderRecorder;
+using flight::Recorder;
 
 constexpr exec::RequestRecord kRequest{
     .collective = Collective::kAllReduce, .dtype = DType::kFloat32, .op = ReduceOp::kSum, .count = 2};

@@ -14,7 +14,7 @@
 #include "bindings/interpreter/interrupt.hpp"
 #include "bindings/interpreter/process.hpp"
 #include "bindings/interpreter/status.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 
 namespace accord::python {
 namespace {

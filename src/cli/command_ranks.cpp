@@ -27,7 +27,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch/cpu_binding.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 
 namespace accord::cli {
 namespace {

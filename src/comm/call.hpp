@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "accord/call.hpp"
+#include "comm/buffer_checks.hpp"
 #include "exec/domain.hpp"
 #include "plan/bounds.hpp"
 
@@ -15,24 +16,11 @@ namespace accord::comm {
 /// For example "all_gather_v".
 std::string name_of(const Call& call);
 
-/// Checks that a buffer is memory of this machine: its pointer, count, dtype and device. `name` is its name in
-/// errors.
-Status check_memory(std::string_view name, const ConstBuffer& buffer);
-
-/// The same except for the location: checks the pointer, count, dtype and kind of device.
-Status check_elements(std::string_view name, const ConstBuffer& buffer);
-
 /// Checks everything that one rank can see by itself: pointers, overlaps, counts that fit each other, dtypes, ops,
 /// devices, ranks. The caller is `rank` of `size`.
 Status check_call(const Call& call, Rank rank, int size);
 
-/// Returns whether `a_bytes` at `a` and `b_bytes` at `b` have no bytes in common.
-inline bool are_disjoint(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
-  return first >= second + b_bytes || second >= first + a_bytes;
-}
-
-/// The same for the input and output of a call, by their counts.
+/// Whether the input and output of a call have no bytes in common, by their counts.
 inline bool has_disjoint_buffers(const Call& call) {
   return are_disjoint(call.input.data, call.input.bytes(), call.output.data, call.output.bytes());
 }

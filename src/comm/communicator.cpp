@@ -131,7 +131,7 @@ void Communicator::abort(std::string_view reason) { group_->abort(reason); }
 void Communicator::close() { group_->close(); }
 
 Result<std::string> Communicator::dump(const std::string& directory) const {
-  return comm::flight::write_dump(group_->recorder().read(), directory);
+  return flight::write_dump(group_->recorder().read(), directory);
 }
 Counters Communicator::counters() const { return group_->recorder().counters(); }
 

@@ -14,18 +14,7 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 
-namespace accord {
-
-std::string_view to_string(CommunicatorState state) {
-  switch (state) {
-    case CommunicatorState::kReady: return "ready";
-    case CommunicatorState::kFailed: return "failed";
-    case CommunicatorState::kClosed: return "closed";
-  }
-  return "unknown";
-}
-
-namespace comm {
+namespace accord::comm {
 namespace {
 
 using exec::Domain;
@@ -108,10 +97,10 @@ Status Group::run(const Call& call, const CallOptions& options) {
   return with_operation(call, options, [&](const Operation& operation) { return channel->run(operation); });
 }
 
-Status Group::run(const Call& call, const device::NormRows& norm, const CallOptions& options) {
+Status Group::run(const Call& call, const exec::PlanEpilogue& epilogue, const CallOptions& options) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   ACCORD_RETURN_IF_ERROR(check(call));
-  return device_channel_->run(call, norm, options);
+  return device_channel_->run(std::span(&call, 1), options, &epilogue);
 }
 
 Work Group::start(const Call& call, const CallOptions& options) {
@@ -384,5 +373,4 @@ void Group::close() {
   members_.endpoint.reset();
 }
 
-}  // namespace comm
-}  // namespace accord
+}  // namespace accord::comm

@@ -18,12 +18,12 @@
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
 #include "comm/device/device_channel.hpp"
-#include "comm/flight/dump.hpp"
-#include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership.hpp"
 #include "comm/progress.hpp"
 #include "comm/window/window_registry.hpp"
+#include "flight/dump.hpp"
+#include "flight/recorder.hpp"
 
 namespace accord::comm {
 
@@ -72,8 +72,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
-  /// Runs a call on device memory, then `norm` on its output. The peers are not concerned with the norm.
-  Status run(const Call& call, const device::NormRows& norm, const CallOptions& options);
+  /// Runs a call on device memory, then `epilogue` on its output.
+  Status run(const Call& call, const exec::PlanEpilogue& epilogue, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
   /// check_call(), with the call and the group named in errors.
   Status check(const Call& call) const;

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/flight/recorder.hpp"
 #include "comm/kept_messages.hpp"
 #include "comm/operation_queue.hpp"
 #include "comm/operation_runner.hpp"
+#include "flight/recorder.hpp"
 
 namespace accord::comm {
 

@@ -10,12 +10,12 @@
 #include "base/clock.hpp"
 #include "comm/buffer_places.hpp"
 #include "comm/counts_exchange.hpp"
-#include "comm/flight/recorder.hpp"
 #include "comm/operation_stage.hpp"
 #include "comm/pending_work.hpp"
 #include "comm/plan_cache.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
+#include "flight/recorder.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::comm {

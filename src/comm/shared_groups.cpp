@@ -14,7 +14,10 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "comm/exchange.hpp"
+#include "comm/fabric.hpp"
 #include "comm/gather_texts.hpp"
+#include "comm/group.hpp"
+#include "transport/view_endpoint.hpp"
 
 namespace accord::comm {
 namespace {
@@ -76,13 +79,23 @@ std::size_t SharedGroups::bytes(int ranks, std::size_t slot_bytes) {
   return transport::view_bytes(static_cast<std::size_t>(ranks), exec::WindowLayout(ranks, slot_bytes).bytes());
 }
 
-SharedGroups::SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology::Topology topology,
-                           std::shared_ptr<transport::SharedEndpoint> endpoint)
-    : rank_(rank),
-      id_(id),
-      fabric_(std::move(fabric)),
-      topology_(std::move(topology)),
-      endpoint_(std::move(endpoint)) {}
+/// This rank's side of the connection.
+struct SharedGroups::Connection {
+  Rank rank = 0;
+  std::uint64_t id = 0;
+  Fabric fabric;
+  topology::Topology topology;
+  std::shared_ptr<transport::SharedEndpoint> endpoint;
+
+  transport::ViewRequest view_of(const SharedPlace& place, std::size_t window_bytes) const {
+    const auto me = std::find(place.ranks.begin(), place.ranks.end(), rank) - place.ranks.begin();
+    return {.ranks = place.ranks, .rank = static_cast<Rank>(me), .offset = place.offset, .window_bytes = window_bytes};
+  }
+};
+
+SharedGroups::SharedGroups(std::unique_ptr<const Connection> connection) : connection_(std::move(connection)) {}
+
+SharedGroups::~SharedGroups() = default;
 
 Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const Request& request) {
   const Deadline deadline = Deadline::in(request.options.timeout);
@@ -132,20 +145,19 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
     identity += fmt::format("{} {}\n", topology->place(rank).host, topology->place(rank).process);
   auto shared = std::make_shared<transport::SharedEndpoint>(std::move(endpoint), *std::move(links));
   return std::shared_ptr<SharedGroups>(
-      new SharedGroups(me, hash_of(identity), std::move(fabric), *std::move(topology), std::move(shared)));
+      new SharedGroups(std::make_unique<const Connection>(Connection{.rank = me,
+                                                                     .id = hash_of(identity),
+                                                                     .fabric = std::move(fabric),
+                                                                     .topology = *std::move(topology),
+                                                                     .endpoint = std::move(shared)})));
 }
 
 Status SharedGroups::decline(Group& parent, const GroupOptions& options, std::string_view why) {
   return gather_replies(parent, refusal_reply(why), options.timeout).status();
 }
 
-transport::ViewRequest SharedGroups::view_of(const SharedPlace& place, std::size_t window_bytes) const {
-  const auto me = std::find(place.ranks.begin(), place.ranks.end(), rank_) - place.ranks.begin();
-  return {.ranks = place.ranks, .rank = static_cast<Rank>(me), .offset = place.offset, .window_bytes = window_bytes};
-}
-
 void SharedGroups::leave(const SharedPlace& place) const {
-  if (place.ranks.size() > 1) transport::leave_view(*endpoint_, view_of(place, 0));
+  if (place.ranks.size() > 1) transport::leave_view(*connection_->endpoint, connection_->view_of(place, 0));
 }
 
 Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, const GroupOptions& options) const {
@@ -153,16 +165,16 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   const exec::WindowLayout layout(size, options.hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   std::vector<topology::Place> places;
-  for (const Rank rank : place.ranks) places.push_back(topology_.place(rank));
+  for (const Rank rank : place.ranks) places.push_back(connection_->topology.place(rank));
   topology::Topology topology(std::move(places));
-  const transport::ViewRequest request = view_of(place, layout.bytes());
-  Fabric fabric = fabric_;
+  const transport::ViewRequest request = connection_->view_of(place, layout.bytes());
+  Fabric fabric = connection_->fabric;
   transport::View view;
   if (size > 1) {
-    if (place.offset + bytes(size, options.hints.slot_bytes) > endpoint_->window().size())
+    if (place.offset + bytes(size, options.hints.slot_bytes) > connection_->endpoint->window().size())
       return Status(StatusCode::kInternal,
                     fmt::format("{}: its place is beyond the end of the window", in_group(options)));
-    view = transport::make_view(endpoint_, request);
+    view = transport::make_view(connection_->endpoint, request);
   } else {
     ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(topology, options));
     ACCORD_ASSIGN_OR_RETURN(view.endpoint,
@@ -171,16 +183,16 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
     view.links.resize(1);
   }
   if (!fabric.maps) topology = topology.without_shared_memory();
-  Result<std::shared_ptr<Group>> made =
-      Group::create(Membership{.id = hash_of(fmt::format("{} {} {}", id_, place.offset, fmt::join(place.ranks, ","))),
-                               .rank = request.rank,
-                               .topology = std::move(topology),
-                               .selector = std::move(selector),
-                               .layout = layout,
-                               .transport = fabric.transport,
-                               .endpoint = std::move(view.endpoint),
-                               .links = std::move(view.links)},
-                    options);
+  Result<std::shared_ptr<Group>> made = Group::create(
+      Membership{.id = hash_of(fmt::format("{} {} {}", connection_->id, place.offset, fmt::join(place.ranks, ","))),
+                 .rank = request.rank,
+                 .topology = std::move(topology),
+                 .selector = std::move(selector),
+                 .layout = layout,
+                 .transport = fabric.transport,
+                 .endpoint = std::move(view.endpoint),
+                 .links = std::move(view.links)},
+      options);
   if (!made.ok()) return made.status().with_context(in_group(options));
   return made;
 }

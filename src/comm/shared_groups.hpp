@@ -1,17 +1,18 @@
 #pragma once
 // Many groups of ranks of one group, connected in one step and created one by one, each when it is needed.
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "comm/fabric.hpp"
-#include "comm/group.hpp"
-#include "transport/view_endpoint.hpp"
+#include "accord/status.hpp"
+#include "comm/group_options.hpp"
 
 namespace accord::comm {
+
+class Group;
 
 /// A group's place in the window that all of them share, equal on all of its ranks.
 struct SharedPlace {
@@ -44,19 +45,15 @@ class SharedGroups {
   Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
   /// Instead of make(): notifies the group's other ranks that this one has left it.
   void leave(const SharedPlace& place) const;
-
-  Rank rank() const { return rank_; }
+  ~SharedGroups();
+  SharedGroups(const SharedGroups&) = delete;
+  SharedGroups& operator=(const SharedGroups&) = delete;
 
  private:
-  SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology::Topology topology,
-               std::shared_ptr<transport::SharedEndpoint> endpoint);
-  transport::ViewRequest view_of(const SharedPlace& place, std::size_t window_bytes) const;
+  struct Connection;
+  explicit SharedGroups(std::unique_ptr<const Connection> connection);
 
-  const Rank rank_;
-  const std::uint64_t id_;
-  const Fabric fabric_;
-  const topology::Topology topology_;
-  const std::shared_ptr<transport::SharedEndpoint> endpoint_;
+  const std::unique_ptr<const Connection> connection_;
 };
 
 }  // namespace accord::comm

@@ -2,52 +2,20 @@
 // The members of a round and the progress of each: the state shared by all plans of one domain.
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <complex>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "accord/buffer.hpp"
+#include "exec/request_record.hpp"
 #include "exec/window_layout.hpp"
 #include "plan/plan.hpp"
 #include "transport/transport.hpp"
 
 namespace accord::exec {
-
-/// The purpose of a round.
-enum class Phase : std::uint8_t {
-  kEqualParts,    ///< a call whose parts have equal counts, or that has no parts
-  kCountsFirst,   ///< the ranks exchange the counts of the parts
-  kUnequalParts,  ///< the call itself, once all ranks know the longest part
-  kRegistered,    ///< like kEqualParts, and all buffers of the rank are in windows of the group
-};
-
-constexpr bool has_equal_parts(Phase phase) { return phase == Phase::kEqualParts || phase == Phase::kRegistered; }
-
-/// A rank's current request, which peers can read for diagnosis.
-struct RequestRecord {
-  Collective collective = Collective::kBarrier;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  Phase phase = Phase::kEqualParts;
-  Rank root = 0;            ///< for a message: its tag
-  std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
-  std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, if every rank was given all of them
-  bool operator==(const RequestRecord&) const = default;
-};
-static_assert(sizeof(RequestRecord) == 24, "travels as three words");
-using RequestWords = std::array<std::uint64_t, 3>;
-
-/// "all_reduce", "all_to_all_v".
-std::string name_of(const RequestRecord& record);
-/// "all_reduce of 4096 x float32 (sum)", "all_to_all_v of up to 4096 x float32".
-std::string to_string(const RequestRecord& record);
-/// The same for a call that is known by another name: "send of 4096 x float32".
-std::string to_string(const RequestRecord& record, std::string_view name);
 
 /// Round number and history in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the requests of this round
 /// and all earlier ones, which is never zero. Flags, packets and completed words carry it, so the load that ends a

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/call.hpp"
+#include "comm/internal.hpp"
 #include "expert/config.hpp"
 #include "expert/rows.hpp"
 #include "kernels/row_tree.hpp"

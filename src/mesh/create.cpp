@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "accord/mesh.hpp"
-#include "comm/shared_groups.hpp"
+#include "comm/internal.hpp"
 #include "device/runtime.hpp"
 #include "mesh/config.hpp"
 #include "mesh/plan.hpp"
@@ -68,8 +68,8 @@ std::vector<std::size_t> offsets_of(const MeshPlan& plan, std::size_t slot_bytes
   return offsets;
 }
 
-comm::GroupOptions options_of_groups(const comm::Group& parent, MeshOptions given) {
-  comm::GroupOptions options = parent.options();
+comm::GroupOptions options_of_groups(const Communicator& parent, MeshOptions given) {
+  comm::GroupOptions options = comm::options_of(parent);
   options.name = std::move(given.name);
   options.timeout = given.timeout.value_or(options.timeout);
   return options;
@@ -191,7 +191,6 @@ class Mesh::State {
 };
 
 Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, MeshOptions given) {
-  comm::Group& parent = *communicator.group();
   const bool is_whole = communicator.size() == plan.world_size();
   const Rank first = is_whole ? 0 : plan.rank_offset();
   Status error;
@@ -202,7 +201,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   }
   std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
   if (error.ok() && given.strict) error = check_strict(reports);
-  const comm::GroupOptions options = options_of_groups(parent, std::move(given));
+  const comm::GroupOptions options = options_of_groups(communicator, std::move(given));
   std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);
   const comm::SharedGroups::Request request{
       .first = first,
@@ -211,14 +210,15 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
       .terms = fmt::format("name={} slot_bytes={} {}", options.name, options.hints.slot_bytes, plan.text()),
       .refused = std::move(error),
       .options = options};
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups, comm::SharedGroups::connect(parent, request));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups,
+                          comm::SharedGroups::connect(*communicator.group(), request));
   const Rank rank = communicator.rank() + (is_whole ? plan.rank_offset() : 0);
   return Mesh(std::make_shared<State>(plan, rank, std::move(offsets), options, std::move(reports), std::move(groups)));
 }
 
 Status Mesh::decline(Communicator& communicator, std::string_view why, MeshOptions given) {
-  comm::Group& parent = *communicator.group();
-  return comm::SharedGroups::decline(parent, options_of_groups(parent, std::move(given)), why);
+  const comm::GroupOptions options = options_of_groups(communicator, std::move(given));
+  return comm::SharedGroups::decline(*communicator.group(), options, why);
 }
 
 const MeshPlan& Mesh::plan() const { return state_->plan(); }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "device/host_block.hpp"
-#include "device/norm_rows.hpp"
 #include "device/sample_kernels.hpp"
 #include "engine/gpu/kernels/attention_kernels.hpp"
 #include "engine/gpu/kernels/code_kernels.hpp"
@@ -21,6 +20,7 @@
 #include "engine/gpu/kernels/product_kernel.hpp"
 #include "engine/gpu/kernels/row_kernels.hpp"
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
+#include "engine/gpu/kernels/sum_and_norm.hpp"
 #include "engine/gpu/kernels/tile_attention_kernels.hpp"
 #include "engine/gpu/kernels/token_kernel.hpp"
 #include "engine/gpu/kernels/top_k_kernel.hpp"
@@ -67,7 +67,10 @@ constexpr std::array kKernels = {
     named<expert::PushSlots>(),
     named<expert::CopyWeights>(),
     named<expert::SumRows>(),
-    named<device::NormRows>(),
+    named<engine::NormRows>(),
+    named<engine::SumAndNormRows<DType::kFloat32>>(),
+    named<engine::SumAndNormRows<DType::kFloat16>>(),
+    named<engine::SumAndNormRows<DType::kBFloat16>>(),
     named<engine::Elementwise>(),
     named<engine::SoftmaxRows>(),
     named<engine::Reduce>(),
@@ -159,16 +162,12 @@ constexpr std::array<HostKernel, sizeof...(kDTypes)> run_plan_kernels(std::index
   return {named<exec::RunPlan<static_cast<DType>(kDTypes)>>()...};
 }
 constexpr std::array kRunPlanKernels = run_plan_kernels(std::make_index_sequence<kDTypeCount>());
-constexpr std::array kRunPlanAndNormKernels = {named<exec::RunPlanAndNorm<DType::kFloat32>>(),
-                                               named<exec::RunPlanAndNorm<DType::kFloat16>>(),
-                                               named<exec::RunPlanAndNorm<DType::kBFloat16>>()};
 
 }  // namespace
 
 const HostKernel* host_kernel(const char* name) {
   for (const std::span<const HostKernel> kernels :
-       {std::span<const HostKernel>(kKernels), std::span<const HostKernel>(kRunPlanKernels),
-        std::span<const HostKernel>(kRunPlanAndNormKernels)})
+       {std::span<const HostKernel>(kKernels), std::span<const HostKernel>(kRunPlanKernels)})
     for (const HostKernel& kernel : kernels)
       if (kernel.name == name) return &kernel;
   return nullptr;

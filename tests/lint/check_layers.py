@@ -8,6 +8,9 @@ table is also an error.
 The table "Inside a layer" orders the folders of some layers: "`a` < `b` and `c` < `d` · `e`". A folder may include
 those before it. Folders that "and" joins may include each other, those that "·" joins may not. Files that lie directly
 in the layer's folder are not ordered.
+
+The table "Headers for other layers" names headers of some layers. Other layers and bindings/ include no other header
+of these layers.
 """
 
 import re
@@ -61,8 +64,23 @@ def inner_orders(text: str) -> dict[str, dict[str, set[str]]]:
     return orders
 
 
+def headers_for_others(text: str) -> dict[str, set[str]]:
+    """Maps each layer of the table in `text` to its headers that other layers may include."""
+    rows = [row for row in rows_of(text) if re.fullmatch(r"`\w+`", row[0])]
+    return {layer.strip("`"): set(re.findall(r"`([^`]+)`", headers)) for layer, headers, *_ in rows}
+
+
 def in_words(allowed: set[str], folder: str, otherwise: str) -> str:
     return ", ".join(sorted(allowed - {folder})) or otherwise
+
+
+def hidden_include(layer: str, path: str, headers: dict[str, set[str]]) -> str:
+    """Returns what is wrong with the include of `path` in a file of `layer` if other layers may not include it, or
+    nothing."""
+    folder = path.split("/")[0]
+    if folder == layer or path in headers.get(folder, {path}):
+        return ""
+    return f"{layer} includes {path}; of {folder} it may include only {', '.join(sorted(headers[folder]))}"
 
 
 def wrong_include(name: Path, path: str, allowed: dict[str, set[str]], orders: dict[str, dict[str, set[str]]]) -> str:
@@ -77,15 +95,27 @@ def wrong_include(name: Path, path: str, allowed: dict[str, set[str]], orders: d
     return ""
 
 
+def includes_of(root: Path, name: Path) -> list[tuple[int, str]]:
+    """Returns the number of each line of a file that includes another, and the path that it includes."""
+    lines = (text_of(root / name) or "").splitlines()
+    return [(number, match[1]) for number, line in enumerate(lines, start=1) if (match := INCLUDE.match(line))]
+
+
 def violations(root: Path) -> list[str]:
     """Returns one line per include that violates the order of the layers or of the folders inside one."""
     architecture = (root / ARCHITECTURE).read_text(encoding="utf-8")
     allowed = allowed_includes(section(architecture, "Layers"))
     orders = inner_orders(section(architecture, "Inside a layer"))
+    headers = headers_for_others(section(architecture, "Headers for other layers"))
     if not allowed:
         return [f"{ARCHITECTURE}: the layer table was not found"]
     found = []
     for name in files_of(root):
+        if name.parts[0] == "bindings":
+            for number, path in includes_of(root, name):
+                if wrong := hidden_include("bindings", path, headers):
+                    found.append(f"{name}:{number}: {wrong}")
+            continue
         public = name.parts[:2] == ("include", "accord")
         if not public and (name.parts[0] != "src" or len(name.parts) < 3):
             continue
@@ -96,18 +126,16 @@ def violations(root: Path) -> list[str]:
         if order and name.parts[2] not in order:
             found.append(f'{name}: folder {"/".join(name.parts[:3])} is not in the table "Inside a layer"')
             continue
-        for number, line in enumerate((text_of(root / name) or "").splitlines(), start=1):
-            match = INCLUDE.match(line)
-            if match is None:
-                continue
-            path = match[1]
+        for number, path in includes_of(root, name):
             if public:
                 if path.startswith(("src/", "..")) or ("/" in path and path.split("/")[0] in allowed):
                     found.append(f"{name}:{number}: a public header includes {path}; it may not include src/")
             elif path.startswith((".", "src/", "include/")) or (root / name.parent / path).is_file():
                 found.append(f"{name}:{number}: {path} is not a path from src/ or include/")
-            elif "/" in path and (wrong := wrong_include(name, path, allowed, orders)):
-                found.append(f"{name}:{number}: {wrong}")
+            elif "/" in path:
+                wrong = wrong_include(name, path, allowed, orders) or hidden_include(name.parts[1], path, headers)
+                if wrong:
+                    found.append(f"{name}:{number}: {wrong}")
     return found
 
 

@@ -29,6 +29,11 @@ TABLE = """
 |---|---|
 | `comm` | `flight` < `device` and `nccl` < `cuda` · `window` |
 
+### Headers for other layers
+| layer | headers |
+|---|---|
+| `store` | `store/internal.hpp`, `store/keys/text.hpp` |
+
 ### The Python package
 | module | what |
 |---|---|
@@ -139,6 +144,19 @@ def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, inc
     (found,) = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert found.startswith(file)
     assert says in found
+
+
+def test_headers_for_other_layers_may_be_included(tree):
+    text = '#include "store/internal.hpp"\n#include "store/keys/text.hpp"\n#include "topology/any.hpp"\n'
+    files = {"src/comm/a.cpp": text, "bindings/a.cpp": text, "src/store/a.cpp": '#include "store/other.hpp"\n'}
+    assert check_layers.violations(tree(files)) == []
+
+
+@pytest.mark.parametrize("file", ["src/comm/a.hpp", "src/comm/window/a.cpp", "bindings/a.cpp", "bindings/deep/a.hpp"])
+def test_an_include_of_a_header_that_is_not_for_other_layers_is_found(tree, file):
+    (found,) = check_layers.violations(tree({file: '#include "store/internal.hpp"\n#include "store/other.hpp"\n'}))
+    assert found.startswith(f"{file}:2: ")
+    assert "includes store/other.hpp; of store it may include only store/internal.hpp, store/keys/text.hpp" in found
 
 
 PYTHON = {

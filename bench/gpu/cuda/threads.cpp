@@ -7,9 +7,9 @@
 
 #include "accord/communicator.hpp"
 #include "bench/gpu/cuda/gpu.hpp"
-#include "comm/group.hpp"
+#include "comm/internal.hpp"
 #include "device/cuda/runtime.hpp"
-#include "device/norm_rows.hpp"
+#include "engine/gpu/norm.hpp"
 
 namespace accord::bench {
 namespace {
@@ -38,7 +38,7 @@ void run_rank(Communicator& comm) {
   for (const std::int64_t rows : kRows) {
     const auto count = static_cast<std::size_t>(rows * kHidden);
     const Buffer values{memories[0], count, DType::kBFloat16, kDevice};
-    device::NormRows norm;
+    engine::NormRows norm;
     norm.dtype = DType::kBFloat16;
     norm.rows = rows, norm.width = kHidden;
     norm.x = norm.sum = {memories[0], kHidden};
@@ -49,11 +49,12 @@ void run_rank(Communicator& comm) {
     const CallOptions options{.stream = stream};
     const std::function<void()> sum = [&] { check(comm.all_reduce(values, ReduceOp::kSum, options)); };
     const std::function<void()> one = [&] {
-      check(comm.group()->run(Call::all_reduce(values, values, ReduceOp::kSum), norm, options));
+      check(
+          comm::run(comm, Call::all_reduce(values, values, ReduceOp::kSum), engine::gpu::NormEpilogue(norm), options));
     };
     const std::function<void()> two = [&] {
       sum();
-      check(device::launch_norm(runtime, norm, kDevice, stream));
+      check(engine::gpu::launch_norm(runtime, norm, kDevice, stream));
     };
     struct Contender {
       const char *what, *by;

@@ -20,7 +20,7 @@
 #include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 #include "plan/collective.hpp"
 #include "plan/selector.hpp"
 #include "topology/processor.hpp"

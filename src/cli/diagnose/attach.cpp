@@ -1,4 +1,4 @@
-// A process that uses accord has an open file named comm::flight::kFileName, which is found in /proc/PID/fd. A forked
+// A process that uses accord has an open file named flight::kFileName, which is found in /proc/PID/fd. A forked
 // child has its parent's file too; the process number in the file tells whose it is. Each record names the processes
 // of the other ranks.
 #include "cli/diagnose/attach.hpp"
@@ -18,13 +18,12 @@
 
 #include "base/fd.hpp"
 #include "base/text.hpp"
-#include "comm/flight/read_record.hpp"
+#include "flight/read_record.hpp"
 
 namespace accord::cli {
 namespace {
 
 namespace fs = std::filesystem;
-namespace flight = comm::flight;
 
 std::optional<int> number_of(std::string_view text) {
   int number = 0;

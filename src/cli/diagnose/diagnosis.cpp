@@ -19,9 +19,9 @@
 namespace accord::cli {
 namespace {
 
-using comm::flight::Operation;
-using comm::flight::OperationState;
-using comm::flight::Order;
+using flight::Operation;
+using flight::OperationState;
+using flight::Order;
 
 /// Describes one call of one order: "call 5, all_reduce of 4 x float32 (sum)", "send 3, 4 x float32 to rank 1", "send
 /// of 4 x float32, tag 7, to rank 1".

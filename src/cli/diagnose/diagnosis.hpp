@@ -33,9 +33,9 @@ struct RankState {
   int host = 0;
   Condition condition = Condition::kNotKnown;
   bool has_log = false;
-  bool waits = false;  ///< it is in a call that has not ended, or that failed with it inside
-  std::optional<comm::flight::Operation> call = {};  ///< that call, otherwise the last one that ended
-  Direction direction = Direction::kNone;            ///< of the call, if it is a message
+  bool waits = false;                          ///< it is in a call that has not ended, or that failed with it inside
+  std::optional<flight::Operation> call = {};  ///< that call, otherwise the last one that ended
+  Direction direction = Direction::kNone;      ///< of the call, if it is a message
   Rank peer = -1;
   std::int64_t since_ns = 0;      ///< time in the call, or since the call ended
   std::vector<Rank> waits_for;    ///< if it waits

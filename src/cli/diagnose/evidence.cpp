@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/fd.hpp"
-#include "comm/flight/dump.hpp"
+#include "flight/dump.hpp"
 
 namespace accord::cli {
 namespace {
@@ -52,7 +52,7 @@ std::vector<GroupEvidence> group_by_communicator(std::vector<FlightLog> logs) {
     const auto [place, is_new] = places.emplace(log.id, groups.size());
     if (is_new) {
       GroupEvidence group{.id = log.id, .name = log.name, .ranks = {}};
-      for (const comm::flight::Peer& peer : log.peers)
+      for (const flight::Peer& peer : log.peers)
         group.ranks.push_back({.log = {}, .process = peer.process, .host = peer.host});
       groups.push_back(std::move(group));
     }
@@ -69,7 +69,7 @@ Result<std::vector<FlightLog>> read_dumps(const std::vector<std::string>& paths)
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> files, files_of(path));
     for (const std::string& file : files) {
       ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(file));
-      Result<FlightLog> log = comm::flight::flight_log_from_json(text);
+      Result<FlightLog> log = flight::flight_log_from_json(text);
       if (!log.ok()) return log.status().with_context(file);
       const auto& [size, first] = sizes.try_emplace(log->id, log->size(), file).first->second;
       if (size != log->size())
@@ -84,7 +84,7 @@ Result<std::vector<FlightLog>> read_dumps(const std::vector<std::string>& paths)
 Status write_dumps(const std::vector<GroupEvidence>& groups, const std::string& directory) {
   for (const GroupEvidence& group : groups)
     for (const RankEvidence& rank : group.ranks)
-      if (rank.log) ACCORD_RETURN_IF_ERROR(comm::flight::write_dump(*rank.log, directory).status());
+      if (rank.log) ACCORD_RETURN_IF_ERROR(flight::write_dump(*rank.log, directory).status());
   return {};
 }
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "accord/status.hpp"
-#include "comm/flight/flight_log.hpp"
+#include "flight/flight_log.hpp"
 
 namespace accord::cli {
 
-using comm::flight::FlightLog;
+using flight::FlightLog;
 
 /// State of the process of a rank.
 enum class Condition : std::uint8_t {

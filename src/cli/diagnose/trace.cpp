@@ -15,8 +15,8 @@
 namespace accord::cli {
 namespace {
 
-using comm::flight::Operation;
-using comm::flight::Order;
+using flight::Operation;
+using flight::Order;
 using nlohmann::ordered_json;
 
 class Trace {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "cli/launch/rank_environment.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 #include "store/tcp_socket.hpp"
 
 namespace accord::cli {

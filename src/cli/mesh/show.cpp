@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "cli/mesh/commands.hpp"
 #include "cli/number_checks.hpp"
-#include "comm/shared_groups.hpp"
+#include "comm/internal.hpp"
 
 namespace accord::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/plan/commands.hpp"
-#include "comm/select_text.hpp"
+#include "comm/internal.hpp"
 #include "plan/registry.hpp"
 #include "plan/selector.hpp"
 #include "plan/tuning.hpp"

@@ -24,7 +24,7 @@
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
 #include "cli/tune/winners.hpp"
-#include "comm/environment.hpp"
+#include "comm/internal.hpp"
 #include "plan/tuning.hpp"
 #include "topology/processor.hpp"
 #include "topology/topology.hpp"

@@ -24,15 +24,9 @@ bool is_collective(const Call& call) { return call.direction == Direction::kNone
 
 DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
                                nccl::Communicator* lent)
-    : group_(group),
-      runtime_(runtime),
-      device_(device),
-      nccl_(group, runtime, device, lent),
-      plans_(group, runtime, device, std::move(stop)) {}
+    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device, std::move(stop)) {}
 
-Status DeviceBackends::check(const Call& call) const {
-  return PlanBackend::serves(call) ? Status() : nccl_.check(call);
-}
+Status DeviceBackends::check(const Call& call) const { return plans_.check(call).ok() ? Status() : nccl_.check(call); }
 
 Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
   if (std::none_of(calls.begin(), calls.end(), is_collective)) return nccl_.agree(calls, deadline);
@@ -43,29 +37,29 @@ Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
     if (!agreed.ok() && (!lacks || !group_.healthy())) return agreed;
     without_nccl_ = agreed;
   }
-  for (const Call& call : calls)
-    ACCORD_RETURN_IF_ERROR(is_collective(call) ? choose(call, deadline).status() : nccl_.agree({&call, 1}, deadline));
-  return {};
-}
-
-Result<const exec::DevicePlan*> DeviceBackends::choose(const Call& call, Deadline deadline) {
-  const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
-  if (call.division != Division::kEqual) return decide(call, record, deadline);
+  // Only here, so that no backend forgets a call between this and enqueue().
   if (const std::uint64_t version = plan::registry_version(); version != version_ || choices_.size() >= kMaxChoices) {
     choices_.clear();
     plans_.forget();
     version_ = version;
   }
-  const auto words = std::bit_cast<exec::RequestWords>(record);
-  const auto found = choices_.find(words);
-  if (found != choices_.end()) return found->second;
-  ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan* const chosen, decide(call, record, deadline));
-  choices_.emplace(words, chosen);
-  return chosen;
+  for (const Call& call : calls)
+    ACCORD_RETURN_IF_ERROR(is_collective(call) ? choose(call, deadline) : nccl_.agree({&call, 1}, deadline));
+  return {};
 }
 
-Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const exec::RequestRecord& record,
-                                                       Deadline deadline) {
+Status DeviceBackends::choose(const Call& call, Deadline deadline) {
+  const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
+  if (call.division != Division::kEqual) return decide(call, record, deadline).status();
+  const auto words = std::bit_cast<exec::RequestWords>(record);
+  if (choices_.contains(words)) return {};
+  ACCORD_ASSIGN_OR_RETURN(CollectiveBackend* const chosen, decide(call, record, deadline));
+  choices_.emplace(words, chosen);
+  return {};
+}
+
+Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::RequestRecord& record,
+                                                  Deadline deadline) {
   const Status nccl_lacks = without_nccl_->ok() ? nccl_.check(call) : *without_nccl_;
   plan::SelectorCall selected{.collective = call.collective,
                               .bytes = record.count * size_of(record.dtype),
@@ -73,13 +67,13 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
                               .op = call.op.op(),
                               .memory = DeviceType::kCuda,
                               .has_nccl = nccl_lacks.ok(),
-                              .has_plans = PlanBackend::serves(call),
+                              .has_plans = plans_.check(call).ok(),
                               .has_multicast = !without_multicast_ || without_multicast_->ok()};
   Status plan_lacks;
   while (true) {
     const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
     if (!choice.ok()) return no_backend_error(call, nccl_lacks, plan_lacks, choice.status());
-    if (choice->algorithm->is_library) return nullptr;
+    if (choice->algorithm->is_library) return &nccl_;
     if (!without_plans_) {
       without_plans_ = plans_.connect(deadline);
       if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.healthy()))
@@ -93,9 +87,8 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
       }
     }
     if (without_plans_->ok()) {
-      Result<const exec::DevicePlan*> plan = plans_.prepare(record, *choice->algorithm);
-      if (plan.ok()) return plan;
-      plan_lacks = plan.status();
+      plan_lacks = plans_.prepare(record, *choice->algorithm);
+      if (plan_lacks.ok()) return &plans_;
       if (selected.has_multicast && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
         selected.has_multicast = false;  // plans without multicast may still serve the call
         continue;
@@ -126,36 +119,36 @@ Status DeviceBackends::no_backend_error(const Call& call, const Status& nccl_lac
                 "nccl adds in an order of its own, which deterministic=canonical does not allow" + and_plans);
 }
 
-Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
-  // Adjacent calls of NCCL begin together.
-  std::size_t first = 0;
-  for (std::size_t i = 0; i <= calls.size(); ++i) {
-    const exec::DevicePlan* plan = nullptr;
-    if (i < calls.size() && is_collective(calls[i])) {
-      ACCORD_ASSIGN_OR_RETURN(plan, choose(calls[i], deadline));
-    }
-    if (i < calls.size() && plan == nullptr) continue;
-    if (i > first) ACCORD_RETURN_IF_ERROR(nccl_.enqueue(calls.subspan(first, i - first), stream, deadline));
-    if (plan != nullptr) ACCORD_RETURN_IF_ERROR(plans_.enqueue(calls[i], *plan, stream));
-    first = i + 1;
+CollectiveBackend& DeviceBackends::backend_of(const Call& call) {
+  if (!is_collective(call) || call.division != Division::kEqual) return nccl_;
+  const auto words = std::bit_cast<exec::RequestWords>(record_of(call, group_.rank(), group_.size()));
+  return *choices_.find(words)->second;
+}
+
+Status DeviceBackends::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                               Deadline deadline) {
+  // Adjacent calls of one backend begin together.
+  while (!calls.empty()) {
+    CollectiveBackend& backend = backend_of(calls.front());
+    std::size_t many = 1;
+    while (many < calls.size() && &backend_of(calls[many]) == &backend) ++many;
+    const bool has_last = many == calls.size();
+    ACCORD_RETURN_IF_ERROR(backend.enqueue(calls.first(many), has_last ? epilogue : nullptr, stream, deadline));
+    calls = calls.subspan(many);
   }
   return {};
 }
 
-Status DeviceBackends::enqueue(const Call& call, const device::NormRows& norm, Stream stream, Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan* const plan, choose(call, deadline));
-  if (plan != nullptr) return plans_.enqueue(call, *plan, stream, &norm);
-  ACCORD_RETURN_IF_ERROR(nccl_.enqueue({&call, 1}, stream, deadline));
-  return device::launch_norm(runtime_, norm, device_, stream);
+bool DeviceBackends::can_capture(std::span<const Call> calls) {
+  return std::all_of(calls.begin(), calls.end(), [&](const Call& call) { return backend_of(call).can_capture(call); });
 }
 
-Status DeviceBackends::split(int color, int key, CollectiveBackend* child, Deadline deadline) {
-  auto* const its = static_cast<DeviceBackends*>(child);
-  return nccl_.split(color, key, its == nullptr ? nullptr : &its->nccl_, deadline);
+Status DeviceBackends::split(int color, int key, DeviceBackends* child, Deadline deadline) {
+  return nccl_.split(color, key, child == nullptr ? nullptr : &child->nccl_, deadline);
 }
 
-Status DeviceBackends::shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) {
-  return nccl_.shrink(lost, &static_cast<DeviceBackends*>(child)->nccl_, deadline);
+Status DeviceBackends::shrink(std::span<const Rank> lost, DeviceBackends& child, Deadline deadline) {
+  return nccl_.shrink(lost, child.nccl_, deadline);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* memory, std::size_t bytes,
@@ -164,15 +157,9 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* 
   return nccl_.register_memory(memory, bytes, deadline);
 }
 
-bool DeviceBackends::can_capture(std::span<const Call> calls) const {
-  const auto is_plan = [this](const Call& call) {
-    const auto found = choices_.find(std::bit_cast<exec::RequestWords>(record_of(call, group_.rank(), group_.size())));
-    return is_collective(call) && call.division == Division::kEqual && found != choices_.end() &&
-           found->second != nullptr;
-  };
-  return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
-    return is_plan(call) || nccl_.can_capture({&call, 1});
-  });
+Status DeviceBackends::asynchronous_error() {
+  ACCORD_RETURN_IF_ERROR(plans_.asynchronous_error());
+  return nccl_.asynchronous_error();
 }
 
 void DeviceBackends::abort() {

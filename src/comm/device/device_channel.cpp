@@ -42,7 +42,7 @@ std::string DeviceChannel::where(const UnderWay& one) const {
 DeviceLedger* DeviceChannel::ledger_of(Rank rank) const { return ledgers_[static_cast<std::size_t>(rank)].get(); }
 
 Status DeviceChannel::open(Device device) {
-  if (backend_ != nullptr) {
+  if (backends_ != nullptr) {
     if (device == device_) return {};
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a buffer is on {}, but this rank's calls on the group are on {}", to_string(device),
@@ -68,7 +68,7 @@ Status DeviceChannel::open(Device device) {
       ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
     }
   }
-  backend_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
+  backends_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
   return {};
 }
 
@@ -79,20 +79,20 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
     if (!serves(call))
       return failed(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
     if (Status opened = open(device_of(call)); !opened.ok()) return failed(opened);
-    if (Status known = backend_->check(call); !known.ok()) return failed(known);
+    if (Status known = backends_->check(call); !known.ok()) return failed(known);
   }
-  Status agreed = backend_->agree(calls, deadline);
+  Status agreed = backends_->agree(calls, deadline);
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
 }
 
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
-                          const std::shared_ptr<PendingWork>& work, const device::NormRows* norm) {
+                          const std::shared_ptr<PendingWork>& work, const exec::PlanEpilogue* epilogue) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
                .deadline = Deadline::in(timeout),
                .work = work};
   if (!group_.healthy()) return group_.examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
-  if (captured && !backend_->can_capture(calls))
+  if (captured && !backends_->can_capture(calls))
     return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
                                                        "be captured; make a call before the capture",
                                                        where(one)));
@@ -103,8 +103,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       else
         ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
     }
-    Status put = norm == nullptr ? backend_->enqueue(calls, stream, it.deadline)
-                                 : backend_->enqueue(calls.front(), *norm, stream, it.deadline);
+    Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && confirmed_failure(put).ok() && group_.healthy()) (void)waiter.pause();
     return put;
@@ -175,11 +174,11 @@ Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
   return message_streams_.emplace(peer, made).first->second;
 }
 
-Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm) {
+Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options, const exec::PlanEpilogue* epilogue) {
   const Duration timeout = options.timeout.value_or(group_.options().timeout);
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(prepare(calls, Deadline::in(timeout)));
-  return put(calls, options.stream, timeout, nullptr, norm);
+  return put(calls, options.stream, timeout, nullptr, epilogue);
 }
 
 std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, const CallOptions& options) {
@@ -270,7 +269,7 @@ Status DeviceChannel::find_failure() {
   }
   // Queried first: by the time find_late() runs, it can see what is wrong with the calls, which says more than this
   // error.
-  const Status status = confirmed_failure(backend_->asynchronous_error());
+  const Status status = confirmed_failure(backends_->asynchronous_error());
   if (Status late = find_late(); !late.ok()) return late;
   if (!group_.healthy()) return group_.examine_alarm(first);
   return status.ok() ? status : group_.fail(status.with_context(first));
@@ -295,7 +294,7 @@ bool DeviceChannel::poll() {
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return true;
-    if (closed_ || backend_ == nullptr) return false;
+    if (closed_ || backends_ == nullptr) return false;
     failure = failure.ok() ? find_failure() : group_.fail(failure);
     if (!failure.ok()) abort_calls(failure);
     has_graphs = has_graphs_;
@@ -338,11 +337,11 @@ void DeviceChannel::close() {
   (void)quiesce_peers();
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(closed_, true) || backend_ == nullptr) return;
+    if (std::exchange(closed_, true) || backends_ == nullptr) return;
     if (group_.has_failed()) abort_calls(group_.status());
     stop_->set();
     has_graphs_ = false;
-    backend_.reset();
+    backends_.reset();
     events_.reset();
     (void)runtime_->destroy_stream(device_, stream_);
     for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);

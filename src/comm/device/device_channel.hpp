@@ -14,28 +14,22 @@
 
 #include "accord/call.hpp"
 #include "accord/call_options.hpp"
-#include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
+#include "comm/device/kernel_call.hpp"
 #include "comm/device/ledger.hpp"
+#include "comm/device/registered_memory.hpp"
 #include "comm/device/stop_word.hpp"
 #include "comm/pending_work.hpp"
 #include "device/runtime.hpp"
+#include "exec/device/plan_epilogue.hpp"
 
 namespace accord::comm {
+
+class DeviceBackends;
 
 namespace nccl {
 struct Communicator;
 }  // namespace nccl
-
-/// Kernels of a higher layer, which all ranks of a group put into streams in the same order.
-struct KernelCall {
-  Device device;
-  Stream stream;
-  exec::RequestRecord record = {};                                   ///< the call, encoded by that layer
-  std::string (*text)(const exec::RequestRecord& record) = nullptr;  ///< "dispatch of handle 2"
-  /// Whether the calls of two ranks match.
-  bool (*alike)(const exec::RequestRecord&, const exec::RequestRecord&) = nullptr;
-};
 
 /// Puts calls into streams, and watches them there. A call whose peers die, make other calls or do not arrive fails
 /// the group, which ends all calls (device_watch.hpp). Has one device, that of the first call. Thread-safe. Lives as
@@ -53,12 +47,8 @@ class DeviceChannel final : public WorkDriver {
   }
 
   /// Puts checked calls into the stream of `options`, in its order; they begin together. Returns ok once they are in
-  /// the stream. Calls in a captured stream are not watched.
-  Status run(std::span<const Call> calls, const CallOptions& options) { return run(calls, options, nullptr); }
-  /// The same for one call, followed by `norm` of its output.
-  Status run(const Call& call, const device::NormRows& norm, const CallOptions& options) {
-    return run(std::span(&call, 1), options, &norm);
-  }
+  /// the stream. Calls in a captured stream are not watched. `epilogue`: follows the last call; null if there is none.
+  Status run(std::span<const Call> calls, const CallOptions& options, const exec::PlanEpilogue* epilogue = nullptr);
   /// The same on a stream of this channel: after the current contents of the stream of `options`, concurrently with
   /// its later contents.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
@@ -107,7 +97,6 @@ class DeviceChannel final : public WorkDriver {
   void close();
 
  private:
-  Status run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm);
   /// Whether a thread is in a call of this rank, which may take long.
   bool is_calling();
   bool is_any_under_way();
@@ -147,7 +136,7 @@ class DeviceChannel final : public WorkDriver {
   Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work` ends with them.
   Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work,
-             const device::NormRows* norm = nullptr);
+             const exec::PlanEpilogue* epilogue = nullptr);
   /// The same for anything that `enqueue` puts there; it records the participants in its argument. Returns the event
   /// at its end, as run() of kernels does.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
@@ -174,7 +163,7 @@ class DeviceChannel final : public WorkDriver {
   Group& group_;
   std::mutex mutex_;  ///< held as long as a call connects
   nccl::Communicator* lent_ = nullptr;
-  std::unique_ptr<CollectiveBackend> backend_;
+  std::unique_ptr<DeviceBackends> backends_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
   std::shared_ptr<StopWord> stop_;          ///< written with both mutexes held, like ledgers_

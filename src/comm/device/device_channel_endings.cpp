@@ -1,6 +1,7 @@
 // The ends of calls in streams, with a result or, once the group has failed, without one.
 #include <algorithm>
 
+#include "comm/device/device_backends.hpp"
 #include "comm/device/device_channel.hpp"
 #include "comm/group.hpp"
 
@@ -16,7 +17,7 @@ constexpr std::chrono::milliseconds kGraceOfKernels(500);
 void DeviceChannel::abort_calls(const Status& failure) {
   end_kernels(failure);
   has_graphs_ = false;
-  backend_->abort();
+  backends_->abort();
 }
 
 void DeviceChannel::end_kernels(const Status& failure) {

@@ -30,32 +30,32 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
                               group_.rank(), group_.size()));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
-  if (backend_ != nullptr) return failed(StatusCode::kWrongState, "the group has already made calls on a GPU");
+  if (backends_ != nullptr) return failed(StatusCode::kWrongState, "the group has already made calls on a GPU");
   lent_ = communicator;
   return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
 }
 
 bool DeviceChannel::can_split() {
   const std::lock_guard lock(mutex_);
-  return backend_ != nullptr && backend_->can_split();
+  return backends_ != nullptr && backends_->can_split();
 }
 
 Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
-  CollectiveBackend* its = nullptr;
+  DeviceBackends* its = nullptr;
   if (child != nullptr) {
     DeviceChannel& channel = child->device_channel();
     const std::lock_guard child_lock(channel.mutex_);  // no other thread has it yet
     ACCORD_RETURN_IF_ERROR(channel.open(device_));
-    its = channel.backend_.get();
+    its = channel.backends_.get();
   }
-  Status split = backend_->split(color, key, its, deadline);
+  Status split = backends_->split(color, key, its, deadline);
   return split.ok() ? split : group_.fail(split.with_context(group_.where("split")));
 }
 
 bool DeviceChannel::can_shrink() {
   const std::lock_guard lock(mutex_);
-  return backend_ != nullptr && backend_->can_shrink();
+  return backends_ != nullptr && backends_->can_shrink();
 }
 
 void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline deadline) {
@@ -65,14 +65,14 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
   Status shrunk = its.open(device_);
   // Ranks that wait in vain for one that cannot shrink still have time to learn of it.
   const Deadline soon = Deadline::in(deadline.remaining() / 2);
-  if (shrunk.ok()) shrunk = backend_->shrink(lost, its.backend_.get(), soon);
+  if (shrunk.ok()) shrunk = backends_->shrink(lost, *its.backends_, soon);
   std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
   const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);
   const Status agreed = child.run(Call::all_reduce(mine, Buffer{&has_shrunk, 1, DType::kInt64}, ReduceOp::kMin),
                                   {.timeout = deadline.remaining()});
-  if ((agreed.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
-  its.backend_->abort();
-  its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
+  if ((agreed.ok() && has_shrunk == 1) || its.backends_ == nullptr) return;
+  its.backends_->abort();
+  its.backends_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,
@@ -86,8 +86,8 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* m
   if (!group_.healthy()) return group_.examine_alarm(here);
   if (Status opened = open(device); !opened.ok()) return failed(opened);
   const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
-  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return failed(agreed);
-  Result<std::shared_ptr<RegisteredMemory>> made = backend_->register_memory(memory, bytes, deadline);
+  if (Status agreed = backends_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return failed(agreed);
+  Result<std::shared_ptr<RegisteredMemory>> made = backends_->register_memory(memory, bytes, deadline);
   if (made.ok()) return made;
   if (group_.has_failed()) abort_calls(group_.status());
   return failed(made.status());

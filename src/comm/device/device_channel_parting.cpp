@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/wait.hpp"
+#include "comm/device/device_backends.hpp"
 #include "comm/device/device_channel.hpp"
 #include "comm/group.hpp"
 
@@ -62,7 +63,7 @@ void DeviceChannel::publish_completed() {
 bool DeviceChannel::loses_memory_of_this_rank(Rank rank) const {
   const topology::Topology& topology = group_.topology();
   const bool is_of_this_process = topology::is_one_process(topology.place(rank), topology.place(group_.rank()));
-  const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backend_->closing_unmaps_all());
+  const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backends_->closing_unmaps_all());
   return ledger_of(rank) != nullptr && loses_memory;
 }
 
@@ -79,7 +80,7 @@ bool DeviceChannel::may_use_memory(Rank rank) const {
 bool DeviceChannel::quiesce_peers() {
   {
     const std::lock_guard lock(mutex_);
-    if (closed_ || backend_ == nullptr) return has_quiesced_;
+    if (closed_ || backends_ == nullptr) return has_quiesced_;
     if (group_.has_failed()) abort_calls(group_.status());
     ledger_of(group_.rank())->leave();
   }

@@ -20,7 +20,7 @@ class DeviceEvent final : public DeviceMark {
   DeviceEvent(const DeviceEvent&) = delete;
   DeviceEvent& operator=(const DeviceEvent&) = delete;
 
-  device::Event get() const { return event_; }
+  const device::Event& get() const { return event_; }
   Status block(Stream stream) override;
 
  private:

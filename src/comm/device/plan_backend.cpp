@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 
 #include "base/text.hpp"
 #include "base/wait.hpp"
+#include "comm/call.hpp"
 #include "comm/explain.hpp"
 #include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
@@ -51,9 +53,10 @@ PlanBackend::~PlanBackend() {
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
 
-bool PlanBackend::serves(const Call& call) {
+Status PlanBackend::check(const Call& call) const {
   const bool scales = call.op.op() == ReduceOp::kPremulSum && plan::traits_of(call.collective).reduces;
-  return call.direction == Direction::kNone && call.division == Division::kEqual && !scales;
+  if (call.direction == Direction::kNone && call.division == Division::kEqual && !scales) return {};
+  return Status(StatusCode::kUnsupported, "plans on devices have no messages, parts of unequal counts or factors");
 }
 
 Status PlanBackend::connect(Deadline deadline) {
@@ -104,34 +107,41 @@ Status PlanBackend::publish_addresses(int first, const std::vector<std::byte*>& 
   return status;
 }
 
-Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& record,
-                                                     const plan::AlgorithmEntry& algorithm) {
+Status PlanBackend::prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm) {
   const plan::Request request{.collective = record.collective, .root = record.root};
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, group_.topology(), request));
-  std::unique_ptr<exec::DevicePlan> mine;
+  exec::DevicePlan mine;
   int lanes = 1;  // of the rank with the most
   for (const Rank rank : group_.topology().ranks()) {
     exec::Payload payload{record.dtype, plan::bounds_of(plan, record.count, size_of(record.dtype))};
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan made,
                             exec::lower_for_device(plan, rank, layout_, record, std::move(payload)));
-    if (rank == group_.rank()) mine = std::make_unique<exec::DevicePlan>(made);
+    if (rank == group_.rank()) mine = made;
     lanes = std::max(lanes, static_cast<int>(made.program.lanes));
   }
   // All blocks of a kernel must run at the same time.
-  mine->instances = std::min(mine->instances, max_blocks_ / lanes);
-  if (mine->instances == 0)
+  mine.instances = std::min(mine.instances, max_blocks_ / lanes);
+  if (mine.instances == 0)
     return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has {} lanes, {} has {} multiprocessors",
                                                         algorithm.name, lanes, to_string(device_), max_blocks_));
-  const int blocks = mine->instances * mine->program.lanes;
+  const int blocks = mine.instances * mine.program.lanes;
   if (explains() && group_.rank() == 0)
     explain(fmt::format("group \"{}\": {}: plan {} on {}, {} block{}", group_.options().name, exec::to_string(record),
                         algorithm.name, to_string(device_), blocks, blocks == 1 ? "" : "s"));
-  plans_.push_back(std::move(mine));
-  return plans_.back().get();
+  plans_.insert_or_assign(std::bit_cast<exec::RequestWords>(record), mine);
+  return {};
 }
 
-Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream,
-                            const device::NormRows* norm) {
+Status PlanBackend::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                            Deadline /*deadline*/) {
+  for (const Call& call : calls)
+    ACCORD_RETURN_IF_ERROR(launch(call, &call == &calls.back() ? epilogue : nullptr, stream));
+  return {};
+}
+
+Status PlanBackend::launch(const Call& call, const exec::PlanEpilogue* epilogue, Stream stream) {
+  const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
+  const exec::DevicePlan& plan = plans_.find(std::bit_cast<exec::RequestWords>(record))->second;
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
@@ -142,7 +152,7 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
                                     .ending = stop_->get()};
-  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, norm));
+  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, epilogue));
   if (captured) return {};
   has_last_ = true;
   return runtime_.record(last_, device_, stream);

@@ -1,12 +1,14 @@
 #pragma once
 // A group's calls on GPUs with accord's own plans.
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "accord/call.hpp"
 #include "base/clock.hpp"
+#include "comm/device/backend.hpp"
 #include "comm/device/multicast_memory.hpp"
 #include "comm/device/peer_memory.hpp"
 #include "comm/device/stop_word.hpp"
@@ -21,34 +23,37 @@ class Group;
 /// Collectives with parts of equal counts, where the GPUs of all ranks can access each other. Used by one thread at a
 /// time, except for abort(). Calls of a group run in order in whatever streams they are; within a capture that order
 /// is up to the capture.
-class PlanBackend {
+class PlanBackend final : public CollectiveBackend {
  public:
   /// `stop`: set before abort(); it ends the waits of kernels.
   PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop);
   /// Ends running kernels, and waits a little for that.
   // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
-  ~PlanBackend();
+  ~PlanBackend() override;
   PlanBackend(const PlanBackend&) = delete;
   PlanBackend& operator=(const PlanBackend&) = delete;
 
-  /// Whether plans can serve a call at all; equal on all ranks.
-  static bool serves(const Call& call);
+  Status check(const Call& call) const override;
   /// Collective, called once: gives each rank memory that the kernels of all ranks can access. kUnsupported says why
   /// there is none.
   Status connect(Deadline deadline);
   /// Collective, called once after connect(): creates memory that a switch reaches on all ranks at once, for plans
   /// with multicast. kUnsupported says why there is none.
   Status connect_multicast(Deadline deadline);
-  /// Returns the program of a request, which is valid until forget(). A failure is the same on all ranks.
-  Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
+  /// Makes the program of a request, which calls use until forget(). A failure is the same on all ranks.
+  Status prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
-  /// `norm`: follows the call (exec::launch()).
-  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream, const device::NormRows* norm = nullptr);
-  /// Accepts nothing more, and waits a little for running kernels, which may still write to the buffers of calls. Any
-  /// thread.
-  void abort();
+  /// REQUIRES: the requests of the calls are prepared.
+  Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                 Deadline deadline) override;
+  bool can_capture(const Call&) const override { return true; }
+  /// Kernels report nothing: their waits end with the group.
+  Status asynchronous_error() override { return {}; }
+  /// Also waits a little for running kernels, which may still write to the buffers of calls.
+  void abort() override;
 
  private:
+  Status launch(const Call& call, const exec::PlanEpilogue* epilogue, Stream stream);
   bool is_under_way() const;
   /// Multiprocessors of the rank that has the fewest.
   Result<int> agree_on_blocks(Deadline deadline);
@@ -63,7 +68,7 @@ class PlanBackend {
   std::unique_ptr<PeerMemory> memory_;
   std::unique_ptr<MulticastMemory> multicast_;
   std::shared_ptr<StopWord> stop_;
-  std::vector<std::unique_ptr<exec::DevicePlan>> plans_;
+  std::map<exec::RequestWords, exec::DevicePlan> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;
   bool has_last_ = false;

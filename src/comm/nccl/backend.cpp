@@ -169,45 +169,43 @@ Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank 
   return std::atomic_ref(communicator).load(std::memory_order_acquire);  // NCCL's thread writes it once more
 }
 
-Status NcclBackend::split(int color, int key, CollectiveBackend* child, Deadline deadline) {
+Status NcclBackend::split(int color, int key, NcclBackend* child, Deadline deadline) {
   constexpr int kNoColor = -1;
-  auto* const its = static_cast<NcclBackend*>(child);
   const std::lock_guard lock(calls_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
-  nccl::Config config = its != nullptr ? its->config() : this->config();
+  nccl::Config config = child != nullptr ? child->config() : this->config();
   nccl::Communicator*& made = created_.emplace_back(nullptr);
-  const int code = library().call.CommSplit(whole_, its != nullptr ? color : kNoColor, key, &made, &config);
+  const int code = library().call.CommSplit(whole_, child != nullptr ? color : kNoColor, key, &made, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
   Status parted = wait_until_idle(whole_, "CommSplit", deadline);
-  if (its == nullptr) return parted;
+  if (child == nullptr) return parted;
   {
-    const std::lock_guard its_lock(its->calls_);
-    its->whole_ = made;
+    const std::lock_guard its_lock(child->calls_);
+    child->whole_ = made;
     if (parted.ok()) parted = wait_until_idle(made, "CommSplit", deadline);
   }
-  if (!parted.ok()) its->abort();
+  if (!parted.ok()) child->abort();
   return parted;
 }
 
-Status NcclBackend::shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) {
-  auto* const its = static_cast<NcclBackend*>(child);
+Status NcclBackend::shrink(std::span<const Rank> lost, NcclBackend& child, Deadline deadline) {
   const std::lock_guard lock(calls_);
   if (!can_shrink()) return Status(StatusCode::kAborted, "it was aborted");
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
   std::vector<int> excluded(lost.begin(), lost.end());
-  nccl::Config config = its->config();
+  nccl::Config config = child.config();
   nccl::Communicator*& made = created_.emplace_back(nullptr);
   const int code = library().call.CommShrink(whole_, excluded.data(), static_cast<int>(excluded.size()), &made, &config,
                                              is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
-  const std::lock_guard its_lock(its->calls_);
+  const std::lock_guard its_lock(child.calls_);
   // wait_until_idle() of the child looks at the child's group: this group may have failed.
-  ACCORD_RETURN_IF_ERROR(its->wait_until_idle(whole_, "CommShrink", deadline));
-  its->whole_ = made;
-  return its->wait_until_idle(made, "CommShrink", deadline);
+  ACCORD_RETURN_IF_ERROR(child.wait_until_idle(whole_, "CommShrink", deadline));
+  child.whole_ = made;
+  return child.wait_until_idle(made, "CommShrink", deadline);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* memory, std::size_t bytes,
@@ -281,7 +279,13 @@ Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
   return copies_.memory;
 }
 
-Status NcclBackend::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
+Status NcclBackend::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                            Deadline deadline) {
+  ACCORD_RETURN_IF_ERROR(enqueue_calls(calls, stream, deadline));
+  return epilogue == nullptr ? Status() : epilogue->launch(runtime_, device_, stream);
+}
+
+Status NcclBackend::enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline) {
   const std::lock_guard lock(calls_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   const device::CurrentDevice current(runtime_, device_);

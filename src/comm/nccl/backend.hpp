@@ -1,7 +1,6 @@
 #pragma once
 // A group's calls on GPUs through NCCL.
 
-#include <algorithm>
 #include <atomic>
 #include <list>
 #include <map>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "comm/device/backend.hpp"
+#include "comm/device/registered_memory.hpp"
 #include "comm/nccl/calls.hpp"
 #include "comm/nccl/library.hpp"
 #include "comm/nccl/registered_memory.hpp"
@@ -32,27 +32,29 @@ class NcclBackend final : public CollectiveBackend {
   ~NcclBackend() override;
 
   Status check(const Call& call) const override;
-  /// All ranks are notified if a rank has no NCCL, or has another version or other options than the others.
-  Status agree(std::span<const Call> calls, Deadline deadline) override;
-  Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  /// Settles everything that the ranks must agree on before such calls. All ranks are notified if a rank has no NCCL,
+  /// or has another version or other options than the others.
+  Status agree(std::span<const Call> calls, Deadline deadline);
+  Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
+                 Deadline deadline) override;
   /// Messages can always be captured: connecting their pairs is allowed during a capture.
-  bool can_capture(std::span<const Call> calls) const override {
-    const auto is_message = [](const Call& call) { return call.direction != Direction::kNone; };
-    return whole_ != nullptr || std::all_of(calls.begin(), calls.end(), is_message);
-  }
-  bool can_split() const override { return whole_ != nullptr; }
-  Status split(int color, int key, CollectiveBackend* child, Deadline deadline) override;
-  bool can_shrink() const override {
+  bool can_capture(const Call& call) const override { return whole_ != nullptr || call.direction != Direction::kNone; }
+  // As those of DeviceBackends.
+  bool can_split() const { return whole_ != nullptr; }
+  Status split(int color, int key, NcclBackend* child, Deadline deadline);
+  bool can_shrink() const {
     return whole_ != nullptr && library().call.CommShrink != nullptr && (!aborted_ || is_revoked_);
   }
-  Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
-  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
-                                                            Deadline deadline) override;
+  Status shrink(std::span<const Rank> lost, NcclBackend& child, Deadline deadline);
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Deadline deadline);
+
   Status asynchronous_error() override;
   /// The communicator of all ranks is revoked if NCCL's version can do so, which keeps it for shrink().
   void abort() override;
 
  private:
+  Status enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline);
+
   // REQUIRES, for all of these: calls_ is held, and the device is current.
   nccl::Config config() const;
   Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);

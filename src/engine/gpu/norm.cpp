@@ -1,20 +1,23 @@
-#include "engine/ops/norm.hpp"
+#include "engine/gpu/norm.hpp"
 
-#include "comm/group.hpp"
-#include "device/norm_rows.hpp"
+#include <algorithm>
+
+#include "comm/internal.hpp"
+#include "engine/gpu/kernels/sum_and_norm.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/gpu/steps.hpp"
 #include "engine/ops/collective_steps.hpp"
+#include "engine/ops/norm.hpp"
 
 namespace accord::engine::gpu {
 namespace {
 
-device::NormRows norm_rows(const NormCall& norm, const Execution& execution) {
+NormRows norm_rows(const NormCall& norm, const Execution& execution) {
   const auto address = [&](const std::optional<Tensor>& tensor) -> void* {
     return tensor ? execution.address(*tensor) : nullptr;
   };
   const std::int64_t width = norm.x.rows.width;
-  device::NormRows kernel;
+  NormRows kernel;
   kernel.subtract_mean = norm.kind == NormKind::kLayer;
   kernel.dtype = norm.y.dtype;
   kernel.rows = norm.x.rows.rows;
@@ -30,10 +33,16 @@ device::NormRows norm_rows(const NormCall& norm, const Execution& execution) {
   return kernel;
 }
 
+template <DType kDType>
+Status launch_sum_and_norm(const exec::PlanLaunch& plan, const NormRows& norm) {
+  const SumAndNormRows<kDType> kernel{{plan.run, plan.program, norm}};
+  return device::launch(plan.runtime, kernel, plan.grid, plan.device, plan.stream);
+}
+
 Status add_norm(Preparation& op, const NormCall& call) {
   op.step([call](const Execution& execution) {
     const DeviceRun& run = device_run(execution);
-    return device::launch_norm(run.runtime, norm_rows(call, execution), run.device, run.stream);
+    return launch_norm(run.runtime, norm_rows(call, execution), run.device, run.stream);
   });
   return Status();
 }
@@ -43,12 +52,27 @@ Status add_all_reduce_norm(Preparation& op, const AllReduceNormCall& both) {
   op.step(call_step(op.node(), both.all_reduce.group, [both](Communicator& communicator, const Execution& execution) {
     const AllReduce& sum = both.all_reduce;
     const Call call = Call::all_reduce(const_buffer_of(sum.input, execution), buffer_of(sum.output, execution), sum.op);
-    return communicator.group()->run(call, norm_rows(both.norm, execution), call_options(execution));
+    return comm::run(communicator, call, NormEpilogue(norm_rows(both.norm, execution)), call_options(execution));
   }));
   return Status();
 }
 
 }  // namespace
+
+Status launch_norm(device::Runtime& runtime, const NormRows& norm, Device device, Stream stream) {
+  constexpr std::int64_t kMaxBlocks = 4096;
+  if (norm.rows == 0) return Status();
+  const device::Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMaxBlocks)), .threads = NormRows::kThreads};
+  return device::launch(runtime, norm, grid, device, stream);
+}
+
+Status NormEpilogue::launch_with(const exec::PlanLaunch& plan) const {
+  switch (plan.program.dtype) {
+    case DType::kFloat16: return launch_sum_and_norm<DType::kFloat16>(plan, norm_);
+    case DType::kBFloat16: return launch_sum_and_norm<DType::kBFloat16>(plan, norm_);
+    default: return launch_sum_and_norm<DType::kFloat32>(plan, norm_);
+  }
+}
 
 void set_norm_steps(StepTable& table) {
   table.set<NormCall>(add_norm);

@@ -10,7 +10,7 @@
 
 #include "base/config.hpp"
 #include "base/text.hpp"
-#include "comm/select_text.hpp"
+#include "comm/internal.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/package/package.hpp"
 #include "engine/report/fates.hpp"

@@ -18,6 +18,3 @@ ACCORD_CUDA_KERNEL(accord::exec::RunPlan<accord::DType::kFloat8E5M2>);
 ACCORD_CUDA_KERNEL(accord::exec::RunPlan<accord::DType::kComplex64>);
 ACCORD_CUDA_KERNEL(accord::exec::RunPlan<accord::DType::kComplex128>);
 ACCORD_CUDA_KERNEL(accord::exec::RunPlan<accord::DType::kBool>);
-ACCORD_CUDA_KERNEL(accord::exec::RunPlanAndNorm<accord::DType::kFloat16>);
-ACCORD_CUDA_KERNEL(accord::exec::RunPlanAndNorm<accord::DType::kBFloat16>);
-ACCORD_CUDA_KERNEL(accord::exec::RunPlanAndNorm<accord::DType::kFloat32>);

@@ -124,38 +124,14 @@ class Writer {
   const int members_;
 };
 
-/// One execution, as passed to the kernels.
-struct Launch {
-  device::Runtime& runtime;
-  const DeviceExecution& run;
-  const DeviceProgram& program;
-  device::Grid grid;
-  Device device;
-  Stream stream;
-};
-
 template <DType kDType>
-Status launch_plan(const Launch& one) {
+Status launch_plan(const PlanLaunch& one) {
   return device::launch(one.runtime, RunPlan<kDType>{one.run, one.program}, one.grid, one.device, one.stream);
 }
 
-template <DType kDType>
-Status launch_both(const Launch& one, const device::NormRows& norm) {
-  const RunPlanAndNorm<kDType> kernel{one.run, one.program, norm};
-  return device::launch(one.runtime, kernel, one.grid, one.device, one.stream);
-}
-
 template <std::size_t... kDTypes>
-constexpr std::array<Status (*)(const Launch&), sizeof...(kDTypes)> launches(std::index_sequence<kDTypes...>) {
+constexpr std::array<Status (*)(const PlanLaunch&), sizeof...(kDTypes)> launches(std::index_sequence<kDTypes...>) {
   return {launch_plan<static_cast<DType>(kDTypes)>...};
-}
-
-Status launch_with_norm(const Launch& one, const device::NormRows& norm) {
-  switch (one.program.dtype) {
-    case DType::kFloat16: return launch_both<DType::kFloat16>(one, norm);
-    case DType::kBFloat16: return launch_both<DType::kBFloat16>(one, norm);
-    default: return launch_both<DType::kFloat32>(one, norm);
-  }
 }
 
 }  // namespace
@@ -204,7 +180,7 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
 }
 
 Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayout& layout, int me,
-              const DeviceBuffers& buffers, Device device, Stream stream, const device::NormRows* norm) {
+              const DeviceBuffers& buffers, Device device, Stream stream, const PlanEpilogue* epilogue) {
   static constexpr std::array kLaunches = launches(std::make_index_sequence<kDTypeCount>());
   const DeviceExecution run{.layout = layout,
                             .me = me,
@@ -214,13 +190,13 @@ Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayo
                             .memory = buffers.memory,
                             .ending = buffers.ending};
   const device::Grid grid{.blocks = plan.instances * plan.program.lanes, .threads = 512, .together = true};
-  Launch one{runtime, run, plan.program, grid, device, stream};
-  if (norm != nullptr && norm->rows <= std::max(grid.blocks, layout.instances)) {
-    one.grid.blocks = std::max(grid.blocks, static_cast<int>(norm->rows));
-    return launch_with_norm(one, *norm);
+  PlanLaunch one{runtime, run, plan.program, grid, device, stream};
+  if (epilogue != nullptr && epilogue->blocks() <= std::max(grid.blocks, layout.instances)) {
+    one.grid.blocks = std::max(grid.blocks, static_cast<int>(epilogue->blocks()));
+    return epilogue->launch_with(one);
   }
   ACCORD_RETURN_IF_ERROR(kLaunches[static_cast<std::size_t>(plan.program.dtype)](one));
-  return norm == nullptr ? Status() : device::launch_norm(runtime, *norm, device, stream);
+  return epilogue == nullptr ? Status() : epilogue->launch(runtime, device, stream);
 }
 
 }  // namespace accord::exec

@@ -1,9 +1,9 @@
 #pragma once
 // Plans on devices: from a plan and a request to a launch.
 
-#include "device/norm_rows.hpp"
 #include "device/runtime.hpp"
 #include "exec/device/device_layout.hpp"
+#include "exec/device/plan_epilogue.hpp"
 #include "exec/device/program.hpp"
 #include "exec/lowered.hpp"
 
@@ -33,9 +33,9 @@ struct DeviceBuffers {
 };
 
 /// Enqueues one execution in `stream`. Executions of one member run one after the other; all members make the same
-/// executions in the same order. `norm`: a norm over rows of the output, which runs afterwards, in the same kernel if
-/// the number of rows is at most the plan's number of blocks or the layout's instances. It is local to this member.
+/// executions in the same order. `epilogue`: follows the plan, in the same kernel if it has work for at most as many
+/// blocks as the plan or as the layout has instances; null if there is none.
 Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayout& layout, int me,
-              const DeviceBuffers& buffers, Device device, Stream stream, const device::NormRows* norm = nullptr);
+              const DeviceBuffers& buffers, Device device, Stream stream, const PlanEpilogue* epilogue = nullptr);
 
 }  // namespace accord::exec

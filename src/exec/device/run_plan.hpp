@@ -2,7 +2,6 @@
 // The kernels that run plans.
 
 #include "device/kernel.hpp"
-#include "device/norm_rows.hpp"
 #include "exec/device/plan_thread.hpp"
 
 namespace accord::exec {
@@ -28,24 +27,21 @@ struct RunPlan {
   }
 };
 
-/// For a dtype that has norms: runs the plan, then the norm of the rows that it has produced, once all blocks have
-/// reached that point. Blocks beyond the plan's only handle rows.
-template <DType kDType>
-struct RunPlanAndNorm {
-  static constexpr const char* kName = kDType == DType::kFloat32   ? "run_plan_norm_float32"
-                                       : kDType == DType::kFloat16 ? "run_plan_norm_float16"
-                                                                   : "run_plan_norm_bfloat16";
+/// Runs a plan, then the kernel `then` on its output, once all blocks have reached that point. Blocks beyond the plan's
+/// only run `then`. The layer that defines `Then` derives a kernel with a name (plan_epilogue.hpp).
+template <DType kDType, typename Then>
+struct RunPlanThen {
   static constexpr int kThreads = RunPlan<kDType>::kThreads;
   DeviceExecution run;
   DeviceProgram program;
-  device::NormRows norm;
+  Then then;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     bool ends = false;
     if (block.block() < run.instances * program.lanes)
       ends = !PlanThread<ElementOf<kDType>, Block>(block, run, program).run();
-    if (sync_blocks(block, run, ends)) norm(block);
+    if (sync_blocks(block, run, ends)) then(block);
   }
 };
 

@@ -21,7 +21,7 @@ bool CallMemory::wait() const {
   const Deadline deadline = Deadline::in(kLastUseTimeout);
   Waiter waiter(WaitPolicy::kYield);
   while (!deadline.passed()) {
-    const Result<bool> ended = runtime_.has_happened(last_use_->get());
+    const Result<bool> ended = runtime_.has_happened(*last_use_);
     if (ended.ok() && *ended) return true;
     if (!ended.ok()) return false;
     (void)waiter.pause();

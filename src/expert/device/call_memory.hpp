@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "comm/device/event_pool.hpp"
 #include "device/memory.hpp"
+#include "device/runtime.hpp"
 
 namespace accord::expert {
 
@@ -22,7 +22,7 @@ class CallMemory {
 
   std::byte* data() const { return memory_.data(); }
   /// Null for a call captured into a graph, which must not be launched after this object is destroyed.
-  void set_last_use(std::shared_ptr<comm::DeviceEvent> event) {
+  void set_last_use(std::shared_ptr<const device::Event> event) {
     if (event != nullptr) last_use_ = std::move(event);
   }
   /// Waits until the last call that uses the memory is complete, and returns true; returns false after a few seconds.
@@ -32,7 +32,7 @@ class CallMemory {
   CallMemory(device::Runtime& runtime, device::Memory memory) : runtime_(runtime), memory_(std::move(memory)) {}
   device::Runtime& runtime_;
   device::Memory memory_;
-  std::shared_ptr<comm::DeviceEvent> last_use_;
+  std::shared_ptr<const device::Event> last_use_;
 };
 
 }  // namespace accord::expert

@@ -10,7 +10,6 @@
 
 #include "base/rounding.hpp"
 #include "base/wait.hpp"
-#include "comm/group.hpp"
 #include "expert/config.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -103,7 +102,7 @@ SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
 DeviceDispatcher::DeviceDispatcher(std::shared_ptr<const GroupSetup> setup, device::Runtime& runtime, CallMemory own)
     : setup_(std::move(setup)),
       config_(setup_->config),
-      group_(*setup_->communicator.group()),
+      communicator_(setup_->communicator),
       device_(config_.device),
       runtime_(runtime),
       own_(std::move(own)),
@@ -120,7 +119,7 @@ Result<std::unique_ptr<TokenDispatcher>> DeviceDispatcher::create(std::shared_pt
                           CallMemory::allocate(*runtime, device, bytes, "the counters of an expert group"));
   std::unique_ptr<DeviceDispatcher> created(new DeviceDispatcher(std::move(setup), *runtime, std::move(own)));
   ACCORD_ASSIGN_OR_RETURN(created->stream_, runtime->create_stream(device, false));
-  ACCORD_ASSIGN_OR_RETURN(created->stop_, created->group_.device_channel().stop_word(device));
+  ACCORD_ASSIGN_OR_RETURN(created->stop_, comm::stop_word(created->communicator_, device));
   ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(device));
   created->max_blocks_ = kBlocksPerMultiprocessor * processors;
   ACCORD_ASSIGN_OR_RETURN(created->placement_,
@@ -129,22 +128,22 @@ Result<std::unique_ptr<TokenDispatcher>> DeviceDispatcher::create(std::shared_pt
 }
 
 Status DeviceDispatcher::connect() {
-  const SharedLayout layout = layout_of(config_, group_.size());
-  ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(group_, runtime_, device_, layout.bytes,
-                                                            Deadline::in(group_.options().timeout)));
+  const SharedLayout layout = layout_of(config_, communicator_.size());
+  ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(*communicator_.group(), runtime_, device_, layout.bytes,
+                                                            Deadline::in(comm::options_of(communicator_).timeout)));
   std::vector<std::byte*> memory;
-  memory.reserve(static_cast<std::size_t>(group_.size()));
-  for (Rank rank = 0; rank < group_.size(); ++rank) memory.push_back(shared_->of(rank));
+  memory.reserve(static_cast<std::size_t>(communicator_.size()));
+  for (Rank rank = 0; rank < communicator_.size(); ++rank) memory.push_back(shared_->of(rank));
   const std::size_t bytes = memory.size() * sizeof(std::byte*);
   std::byte* const words = own_.data() + round_up(bytes, std::size_t{256});
   ACCORD_RETURN_IF_ERROR(runtime_.copy(own_.data(), memory.data(), bytes, device_, stream_));
   ACCORD_RETURN_IF_ERROR(runtime_.fill(words, 0, sizeof(OwnWords), device_, stream_));
   ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, stream_));
   peers_ = {.memory = reinterpret_cast<std::byte**>(own_.data()),
-            .stop = stop_->get(),
+            .stop = stop_.get(),
             .own = reinterpret_cast<OwnWords*>(words),
-            .rank = group_.rank(),
-            .size = group_.size(),
+            .rank = communicator_.rank(),
+            .size = communicator_.size(),
             .at = layout};
   return {};
 }
@@ -153,9 +152,9 @@ DeviceDispatcher::~DeviceDispatcher() {
   // A kernel that is still running keeps using the memory of all ranks and the host's stop word: leak both.
   if (!own_.wait()) {
     (void)shared_.release();
-    (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
+    (void)new std::shared_ptr<const std::uint64_t>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (shared_ != nullptr && !group_.device_channel().quiesce_peers()) (void)shared_.release();
+  if (shared_ != nullptr && !comm::quiesce_peers(communicator_)) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 
@@ -164,7 +163,7 @@ void DeviceDispatcher::wait_for_peers() {
   const Deadline deadline = Deadline::in(kPeersTimeout);
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
-  while (group_.healthy() && !deadline.passed()) {
+  while (comm::is_healthy(communicator_) && !deadline.passed()) {
     if (!launch(CountLate{peers_}, 1, stream_).ok()) return;
     if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
     if (!runtime_.synchronize(device_, stream_).ok()) return;
@@ -183,16 +182,15 @@ Status DeviceDispatcher::add_window(const Window& /*window*/) {
 }
 
 Status DeviceDispatcher::decline(const Status& why) {
-  Communicator own = setup_->communicator;
+  Communicator own = communicator_;
   own.abort(fmt::format("the rank cannot make its call: {}", why.message()));
   return {};
 }
 
 Status DeviceDispatcher::refused(Operation operation, const Status& arguments) const {
   const std::string_view name = to_string(operation);
-  if (!group_.healthy()) return group_.examine_alarm(group_.where(name));
-  return {arguments.code(),
-          fmt::format("{} on group \"{}\": {}", name, setup_->communicator.name(), arguments.message())};
+  if (!comm::is_healthy(communicator_)) return comm::failure_of(communicator_, name);
+  return {arguments.code(), fmt::format("{} on group \"{}\": {}", name, communicator_.name(), arguments.message())};
 }
 
 template <typename Kernel>
@@ -213,7 +211,7 @@ Status DeviceDispatcher::run(const DeviceHandle& handle, const Terms& terms, Str
                            static_cast<std::uint8_t>(terms.scales), static_cast<std::uint8_t>(terms.weights)}),
       .text = text_of,
       .alike = is_alike};
-  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, enqueue));
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<const device::Event> end, comm::run(communicator_, call, enqueue));
   own_.set_last_use(end);
   handle.device_map().set_last_use(end);
   return {};

@@ -4,9 +4,7 @@
 #include <memory>
 
 #include "accord/expert_parallel.hpp"
-#include "comm/device/device_channel.hpp"
-#include "comm/device/peer_memory.hpp"
-#include "comm/device/stop_word.hpp"
+#include "comm/internal.hpp"
 #include "expert/device/device_handle.hpp"
 #include "expert/device/device_map.hpp"
 #include "expert/device/meeting.hpp"
@@ -78,13 +76,13 @@ class DeviceDispatcher final : public TokenDispatcher {
 
   const std::shared_ptr<const GroupSetup> setup_;
   const ExpertGroupConfig& config_;
-  comm::Group& group_;
+  const Communicator communicator_;
   const Device device_;
   device::Runtime& runtime_;
   CallMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
   Stream stream_ = {};
   int max_blocks_ = 1;
-  std::shared_ptr<comm::StopWord> stop_;
+  std::shared_ptr<const std::uint64_t> stop_;
   std::shared_ptr<DevicePlacement> placement_;
   std::unique_ptr<comm::PeerMemory> shared_;
   Peers peers_;

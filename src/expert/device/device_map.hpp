@@ -19,7 +19,7 @@ class DevicePlacement {
                                                          const Placement& placement);
   /// Sets the table pointers of `map`.
   void fill_in(Map& map) const;
-  void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) { memory_.set_last_use(event); }
+  void set_last_use(const std::shared_ptr<const device::Event>& event) { memory_.set_last_use(event); }
 
  private:
   explicit DevicePlacement(CallMemory memory) : memory_(std::move(memory)) {}
@@ -41,7 +41,7 @@ class DeviceMap {
   ConstBuffer numbers() const;
   ConstBuffer fingerprint() const;
 
-  void set_last_use(const std::shared_ptr<comm::DeviceEvent>& event) {
+  void set_last_use(const std::shared_ptr<const device::Event>& event) {
     memory_.set_last_use(event);
     tables_->set_last_use(event);
   }

@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "base/rounding.hpp"
-#include "comm/group.hpp"
-#include "comm/window/shared_window.hpp"
+#include "comm/internal.hpp"
 #include "expert/config.hpp"
 #include "expert/host/rows_back.hpp"
 #include "expert/host/rows_out.hpp"
@@ -47,7 +46,7 @@ Status HostDispatcher::add_window(const Window& window) {
   ACCORD_RETURN_IF_ERROR(
       state_->rendezvous.meet({.operation = Operation::kAddWindow,
                                .handle = static_cast<std::uint32_t>(window.number()),
-                               .generation = static_cast<std::uint32_t>(window.state()->group().membership().id)},
+                               .generation = static_cast<std::uint32_t>(comm::communicator_id_of(window))},
                               state_->shared.check(window)));
   state_->shared.add(window);
   return {};

@@ -8,9 +8,9 @@
 namespace accord::cli {
 namespace {
 
-using comm::flight::Operation;
-using comm::flight::OperationState;
-using comm::flight::Order;
+using flight::Operation;
+using flight::OperationState;
+using flight::Order;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -132,7 +132,7 @@ TEST(Diagnosis, a_rank_that_arrives_after_a_death_is_not_blamed_but_a_late_one_i
   group.ranks[2] = {.log = {}, .condition = Condition::kNotKnown, .process = 102};
   const auto ranks_at_fault_with = [&](StatusCode code) {
     for (const Rank r : {0, 1})
-      group.ranks[r].log->failure = comm::flight::Failure{.code = code, .message = "why", .ranks = {}};
+      group.ranks[r].log->failure = flight::Failure{.code = code, .message = "why", .ranks = {}};
     std::vector<Rank> ranks;
     for (const Finding& finding : diagnosis_of(group).findings)
       ranks.insert(ranks.end(), finding.ranks.begin(), finding.ranks.end());
@@ -219,7 +219,7 @@ TEST(Diagnosis, failures_are_told_once) {
   GroupEvidence group = group_of({{running(5)}, {running(5)}});
   for (RankEvidence& rank : group.ranks) {
     rank.log->state = CommunicatorState::kFailed;
-    rank.log->failure = comm::flight::Failure{.code = StatusCode::kAborted, .message = "enough", .ranks = {0}};
+    rank.log->failure = flight::Failure{.code = StatusCode::kAborted, .message = "enough", .ranks = {0}};
   }
   const GroupDiagnosis found = diagnosis_of(group);
   EXPECT_THAT(found.failures, ElementsAre("rank 0: aborted: enough"));

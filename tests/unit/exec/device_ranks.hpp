@@ -53,11 +53,11 @@ class DeviceRanks {
                                   {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
   }
   Status launch(const plan::Plan& plan, int rank, const exec::RequestRecord& request, const void* input, void* output,
-                const device::NormRows* norm = nullptr) {
+                const exec::PlanEpilogue* epilogue = nullptr) {
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan lowered, lower(plan, rank, request));
     return exec::launch(runtime_, lowered, layout_, rank,
                         {.input = input, .output = output, .memory = ranks_[rank].memory, .ending = ending_ + rank},
-                        ranks_[rank].device, ranks_[rank].stream, norm);
+                        ranks_[rank].device, ranks_[rank].stream, epilogue);
   }
 
  private:

@@ -23,6 +23,12 @@ struct Operand {
   std::int64_t strides[kernels::kMaxDims] = {};
 };
 
+/// Rows of a tensor, `stride` elements apart.
+struct RowOperand {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// Removes the last dimension, of `size`, from `index` and returns the position in that dimension.
 ACCORD_ON_DEVICE inline std::int64_t take_last(std::int64_t& index, std::int64_t size) {
   std::int64_t at = 0;

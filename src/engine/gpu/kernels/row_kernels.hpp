@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "device/norm_rows.hpp"
 #include "engine/gpu/kernels/operands.hpp"
 #include "kernels/sum.hpp"
 
@@ -17,7 +16,7 @@ struct SoftmaxRows {
   bool logarithm = false;
   DType dtype = DType::kFloat32;
   std::int64_t rows = 0, width = 0;
-  device::Rows x, y;
+  RowOperand x, y;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {

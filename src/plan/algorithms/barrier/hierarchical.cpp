@@ -3,6 +3,7 @@
 
 #include "plan/algorithms.hpp"
 #include "plan/algorithms/exchange.hpp"
+#include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
 namespace {

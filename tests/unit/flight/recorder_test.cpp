@@ -1,3 +1,5 @@
+#include "flight/recorder.hpp"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -6,12 +8,11 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/flight/read_record.hpp"
-#include "comm/flight/recorder.hpp"
+#include "flight/read_record.hpp"
 #include "ranks/open_descriptors.hpp"
 #include "sanitized.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 using accord::testing::open_descriptors;
@@ -236,4 +237,4 @@ TEST(FlightRecorder, bytes_that_are_no_record_are_refused) {
 }
 
 }  // namespace
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

@@ -1,12 +1,12 @@
-#include "comm/flight/recorder.hpp"
+#include "flight/recorder.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "comm/flight/read_record.hpp"
-#include "comm/flight/record_file.hpp"
+#include "flight/read_record.hpp"
+#include "flight/record_file.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 /// Copies as much of `text` as fits, with a terminating zero.
@@ -118,4 +118,4 @@ void Recorder::set_state(CommunicatorState state) {
   word(header().state).store(static_cast<std::uint64_t>(state), std::memory_order_release);
 }
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

@@ -8,11 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
-#include "comm/flight/flight_log.hpp"
-#include "exec/domain.hpp"
+#include "flight/flight_log.hpp"
 #include "plan/collective.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 using nlohmann::ordered_json;
@@ -272,4 +271,4 @@ Result<FlightLog> flight_log_from_json(std::string_view text) {
   }
 }
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

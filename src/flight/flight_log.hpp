@@ -10,10 +10,10 @@
 
 #include "accord/communicator.hpp"
 #include "accord/counters.hpp"
-#include "comm/flight/format.hpp"
-#include "exec/domain.hpp"
+#include "exec/request_record.hpp"
+#include "flight/format.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 std::string_view to_string(OperationState state);
 
@@ -77,4 +77,4 @@ inline constexpr int kDumpVersion = 1;
 std::string to_json(const FlightLog& log);
 Result<FlightLog> flight_log_from_json(std::string_view text);
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

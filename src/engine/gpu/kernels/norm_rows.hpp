@@ -1,21 +1,14 @@
 #pragma once
-// A kernel for norms of rows. Engines launch it, and it runs at the end of the kernel that adds the rows up over the
-// ranks (exec/device/run_plan.hpp).
+// The kernel for norms of rows.
 
 #include <cmath>
 #include <cstdint>
 
 #include "accord/buffer.hpp"
-#include "device/kernel.hpp"
 #include "device/numbers.hpp"
+#include "engine/gpu/kernels/operands.hpp"
 
-namespace accord::device {
-
-/// Rows of `dtype`, `stride` elements apart.
-struct Rows {
-  void* data = nullptr;
-  std::int64_t stride = 0;
-};
+namespace accord::engine {
 
 /// y = norm(s) * weight + bias for each row s = x + addend + residual. The sums are rounded to the dtype, as in
 /// PyTorch. s is also written to `sum`. A null pointer means that an operand is absent. Between its passes the kernel
@@ -26,7 +19,7 @@ struct NormRows {
   bool subtract_mean = false;  ///< true: layer_norm, which first subtracts the mean; false: rms_norm
   DType dtype = DType::kFloat32;
   std::int64_t rows = 0, width = 0;
-  Rows x, residual, y, sum;
+  RowOperand x, residual, y, sum;
   const void* weight = nullptr;
   const void* bias = nullptr;
   const void* addend = nullptr;
@@ -35,14 +28,14 @@ struct NormRows {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     for (std::int64_t row = block.block(); row < rows; row += block.blocks()) {
-      const Rows& kept = sum.data == nullptr ? y : sum;
+      const RowOperand& kept = sum.data == nullptr ? y : sum;
       float total = 0.0F;
       for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-        float s = load_float(x.data, dtype, row * x.stride + i);
-        if (addend != nullptr) s = rounded_to(dtype, s + load_float(addend, dtype, i));
+        float s = device::load_float(x.data, dtype, row * x.stride + i);
+        if (addend != nullptr) s = device::rounded_to(dtype, s + device::load_float(addend, dtype, i));
         if (residual.data != nullptr)
-          s = rounded_to(dtype, s + load_float(residual.data, dtype, row * residual.stride + i));
-        store_float(kept.data, dtype, row * kept.stride + i, s);
+          s = device::rounded_to(dtype, s + device::load_float(residual.data, dtype, row * residual.stride + i));
+        device::store_float(kept.data, dtype, row * kept.stride + i, s);
         total += subtract_mean ? s : s * s;
       }
       total = block.block_sum(total) / static_cast<float>(width);
@@ -51,23 +44,20 @@ struct NormRows {
       if (subtract_mean) {
         variance = 0.0F;
         for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-          const float s = load_float(kept.data, dtype, row * kept.stride + i) - mean;
+          const float s = device::load_float(kept.data, dtype, row * kept.stride + i) - mean;
           variance += s * s;
         }
         variance = block.block_sum(variance) / static_cast<float>(width);
       }
       const float scale = 1.0F / sqrtf(variance + eps);
       for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-        float s = (load_float(kept.data, dtype, row * kept.stride + i) - mean) * scale;
-        if (weight != nullptr) s *= load_float(weight, dtype, i);
-        if (bias != nullptr) s += load_float(bias, dtype, i);
-        store_float(y.data, dtype, row * y.stride + i, s);
+        float s = (device::load_float(kept.data, dtype, row * kept.stride + i) - mean) * scale;
+        if (weight != nullptr) s *= device::load_float(weight, dtype, i);
+        if (bias != nullptr) s += device::load_float(bias, dtype, i);
+        device::store_float(y.data, dtype, row * y.stride + i, s);
       }
     }
   }
 };
 
-/// Launches one block per row, up to a number that keeps every GPU busy.
-Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream);
-
-}  // namespace accord::device
+}  // namespace accord::engine

@@ -9,9 +9,9 @@
 
 #include "base/fd.hpp"
 #include "base/ticks.hpp"
-#include "comm/flight/format.hpp"
+#include "flight/format.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 /// An anonymous file that grows as communicators are created; the places of ended ones are reused. There is one for
 /// each process, so that any number of communicators needs only one descriptor. Thread-safe.
@@ -48,4 +48,4 @@ class RecordFile {
   std::vector<Place> free_;
 };
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

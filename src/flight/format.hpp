@@ -19,7 +19,7 @@
 
 #include "accord/call.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 inline constexpr char kFileName[] = "accord-flight";
 inline constexpr std::uint64_t kFileMagic = 0x31'74'68'67'69'6c'66'61;    // "aflight1"
@@ -127,4 +127,4 @@ struct RecordLayout {
   }
 };
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

@@ -1,8 +1,19 @@
-#include "comm/flight/flight_log.hpp"
+#include "flight/flight_log.hpp"
 
 #include <algorithm>
 
-namespace accord::comm::flight {
+namespace accord {
+
+std::string_view to_string(CommunicatorState state) {
+  switch (state) {
+    case CommunicatorState::kReady: return "ready";
+    case CommunicatorState::kFailed: return "failed";
+    case CommunicatorState::kClosed: return "closed";
+  }
+  return "unknown";
+}
+
+namespace flight {
 
 std::string_view to_string(OperationState state) {
   switch (state) {
@@ -36,4 +47,5 @@ const Order* FlightLog::order(Direction direction, Rank peer) const {
   return found == orders.end() ? nullptr : &*found;
 }
 
-}  // namespace accord::comm::flight
+}  // namespace flight
+}  // namespace accord

@@ -6,9 +6,9 @@
 #include <span>
 
 #include "base/ticks.hpp"
-#include "comm/flight/flight_log.hpp"
+#include "flight/flight_log.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 /// Converts the ticks of a record to time: their source, and a moment of the start of the record's process.
 struct Timebase {
@@ -24,4 +24,4 @@ Result<std::optional<FlightLog>> read_record(std::span<const std::byte> bytes, c
 /// Reads the counters only.
 Counters read_counters(std::span<const std::byte> bytes);
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

@@ -1,7 +1,7 @@
 // Each slot is read under its stamp: if the stamp is the same before and after, and is not "being written", the
 // fields belong together. A slot that changes all the time belongs to a quick operation; after several tries it is
 // left out.
-#include "comm/flight/read_record.hpp"
+#include "flight/read_record.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/hash.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 constexpr int kTries = 16;
@@ -191,4 +191,4 @@ Counters read_counters(std::span<const std::byte> bytes) {
   return record.ok() ? counters_of(*record) : Counters();
 }
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

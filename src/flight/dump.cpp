@@ -1,4 +1,4 @@
-#include "comm/flight/dump.hpp"
+#include "flight/dump.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "base/fd.hpp"
 #include "base/log.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 /// A communicator's name as part of a file name: "world/1" becomes "world_1".
@@ -74,4 +74,4 @@ void FailureDump::wait() {
   state_->changed.wait_for(lock, kWriteTimeout, [this] { return !state_->under_way; });
 }
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

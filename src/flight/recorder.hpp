@@ -11,12 +11,11 @@
 
 #include "accord/communicator.hpp"
 #include "base/ticks.hpp"
-#include "comm/flight/flight_log.hpp"
-#include "comm/flight/format.hpp"
-#include "exec/domain.hpp"
+#include "flight/flight_log.hpp"
+#include "flight/format.hpp"
 #include "topology/topology.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 /// Describes a record's communicator.
 struct Identity {
@@ -141,4 +140,4 @@ class Recorder {
   std::mutex mutex_;  // for the names of algorithms
 };
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

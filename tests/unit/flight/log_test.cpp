@@ -1,11 +1,11 @@
 // The dump format: what is written can be read again, and damage is rejected with a message that names it.
-#include "comm/flight/flight_log.hpp"
-
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-namespace accord::comm::flight {
+#include "flight/flight_log.hpp"
+
+namespace accord::flight {
 namespace {
 
 using nlohmann::json;
@@ -123,4 +123,4 @@ TEST(FlightLog, a_field_that_is_wrong_is_named) {
 }
 
 }  // namespace
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
-#include "comm/flight/flight_log.hpp"
+#include "flight/flight_log.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 
 /// Writes `log` to accord-NAME-ID-rankRANK.json in `directory`, which is created if absent. The file is written
 /// completely or not at all, and replaces an existing one. Returns its path.
@@ -34,4 +34,4 @@ class FailureDump {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

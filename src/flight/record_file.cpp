@@ -1,7 +1,7 @@
 // A reader in another process goes from record to record by their lengths, so a place keeps its length and the first
 // page of its header for ever. The other pages of a place that is given back are returned to the system. The file is
 // sealed against shrinking, so that a reader's mapping never ends in SIGBUS.
-#include "comm/flight/record_file.hpp"
+#include "flight/record_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include "base/log.hpp"
 #include "transport/per_process.hpp"
 
-namespace accord::comm::flight {
+namespace accord::flight {
 namespace {
 
 Result<std::byte*> map(int fd, std::size_t offset, std::size_t bytes) {
@@ -92,4 +92,4 @@ void RecordFile::release(std::span<std::byte> record) {
   munmap(record.data(), record.size());
 }
 
-}  // namespace accord::comm::flight
+}  // namespace accord::flight

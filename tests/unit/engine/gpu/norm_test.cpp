@@ -1,4 +1,6 @@
 // A sum over the ranks and the norm of its rows: one kernel if there are few rows.
+#include "engine/gpu/norm.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "device/norm_rows.hpp"
 #include "device/numbers.hpp"
 #include "plan/algorithms.hpp"
 #include "unit/exec/device_ranks.hpp"
@@ -50,7 +51,7 @@ std::vector<float> loaded(const DeviceArray& array) {
 struct OnRank {
   std::vector<float> part, residual, weight, bias, addend;
   std::unique_ptr<DeviceArray> values, residuals, weights, biases, addends, y, sum;
-  device::NormRows norm;
+  engine::NormRows norm;
 
   OnRank(const OnDevice& on, const Case& one, int rank) {
     const std::int64_t count = one.rows * one.width;
@@ -62,7 +63,7 @@ struct OnRank {
     bias = some_numbers(one.width, one.dtype, 4), addend = some_numbers(one.width, one.dtype, 5);
     values = array(part), residuals = array(residual), weights = array(weight), biases = array(bias);
     addends = array(addend), y = array(std::vector<float>(part.size(), 7.0F)), sum = array(part);
-    const auto rows_of = [&](const DeviceArray& rows) { return device::Rows{rows.buffer().data, one.width}; };
+    const auto rows_of = [&](const DeviceArray& rows) { return engine::RowOperand{rows.buffer().data, one.width}; };
     norm.subtract_mean = one.subtract_mean;
     norm.dtype = one.dtype;
     norm.rows = one.rows, norm.width = one.width;
@@ -129,7 +130,8 @@ void expect_norms(DeviceRanks& ranks, const char* algorithm, const Case& one, bo
                                       .dtype = one.dtype,
                                       .count = static_cast<std::uint64_t>(one.rows * one.width)};
     void* const at = each.back()->values->buffer().data;
-    const Status launched = ranks.launch(plan_of(algorithm, ranks.size()), rank, request, at, at, &each.back()->norm);
+    const engine::gpu::NormEpilogue norm(each.back()->norm);
+    const Status launched = ranks.launch(plan_of(algorithm, ranks.size()), rank, request, at, at, &norm);
     ASSERT_TRUE(launched.ok()) << launched.to_string();
   }
   const double tolerance = one.dtype == DType::kFloat32 ? 2e-6 : one.dtype == DType::kFloat16 ? 1e-3 : 8e-3;
@@ -185,7 +187,8 @@ TEST(DeviceNorm, a_norm_is_not_written_if_its_sum_never_arrives) {
   const OnRank alone(ranks.on(0), one, 0);
   void* const at = alone.values->buffer().data;
   const exec::RequestRecord request{.collective = Collective::kAllReduce, .count = 3000};
-  ASSERT_TRUE(ranks.launch(plan_of("packet", 2), 0, request, at, at, &alone.norm).ok());
+  const engine::gpu::NormEpilogue norm(alone.norm);
+  ASSERT_TRUE(ranks.launch(plan_of("packet", 2), 0, request, at, at, &norm).ok());
   ranks.end_waits();
   EXPECT_EQ(loaded(*alone.y), std::vector<float>(3000, 7.0F));
 }
