@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from accord_command import accord
-from test_expert_parallel import on_threads
+from thread_ranks import on_threads
 
 import accord as accord_module
 from accord.moe import ExpertGroup

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from export_reference import changed_manifest, read_tensors
-from test_expert_weights import load_on_a_rank
+from mapped_weights import load_on_a_rank
 
 import accord
 

@@ -2,23 +2,13 @@
 host of its own. Run by scripts/test-gpu."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
-import os
-
 import pytest
-from ranks import RANK_PROGRAM, TORCH_PROGRAM, Ranks
+from cuda_ranks import started
+from ranks import RANK_PROGRAM, TORCH_PROGRAM
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU", allow_module_level=True)
-
-
-def started(size, program):
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    environment = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "CUDA_VISIBLE_DEVICES": visible}
-    if "CUDA_TEST_NCCL" in os.environ:
-        environment["ACCORD_NCCL"] = os.environ["CUDA_TEST_NCCL"]
-    hosts = [{"NCCL_HOSTID": f"accord-rank-{rank}"} for rank in range(size)]
-    return Ranks(size, environment=environment, environments=hosts, program=program)
 
 
 @pytest.fixture(scope="module", params=[1, 2])

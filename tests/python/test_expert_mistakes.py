@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from test_expert_parallel import on_threads
+from thread_ranks import on_threads
 
 import accord
 from accord.moe import ExpertGroup

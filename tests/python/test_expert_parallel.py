@@ -4,7 +4,6 @@ processes."""
 import os
 import re
 import signal
-import threading
 import time
 
 import numpy as np
@@ -13,32 +12,11 @@ from accord_command import BUILD, ROOT
 from accord_command import accord as accord_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thread_ranks import on_threads
 from tiers import mostly_slow
 
 import accord
 from accord.moe import ExpertGroup, balance_experts
-
-
-def on_threads(size, body):
-    """Returns the result of body(comm) on each of `size` ranks, which are threads."""
-    store, values, errors = accord.MemoryStore(), [None] * size, []
-
-    def rank_of(rank):
-        try:
-            with accord.Communicator.create(store, rank, size, timeout=60) as comm:
-                values[rank] = body(comm)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return values
-
 
 # The formulas: the choices of each token, the list of each expert, and the four exchanges as sums over that list.
 

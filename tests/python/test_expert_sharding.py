@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from expert_models import FAMILIES, make_model, with_weights
 from export_reference import changed_manifest, read_tensors
-from test_expert_weights import FAMILIES, make_model, with_weights
-from test_language_models import check_at_each_size
+from language_checks import check_at_each_size
 from tiers import mostly_slow
 
 import accord

@@ -6,37 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from expert_models import FAMILIES, SIZES, make_model, with_weights
 from export_reference import read_tensors
-from test_language_models import check_at_each_size
+from language_checks import check_at_each_size
+from mapped_weights import load_on_a_rank
 
 import accord
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-SIZES = {
-    "hidden_size": 64,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "vocab_size": 320,
-    "max_position_embeddings": 256,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-}
-FAMILIES = {
-    "mixtral": transformers.MixtralConfig(
-        **SIZES, intermediate_size=256, num_key_value_heads=2, num_local_experts=4, sliding_window=None
-    ),
-    "qwen2_moe": transformers.Qwen2MoeConfig(
-        **SIZES,
-        num_key_value_heads=4,
-        num_experts=6,
-        num_experts_per_tok=3,
-        moe_intermediate_size=80,
-        shared_expert_intermediate_size=96,
-    ),
-}
 # Units of whole groups, and units that do not fill their last group.
 SHARDINGS = {"mixtral": "auto", "qwen2_moe": {"*.experts": accord.Row(unit=24)}}
 MINIMA = {"*.experts": accord.Int4(minima=True)}
@@ -46,16 +25,6 @@ CASES = {
     "int4 in odd units": ("qwen2_moe", "int4", 1 / 7.5),
     "fp8 in odd units": ("qwen2_moe", "fp8", 1 / 16),
 }
-
-
-def make_model(name: str, seed: int = 0) -> torch.nn.Module:
-    torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name]).eval()
-    with torch.no_grad():  # scaled up, so that errors in experts show and logits differ clearly
-        for parameter_name, parameter in model.named_parameters():
-            if "experts" in parameter_name or "lm_head" in parameter_name:
-                parameter.mul_(8)
-    return model
 
 
 def exported(path: Path, model: torch.nn.Module, weights, sharding="auto") -> Path:
@@ -75,17 +44,6 @@ def package(tmp_path_factory):
         return made[case]
 
     return get
-
-
-def with_weights(model: torch.nn.Module, stored: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """Loads the tensors of a package, dequantized, into the model."""
-    for name, parameter in model.state_dict().items():
-        if name.endswith("experts.gate_up_proj"):
-            parts = (stored[name.replace("gate_up", part)] for part in ("gate", "up"))
-            parameter.copy_(torch.cat(list(parts), 1))
-        else:
-            parameter.copy_(stored[name])
-    return model
 
 
 def given_experts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -163,36 +121,6 @@ def test_rows_of_quantized_experts_are_rounded_to_8_bits_where_asked(package):
         exact, rounded = (np.array(one.run(at, at, at)[0]) for one in (engine, rounding))
     error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
     assert 1e-4 < error < 2e-2
-
-
-def load_on_a_rank(comm, path, groups):
-    """Returns the resident bytes of the package's pages, the bytes of those that are copies, the bytes of anonymous
-    memory that loading took, and the load report's figures."""
-    from pathlib import Path
-
-    def memory() -> tuple[int, int, int]:
-        resident = copied = anonymous = 0
-        of_package = False
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            words = line.split()
-            if not words[0].endswith(":"):
-                of_package = words[-1].startswith(path)
-            elif words[0] == "Anonymous:":
-                anonymous += int(words[1]) << 10
-            elif of_package and words[0] == "Rss:":
-                resident += int(words[1]) << 10
-            elif of_package and words[0] in ("Private_Dirty:", "Shared_Dirty:"):
-                copied += int(words[1]) << 10
-        return resident, copied, anonymous
-
-    groups = dict.fromkeys(groups, comm)
-    accord.load(path, groups).close()  # a first load leaves memory behind that is not the weights'
-    before = memory()
-    with accord.load(path, groups) as engine:
-        resident, copied, anonymous = memory()
-        report = engine.load_report
-        shard = report.shard_bytes + report.replicated_bytes
-        return resident, copied, anonymous - before[2], shard, report.weight_bytes_read
 
 
 @pytest.mark.parametrize("weights", [None, "int8"])

@@ -5,42 +5,11 @@ import accord_command
 import numpy as np
 import pytest
 from export_reference import read_json, read_tensors
+from weights_model import IDS, Model, exported, on_a_rank, output
 
 import accord
 
 torch = pytest.importorskip("torch")
-
-
-class Model(torch.nn.Module):
-    """A tied table, two layers and a weight used like transformers' Conv1D."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = torch.nn.Embedding(77, 96)
-        self.up, self.down = torch.nn.Linear(96, 160), torch.nn.Linear(160, 96)
-        self.head = torch.nn.Linear(96, 77, bias=False)
-        self.head.weight = self.embed.weight
-        self.turned = torch.nn.Parameter(torch.randn(96, 96) / 10)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.embed(ids)
-        x = self.down(torch.nn.functional.gelu(self.up(x)))
-        return self.head(torch.addmm(self.down.bias, x, self.turned))
-
-
-IDS = torch.tensor([3, 76, 0, 15, 3])
-
-
-def exported(tmp_path, weights=None, sharding=None, dtype=torch.float32):
-    return accord.export(
-        Model().to(dtype).eval(), (IDS,), path=tmp_path / "m.accord", weights=weights, sharding=sharding
-    )
-
-
-def output(path) -> torch.Tensor:
-    with accord.load(path) as engine:
-        return torch.from_dlpack(engine.run(IDS.numpy())[0]).clone()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -142,14 +111,6 @@ def test_layers_of_one_input_may_be_stored_in_different_formats(tmp_path, weight
     with accord.load(path, threads=3) as engine:
         given = [torch.from_dlpack(output) for output in engine.run(x.numpy())]
         torch.testing.assert_close(given, list(expected), rtol=1e-4, atol=1e-5)
-
-
-def on_a_rank(comm, path, ids):
-    import numpy as np
-
-    with accord.load(path, {"tp": comm}) as engine:
-        report = engine.load_report
-        return np.array(engine.run(ids)[0]), report.weight_bytes_read, report.shard_bytes + report.replicated_bytes
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 from export_reference import read_tensors
+from float8_answers import IDS, logits_of, run_on_a_rank
 from small_llama import make_small_llama
-from test_fp8_checkpoints import IDS, logits_of, run_on_a_rank
 from tiers import mostly_slow
 
 import accord

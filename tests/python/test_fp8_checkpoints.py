@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from export_reference import read_json, read_tensors
+from float8_answers import IDS, logits_of, run_on_a_rank
 from small_llama import make_small_llama
 
 import accord
@@ -25,7 +26,6 @@ METHODS = {
         "ignore": ["lm_head"],
     },
 }
-IDS = np.array([3, 77, 12, 150, 9, 41, 8])
 
 
 def write_checkpoint(
@@ -66,20 +66,6 @@ def write_checkpoint(
         safetensors.save_file(some, folder / f"model-{number:05}-of-00002.safetensors")
     model.load_state_dict(numbers)
     return model.float().eval(), tensors
-
-
-@torch.no_grad()
-def logits_of(model) -> torch.Tensor:
-    return model(torch.from_numpy(IDS)[None]).logits[0]
-
-
-def run_on_a_rank(comm, path, ids):
-    import numpy as np
-
-    import accord
-
-    with accord.load(path, {"tp": comm}) as engine:
-        return np.array(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,9 +6,9 @@ import accord_command
 import numpy as np
 import pytest
 from export_reference import read_tensors
+from float8_rounding import rounded
 from small_llama import make_small_llama
-from test_export_weights import IDS, exported
-from test_fp8_weights import rounded
+from weights_model import IDS, exported
 
 import accord
 

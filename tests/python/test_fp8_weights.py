@@ -6,18 +6,12 @@ import accord_command
 import numpy as np
 import pytest
 from export_reference import changed_manifest, read_json, read_tensors
-from test_export_weights import IDS, Model, exported, on_a_rank, output
+from float8_rounding import rounded
+from weights_model import IDS, Model, exported, on_a_rank, output
 
 import accord
 
 torch = pytest.importorskip("torch")
-
-
-def rounded(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Returns `x` in float64, rounded to float8 with one scale for each row along `dim`."""
-    scale = x.float().abs().amax(dim, keepdim=True) / 448
-    codes = (x.float() / torch.where(scale > 0, scale, 1)).to(torch.float8_e4m3fn)
-    return codes.double() * scale.double()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

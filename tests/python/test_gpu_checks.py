@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import cuda_ranks
 import pytest
 from accord_command import BUILD, ROOT
 
@@ -243,15 +244,11 @@ def test_programs_get_the_cublaslt_of_pythons_packages_and_python_does_not(machi
 
 
 def test_ranks_that_are_processes_take_the_first_gpu_that_this_process_may_see(monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    import test_cuda_torch
-
-    monkeypatch.setattr(test_cuda_torch, "Ranks", lambda size, environment, **_: environment["CUDA_VISIBLE_DEVICES"])
+    monkeypatch.setattr(cuda_ranks, "Ranks", lambda size, environment, **_: environment["CUDA_VISIBLE_DEVICES"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert test_cuda_torch.started(2, "") == "0"
+    assert cuda_ranks.started(2, "") == "0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5e2a,1")
-    assert test_cuda_torch.started(2, "") == "GPU-5e2a"
+    assert cuda_ranks.started(2, "") == "GPU-5e2a"
 
 
 def test_the_shares_of_all_stages_fit_into_the_time():

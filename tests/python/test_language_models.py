@@ -9,7 +9,8 @@ from pathlib import Path
 import accord_command
 import numpy as np
 import pytest
-from language_runs import LENGTHS, PROMPTS, STEPS, VOCABULARY, answers, continued, make_ids
+from language_checks import check_at_each_size, logits_of
+from language_runs import LENGTHS, PROMPTS, VOCABULARY, answers, continued, make_ids
 
 import accord
 
@@ -62,11 +63,6 @@ CONFIGURATIONS = {
 def make_model(name: str) -> torch.nn.Module:
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(CONFIGURATIONS[name]).eval()
-
-
-def logits_of(model: torch.nn.Module, ids: np.ndarray) -> torch.Tensor:
-    with torch.no_grad():
-        return model(torch.from_numpy(ids)[None]).logits[0]
 
 
 def run(engine: accord.Engine, ids: np.ndarray) -> torch.Tensor:
@@ -169,36 +165,6 @@ def test_key_heads_are_copied_where_there_are_more_ranks(ranks, tmp_path):
     check(first, model)
     with pytest.raises(accord.InvalidArgument, match="units"):
         accord.Engine.load(path, {"tp": (0, 3)})
-
-
-def decode_on_a_rank(comm, tests, paths):
-    import sys
-
-    sys.path.insert(0, tests)
-    from language_runs import decoded_at_each_size
-
-    return decoded_at_each_size(comm, paths)
-
-
-def check_greedy(ids: np.ndarray, logits: np.ndarray, model: torch.nn.Module, atol: float) -> None:
-    """Checks that the logits are the model's and that each token is the model's best, up to the first near tie."""
-    wanted = logits_of(model, ids[:-1])
-    torch.testing.assert_close(torch.from_numpy(logits), wanted, rtol=1e-4, atol=atol)
-    best = wanted.topk(2, -1)
-    close = (best.values[:, 0] - best.values[:, 1] < 1e-4).nonzero().flatten().tolist()
-    sure = range(len(ids) - STEPS - 2, next((row for row in close if row >= len(ids) - STEPS - 2), len(wanted)))
-    assert len(sure) > 10, "the test says too little"
-    assert [ids[row + 1] for row in sure] == [best.indices[row, 0] for row in sure]
-
-
-def check_at_each_size(ranks, paths: list[str], models: list[torch.nn.Module], atol: float = 2e-6) -> None:
-    results = ranks(4).run(decode_on_a_rank, str(Path(__file__).parent), paths, deadline=180)
-    for number, model in enumerate(models):
-        for size in (1, 2, 4):
-            ids, logits = results[0][number][size]
-            check_greedy(ids, logits, model, atol)
-            for rank in results[1:]:
-                assert rank[number][size][1].tobytes() == logits.tobytes(), f"{paths[number]} on {size} ranks"
 
 
 def test_every_family_gives_the_same_on_1_2_and_4_ranks(ranks, family):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from accord_command import BUILD, ROOT, accord, clean_environment, plan_answer
+from execution_plans import execution_plan
 from ranks import Ranks
-from test_cli_plan_import import execution_plan
 
 from accord import Communicator, Corrupt, InvalidArgument, MemoryStore, Unsupported
 from accord import plan as plans

@@ -2,36 +2,16 @@
 divide the work learn the same."""
 
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 
 import pytest
-from accord_command import ACCORD, ROOT, accord, clean_environment, python_file
+from accord_command import ACCORD, ROOT, accord, python_file
+from torch_examples import rank_environment, run_example
 
 ACCORD_RUN = [str(ACCORD), "run", "-n", "2"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS = 40
-
-
-def rank_environment() -> dict[str, str]:
-    return clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), OMP_NUM_THREADS="1")
-
-
-def run_example(launcher: list[str], name: str, *arguments: object) -> tuple[dict[int, float], str]:
-    """Returns the losses by step, and the whole output."""
-    result = subprocess.run(
-        [*launcher, str(ROOT / "examples/torch" / name), *map(str, arguments)],
-        env=rank_environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    losses = {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([\d.]+)", result.stdout)}
-    return losses, result.stdout
 
 
 def check_it_learns(losses: dict[int, float]) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from accord_command import ACCORD
-from test_torch_examples import run_example
+from torch_examples import run_example
 
 import accord.moe
 
