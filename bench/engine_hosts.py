@@ -22,7 +22,7 @@ import torch
 from contender import free_port
 from engine_hosts_rank import WIDTH
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/python/support"))
 from hosts import Hosts, why_not
 
 

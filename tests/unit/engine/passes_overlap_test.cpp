@@ -1,5 +1,5 @@
-// Rows in two halves around sums over the ranks: the order of the nodes. test_overlap_sums.py checks that no bit
-// changes.
+// Rows in two halves around sums over the ranks: the order of the nodes. tests/python/numerics/test_overlap_sums.py
+// checks that no bit changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

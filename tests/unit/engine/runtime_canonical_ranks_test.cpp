@@ -1,5 +1,5 @@
 // Results that do not depend on how many ranks share an engine, for a package whose weights are stored by rows.
-// test_canonical_ranks.py covers weights that are stored as products read them.
+// tests/python/numerics/test_canonical_ranks.py covers weights that are stored as products read them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
