@@ -22,7 +22,7 @@ from bench.contender import free_port
 from bench.engine import llama, sums
 from bench.engine_hosts.rank import WIDTH
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/python/support"))
 from hosts import Hosts, why_not
 
 

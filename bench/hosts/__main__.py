@@ -24,7 +24,7 @@ from pathlib import Path
 from bench import report
 from bench.contender import Contender, free_port
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/python/support"))
 from hosts import Hosts, why_not
 
 CASES = [("all_reduce", size) for size in (8, 1 << 10, 8 << 10, 128 << 10, 2 << 20, 64 << 20)]

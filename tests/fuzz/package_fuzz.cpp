@@ -26,7 +26,7 @@
 #include "engine/graph/graph.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
-#include "unit/engine/graph_json.hpp"
+#include "unit/engine/graph/graph_json.hpp"
 
 namespace {
 

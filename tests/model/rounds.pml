@@ -1,5 +1,6 @@
 /* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp; src/comm/channel.cpp for
-   failures), for Spin to go through in every order. tests/python/test_rounds_model.py runs it and says which variants have to fail.
+   failures), for Spin to go through in every order. tests/python/communicator/test_rounds_model.py runs it and says which
+   variants have to fail.
 
    Every cell that ranks share is written and read in a step of its own. Memory is sequentially consistent here; the code
    stores words with release and loads them with acquire, and looks at nothing that another rank wrote without such a pair.

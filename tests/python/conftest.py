@@ -3,10 +3,9 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from accord_command import BUILD
+from accord_command import BUILD, SUPPORT
 from host_devices import LIBRARY
 from ranks import RANK_PROGRAM, TORCH_PROGRAM, TORCHCOMMS_PROGRAM, Ranks
 
@@ -64,7 +63,7 @@ def _device_process(program: str) -> Iterator[Callable[..., object]]:
     function(None, path of the library, *arguments) in that process and takes the keyword arguments of Ranks.run().
     Each test module gets its own process, because accord reads ACCORD_NCCL only once."""
     library = str(BUILD / "tests" / LIBRARY)
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    path = f"{SUPPORT}:{os.environ.get('PYTHONPATH', '')}"
     process = Ranks(1, environment={"ACCORD_NCCL": library, "PYTHONPATH": path}, program=program)
     yield lambda function, *arguments, **options: process.run(function, library, *arguments, **options)[0]
     process.end()

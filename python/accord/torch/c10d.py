@@ -1,7 +1,7 @@
 """All non-public parts of torch.distributed that accord uses, in one place that shows what a new version of torch may
 break.
 
-tests/python/test_torch_versions.py checks them on each supported version.
+tests/python/torch/test_versions.py checks them on each supported version.
 """
 
 from __future__ import annotations

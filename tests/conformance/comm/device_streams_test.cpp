@@ -12,7 +12,7 @@ using testing::OnDevice;
 
 using cudaStream_t = void*;  // as in the CUDA runtime's header
 
-// The example of docs/gpu.md; tests/python/test_docs.py compares the two.
+// The example of docs/gpu.md; tests/python/docs/test_docs.py compares the two.
 accord::Status sum_gradients(accord::Communicator& comm, float* gradients, std::size_t count, cudaStream_t stream) {
   const accord::Buffer buffer{gradients, count, accord::DType::kFloat32, {accord::DeviceType::kCuda, 0}};
   return comm.all_reduce(buffer, accord::ReduceOp::kSum, {.stream = {stream}});

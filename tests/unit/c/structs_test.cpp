@@ -11,7 +11,7 @@
 
 #include "ranks/process_ranks.hpp"
 #include "unit/c/c_ranks.hpp"
-#include "unit/engine/runtime_package.hpp"
+#include "unit/engine/package/small_packages.hpp"
 
 namespace accord {
 namespace {

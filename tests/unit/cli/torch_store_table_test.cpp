@@ -1,5 +1,5 @@
-// PyTorch's store protocol byte by byte, as a client sends it. tests/python/test_launcher_stores.py uses PyTorch's
-// own client.
+// PyTorch's store protocol byte by byte, as a client sends it. tests/python/jobs/test_launcher_stores.py uses
+// PyTorch's own client.
 #include "cli/launch/torch_store_table.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Kernels on images with channels last, compared with plain loops. tests/python/test_engine_ops.py compares them with
+// Kernels on images with channels last, compared with plain loops. tests/python/engine/test_ops.py compares them with
 // PyTorch.
 
 #include "kernels/image.hpp"

@@ -1,0 +1,83 @@
+"""The programs of examples/torch, started as a user starts them: they learn, and those that differ only in how they
+divide the work learn the same."""
+
+import importlib.util
+import re
+import sys
+
+import pytest
+from accord_command import ACCORD, ROOT, accord, python_file
+from torch_examples import rank_environment, run_example
+
+ACCORD_RUN = [str(ACCORD), "run", "-n", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+STEPS = 40
+
+
+def check_it_learns(losses: dict[int, float]) -> None:
+    """After 40 steps the model guesses better than character frequencies alone would (3.25)."""
+    assert list(losses) == [20, 40]
+    assert losses[40] < 3
+
+
+@pytest.fixture(scope="module")
+def data_parallel() -> tuple[dict[int, float], str]:
+    return run_example(ACCORD_RUN, "train_ddp.py", "--steps", STEPS)
+
+
+def test_data_parallel_training(data_parallel):
+    losses, text = data_parallel
+    check_it_learns(losses)
+    assert "'The " in text
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same(data_parallel):
+    assert run_example(TORCHRUN, "train_ddp.py", "--steps", STEPS)[0] == data_parallel[0]
+
+
+@pytest.mark.slow
+def test_sharded_training_is_the_same_and_goes_on_from_its_checkpoint(data_parallel, tmp_path):
+    arguments = ["train_fsdp2.py", "--steps", STEPS // 2, "--checkpoint", tmp_path]
+    losses = run_example(ACCORD_RUN, *arguments)[0] | run_example(TORCHRUN, *arguments)[0]
+    assert losses == pytest.approx(data_parallel[0], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_tensor_parallel_training():
+    check_it_learns(run_example(ACCORD_RUN, "train_tensor_parallel.py", "--steps", STEPS)[0])
+
+
+@pytest.mark.slow
+def test_indivisible_heads_are_reported():
+    result = accord(
+        "run", "-n", 3, ROOT / "examples/torch/train_tensor_parallel.py", timeout=120, env=rank_environment()
+    )
+    assert result.returncode != 0
+    assert "4 heads cannot be divided among 3 ranks: start 1, 2 or 4" in result.stderr
+
+
+@pytest.mark.slow
+def test_pipeline_parallel_training():
+    check_it_learns(run_example(ACCORD_RUN, "train_pipeline.py", "--steps", STEPS)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="there is no accelerate")
+def test_accelerate_trains_the_same_and_divides_the_prompts(data_parallel):
+    losses, text = run_example(ACCORD_RUN, "generate_accelerate.py", "--steps", STEPS)
+    assert losses == pytest.approx(data_parallel[0], abs=1e-3)
+    prompts = re.findall(r"^\[0\] '(The|A class|If the|Python|An object) ", text, re.MULTILINE)
+    assert prompts == ["The", "A class", "If the", "Python", "An object"]
+
+
+def test_the_guide_runs(tmp_path):
+    snippets = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/pytorch.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) >= 4
+    if importlib.util.find_spec("transformers") is None:
+        snippets = [snippet for snippet in snippets if "from transformers" not in snippet]
+    folder = f"folder = {str(tmp_path / 'checkpoint')!r}\n"
+    program = python_file(tmp_path, folder + "\n".join(snippets) + "print('end', values.tolist())\n")
+    result = accord("run", "-n", 2, program, timeout=120, env=rank_environment())
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("end [6.0, 6.0, 6.0, 6.0]") == 2

@@ -1,0 +1,129 @@
+// A step's plan as bytes: written, read, and rejected if damaged.
+#include "engine/serving/step_plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/hash.hpp"
+#include "engine/serving/plan_message.hpp"
+
+namespace accord::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr PlanLimits kLimits = {
+    .blocks = 20, .block_tokens = 4, .max_context = 64, .vocabulary = 100, .max_sequences = 8, .max_rows = 32};
+
+// Two sequences: one decodes its 6th token, the other computes 3 tokens after 8.
+StepPlan plan_of_two() {
+  StepPlan plan;
+  plan.step = 0x123456789A;
+  plan.block_tokens = 4;
+  plan.sequences = {{0, 1, 5, 0, 2}, {1, 3, 8, 2, 3}};
+  plan.tokens = {9, 10, 11, 99};
+  plan.positions = {5, 8, 9, 10};
+  plan.blocks = {4, 19, 0, 1, 2};
+  plan.copies = {{3, 19}};
+  plan.logit_rows = {0, 3};
+  return plan;
+}
+
+std::vector<std::byte> packed(const StepPlan& plan) {
+  std::vector<std::byte> bytes;
+  pack(plan, bytes);
+  return bytes;
+}
+
+void seal(std::vector<std::byte>& bytes) {
+  const std::uint64_t hash = xxh3(std::span(bytes).first(bytes.size() - 8));
+  std::memcpy(bytes.data() + bytes.size() - 8, &hash, 8);
+}
+
+TEST(StepPlan, it_is_read_as_it_was_written) {
+  const StepPlan plan = plan_of_two();
+  const auto bytes = packed(plan);
+  EXPECT_EQ(bytes.size(), 40U + 4 * (4 + 5 + 2) + 8 * (2 + 1));
+  StepPlan read;
+  const Status status = unpack(bytes, kLimits, read);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(read, plan);
+}
+
+TEST(StepPlan, every_damaged_byte_and_every_cut_is_found) {
+  const auto bytes = packed(plan_of_two());
+  StepPlan read;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    auto damaged = bytes;
+    damaged[i] ^= std::byte{0x10};
+    EXPECT_EQ(unpack(damaged, kLimits, read).code(), StatusCode::kCorrupt);
+    EXPECT_EQ(read, StepPlan());
+    EXPECT_EQ(unpack(std::span(bytes).first(i), kLimits, read).code(), StatusCode::kCorrupt);
+  }
+}
+
+TEST(StepPlan, bytes_with_the_right_hash_give_a_plan_that_fits_or_none) {
+  std::mt19937 random(3);
+  const auto bytes = packed(plan_of_two());
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    auto changed = bytes;
+    for (int change = 0; change < 2; ++change)
+      changed[random() % changed.size()] = static_cast<std::byte>(random() % 8);
+    seal(changed);
+    StepPlan read;
+    const Status status = unpack(changed, kLimits, read);
+    if (status.ok()) {
+      EXPECT_TRUE(check_plan(read, kLimits).ok());
+      EXPECT_EQ(packed(read), changed);
+    }
+    refused += status.ok() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 10000);
+}
+
+TEST(StepPlan, what_does_not_fit_the_model_is_named) {
+  const auto complaint = [](auto change) {
+    StepPlan plan = plan_of_two();
+    change(plan);
+    StepPlan read;
+    const Status status = unpack(packed(plan), kLimits, read);
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    EXPECT_EQ(check_plan(plan, kLimits).code(), StatusCode::kCorrupt);
+    return status.message();
+  };
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.tokens[1] = 100; }),
+              HasSubstr("token 100 is outside the vocabulary of 100"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks[2] = 20; }),
+              HasSubstr("block 20 does not exist in a cache of 20 blocks"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.blocks.pop_back(); }), HasSubstr("its tables have 4 blocks"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.copies[0].to = -1; }), HasSubstr("copies block 3 to block -1"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.logit_rows = {3, 0}; }), HasSubstr("logits of row 0"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.logit_rows = {4}; }), HasSubstr("logits of row 4 of 4"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.sequences[1].context = 62; }), HasSubstr("3 rows after 62"));
+  EXPECT_THAT(complaint([](StepPlan& plan) { plan.block_tokens = 8; }), HasSubstr("blocks have 8 tokens"));
+}
+
+TEST(StepPlan, messages_have_a_kind) {
+  std::vector<std::byte> bytes;
+  StepPlan read;
+  write_message(PlanMessage::kStep, plan_of_two(), bytes);
+  EXPECT_EQ(read_message(bytes, kLimits, read).value(), PlanMessage::kStep);
+  EXPECT_EQ(read, plan_of_two());
+  for (const PlanMessage kind : {PlanMessage::kIdle, PlanMessage::kEnd}) {
+    write_message(kind, plan_of_two(), bytes);
+    EXPECT_EQ(bytes.size(), 1U);
+    EXPECT_EQ(read_message(bytes, kLimits, read).value(), kind);
+  }
+  EXPECT_EQ(read_message({}, kLimits, read).status().code(), StatusCode::kCorrupt);
+  bytes = {std::byte{4}};
+  EXPECT_EQ(read_message(bytes, kLimits, read).status().code(), StatusCode::kCorrupt);
+  bytes = {std::byte{0}, std::byte{3}};
+  EXPECT_EQ(read_message(bytes, kLimits, read).status().code(), StatusCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace accord::engine
