@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 
 #include "base/config.hpp"
-#include "comm/bootstrap.hpp"
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
-#include "comm/grow.hpp"
+#include "comm/membership/bootstrap.hpp"
+#include "comm/membership/grow.hpp"
+#include "comm/membership/shrink.hpp"
+#include "comm/membership/split.hpp"
 #include "comm/prepared_calls.hpp"
 #include "comm/receive_any.hpp"
-#include "comm/shrink.hpp"
-#include "comm/split.hpp"
 #include "comm/window/shared_window.hpp"
 
 namespace accord {

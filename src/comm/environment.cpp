@@ -19,7 +19,7 @@
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "comm/bootstrap.hpp"
+#include "comm/membership/bootstrap.hpp"
 #include "store/tcp_socket.hpp"
 #include "topology/topology.hpp"
 

@@ -17,8 +17,8 @@
 #include "comm/device/peer_memory.hpp"
 #include "comm/environment.hpp"
 #include "comm/group_options.hpp"
+#include "comm/membership/shared_groups.hpp"
 #include "comm/select_text.hpp"
-#include "comm/shared_groups.hpp"
 #include "exec/device/plan_epilogue.hpp"
 
 namespace accord::comm {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 #include "comm/device/owned_calls.hpp"
 #include "comm/pending_work.hpp"
 

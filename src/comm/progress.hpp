@@ -9,7 +9,7 @@
 
 #include "accord/status.hpp"
 #include "base/fd.hpp"
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 
 namespace accord::comm {
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/wait.hpp"
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 #include "comm/group.hpp"
 #include "comm/pending_work.hpp"
 

@@ -3,8 +3,8 @@
 //
 //   control   one block: the alarm that peers raise when something failed; the owner's calls in streams of its GPU;
 //             from each peer a notice that describes the failure; a board for each peer, on which it writes when the
-//             survivors meet again (comm/shrink.hpp); and a mailbox for each peer, in which members that form a group
-//             among themselves write to each other (comm/announcements.hpp)
+//             survivors meet again (comm/membership/shrink.hpp); and a mailbox for each peer, in which members that
+//             form a group among themselves write to each other (comm/membership/announcements.hpp)
 //   mirrors   for each peer the head of its region of each domain that it shares with this rank; used only if its
 //             window is not mapped here: it then writes there what others would read in place
 //   domains   one region for each domain that the rank is in: domain 0 is the whole group; then for each peer the

@@ -1,4 +1,4 @@
-/* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp; src/comm/channel.cpp for
+/* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp; src/comm/channel/channel.cpp for
    failures), for Spin to go through in every order. tests/python/communicator/test_rounds_model.py runs it and says which
    variants have to fail.
 

@@ -10,9 +10,9 @@
 #include <set>
 
 #include "base/wait.hpp"
-#include "comm/exchange.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
+#include "comm/membership/gather_texts.hpp"
 #include "transport/shm/unix_socket.hpp"
 
 namespace accord::comm {

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "comm/exchange.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
+#include "comm/membership/gather_texts.hpp"
 
 namespace accord::comm {
 

@@ -13,8 +13,8 @@
 #include "base/wait.hpp"
 #include "comm/call.hpp"
 #include "comm/explain.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/gather_texts.hpp"
 
 namespace accord::comm {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/wait.hpp"
-#include "comm/exchange.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
+#include "comm/membership/gather_texts.hpp"
 
 namespace accord::comm {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "comm/exchange.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
+#include "comm/membership/gather_texts.hpp"
 
 namespace accord::comm::nccl {
 

@@ -21,8 +21,8 @@
 #include "base/text.hpp"
 #include "base/wait.hpp"
 #include "comm/call.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/gather_texts.hpp"
 #include "exec/domain.hpp"
 
 namespace accord::comm {

@@ -1,5 +1,5 @@
 // How a joining rank handles its own mistakes and the texts of other ranks, which may be anything.
-#include "comm/bootstrap.hpp"
+#include "comm/membership/bootstrap.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

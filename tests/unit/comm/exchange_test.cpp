@@ -1,6 +1,6 @@
 // Ranks that meet in a store: timeouts, second attempts, disagreement. Ranks are threads, or their keys are set by
 // hand.
-#include "comm/exchange.hpp"
+#include "comm/membership/exchange.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

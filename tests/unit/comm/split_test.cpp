@@ -1,15 +1,15 @@
 // A rank is lost after publishing its address and before connecting, so that the remaining ranks cannot connect to
 // each other either.
-#include "comm/split.hpp"
+#include "comm/membership/split.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "comm/bootstrap.hpp"
-#include "comm/gather_texts.hpp"
-#include "comm/listed_exchange.hpp"
+#include "comm/membership/bootstrap.hpp"
+#include "comm/membership/gather_texts.hpp"
+#include "comm/membership/listed_exchange.hpp"
 
 namespace accord::comm {
 namespace {

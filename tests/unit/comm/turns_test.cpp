@@ -1,4 +1,4 @@
-#include "comm/turns.hpp"
+#include "comm/channel/turns.hpp"
 
 #include <gtest/gtest.h>
 

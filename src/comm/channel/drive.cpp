@@ -1,7 +1,7 @@
 // Which thread drives a channel with a non-empty queue: the caller that found it idle, then the progress thread, or
 // in its place a thread that waits for one of the channel's works.
 #include "base/wait.hpp"
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 #include "comm/group.hpp"
 #include "comm/progress.hpp"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "accord/status.hpp"
-#include "comm/membership.hpp"
+#include "comm/membership/membership.hpp"
 
 namespace accord::comm {
 

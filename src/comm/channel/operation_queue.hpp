@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/channel/turns.hpp"
 #include "comm/pending_work.hpp"
-#include "comm/turns.hpp"
 
 namespace accord::comm {
 

@@ -7,7 +7,7 @@
 // While members wait in the store they watch each other, so that the wait ends if one of them dies or gives up. A
 // member that gives up records that for the joiners, which check for it while they wait. The members watch the
 // joiners' processes as well (joiners.hpp).
-#include "comm/grow.hpp"
+#include "comm/membership/grow.hpp"
 
 #include <fmt/format.h>
 
@@ -17,9 +17,9 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "comm/bootstrap.hpp"
-#include "comm/joiners.hpp"
-#include "comm/listed_exchange.hpp"
+#include "comm/membership/bootstrap.hpp"
+#include "comm/membership/joiners.hpp"
+#include "comm/membership/listed_exchange.hpp"
 
 namespace accord::comm {
 namespace {

@@ -3,7 +3,7 @@
 // descriptor or the reason why there is none: it lets the ranks connect. A rank that cannot open its endpoint says so
 // in the second exchange, so that all ranks return its error instead of waiting for it. A rank whose own request is
 // refused says so in its first exchange.
-#include "comm/bootstrap.hpp"
+#include "comm/membership/bootstrap.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "comm/explain.hpp"
-#include "comm/fabric.hpp"
+#include "comm/membership/fabric.hpp"
 
 namespace accord::comm {
 namespace {

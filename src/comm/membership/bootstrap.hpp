@@ -1,8 +1,8 @@
 #pragma once
 // Turns ranks that know only their number into a connected group.
 
-#include "comm/exchange.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
 
 namespace accord::comm {
 

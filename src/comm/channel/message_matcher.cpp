@@ -4,7 +4,7 @@
 // the sender's record of that round does. In that case, or if the receive has a tag, it waits for that record before
 // it begins. A message with another tag is set aside: into the buffer of the first queued receive with its tag, which
 // ends early, or into memory of its own, where receives look first.
-#include "comm/message_matcher.hpp"
+#include "comm/channel/message_matcher.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 #include "comm/group.hpp"
 #include "comm/mismatch.hpp"
 

@@ -1,7 +1,7 @@
 // A joiner writes its process number into the store, together with the table that the number belongs to: that of a
 // host, a network namespace and a process namespace. A waiting rank with the same table watches the process through a
 // pidfd.
-#include "comm/joiners.hpp"
+#include "comm/membership/joiners.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

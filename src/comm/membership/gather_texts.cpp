@@ -1,9 +1,9 @@
 // Each text ends with a zero; each rank has a part of equal size.
-#include "comm/gather_texts.hpp"
+#include "comm/membership/gather_texts.hpp"
 
 #include <fmt/format.h>
 
-#include "comm/exchange.hpp"
+#include "comm/membership/exchange.hpp"
 
 namespace accord::comm {
 

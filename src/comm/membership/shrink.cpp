@@ -10,7 +10,7 @@
 // before it has connected clears that member, and all begin again. A rank that has connected waits until all others
 // have connected, are dead, or begin again, in which case it follows. So no two ranks end with different groups. (A
 // member that dies after it has connected is in the new group, which then fails and can be shrunk in turn.)
-#include "comm/shrink.hpp"
+#include "comm/membership/shrink.hpp"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
-#include "comm/bootstrap.hpp"
+#include "comm/membership/bootstrap.hpp"
 
 namespace accord::comm {
 namespace {

@@ -3,12 +3,12 @@
 // `collected`, in the sender's window, counts the bytes read, so that the sender knows how much room there is. Both
 // only grow. A rank reads its mailboxes whenever it creates a group itself, whichever group the entries are about, and
 // keeps the last announcement of each rank on each topic.
-#include "comm/announcements.hpp"
+#include "comm/membership/announcements.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "comm/exchange.hpp"
+#include "comm/membership/exchange.hpp"
 #include "exec/domain.hpp"
 
 namespace accord::comm {

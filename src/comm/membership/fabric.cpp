@@ -1,4 +1,4 @@
-#include "comm/fabric.hpp"
+#include "comm/membership/fabric.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // An operation leaves the queue when it ends, and not when its turn begins, so that its deadline and its tag can be
 // seen while it runs.
-#include "comm/operation_queue.hpp"
+#include "comm/channel/operation_queue.hpp"
 
 namespace accord::comm {
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/kept_messages.hpp"
-#include "comm/operation_queue.hpp"
-#include "comm/operation_runner.hpp"
+#include "comm/channel/kept_messages.hpp"
+#include "comm/channel/operation_queue.hpp"
+#include "comm/channel/operation_runner.hpp"
 #include "flight/recorder.hpp"
 
 namespace accord::comm {

@@ -1,6 +1,6 @@
 // Every rank gets all counts, and so the same maximum. Each part has a sender and a receiver; one of them compares
 // its two counts: the receiver in an all_to_all, the root in a gather or scatter.
-#include "comm/counts_exchange.hpp"
+#include "comm/channel/counts_exchange.hpp"
 
 #include <fmt/format.h>
 

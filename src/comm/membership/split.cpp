@@ -5,7 +5,7 @@
 //
 // A rank that leaves because another one died is often noticed before the death is. So a rank that cannot connect
 // waits a moment for what the parent or the other ranks know, before it names the ranks that it could not connect to.
-#include "comm/split.hpp"
+#include "comm/membership/split.hpp"
 
 #include <fmt/format.h>
 
@@ -17,9 +17,9 @@
 
 #include "base/text.hpp"
 #include "base/wait.hpp"
-#include "comm/bootstrap.hpp"
-#include "comm/gather_texts.hpp"
-#include "comm/listed_exchange.hpp"
+#include "comm/membership/bootstrap.hpp"
+#include "comm/membership/gather_texts.hpp"
+#include "comm/membership/listed_exchange.hpp"
 
 namespace accord::comm {
 namespace {

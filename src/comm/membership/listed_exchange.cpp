@@ -3,7 +3,7 @@
 // that has heard from all continues. Announcements are identified by the call and the name of the new group, so
 // several groups can be created at the same time. A member that fails announces why, and the others end at once with
 // that reason; they may try again.
-#include "comm/listed_exchange.hpp"
+#include "comm/membership/listed_exchange.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

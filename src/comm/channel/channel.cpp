@@ -1,7 +1,7 @@
 // An operation that finds the channel idle takes the turn and runs on the caller's thread. Later ones are queued, and
 // the progress thread takes over when the turn is given back. So a call on an idle channel costs no lock and no
 // allocation once its plan is prepared, and calls run in the order in which they were made.
-#include "comm/channel.hpp"
+#include "comm/channel/channel.hpp"
 
 #include <optional>
 #include <utility>

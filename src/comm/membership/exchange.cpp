@@ -8,7 +8,7 @@
 //
 // Within a generation a step is one key for each rank. Each rank sets its own and reads all others; the last rank to
 // have read removes them.
-#include "comm/exchange.hpp"
+#include "comm/membership/exchange.hpp"
 
 #include <fmt/format.h>
 

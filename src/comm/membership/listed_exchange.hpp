@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "comm/announcements.hpp"
-#include "comm/exchange.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/announcements.hpp"
+#include "comm/membership/exchange.hpp"
 
 namespace accord::comm {
 

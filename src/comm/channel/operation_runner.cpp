@@ -1,6 +1,6 @@
 // An operation with unequal parts whose counts only some ranks know begins with a round that gathers them. Every
 // other one begins with its plan: looked up by the request, or known from the same call before.
-#include "comm/operation_runner.hpp"
+#include "comm/channel/operation_runner.hpp"
 
 #include <fmt/format.h>
 

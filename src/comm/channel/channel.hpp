@@ -10,9 +10,9 @@
 
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
-#include "comm/message_matcher.hpp"
-#include "comm/operation_queue.hpp"
-#include "comm/operation_runner.hpp"
+#include "comm/channel/message_matcher.hpp"
+#include "comm/channel/operation_queue.hpp"
+#include "comm/channel/operation_runner.hpp"
 #include "comm/pending_work.hpp"
 
 namespace accord::comm {

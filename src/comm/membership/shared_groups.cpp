@@ -1,6 +1,6 @@
 // Connects with one all_gather of texts: the terms, and how to reach each rank's one endpoint. A group is a part of
 // that endpoint's window on each of its ranks (transport/view_endpoint.hpp), so a rank creates it without the others.
-#include "comm/shared_groups.hpp"
+#include "comm/membership/shared_groups.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,10 +13,10 @@
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "comm/exchange.hpp"
-#include "comm/fabric.hpp"
-#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
+#include "comm/membership/exchange.hpp"
+#include "comm/membership/fabric.hpp"
+#include "comm/membership/gather_texts.hpp"
 #include "transport/view_endpoint.hpp"
 
 namespace accord::comm {

@@ -1,7 +1,7 @@
 // A call's plan is looked up by its request, and kept: building and lowering a plan costs microseconds, finding it
 // again a few nanoseconds. A kept plan serves only calls with the same request, the same parts and buffers that are
 // placed alike.
-#include "comm/plan_cache.hpp"
+#include "comm/channel/plan_cache.hpp"
 
 #include <algorithm>
 #include <span>
