@@ -67,8 +67,8 @@ Result<Communicator> Communicator::from_environment(const CommunicatorOptions& o
 Rank Communicator::rank() const { return group_->rank(); }
 int Communicator::size() const { return group_->size(); }
 const std::string& Communicator::name() const { return group_->options().name; }
-CommunicatorState Communicator::state() const { return group_->state(); }
-Status Communicator::status() const { return group_->status(); }
+CommunicatorState Communicator::state() const { return group_->state().value(); }
+Status Communicator::status() const { return group_->state().status(); }
 std::vector<Rank> Communicator::gone() const { return group_->gone(); }
 
 Status Communicator::run(const Call& call, const CallOptions& options) { return group_->run(call, options); }

@@ -1,7 +1,5 @@
-// Failures spread in two ways. Every rank sees a dead peer by itself (progress.hpp), and a rank that fails writes a
-// notice into each peer's window and rings its alarm word, which every call and every slow wait checks. A rank that
-// learns of a failure from a notice passes it on before its own call returns: peers that read its buffers must know
-// by then that the buffers may have changed.
+// Calls on host memory go to a channel: one for the calls of the whole group, and two for each peer, one for each
+// direction of messages, which are created on first use. Calls on device memory go to the DeviceChannel.
 #include "comm/group.hpp"
 
 #include <fmt/format.h>
@@ -20,17 +18,6 @@ namespace {
 using exec::Domain;
 using exec::WindowLayout;
 
-/// Left by a failed rank in its peers' windows; `source` is stored last.
-struct Notice {
-  enum Source : std::uint64_t { kNone, kOwn, kPassedOn };
-  std::uint64_t source = kNone;
-  std::uint32_t code = 0;
-  std::uint32_t rank_count = 0;
-  std::int32_t ranks[8] = {};
-  char message[448] = {};
-};
-static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
-
 constexpr std::int32_t kInternalTag = -1;  // users' tags are not negative
 
 exec::RequestRecord aside(std::size_t bytes) {
@@ -42,10 +29,10 @@ exec::RequestRecord aside(std::size_t bytes) {
 Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder)
     : members_(std::move(membership)),
       options_(std::move(options)),
-      alarm_word_(Domain::word(members_.endpoint->window().data() + WindowLayout::alarm())),
       fork_generation_(ProgressThread::fork_generation()),
       announcements_(members_),
-      recorder_(std::move(recorder)) {
+      recorder_(std::move(recorder)),
+      state_(members_, options_.name, *recorder_) {
   const WindowLayout& layout = members_.layout;
   std::vector<Part> parts;
   for (const Rank r : topology().ranks())
@@ -154,8 +141,8 @@ Status Group::receive_internal(std::span<std::byte> bytes, Rank peer, Deadline d
 
 Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
   const bool sends = direction == Direction::kSend;
-  const std::lock_guard lock(mutex_);
-  if (state() == CommunicatorState::kClosed) return first_failure_;
+  const std::lock_guard lock(pairs_mutex_);
+  if (state_.value() == CommunicatorState::kClosed) return state_.status();
   std::unique_ptr<Channel>& channel = pair_channels_[2 * static_cast<std::size_t>(peer) + (sends ? 0 : 1)];
   if (channel != nullptr) return channel.get();
   const WindowLayout& layout = members_.layout;
@@ -196,11 +183,6 @@ exec::Domain Group::domain_of(const exec::DomainLayout& layout, const std::vecto
   return Domain(layout, me, std::move(regions), std::move(remotes));
 }
 
-Status Group::status() const {
-  const std::lock_guard lock(mutex_);
-  return first_failure_;
-}
-
 Status Group::inherited() const {
   return Status(StatusCode::kWrongState,
                 fmt::format("group \"{}\" belongs to the process that this one was forked from; create a "
@@ -208,138 +190,21 @@ Status Group::inherited() const {
                             options_.name));
 }
 
-Status Group::check_for_failure(std::string_view context) {
-  {
-    const std::lock_guard lock(mutex_);
-    adopt_notice();
-    if (state() == CommunicatorState::kReady) return {};
-  }
-  return examine_alarm(context);
-}
-
-Status Group::examine_alarm(std::string_view context) {
-  Status first;
-  {
-    const std::lock_guard lock(mutex_);
-    adopt_notice();
-    first = first_failure_;
-  }
-  dump_.wait();
-  // For a call like the one that failed, the context would appear twice.
-  return first.message().find(context) == std::string::npos ? first.with_context(context) : first;
-}
-
-void Group::dump_again() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state() != CommunicatorState::kFailed || config()->dump_directory.empty()) return;
-  }
-  dump_.wait();
-  dump_.start(recorder_->read(), config()->dump_directory);
-}
-
-void Group::set_failure(const Status& failure) {
-  first_failure_ = failure;
-  recorder_->set_failure(failure);
-  recorder_->set_state(CommunicatorState::kFailed);
-  state_.store(CommunicatorState::kFailed, std::memory_order_release);
-  if (!config()->dump_directory.empty()) dump_.start(recorder_->read(), config()->dump_directory);
-}
-
-void Group::adopt_notice() {
-  if (state() != CommunicatorState::kReady || alarm_word_.load(std::memory_order_acquire) == 0) return;
-  set_failure(read_notices().value_or(
-      Status(StatusCode::kInternal,
-             fmt::format("a peer reported a failure of group \"{}\" without a reason", options_.name))));
-  notify_peers(first_failure_, Notice::kPassedOn);
-}
-
-Status Group::fail(const Status& failure) {
-  Status first = note_failure(failure);
-  dump_.wait();
-  return first;
-}
-
-Status Group::note_failure(const Status& failure) {
-  const std::lock_guard lock(mutex_);
-  adopt_notice();
-  if (state() != CommunicatorState::kReady) return first_failure_;
-  set_failure(failure);
-  notify_peers(failure, Notice::kOwn);
-  return failure;
-}
-
-void Group::notify_peers(const Status& failure, std::uint64_t source) {
-  Notice notice;
-  notice.code = static_cast<std::uint32_t>(failure.code());
-  notice.rank_count =
-      static_cast<std::uint32_t>(std::min<std::size_t>(failure.ranks().size(), std::size(notice.ranks)));
-  std::copy_n(failure.ranks().begin(), notice.rank_count, notice.ranks);
-  failure.message().copy(notice.message, sizeof notice.message - 1);
-  const std::span<const std::byte> body = std::as_bytes(std::span(&notice, 1)).subspan(sizeof notice.source);
-  for (const auto& link : members_.links) {
-    if (link == nullptr || link->peer_state() != transport::PeerState::kAlive) continue;
-    const std::size_t offset = WindowLayout::notice(rank());
-    // A peer that cannot be reached learns of the failure when this rank leaves.
-    if (!link->put(body, offset + sizeof notice.source).ok() || !link->signal(offset, source).ok()) continue;
-    (void)link->signal(WindowLayout::alarm(), 1);
-  }
-}
-
-std::optional<Status> Group::read_notices() const {
-  std::optional<Status> passed_on;
-  for (const Rank from : topology().ranks()) {
-    std::byte* address = members_.endpoint->window().data() + WindowLayout::notice(from);
-    const std::uint64_t source = Domain::word(address).load(std::memory_order_acquire);
-    if (source == Notice::kNone || (source == Notice::kPassedOn && passed_on)) continue;
-    Notice notice;
-    std::memcpy(&notice, address, sizeof notice);
-    const std::uint32_t count = std::min<std::uint32_t>(notice.rank_count, std::size(notice.ranks));
-    notice.message[sizeof notice.message - 1] = '\0';
-    Status reported(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
-                    std::vector<Rank>(notice.ranks, notice.ranks + count));
-    if (source == Notice::kOwn) return reported;
-    passed_on = std::move(reported);
-  }
-  return passed_on;
-}
-
-void Group::on_peer_change(Rank peer) {
-  if (peer_state(peer) != transport::PeerState::kLost) return;
-  {
-    const std::lock_guard lock(mutex_);
-    note_gone(peer);
-  }
-  (void)note_failure(Status(
-      StatusCode::kPeerLost,
-      fmt::format("rank {} of group \"{}\" (process {} on its host) died or exited without closing its communicator",
-                  peer, options_.name, topology().place(peer).process),
-      {peer}));
+void Group::abort(std::string_view reason) {
+  if (is_inherited()) return;  // the peers would attribute it to the parent
+  (void)state_.fail(Status(StatusCode::kAborted,
+                           fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
 
 std::vector<Rank> Group::gone() {
   const auto open = keep_open("gone");
-  if (!open.ok()) return {};
-  const std::lock_guard lock(mutex_);
-  for (const Rank r : topology().ranks())
-    if (r != rank() && peer_state(r) != transport::PeerState::kAlive) note_gone(r);
-  return gone_;
-}
-
-void Group::note_gone(Rank rank) {
-  if (std::find(gone_.begin(), gone_.end(), rank) == gone_.end()) gone_.push_back(rank);
-}
-
-void Group::abort(std::string_view reason) {
-  if (is_inherited()) return;  // the peers would attribute it to the parent
-  (void)fail(Status(StatusCode::kAborted,
-                    fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
+  return open.ok() ? state_.gone() : std::vector<Rank>();
 }
 
 Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view operation) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   std::shared_lock open(windows_in_use_);
-  if (state() == CommunicatorState::kClosed) return status().with_context(where(operation));
+  if (state_.value() == CommunicatorState::kClosed) return state_.status().with_context(where(operation));
   return open;
 }
 
@@ -352,15 +217,9 @@ Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
 
 void Group::close() {
   if (is_inherited()) return;  // the parent continues; its threads and locks do not exist here
-  if (state() == CommunicatorState::kReady) device_channel_->wait_until_idle();
-  {
-    const std::lock_guard lock(mutex_);
-    if (state() == CommunicatorState::kClosed) return;
-    if (state() == CommunicatorState::kReady)
-      first_failure_ = Status(StatusCode::kClosed, fmt::format("group \"{}\" was closed on this rank", options_.name));
-    state_.store(CommunicatorState::kClosed, std::memory_order_seq_cst);
-    recorder_->set_state(CommunicatorState::kClosed);
-  }
+  if (state_.value() == CommunicatorState::kReady) device_channel_->wait_until_idle();
+  if (!state_.close()) return;
+  { const std::lock_guard created(pairs_mutex_); }  // from here on no channel is created
   Turns::fence();
   // Running operations end by themselves now, and an operation that begins sees the state before it touches the
   // window. After that this rank does not use the window, and peers may be notified.

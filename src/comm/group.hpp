@@ -18,17 +18,16 @@
 #include "comm/channel/channel.hpp"
 #include "comm/device/device_channel.hpp"
 #include "comm/group_options.hpp"
+#include "comm/group_state.hpp"
 #include "comm/membership/announcements.hpp"
 #include "comm/membership/membership.hpp"
 #include "comm/progress.hpp"
 #include "comm/window/window_registry.hpp"
-#include "flight/dump.hpp"
 #include "flight/recorder.hpp"
 
 namespace accord::comm {
 
-/// States: Ready -> Failed, Ready -> Closed, Failed -> Closed. The first failure is kept, reported to all peers, and
-/// returned by every pending and later call.
+/// Joins the parts of one communicator. Its many methods pass calls on to the part that serves them.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   /// Returns the group's first handle: the group closes when its last handle is released.
@@ -102,14 +101,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /// receive_internal().
   Status send_internal(std::span<const std::byte> bytes, Rank peer, Deadline deadline);
   Status receive_internal(std::span<std::byte> bytes, Rank peer, Deadline deadline);
-  /// True once it has failed, also after it was closed.
-  bool has_failed() const {
-    const Status first = status();
-    return !first.ok() && first.code() != StatusCode::kClosed;
-  }
-
-  CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
-  Status status() const;
+  GroupState& state() { return state_; }
+  const GroupState& state() const { return state_; }
+  /// Ranks that have died or closed, in the order in which this rank learned of it; none once this rank has closed.
+  std::vector<Rank> gone();
   void abort(std::string_view reason);
   void close();
   /// Keeps the windows open for `operation` as long as the result is held: close() waits for it, after it has set the
@@ -120,29 +115,6 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Messages between the members about groups that they create. REQUIRES: keep_open() is held.
   Announcements& announcements() { return announcements_; }
 
-  /// False if an operation has to end: the group failed or closed, or a peer rang the alarm. Costs two loads. close()
-  /// relies on the order of the state and a channel's works; the order of the alarm makes its notice visible.
-  bool healthy() const {
-    return state_.load(std::memory_order_seq_cst) == CommunicatorState::kReady &&
-           alarm_word_.load(std::memory_order_acquire) == 0;
-  }
-  /// Ok while nothing has failed; else as examine_alarm(). For operations that close() does not wait for. Cost: a
-  /// lock.
-  Status check_for_failure(std::string_view context);
-  /// Returns why healthy() is false, with `context`; adopts failures that peers reported. Never ok.
-  Status examine_alarm(std::string_view context);
-  /// Makes `failure` the group's failure if it is the first one, and notifies the peers. Returns the first failure. A
-  /// failure that a peer reported before counts as first: the peer rings the alarm before it leaves, and its leaving
-  /// is often the failure seen here. Returns once the failure has been dumped, if dumps are enabled.
-  Status fail(const Status& failure);
-  /// Dumps again, after the recorder has got something that the dump of an earlier failure lacks: the call that this
-  /// rank would have made.
-  void dump_again();
-  transport::PeerState peer_state(Rank rank) const { return members_.links[rank]->peer_state(); }
-  /// Ranks that have died or closed, in the order in which this rank learned of it; none once this rank has closed.
-  std::vector<Rank> gone();
-  /// Called by the progress thread only: a link's liveness descriptor became readable.
-  void on_peer_change(Rank peer);
   /// For example `all_reduce on group "tp" (ranks 0-3)`.
   std::string where(std::string_view operation) const;
 
@@ -159,41 +131,25 @@ class Group : public std::enable_shared_from_this<Group> {
   };
   exec::Domain domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const;
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
-  /// Adds it to gone_, once. REQUIRES: mutex_ is held.
-  void note_gone(Rank rank);
-  /// fail() without waiting for the dump.
-  Status note_failure(const Status& failure);
-  /// REQUIRES: mutex_ is held, and `failure` is the first one.
-  void set_failure(const Status& failure);
-  /// REQUIRES: mutex_ is held, so that no call ends before the peers know.
-  void notify_peers(const Status& failure, std::uint64_t source);
-  /// Makes a failure that a peer reported the group's failure, if it has none yet, and passes it on. REQUIRES: mutex_
-  /// is held.
-  void adopt_notice();
-  std::optional<Status> read_notices() const;
   /// True in a process that was forked from the one that created the group.
   bool is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
   Status inherited() const;
 
   Membership members_;
   GroupOptions options_;
-  std::atomic_ref<std::uint64_t> alarm_word_;
   std::weak_ptr<Group> handle_;
-  std::atomic<CommunicatorState> state_ = CommunicatorState::kReady;
-  mutable std::mutex mutex_;
-  Status first_failure_;
   int fork_generation_;
-  std::vector<Rank> gone_;  ///< guarded by mutex_; may lack ranks that closed
   std::shared_mutex windows_in_use_;
   std::atomic<bool> shrunk_ = false;
   Announcements announcements_;
 
   std::unique_ptr<flight::Recorder> recorder_;
-  flight::FailureDump dump_;
+  GroupState state_;
   WindowRegistry windows_;
   std::unique_ptr<Channel> group_channel_;
   std::unique_ptr<DeviceChannel> device_channel_;
   SourceTurns source_turns_;
+  std::mutex pairs_mutex_;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; created on first use
 };
 

@@ -10,11 +10,11 @@ namespace accord::comm {
 
 const GroupOptions& options_of(const Communicator& communicator) { return communicator.group()->options(); }
 
-bool is_healthy(const Communicator& communicator) { return communicator.group()->healthy(); }
+bool is_healthy(const Communicator& communicator) { return communicator.group()->state().healthy(); }
 
 Status failure_of(const Communicator& communicator, std::string_view operation) {
   Group& group = *communicator.group();
-  return group.examine_alarm(group.where(operation));
+  return group.state().examine_alarm(group.where(operation));
 }
 
 std::uint64_t communicator_id_of(const Window& window) { return window.state()->group().membership().id; }

@@ -172,7 +172,7 @@ void ProgressThread::notify_watchers(int fd) {
       return group != nullptr && group->links()[watcher.peer]->update_peer_state() != transport::PeerState::kAlive;
     });
   }
-  for (const auto& [group, peer] : concerned) group->on_peer_change(peer);
+  for (const auto& [group, peer] : concerned) group->state().on_peer_change(peer);
 }
 
 // As patient as the least patient of the groups. Where the thread has no core to itself, the callers' threads go

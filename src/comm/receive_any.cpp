@@ -25,7 +25,7 @@ class AnySource {
     const Deadline deadline = Deadline::in(operation_.timeout);
     bool long_wait = false;
     while (true) {
-      if (!group_.healthy()) return group_.examine_alarm(where());
+      if (!group_.state().healthy()) return group_.state().examine_alarm(where());
       const bool all_left = long_wait && have_all_left();  // read before the last look at their messages
       if (const std::optional<Result<Rank>> received = poll_all()) return *received;
       if (all_left && nothing_more_)
@@ -43,12 +43,12 @@ class AnySource {
   }
 
   Status fail(StatusCode code, std::string_view why) const {
-    return group_.fail({code, fmt::format("{}: {} {}", where(), ranks_text(sources_), why), sources_});
+    return group_.state().fail({code, fmt::format("{}: {} {}", where(), ranks_text(sources_), why), sources_});
   }
 
   bool have_all_left() const {
     return std::all_of(sources_.begin(), sources_.end(),
-                       [this](Rank source) { return group_.peer_state(source) == transport::PeerState::kLeft; });
+                       [this](Rank source) { return group_.state().peer(source) == transport::PeerState::kLeft; });
   }
 
   std::optional<Result<Rank>> poll_all() {

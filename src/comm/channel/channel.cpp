@@ -206,7 +206,7 @@ Channel::ReceiveAttempt Channel::try_receive(const Operation& operation) {
     return {Arrival::kYes, queued.work->wait()};
   }
   ReceiveAttempt attempt;
-  if (group_.healthy()) attempt.arrival = matcher_->find_message(operation);
+  if (group_.state().healthy()) attempt.arrival = matcher_->find_message(operation);
   if (attempt.arrival == Arrival::kYes) attempt.status = run_owned(operation, turns.count_call());
   release_turn();
   return attempt;

@@ -18,8 +18,8 @@ std::optional<Status> Channel::conclude(const Status& failure) {
   const int waited_for = cursor.waiting_for();
   if (poll() == exec::Progress::kDone) return Status();
   const bool moved = cursor.position() != position || (!waits_for_record() && cursor.waiting_for() != waited_for);
-  if (moved && group_.healthy()) return std::nullopt;
-  return group_.fail(failure);
+  if (moved && group_.state().healthy()) return std::nullopt;
+  return group_.state().fail(failure);
 }
 
 Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
@@ -31,7 +31,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   domain.flush_notes();
   const Clock::time_point now = Clock::now();
   if (!waits_for_record() && !cursor.at_gate()) domain.publish_waiting(cursor.waiting_for(), now);
-  if (!group_.healthy()) return group_.examine_alarm(where());
+  if (!group_.state().healthy()) return group_.state().examine_alarm(where());
   if (progress == exec::Progress::kMismatch && cursor.read_error() != 0)
     return unreadable(where(), waited_for, cursor.read_error());
   if (progress == exec::Progress::kMismatch && cursor.unknown_window() >= 0)
@@ -41,7 +41,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   domain.publish_completed(domain.round() - (between_rounds ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(runner_.find_mismatch());
   if (progress == exec::Progress::kMismatch) return mismatch_long_ago(where(), runner_.me(), waited_for);
-  if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
+  if (waited_for >= 0 && group_.state().peer(waited_for) == transport::PeerState::kLeft)
     return Status(
         StatusCode::kPeerLost,
         fmt::format("{}: rank {} has closed its communicator and takes part in no further calls", where(), waited_for),

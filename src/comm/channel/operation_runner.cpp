@@ -26,12 +26,12 @@ OperationRunner::OperationRunner(Group& group, exec::Domain domain, topology::To
 Status OperationRunner::accept(const Operation& operation, std::uint64_t number) {
   number_ = number;
   last_number_ = std::max(last_number_, number);
-  if (!group_.healthy()) [[unlikely]] {
+  if (!group_.state().healthy()) [[unlikely]] {
     if (!std::exchange(has_refused_call_, true)) {
       recorder_.refuse(number_, operation.record);
-      group_.dump_again();
+      group_.state().dump_again();
     }
-    return group_.examine_alarm(where(operation.record));
+    return group_.state().examine_alarm(where(operation.record));
   }
   operation_ = &operation;
   waited_long_ = false;
@@ -114,7 +114,7 @@ exec::Progress OperationRunner::poll(exec::PollLimits limits) {
   if (progress != exec::Progress::kDone) return progress;
   if (stage_ == Stage::kCounts) return continue_with_data();
   // A peer that has given up does not wait until its memory has been read.
-  if (cursor_.plan().reads && !group_.healthy()) {
+  if (cursor_.plan().reads && !group_.state().healthy()) {
     move_to(Stage::kRefused);
     return exec::Progress::kMismatch;
   }
@@ -137,7 +137,7 @@ exec::Progress OperationRunner::continue_with_data() {
 }
 
 exec::Progress OperationRunner::refuse(const Status& failure) {
-  (void)group_.fail(failure);
+  (void)group_.state().fail(failure);
   move_to(Stage::kRefused);
   return exec::Progress::kMismatch;
 }

@@ -34,7 +34,7 @@ Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
     Status agreed = nccl_.agree(calls, deadline);
     // A rank without NCCL is not a failure of the group, which may have plans.
     const bool lacks = agreed.code() == StatusCode::kNotFound || agreed.code() == StatusCode::kUnsupported;
-    if (!agreed.ok() && (!lacks || !group_.healthy())) return agreed;
+    if (!agreed.ok() && (!lacks || !group_.state().healthy())) return agreed;
     without_nccl_ = agreed;
   }
   // Only here, so that no backend forgets a call between this and enqueue().
@@ -76,7 +76,7 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
     if (choice->algorithm->is_library) return &nccl_;
     if (!without_plans_) {
       without_plans_ = plans_.connect(deadline);
-      if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.healthy()))
+      if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.state().healthy()))
         return *without_plans_;
     }
     if (without_plans_->ok() && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
@@ -103,7 +103,7 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
 Status DeviceBackends::connect_multicast(Deadline deadline) {
   if (without_multicast_) return {};
   Status connected = plans_.connect_multicast(deadline);
-  if (!connected.ok() && (connected.code() == StatusCode::kTimeout || !group_.healthy())) return connected;
+  if (!connected.ok() && (connected.code() == StatusCode::kTimeout || !group_.state().healthy())) return connected;
   without_multicast_ = connected;
   if (!connected.ok() && explains() && group_.rank() == 0)
     explain(fmt::format("group \"{}\": no multicast: {}", group_.options().name, connected.message()));

@@ -73,7 +73,7 @@ Status DeviceChannel::open(Device device) {
 }
 
 Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
-  if (closed_) return group_.status();
+  if (closed_) return group_.state().status();
   for (const Call& call : calls) {
     const auto failed = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
     if (!serves(call))
@@ -90,7 +90,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
                .deadline = Deadline::in(timeout),
                .work = work};
-  if (!group_.healthy()) return group_.examine_alarm(where(one));
+  if (!group_.state().healthy()) return group_.state().examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (captured && !backends_->can_capture(calls))
     return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
@@ -105,7 +105,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     }
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
-    while (!put.ok() && confirmed_failure(put).ok() && group_.healthy()) (void)waiter.pause();
+    while (!put.ok() && confirmed_failure(put).ok() && group_.state().healthy()) (void)waiter.pause();
     return put;
   };
   return put(std::move(one), stream, enqueue).status();
@@ -113,11 +113,11 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
 
 Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream stream,
                                                         const std::function<Status(UnderWay&)>& enqueue) {
-  if (!group_.healthy()) return group_.examine_alarm(where(one));
+  if (!group_.state().healthy()) return group_.state().examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (Status put = enqueue(one); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
-    Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one)) : late);
+    Status failure = group_.state().fail(late.ranks().empty() ? put.with_context(where(one)) : late);
     abort_calls(failure);
     note_end(one.number);
     return failure;
@@ -125,7 +125,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
   has_graphs_ |= captured;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
   if (!end.ok()) {
-    Status failure = group_.fail(end.status().with_context(where(one)));
+    Status failure = group_.state().fail(end.status().with_context(where(one)));
     abort_calls(failure);
     note_end(one.number);
     return failure;
@@ -144,7 +144,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
 
 Result<std::shared_ptr<DeviceEvent>> DeviceChannel::run(const KernelCall& call, const std::function<Status()>& put) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return group_.status();
+  if (closed_) return group_.state().status();
   ACCORD_RETURN_IF_ERROR(open(call.device));
   UnderWay one{.record = call.record,
                .deadline = Deadline::in(group_.options().timeout),
@@ -158,7 +158,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::run(const KernelCall& call, 
 
 Result<std::shared_ptr<StopWord>> DeviceChannel::stop_word(Device device) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return group_.status();
+  if (closed_) return group_.state().status();
   ACCORD_RETURN_IF_ERROR(open(device));
   return stop_;
 }
@@ -213,7 +213,7 @@ Status DeviceChannel::examine(UnderWay& one) const {
     if (!participates) continue;
     const DeviceLedger* const theirs = ledger_of(rank);
     const bool has_arrived = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
-    const bool has_left = !has_arrived && (group_.peer_state(rank) == transport::PeerState::kLeft ||
+    const bool has_left = !has_arrived && (group_.state().peer(rank) == transport::PeerState::kLeft ||
                                            (one.number > 0 && theirs != nullptr && theirs->has_left()));
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && Clock::now() - *one.left_at > (one.number > 0 ? kGraceOfCollectives : kGrace))
@@ -256,8 +256,8 @@ Status DeviceChannel::find_late() {
     for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
       failure = examine(*one);
   }
-  if (!group_.healthy()) return group_.examine_alarm(first);
-  return failure.ok() ? failure : group_.fail(failure);
+  if (!group_.state().healthy()) return group_.state().examine_alarm(first);
+  return failure.ok() ? failure : group_.state().fail(failure);
 }
 
 Status DeviceChannel::find_failure() {
@@ -271,8 +271,8 @@ Status DeviceChannel::find_failure() {
   // error.
   const Status status = confirmed_failure(backends_->asynchronous_error());
   if (Status late = find_late(); !late.ok()) return late;
-  if (!group_.healthy()) return group_.examine_alarm(first);
-  return status.ok() ? status : group_.fail(status.with_context(first));
+  if (!group_.state().healthy()) return group_.state().examine_alarm(first);
+  return status.ok() ? status : group_.state().fail(status.with_context(first));
 }
 
 Status DeviceChannel::confirmed_failure(const Status& status) {
@@ -295,7 +295,7 @@ bool DeviceChannel::poll() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return true;
     if (closed_ || backends_ == nullptr) return false;
-    failure = failure.ok() ? find_failure() : group_.fail(failure);
+    failure = failure.ok() ? find_failure() : group_.state().fail(failure);
     if (!failure.ok()) abort_calls(failure);
     has_graphs = has_graphs_;
   }
@@ -338,7 +338,7 @@ void DeviceChannel::close() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || backends_ == nullptr) return;
-    if (group_.has_failed()) abort_calls(group_.status());
+    if (group_.state().has_failed()) abort_calls(group_.state().status());
     stop_->set();
     has_graphs_ = false;
     backends_.reset();
@@ -351,7 +351,7 @@ void DeviceChannel::close() {
   (void)end_works(Ending::kOver);
   {
     const std::lock_guard lock(under_way_mutex_);
-    if (failure_.ok()) failure_ = group_.status();
+    if (failure_.ok()) failure_ = group_.state().status();
   }
   (void)end_works(Ending::kAll);
   const std::lock_guard lock(under_way_mutex_);

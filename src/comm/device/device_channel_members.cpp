@@ -29,7 +29,7 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
                   fmt::format("the communicator is rank {} of {}, this rank is rank {} of {}", rank, size,
                               group_.rank(), group_.size()));
   const std::lock_guard lock(mutex_);
-  if (closed_) return group_.status();
+  if (closed_) return group_.state().status();
   if (backends_ != nullptr) return failed(StatusCode::kWrongState, "the group has already made calls on a GPU");
   lent_ = communicator;
   return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
@@ -50,7 +50,7 @@ Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline)
     its = channel.backends_.get();
   }
   Status split = backends_->split(color, key, its, deadline);
-  return split.ok() ? split : group_.fail(split.with_context(group_.where("split")));
+  return split.ok() ? split : group_.state().fail(split.with_context(group_.where("split")));
 }
 
 bool DeviceChannel::can_shrink() {
@@ -82,14 +82,14 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* m
   const auto failed = [&](const Status& status) { return status.with_context(here); };
   if (bytes == 0) return failed(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
   const std::lock_guard lock(mutex_);
-  if (closed_) return group_.status();
-  if (!group_.healthy()) return group_.examine_alarm(here);
+  if (closed_) return group_.state().status();
+  if (!group_.state().healthy()) return group_.state().examine_alarm(here);
   if (Status opened = open(device); !opened.ok()) return failed(opened);
   const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
   if (Status agreed = backends_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return failed(agreed);
   Result<std::shared_ptr<RegisteredMemory>> made = backends_->register_memory(memory, bytes, deadline);
   if (made.ok()) return made;
-  if (group_.has_failed()) abort_calls(group_.status());
+  if (group_.state().has_failed()) abort_calls(group_.state().status());
   return failed(made.status());
 }
 

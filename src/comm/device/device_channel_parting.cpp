@@ -33,7 +33,8 @@ Status DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
   one.number = mine->count();
   for (const Rank rank : group_.topology().ranks()) {
     const DeviceLedger* const theirs = ledger_of(rank);
-    if (theirs == nullptr || !theirs->has_left() || (theirs->count() >= one.number && group_.healthy())) continue;
+    if (theirs == nullptr || !theirs->has_left() || (theirs->count() >= one.number && group_.state().healthy()))
+      continue;
     return Status(StatusCode::kPeerLost,
                   fmt::format("rank {} has closed its communicator and takes part in no further calls", rank), {rank});
   }
@@ -71,9 +72,9 @@ bool DeviceChannel::may_use_memory(Rank rank) const {
   const DeviceLedger &mine = *ledger_of(group_.rank()), *const its = ledger_of(rank);
   if (rank == group_.rank()) return mine.over() < mine.count();
   if (!loses_memory_of_this_rank(rank)) return false;
-  if (group_.peer_state(rank) != transport::PeerState::kAlive) return is_being_torn_down(*group_.links()[rank]);
+  if (group_.state().peer(rank) != transport::PeerState::kAlive) return is_being_torn_down(*group_.links()[rank]);
   const std::uint64_t over = its->over();
-  const bool makes_no_more_calls = group_.has_failed() || its->has_left();
+  const bool makes_no_more_calls = group_.state().has_failed() || its->has_left();
   return over < its->count() || (!makes_no_more_calls && over < mine.count());
 }
 
@@ -81,7 +82,7 @@ bool DeviceChannel::quiesce_peers() {
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || backends_ == nullptr) return has_quiesced_;
-    if (group_.has_failed()) abort_calls(group_.status());
+    if (group_.state().has_failed()) abort_calls(group_.state().status());
     ledger_of(group_.rank())->leave();
   }
   const auto is_any_left = [this] {

@@ -30,7 +30,7 @@ Status until_done(Group& group, Deadline deadline, std::string_view what, Attemp
   while (true) {
     ACCORD_ASSIGN_OR_RETURN(const bool done, attempt());
     if (done) return {};
-    if (!group.healthy()) return group.status();
+    if (!group.state().healthy()) return group.state().status();
     if (deadline.passed()) return Status(StatusCode::kTimeout, fmt::format("{} took too long", what));
     (void)waiter.pause();
   }

@@ -76,7 +76,7 @@ Status ListedExchange::operator()(const std::string& mine, const OnText& on_text
 }
 
 Status ListedExchange::check() {
-  if (!parent_.healthy()) return parent_.examine_alarm(where());
+  if (!parent_.state().healthy()) return parent_.state().examine_alarm(where());
   for (std::size_t i = 0; i < received_.size(); ++i) {
     if (!received_[i]) continue;
     // A new attempt by a rank that gave up is a separate matter.
@@ -105,7 +105,7 @@ Status ListedExchange::exchange_announcements() {
   const std::vector<Rank>& members = creation_.members;
   Waiter waiter(WaitPolicy::kYield);
   while (true) {
-    if (!parent_.healthy()) return parent_.examine_alarm(where());
+    if (!parent_.state().healthy()) return parent_.state().examine_alarm(where());
     std::vector<Rank> missing, gone;
     // Posts to all before it listens to any: a rank that fails because of what it hears can give its reason only to
     // those that it has posted to.
@@ -114,14 +114,14 @@ Status ListedExchange::exchange_announcements() {
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (members[i] == me()) continue;
       // In this order, since a rank that has left may have announced why before.
-      const bool left = parent_.peer_state(members[i]) == PeerState::kLeft;
+      const bool left = parent_.state().peer(members[i]) == PeerState::kLeft;
       ACCORD_RETURN_IF_ERROR(receive_from(i));
       if (left && !received_[i]) gone.push_back(members[i]);
       if (!posted_[i] || !received_[i]) missing.push_back(members[i]);
     }
     if (missing.empty()) return {};
     // Checked again, since a rank that aborts the group reports that before it leaves.
-    if (!gone.empty() && parent_.healthy())
+    if (!gone.empty() && parent_.state().healthy())
       return Status(
           StatusCode::kPeerLost,
           fmt::format("{}: {} closed group \"{}\" before this call", where(), ranks_text(gone), parent_.options().name),

@@ -124,7 +124,7 @@ class Survivors {
   }
 
   bool is_present(Rank rank) const { return word(rank, kPresent) != 0; }
-  bool is_alive(Rank rank) const { return group_.peer_state(rank) == PeerState::kAlive; }
+  bool is_alive(Rank rank) const { return group_.state().peer(rank) == PeerState::kAlive; }
   View view_of(Rank rank) const {
     View theirs(group_.size());
     for (std::size_t w = 0; w < theirs.words().size(); ++w) theirs.words()[w] = word(rank, kViewWords + 8 * w);
@@ -188,7 +188,7 @@ class Survivors {
 
   /// Ok while this rank may continue.
   Status check() const {
-    if (group_.state() == CommunicatorState::kClosed) return group_.status();
+    if (group_.state().value() == CommunicatorState::kClosed) return group_.state().status();
     if (view_.has(me())) return {};
     return Status(StatusCode::kAborted, fmt::format("{}: the other ranks continued without this one", where()), {me()});
   }
@@ -271,7 +271,7 @@ class Survivors {
         }
       }
       if (not_yet.empty()) return true;
-      if (group_.state() == CommunicatorState::kClosed) return group_.status();
+      if (group_.state().value() == CommunicatorState::kClosed) return group_.state().status();
       if (deadline_.passed()) return give_up(timed_out(not_yet));
       waiter.pause();
     }

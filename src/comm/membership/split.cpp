@@ -137,8 +137,9 @@ Result<std::shared_ptr<Group>> split_by_color(Group& parent, int color, int key,
     }
     const JoinRequest request = request_for(parent, members, *std::move(options), deadline);
     return connect_members(parent, members, request, exchange_texts, [&] {
-      return parent.healthy() ? Status()
-                              : parent.examine_alarm(fmt::format("creating group \"{}\"", request.options.name));
+      return parent.state().healthy()
+                 ? Status()
+                 : parent.state().examine_alarm(fmt::format("creating group \"{}\"", request.options.name));
     });
   };
   Result<std::shared_ptr<Group>> made = make();

@@ -215,7 +215,7 @@ Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* mem
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
   if (Status connected = connect_whole(deadline); !connected.ok())
-    return group_.fail(connected.with_context(group_.where("device_window")));
+    return group_.state().fail(connected.with_context(group_.where("device_window")));
   registry_->communicator = whole_;
   return nccl::register_memory(
       {.group = group_,
@@ -243,9 +243,9 @@ Status NcclBackend::wait_until_idle(nccl::Communicator* communicator, std::strin
     if (code != nccl::kInProgress) return library().failure(function, code);
     if (!waiter.pause()) continue;
     if (aborted_) return Status(StatusCode::kAborted, fmt::format("nccl{} was aborted", function));
-    if (group_.state() == CommunicatorState::kFailed ||
-        (group_.state() == CommunicatorState::kReady && !group_.healthy()))
-      return group_.examine_alarm(fmt::format("nccl{}", function));
+    if (group_.state().value() == CommunicatorState::kFailed ||
+        (group_.state().value() == CommunicatorState::kReady && !group_.state().healthy()))
+      return group_.state().examine_alarm(fmt::format("nccl{}", function));
     if (deadline.passed())
       return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks called it", function));
   }

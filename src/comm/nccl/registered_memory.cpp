@@ -154,7 +154,7 @@ Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registration& wi
   if (symmetric) {
     if (const Status status = made->make_symmetric(with); !status.ok()) {
       with.registry->unfinished.push_back(made);
-      return with.group.fail(give_up(status).with_context(with.group.where("device_window")));
+      return with.group.state().fail(give_up(status).with_context(with.group.where("device_window")));
     }
     const Result<bool> all = all_are(made->use() == WindowUse::kSymmetric);
     if (!all.ok()) return give_up(all.status());

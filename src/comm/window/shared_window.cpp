@@ -186,9 +186,9 @@ Status SharedWindow::check_rank(std::string_view operation, Rank peer) const {
 
 Status SharedWindow::check_usable(std::string_view operation) const {
   ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
-  if (group_->state() == CommunicatorState::kReady) [[likely]]
+  if (group_->state().value() == CommunicatorState::kReady) [[likely]]
     return {};
-  return group_->examine_alarm(where(operation));
+  return group_->state().examine_alarm(where(operation));
 }
 
 Status SharedWindow::check_transfer(std::string_view operation, Rank peer, std::size_t offset,
@@ -337,10 +337,10 @@ Status SharedWindow::check_interruption(std::string_view operation, Rank peer) c
 
 Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view what, Deadline deadline) {
   const auto here = [&] { return where(fmt::format("{} rank {}", operation, peer)); };
-  ACCORD_RETURN_IF_ERROR(group_->check_for_failure(here()));
+  ACCORD_RETURN_IF_ERROR(group_->state().check(here()));
   if (peer != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
-    const bool closed = group_->peer_state(peer) == PeerState::kLeft;
+    const bool closed = group_->state().peer(peer) == PeerState::kLeft;
     if (closed || peer_state(peer) == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
                     fmt::format("{}: rank {} has {}; nothing more will arrive from it", here(), peer,

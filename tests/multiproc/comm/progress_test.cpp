@@ -64,8 +64,8 @@ TEST(Progress, a_peer_that_dies_while_a_second_group_is_made_is_lost_there_too) 
                                                        {.name = "second", .timeout = std::chrono::seconds(30)})
                                              .value();
     const bool lost =
-        transport::wait_until([&] { return !group->status().ok(); }, Deadline::in(std::chrono::seconds(5)));
-    return lost && group->status().ranks() == std::vector<Rank>{1} ? 0 : 3;
+        transport::wait_until([&] { return !group->state().status().ok(); }, Deadline::in(std::chrono::seconds(5)));
+    return lost && group->state().status().ranks() == std::vector<Rank>{1} ? 0 : 3;
   });
   EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(60))), (std::vector<int>{0, 0}));
 }

@@ -131,19 +131,19 @@ TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) 
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("the loss is NaN"));
-  EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << "and so for all later calls";
+  EXPECT_EQ(groups_[0]->state().status().code(), StatusCode::kAborted) << "and so for all later calls";
 }
 
 TEST_F(GroupOfTwo, a_peer_that_aborts_and_dies_has_aborted) {
   groups_[1]->abort("the loss is NaN");
   look_[0] = [](Rank) { return PeerState::kLost; };
-  groups_[0]->on_peer_change(1);
-  EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << groups_[0]->status().to_string();
+  groups_[0]->state().on_peer_change(1);
+  EXPECT_EQ(groups_[0]->state().status().code(), StatusCode::kAborted) << groups_[0]->state().status().to_string();
 }
 
 TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
   ASSERT_TRUE(groups_[1]->links()[0]->signal(exec::WindowLayout::alarm(), 1).ok());
-  ASSERT_FALSE(groups_[0]->healthy());
+  ASSERT_FALSE(groups_[0]->state().healthy());
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
   EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
@@ -152,9 +152,9 @@ TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
 TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
   look_[2] = [](Rank peer) { return peer == 1 ? PeerState::kLost : PeerState::kAlive; };
   groups_[2]->abort("the loss is NaN");
-  ASSERT_TRUE(groups_[1]->healthy());
+  ASSERT_TRUE(groups_[1]->state().healthy());
   EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
-  ASSERT_FALSE(groups_[1]->healthy());
+  ASSERT_FALSE(groups_[1]->state().healthy());
   const Status status = groups_[1]->run({.collective = Collective::kBarrier}, {});
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
   EXPECT_EQ(status.ranks(), std::vector<Rank>{2});
@@ -169,7 +169,7 @@ TEST_F(GroupOfTwo, no_call_ends_before_the_peers_know_why) {
     if (!peer_knew.valid()) {
       peer_knew = std::async(std::launch::async, [&] {
         EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
-        return !groups_[1]->healthy();
+        return !groups_[1]->state().healthy();
       });
       peer_knew.wait_for(std::chrono::milliseconds(100));  // it may end only after this look has
     }
