@@ -43,6 +43,7 @@ struct Multicast {
 /// Thread-safe. Only push_current() changes the calling thread's current device. No call initializes a device that it
 /// does not name. Errors name the call and the device's error message. Failed allocations are kResourceExhausted; all
 /// other errors are kInternal.
+/// Has a method for each function of a vendor's library that accord uses.
 class Runtime {
  public:
   virtual ~Runtime() = default;

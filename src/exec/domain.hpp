@@ -47,6 +47,7 @@ struct RemoteMember {
 };
 
 /// One domain as one member sees it. Used by one thread at a time.
+/// Has a method for each word that members write or read, mostly of one line.
 class Domain {
  public:
   /// `regions[m]`: the domain's region in the window of member m, mapped here; for a remote member the mirror of its

@@ -23,6 +23,7 @@ namespace accord::comm {
 class Group;
 
 /// Used by the owner of the channel only.
+/// Mostly methods of one line, by which the channel and its matcher see what runs.
 class OperationRunner {
  public:
   /// `members[m]`: the group's rank that is member m of the domain. `direction`: that of the messages.

@@ -34,6 +34,8 @@ struct Communicator;
 /// Puts calls into streams, and watches them there. A call whose peers die, make other calls or do not arrive fails
 /// the group, which ends all calls (device_watch.hpp). Has one device, that of the first call. Thread-safe. Lives as
 /// long as its Group.
+/// Large because the same two mutexes guard all of it: what connects (device_channel.cpp), parts, joins and ends
+/// (device_channel_parting.cpp, _members.cpp, _endings.cpp).
 class DeviceChannel final : public WorkDriver {
  public:
   explicit DeviceChannel(Group& group);

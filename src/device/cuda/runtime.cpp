@@ -29,6 +29,7 @@ constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
+/// Has the methods of Runtime.
 class CudaRuntime final : public Runtime {
  public:
   Status viable() override {

@@ -32,6 +32,7 @@ Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor);
 /// One node that is being prepared. The op's function reads arguments, creates or aliases every output that is used,
 /// and adds steps. If the op sees 16-bit floats as float32, tensors arrive converted, outputs are declared as
 /// float32, and the results are rounded afterwards.
+/// Has a method for each kind of argument and result, so that an op reads as a list of what it takes and makes.
 class Preparation {
  public:
   Preparation(ProgramBuilder& builder, const Node& node, const StepTable& steps, kernels::NarrowFloats narrow)

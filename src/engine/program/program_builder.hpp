@@ -12,6 +12,7 @@ namespace accord::engine {
 
 class Preparation;
 
+/// Builds a program node by node. Most methods serve Preparation, which ops use.
 class ProgramBuilder {
  public:
   ProgramBuilder(const ProgramSource& source, const SymbolValues& symbols);

@@ -20,6 +20,7 @@
 namespace accord::engine {
 
 /// Does one run at a time; a second one that starts meanwhile is rejected with kWrongState.
+/// Half of its methods are those of EngineContext and answer from a part.
 class RunContext {
  public:
   explicit RunContext(std::shared_ptr<LoadedEngine> engine);

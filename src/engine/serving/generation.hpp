@@ -34,6 +34,7 @@ struct GenerationOptions {
 ///
 /// Thread-safe: any thread may submit, cancel and stop at any time, even in a callback. The destructor stops; it must
 /// not run in a callback.
+/// Keeps the buffers of a step, so that a step allocates nothing.
 class Generation {
  public:
   /// `channel`: nullptr if there are no other ranks.

@@ -74,6 +74,8 @@ struct SchedulerStats {
 /// sequences behind it hold blocks for a bounded number of tokens, and none is admitted before it. So it advances and
 /// ends. Finitely many other requests precede a request: those submitted earlier, or later by at most aging_steps
 /// steps for each level of higher priority.
+///
+/// Has a function for each rule of a step; they share the queue, the running sequences and the blocks.
 class Scheduler {
  public:
   using Events = std::vector<GenerationEvent>;

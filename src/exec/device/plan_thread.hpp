@@ -20,6 +20,7 @@
 
 namespace accord::exec {
 
+/// One thread of a kernel that runs a plan. Has a function for each kind of step, all of which are inlined.
 template <typename Element, typename Block>
 class PlanThread {
  public:
