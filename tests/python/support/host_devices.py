@@ -4,7 +4,6 @@ all ranks as threads."""
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -74,25 +73,9 @@ class HostStream:
 
 def on_thread_ranks(size: int, body: Callable[[Any, int], None], **options: Any) -> None:
     """Calls body(communicator, rank) on one thread per rank. Raises the error of the first rank that failed."""
-    import accord
+    from thread_ranks import on_threads
 
-    store = accord.MemoryStore()
-    errors: list[BaseException] = []
-
-    def run(rank: int) -> None:
-        try:
-            with accord.Communicator.create(store, rank, size, timeout=30, **options) as comm:
-                body(comm, rank)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    on_threads(size, lambda comm: body(comm, comm.rank), timeout=30, **options)
 
 
 def on_one_and_two(package, run):

@@ -5,13 +5,13 @@ import threading
 import accord
 
 
-def on_threads(size, body):
-    """Returns the result of body(comm) on each of `size` ranks, which are threads."""
+def on_threads(size, body, timeout=60, **options):
+    """Returns the result of body(comm) on each of `size` ranks, which are threads. Raises the first rank's error."""
     store, values, errors = accord.MemoryStore(), [None] * size, []
 
     def rank_of(rank):
         try:
-            with accord.Communicator.create(store, rank, size, timeout=60) as comm:
+            with accord.Communicator.create(store, rank, size, timeout=timeout, **options) as comm:
                 values[rank] = body(comm)
         except BaseException as error:
             errors.append(error)
