@@ -66,7 +66,7 @@ def test_this_tree_passes(check):
     assert check.violations(root_of_this_tree()) == []
 
 
-def test_the_table_gives_each_layer_what_lies_above_it():
+def test_the_table_gives_each_layer_the_layers_above_it():
     assert check_layers.allowed_includes(check_layers.section(TABLE, "Layers")) == {
         "base": {"base"},
         "store": {"store", "base"},
@@ -104,7 +104,7 @@ def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
     assert says in found[0]
 
 
-def test_the_table_gives_each_folder_of_a_layer_what_lies_before_it():
+def test_the_table_gives_each_folder_of_a_layer_the_folders_before_it():
     assert check_layers.inner_orders(check_layers.section(TABLE, "Inside a layer")) == {
         "comm": {
             "flight": {"flight"},
@@ -116,7 +116,7 @@ def test_the_table_gives_each_folder_of_a_layer_what_lies_before_it():
     }
 
 
-def test_includes_of_folders_before_are_allowed(tree):
+def test_includes_of_earlier_folders_are_allowed(tree):
     text = '#include "comm/flight/a.hpp"\n#include "comm/nccl/a.hpp"\n#include "comm/a.hpp"\n'
     files = {f"src/comm/{place}": text for place in ("a.cpp", "device/a.cpp", "nccl/deep/a.cpp", "window/a.cpp")}
     assert check_layers.violations(tree(files)) == []
@@ -212,7 +212,7 @@ def test_a_circle_of_imports_is_found_with_its_modules(tree):
         "<cuda/atomic>",
     ],
 )
-def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
+def test_a_cuda_header_belongs_in_a_folder_named_cuda(tree, include):
     text = f"// text\n  # include {include}\n"
     inside = {"src/base/cuda/a.cpp": text, "src/base/cuda/deep/b.cu": text, "tests/unit/base/cuda/c.hpp": text}
     assert check_cuda.violations(tree(inside)) == []
@@ -223,7 +223,7 @@ def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
 @pytest.mark.parametrize(
     "include", ["<vector>", '"base/cuda/a.hpp"', '"comm/nccl/library.hpp"', '"device/nccl_abi.hpp"']
 )
-def test_other_headers_belong_anywhere(tree, include):
+def test_other_headers_are_allowed_anywhere(tree, include):
     assert check_cuda.violations(tree({"src/comm/a.cpp": f"#include {include}\n"})) == []
 
 
@@ -236,7 +236,7 @@ def test_a_path_of_one_machine_is_found(tree, place):
 @pytest.mark.parametrize(
     "text", ["$ROOT/work/x", "../tmp/x", "file:///tmp/x", "homework/root/x", "a /workspace", "/usr/lib"]
 )
-def test_other_paths_are_left_alone(tree, text):
+def test_other_paths_are_allowed(tree, text):
     assert check_paths.violations(tree({"a.txt": text})) == []
 
 

@@ -86,7 +86,7 @@ def library(text_model):
     made.functions.accord_engine_free(made.engine)
 
 
-def test_prompts_and_messages_are_answered_as_by_transformers(text_model, library):
+def test_answers_to_prompts_and_messages_match_transformers(text_model, library):
     assert library.texts(request(prompt=b"The quick")) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
     question = CONVERSATIONS[2][0]["content"].encode()
     messages = (Message * 1)(Message(b"user", question))
@@ -123,7 +123,7 @@ def test_a_stream_keeps_its_model_and_its_engine(text_model):
     assert library.texts_of(stream) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
 
 
-def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
+def test_a_stream_reports_its_usage_and_can_be_cancelled(text_model, library):
     stream = library.stream(request(prompt=b"One", temperature=3.0))
     event = Event(struct_size=ctypes.sizeof(Event))
     library.ok("text_stream_cancel", stream)

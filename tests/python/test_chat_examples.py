@@ -19,7 +19,7 @@ def program(name: str):
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_messages_are_answered_and_a_bad_one_is_survived(text_model, example):
+def test_messages_are_answered_after_an_invalid_one(text_model, example):
     lines = "\n".join([TEXTS[2], "far too long " * 200, TEXTS[2]])
     command = [ACCORD, "run", "-n", "2", program(example), text_model.path]
     told = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, env=clean_environment())
@@ -44,7 +44,7 @@ def start_ranks(example: str, package) -> list[subprocess.Popen]:
 
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_rank_that_is_killed_ends_the_other_one(text_model, example, victim):
+def test_a_killed_rank_ends_the_other_one(text_model, example, victim):
     ranks = start_ranks(example, text_model.path)
     try:
         ranks[0].stdin.write(TEXTS[2] + "\n")

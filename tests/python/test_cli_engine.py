@@ -66,7 +66,7 @@ def inputs(x, tmp_path_factory) -> Path:
     return path
 
 
-def test_inspect_tells_what_the_package_holds(package):
+def test_inspect_shows_the_contents_of_the_package(package):
     facts = json.loads(accord("engine", "inspect", package, "--json").stdout)
     assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["rows", HIDDEN]}]
     assert facts["outputs"] == [{"name": "y", "dtype": "float32", "shape": ["rows", HIDDEN]}]
@@ -87,7 +87,7 @@ def test_inspect_tells_what_the_package_holds(package):
     assert accord_package.inspect(package) == facts
 
 
-def test_inspect_says_which_numbers_of_ranks_loading_refuses(model, tmp_path):
+def test_inspect_shows_the_numbers_of_ranks_that_loading_rejects(model, tmp_path):
     path = tmp_path / "mlp.accord"
     sharding = {"up": accord_package.Column(unit=16), "down": accord_package.Row(unit=16)}
     accord_package.export(model, (torch.zeros(2, HIDDEN),), path=path, sharding=sharding)
@@ -121,7 +121,7 @@ def test_a_package_without_groups_is_run_as_a_whole_by_every_rank(whole_package,
     assert f"ranks 8   rank 0 reads {4 * (2 * HIDDEN * INNER + INNER + HIDDEN) / 1024:.1f} KiB" in table
 
 
-def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_package, inputs, tmp_path):
+def test_ranks_that_each_run_a_whole_package_also_agree_on_it(package, whole_package, inputs, tmp_path):
     damaged = tmp_path / "damaged.accord"
     shutil.copytree(whole_package, damaged)
     weights = bytearray((damaged / "weights-00001.safetensors").read_bytes())
@@ -139,7 +139,7 @@ def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_pack
         assert says in result.stderr
 
 
-def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_group_that_is_said(inputs, model, tmp_path):
+def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_given_group(inputs, model, tmp_path):
     class Twice(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -167,7 +167,7 @@ def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_group_that_is_
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_run_counts_all_that_it_reads_of_manifest_and_graph(package, inputs, size):
+def test_run_counts_all_bytes_read_from_manifest_and_graph(package, inputs, size):
     result = accord("run", "-n", size, ACCORD, "engine", "run", package, "--inputs", inputs, "--json")
     once = sum((package / name).stat().st_size for name in ("manifest.json", "manifest.sha256", "graph.json"))
     once += json.loads((package / "manifest.json").read_text())["files"][1]["header_size"]
@@ -185,7 +185,7 @@ def test_an_invalid_number_of_runs_is_rejected(package, inputs, option):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_run_gives_pytorchs_outputs_and_counts_what_each_rank_read(package, inputs, x, model, tmp_path, size):
+def test_run_matches_pytorch_and_counts_the_bytes_that_each_rank_read(package, inputs, x, model, tmp_path, size):
     command = [ACCORD, "engine", "run", package, "--inputs", inputs, "--outputs", tmp_path / "y.safetensors"]
     result = accord("run", "-n", size, *command, "--repeat", 3, "--check-ranks-equal", "--json")
     assert result.returncode == 0, result.stderr
@@ -295,7 +295,7 @@ F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         (header_of({"x": F32}, b"12345"), "1 bytes after the last tensor"),
     ],
 )
-def test_a_damaged_input_file_is_refused_with_its_name(package, tmp_path, content, says):
+def test_a_damaged_input_file_is_rejected_with_its_name(package, tmp_path, content, says):
     path = tmp_path / "damaged.safetensors"
     path.write_bytes(content)
     result = accord("engine", "run", package, "--inputs", path)
@@ -340,7 +340,7 @@ def test_a_package_that_one_rank_cannot_read_runs_on_no_rank(package, inputs, tm
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_a_folder_that_is_no_package_is_named(tmp_path, command):
+def test_a_folder_that_is_not_a_package_is_named(tmp_path, command):
     result = accord("engine", command, tmp_path)
     assert result.returncode == 1
     assert str(tmp_path) in result.stderr

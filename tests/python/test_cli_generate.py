@@ -35,7 +35,7 @@ def generate(path: Path, *arguments: object, **more):
     return accord("engine", "generate", path, *arguments, **more)
 
 
-def test_a_prompt_is_continued_as_transformers_does(text_model):
+def test_the_continuation_of_a_prompt_matches_transformers(text_model):
     told = generate(text_model.path, "--prompt", "Ça", "--stats")
     assert told.returncode == 0, told.stderr
     assert told.stdout == text_model.continued("Ça", 40) + "\n"
@@ -64,7 +64,7 @@ def test_ranks_answer_a_message(text_model, launched, ranks, options):
     assert answer["load_seconds"] > 0
 
 
-def test_options_are_those_of_the_library(text_model):
+def test_options_match_those_of_the_library(text_model):
     drawn = ["--temperature", 2, "--top-k", 50, "--top-p", 0.95, "--seed", 4, "--max-new-tokens", 15, "--no-stream"]
     expected = library.generate(
         text_model.path, "One", temperature=2.0, top_k=50, top_p=0.95, seed=4, max_new_tokens=15
@@ -74,7 +74,7 @@ def test_options_are_those_of_the_library(text_model):
     assert told.stdout == " 😀 \n"
 
 
-def test_a_conversation_survives_a_bad_message(text_model):
+def test_a_conversation_survives_an_invalid_message(text_model):
     lines = [TEXTS[0], "", "far too long " * 200, TEXTS[1]]
     told = generate(text_model.path, "--interactive", "--ranks", 2, input="\n".join(lines))
     assert told.returncode == 0, told.stderr
@@ -113,7 +113,7 @@ def test_a_system_message_comes_first(text_model):
         (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, which is not a power of two"),
     ],
 )
-def test_what_cannot_be_is_an_error(text_model, arguments, code, message):
+def test_invalid_input_is_an_error(text_model, arguments, code, message):
     told = generate(text_model.path, *arguments)
     assert (told.returncode, told.stdout) == (code, "")
     assert message in told.stderr
@@ -144,7 +144,7 @@ def test_the_interrupt_key_ends_an_answer(endless):
         end(started)
 
 
-def test_the_interrupt_key_ends_a_conversation_that_waits(text_model):
+def test_the_interrupt_key_ends_a_waiting_conversation(text_model):
     started = start_accord("engine", "generate", text_model.path, "--interactive", stdin=-1)
     try:
         started.stdin.write(TEXTS[0] + "\n")

@@ -48,7 +48,7 @@ def test_a_cpp_project_finds_the_package_and_its_program_runs_on_two_ranks(consu
     assert sorted(output.splitlines()) == [f"[{rank}] rank {rank} of 2: the sum is 1" for rank in range(2)]
 
 
-def test_the_command_tells_where_the_package_and_the_headers_are(consumer):
+def test_the_command_shows_where_the_package_and_the_headers_are(consumer):
     accord = consumer / "prefix/bin/accord"
     assert (Path(run(accord, "--cmake-dir").strip()) / "accordConfig.cmake").exists()
     assert run(accord, "--include-dir") == f"{consumer / 'prefix/include'}\n"
@@ -69,7 +69,7 @@ def test_a_c_program_asks_for_features(consumer):
     assert 'did you mean "shm"?' in unknown.stderr
 
 
-def test_a_version_that_is_too_new_is_refused(consumer, tmp_path):
+def test_a_version_that_is_too_new_is_rejected(consumer, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(x CXX)\nfind_package(accord 99 REQUIRED)\n"
     )
@@ -86,7 +86,7 @@ def test_the_library_exports_every_function_of_the_c_header(consumer):
     assert c_functions(run("nm", "-D", "--defined-only", library)) == declared
 
 
-def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
+def test_the_library_hides_the_internals_of_the_c_interface(consumer):
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     inside = [line for line in run("nm", "-DC", "--defined-only", library).splitlines() if "accord::c::" in line]
     assert inside == []
@@ -94,7 +94,7 @@ def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
     assert "accord::c::" in run("nm", "-C", "--defined-only", archive)  # there is something to keep
 
 
-def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others(consumer):
+def test_the_library_hides_the_cuda_runtime_and_can_be_loaded_after_others(consumer):
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
     assert [name for name in symbols if re.match(r"_*cuda", name)] == []
@@ -117,7 +117,7 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere kernels have one instruction set")
-def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_path):
+def test_kernels_are_compiled_only_for_this_machine_on_request(tmp_path):
     def sets(build: Path) -> set[str]:
         commands = json.loads((build / "compile_commands.json").read_text())
         kernels = [one["command"] for one in commands if "/src/kernels/" in one["file"]]
@@ -146,7 +146,7 @@ def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_pa
         ("-DACCORD_INSTRUCTION_SETS=AVX2", "is ALL or NATIVE"),
     ],
 )
-def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):
+def test_an_unavailable_option_is_rejected(tmp_path, option, says):
     command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", option]
     without_nvcc = os.environ | {"CUDACXX": "no-such-nvcc"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=without_nvcc)

@@ -18,7 +18,7 @@ def shown(*arguments) -> dict:
     return json.loads(result.stdout)
 
 
-def test_json_has_what_the_plan_has():
+def test_json_has_the_contents_of_the_plan():
     plan, told = MeshPlan(SIZES, world_size=16), shown(SIZES, "--world", 16, "--rank", 5, "--all")
     assert told["plan"] == plan.text
     assert told["axes"] == plan.axes
@@ -75,7 +75,7 @@ def test_two_configurations_are_compared_by_their_groups():
     assert told["differences"] == {}
 
 
-def test_sizes_that_say_the_number_of_ranks_need_no_world():
+def test_sizes_that_determine_the_number_of_ranks_need_no_world():
     given = shown("tp=2,pp=2,dp=2", "--world", 8, "--all")
     assert given["world_size"] == 8
     assert shown("tp=2,pp=2,dp=2", "--all") == given
@@ -106,7 +106,7 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
         (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 4: the 4 ranks"),
     ],
 )
-def test_mistakes_are_refused(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     result = accord("mesh", "show", *arguments)
     assert result.returncode == 2
     assert message in result.stderr

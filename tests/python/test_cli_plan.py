@@ -17,7 +17,7 @@ def exported(path, algorithm: str, ranks: int) -> dict:
     return json.loads(path.read_text())
 
 
-def test_list_has_the_figures_of_the_textbook():
+def test_list_has_the_textbook_figures():
     rows = {(row["collective"], row["name"]): row for row in plan_answer("list", "-n", 8, "--bytes", "64k")}
     message = 64 << 10
     assert rows["all_reduce", "two_shot"]["bytes_exchanged"] == 2 * 7 * message // 8
@@ -30,7 +30,7 @@ def test_list_has_the_figures_of_the_textbook():
     assert all(row["predicted_seconds"] > 0 for row in rows.values())
 
 
-def test_list_of_one_collective_says_what_refuses_an_op():
+def test_list_of_one_collective_shows_which_algorithms_reject_an_op():
     rows = {row["name"]: row for row in plan_answer("list", "all_reduce", "--op", "avg")}
     names = "two_shot one_shot packet recursive_doubling rabenseifner hierarchical ring nvls two_shot_zero_copy one_shot_zero_copy"
     assert set(rows) == set(names.split())
@@ -38,7 +38,7 @@ def test_list_of_one_collective_says_what_refuses_an_op():
     assert "adds only some ranks at a time" in rows["ring"]["refused"]
 
 
-def test_show_draws_ranks_and_steps_and_tells_the_cost():
+def test_show_draws_ranks_and_steps_and_prints_the_cost():
     shown = accord("plan", "show", "all_reduce:two_shot", "-n", 2, "--bytes", "8k")
     assert shown.returncode == 0, shown.stderr
     assert "rank 0 | cp i1>s1 | sig 1#0 | wait 1#0 | add i0,1.s0>o0,s0 |" in shown.stdout
@@ -46,14 +46,14 @@ def test_show_draws_ranks_and_steps_and_tells_the_cost():
     assert "predicted" in shown.stdout
 
 
-def test_show_puts_a_step_behind_what_it_waits_for():
+def test_show_puts_a_step_after_the_step_that_it_waits_for():
     drawing = plan_answer("show", "all_gather:ring", "-n", 3)["drawing"]
     columns = {(step["rank"], step["text"]): step["column"] for step in drawing}
     assert columns[1, "wait for signal 0 of rank 0"] > columns[0, "signal 0 to rank 1"]
     assert columns[2, "wait for signal 1 of rank 1"] > columns[1, "signal 1 to rank 2"]
 
 
-def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
+def test_show_writes_an_svg_with_a_box_per_step_and_an_arrow_per_message(tmp_path):
     path = tmp_path / "plan.svg"
     drawing = plan_answer("show", "all_reduce:one_shot", "-n", 3, "--svg", path)["drawing"]
     root = ElementTree.parse(path).getroot()
@@ -69,7 +69,7 @@ def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
     assert {"rank 0", "rank 1", "rank 2"} <= set(labels)
 
 
-def test_an_exported_plan_is_whole_and_exports_to_the_same_bytes(tmp_path):
+def test_an_exported_plan_is_complete_and_exports_to_the_same_bytes(tmp_path):
     plan = exported(tmp_path / "ring.json", "all_reduce:ring", 4)
     assert (plan["format"], plan["version"], plan["size"]) == ("accord-plan", 1, 4)
     assert len(plan["programs"]) == 4
@@ -77,7 +77,7 @@ def test_an_exported_plan_is_whole_and_exports_to_the_same_bytes(tmp_path):
     assert again.stdout == (tmp_path / "ring.json").read_text()
 
 
-def test_verify_accepts_what_was_exported_and_names_the_step_that_is_wrong(tmp_path):
+def test_verify_accepts_an_exported_plan_and_names_an_incorrect_step(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     good = accord("plan", "verify", path)
@@ -93,7 +93,7 @@ def test_verify_accepts_what_was_exported_and_names_the_step_that_is_wrong(tmp_p
     assert "waits for ever" in told["message"]
 
 
-def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
+def test_verify_rejects_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     for program in plan["programs"]:
@@ -120,7 +120,7 @@ def test_why_names_the_rule_that_decides_and_why_others_do_not():
     assert len(told["algorithms"]) == 6
 
 
-def test_why_takes_ranks_to_be_on_several_hosts():
+def test_why_distributes_ranks_over_several_hosts_on_request():
     told = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
     assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
     decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
@@ -132,7 +132,7 @@ def test_why_takes_ranks_to_be_on_several_hosts():
     assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
 
 
-def test_why_tells_of_memory_of_gpus():
+def test_why_explains_calls_on_gpu_memory():
     told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
     assert told["algorithm"] == "packet"
     assert all("memory=cuda" in rule["rule"] for rule in told["rules"])
@@ -144,7 +144,7 @@ def test_why_tells_of_memory_of_gpus():
     assert told["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
 
 
-def test_why_tells_what_serves_registered_buffers():
+def test_why_explains_the_choice_for_registered_buffers():
     told = plan_answer("why", "all_to_all", "64K", "--registered")
     assert told["algorithm"] == "zero_copy" and told["registered"]
     assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
@@ -185,7 +185,7 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     assert "canonical order" in canonical["rules"][0]["reason"]
 
 
-def test_why_counts_ranks_against_the_cores_of_this_machine():
+def test_why_compares_ranks_with_the_cores_of_this_machine():
     ranks = 2 * os.cpu_count()
     told = plan_answer("why", "all_reduce", "1k", "-n", ranks, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
     assert told["oversubscribed"]
@@ -207,13 +207,13 @@ def test_why_counts_ranks_against_the_cores_of_this_machine():
         (("verfy", "x"), 'unknown command "verfy"; did you mean "verify"?'),
     ],
 )
-def test_what_has_no_meaning_is_told_with_the_nearest_name(arguments, message):
+def test_an_unknown_name_is_reported_with_the_nearest_one(arguments, message):
     result = accord("plan", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
 
 
-def test_files_that_are_no_plans_are_told_apart(tmp_path):
+def test_missing_broken_and_unwritable_files_have_different_errors(tmp_path):
     missing = accord("plan", "verify", tmp_path / "none.json")
     assert missing.returncode == 1
     assert "none.json: No such file or directory" in missing.stderr
@@ -226,13 +226,13 @@ def test_files_that_are_no_plans_are_told_apart(tmp_path):
     assert "No such file or directory" in unwritable.stderr
 
 
-def test_a_folder_is_told_by_its_name(tmp_path):
+def test_a_folder_is_named_in_the_error(tmp_path):
     result = accord("plan", "verify", tmp_path)
     assert result.returncode == 1
     assert result.stderr == f"accord plan verify: io: {tmp_path}: Is a directory\n"
 
 
-def test_the_example_of_the_format_is_right(tmp_path):
+def test_the_example_of_the_format_is_correct(tmp_path):
     page = (ROOT / "docs/plan-format.md").read_text()
     block = page[page.index("    {\n") : page.index("Every key is required")]
     path = tmp_path / "example.json"
@@ -288,7 +288,7 @@ def test_names_with_terminal_escapes_are_rejected(tmp_path, name):
         assert name not in refused.stderr
 
 
-def test_run_refuses_what_is_wrong(tmp_path):
+def test_run_rejects_an_incorrect_plan(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     plan["programs"][1]["lanes"][0].pop()
@@ -299,7 +299,7 @@ def test_run_refuses_what_is_wrong(tmp_path):
     assert "no step writes output[0] of rank 1" in refused.stderr
 
 
-def test_why_knows_a_plan_of_the_users_own(tmp_path):
+def test_why_includes_a_user_plan(tmp_path):
     path = tmp_path / "mine.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     plan["name"] = "mine"

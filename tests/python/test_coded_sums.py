@@ -95,7 +95,7 @@ def floats(bits: bytes, dtype: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_logits_are_near_the_exact_ones_and_equal_on_all_ranks(ranks, packages, size):
+def test_logits_are_close_to_the_exact_ones_and_equal_on_all_ranks(ranks, packages, size):
     models = {name: path for name, path in packages.items() if name != "layer"}
     tests = str(Path(__file__).parent)
     exact = ranks(size).run(logits_of_ranks, tests, models, None)[0]

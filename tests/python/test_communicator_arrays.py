@@ -108,7 +108,7 @@ def test_objects_with_dlpack_are_arrays(comm):
         comm.all_reduce(Broken(inner))
 
 
-def test_floats_of_ml_dtypes_are_known(comm):
+def test_floats_of_ml_dtypes_are_supported(comm):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
         numbers = np.array([1, 2, 3], dtype)
@@ -247,7 +247,7 @@ def test_calls_keep_no_reference_to_their_arrays(comm):
     grown.extend(b"more")  # fails if the buffer is still exported
 
 
-def test_tensors_are_let_go_too(comm):
+def test_calls_keep_no_reference_to_their_tensors(comm):
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(8)
     gone = weakref.ref(tensor)
@@ -288,7 +288,7 @@ def drop_work_unfinished(comm):
     return held, gone() is None
 
 
-def test_arrays_of_a_dropped_work_are_held_until_it_has_ended(ranks):
+def test_arrays_of_a_dropped_work_are_held_until_it_completes(ranks):
     assert ranks(2).run(drop_work_unfinished) == [(True, True), 3.0]
 
 
@@ -299,7 +299,7 @@ def test_arrays_of_a_dropped_work_are_held_until_it_has_ended(ranks):
     order=st.permutations(range(4)),
     steps=st.lists(st.sampled_from([1, 2, -1]), min_size=4, max_size=4),
 )
-def test_an_array_is_taken_exactly_if_it_is_row_major(shared, dtype, shape, order, steps):
+def test_an_array_is_accepted_exactly_if_it_is_row_major(shared, dtype, shape, order, steps):
     whole = np.zeros(shape, numpy_dtype(dtype)).transpose([axis for axis in order if axis < len(shape)])
     part = whole[tuple(slice(None, None, step) for step in steps[: whole.ndim])]
     if part.flags.c_contiguous:

@@ -35,7 +35,7 @@ def run_collectives(_, path):
     on_thread_ranks(3, body)
 
 
-def test_arrays_of_a_device_by_dlpack(device_process):
+def test_device_arrays_are_passed_by_dlpack(device_process):
     device_process(run_collectives)
 
 
@@ -71,7 +71,7 @@ def run_works(_, path):
     on_thread_ranks(2, body)
 
 
-def test_works_block_streams_and_not_their_callers(device_process):
+def test_works_block_streams_but_not_their_callers(device_process):
     device_process(run_works)
 
 
@@ -102,7 +102,7 @@ def run_mistakes(_, path):
     on_thread_ranks(1, body)
 
 
-def test_mistakes_are_named(device_process):
+def test_invalid_arguments_are_named(device_process):
     device_process(run_mistakes)
 
 
@@ -124,7 +124,7 @@ def run_hints(_, path):
     assert "blocking=0 maxCTAs=12 netName=Socket" in text.value.decode()
 
 
-def test_hints_of_a_group_get_to_nccl(device_process):
+def test_hints_of_a_group_reach_nccl(device_process):
     device_process(run_hints)
 
 
@@ -161,7 +161,7 @@ def run_windows(_, path):
     on_thread_ranks(2, body)
 
 
-def test_windows_of_a_device(device_process):
+def test_windows_are_allocated_on_a_device(device_process):
     device_process(run_windows)
 
 
@@ -201,11 +201,11 @@ def run_lending(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_communicator_of_nccls_is_lent(device_process):
+def test_an_nccl_communicator_is_borrowed(device_process):
     device_process(run_lending)
 
 
-def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
+def test_the_nccl_python_package_takes_precedence_over_the_system_library(tmp_path):
     # torch loads its own NCCL by the same name, and would get the system's if that had been loaded first.
     package = tmp_path / "nvidia/nccl/lib"
     package.mkdir(parents=True)

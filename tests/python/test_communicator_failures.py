@@ -40,7 +40,7 @@ def wait_for_the_dead(comm, victim, how, folder):
 
 @pytest.mark.parametrize("how", ["sync", "async", "recv"])
 @pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_peer_is_named_to_all_others_within_a_second(fresh_ranks, tmp_path, how, victim):
+def test_a_killed_peer_is_named_on_all_others_within_a_second(fresh_ranks, tmp_path, how, victim):
     delays = []
     # One attempt in time is enough: on a busy machine the ranks may not run for a second.
     for attempt in range(3):
@@ -83,7 +83,7 @@ def too_late(comm, over):
     return "nothing"
 
 
-def test_a_timeout_names_the_rank_that_did_not_come(ranks, tmp_path):
+def test_a_timeout_names_the_missing_rank(ranks, tmp_path):
     first, second = ranks(2).run(too_late, str(tmp_path / "over"))
     assert first[:3] == ("Timeout", (1,), True)
     assert 0.3 <= first[3] < 20, "the call's own timeout, not the communicator's 30 s"
@@ -98,7 +98,7 @@ def absent(folder: str) -> float:
     return time.monotonic() - start
 
 
-def test_create_names_the_ranks_that_did_not_come(tmp_path):
+def test_create_names_the_missing_ranks(tmp_path):
     assert absent(str(tmp_path / "store")) < 3
 
 
@@ -133,7 +133,7 @@ def disagree(comm):
     return "nothing"
 
 
-def test_ranks_that_disagree_are_told_who_called_with_what(ranks):
+def test_a_mismatch_reports_the_call_of_each_rank(ranks):
     for message in ranks(2).run(disagree):
         assert "all_reduce" in message and "world" in message
         assert "4" in message and "5" in message and "rank" in message
@@ -168,7 +168,7 @@ def leaves_by_error(comm):
         return str(error), group.state
 
 
-def test_a_with_block_left_by_an_error_tells_the_others_which(ranks):
+def test_a_with_block_left_by_an_error_reports_it_to_the_others(ranks):
     first, second = ranks(2).run(leaves_by_error)
     assert first == ("KeyError", "closed")
     assert "rank 0 left its `with` block with KeyError: 'weights'" in second[0] and second[1] == "closed"
@@ -185,7 +185,7 @@ def waits_with_timeout(comm):
     comm.send(x, 0)
 
 
-def test_wait_with_a_timeout_gives_false_and_the_work_goes_on(ranks):
+def test_wait_with_a_timeout_returns_false_and_the_work_continues(ranks):
     assert ranks(2).run(waits_with_timeout)[0] == ((False, False), True, [1, 1])
 
 
@@ -219,7 +219,7 @@ def forks(comm):
     return text.split("\n"), x[0]
 
 
-def test_a_forked_child_gets_an_error_and_disturbs_nobody(ranks):
+def test_a_forked_child_gets_an_error_and_does_not_disturb_others(ranks):
     for lines, value in ranks(2).run(forks):
         assert value == 2
         assert len(lines) == 6 and all("was forked and belongs to its parent" in line for line in lines[:5])
@@ -273,7 +273,7 @@ comm.barrier()
         assert (process.returncode, output) == (0, ""), output
 
 
-def test_errors_are_also_the_built_in_exceptions_that_fit():
+def test_errors_derive_from_the_matching_built_in_exceptions():
     pairs = {
         accord.InvalidArgument: ValueError,
         accord.Unsupported: NotImplementedError,
@@ -308,7 +308,7 @@ def test_a_communicator_cannot_be_pickled_or_made_without_create():
         accord.Communicator()
 
 
-def test_create_refuses_what_makes_no_sense():
+def test_create_rejects_invalid_arguments():
     for rank, size in [(1, 1), (-1, 2), (0, 0)]:
         with pytest.raises(accord.InvalidArgument):
             accord.Communicator.create(accord.MemoryStore(), rank, size, timeout=1)

@@ -45,7 +45,7 @@ def refused(comm):
     return failures, comm.state
 
 
-def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
+def test_invalid_lists_and_lists_that_differ_are_rejected(ranks):
     for rank, (failures, state) in enumerate(ranks(2).run(refused)):
         assert failures == [
             None,
@@ -75,7 +75,7 @@ def split_with_options(comm):
     return failures
 
 
-def test_a_split_by_color_takes_options(ranks):
+def test_a_split_by_color_accepts_options(ranks):
     for rank, (transport, select, timeout) in enumerate(ranks(2).run(split_with_options)):
         assert transport[0] == "Unsupported" and "inproc: does not reach from rank 0 to rank 1" in transport[1]
         assert select[0] == "Mismatch" and "barrier:0-inf=binomial" in select[1]
@@ -118,7 +118,7 @@ def make_groups_until_one_dies(comm, victim, folder):
         return error.ranks
 
 
-def test_a_rank_that_dies_while_groups_are_made_is_named_alone(fresh_ranks, tmp_path):
+def test_only_the_rank_that_dies_while_groups_are_created_is_named(fresh_ranks, tmp_path):
     def kill(processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 1, "groups are being made")
         processes[1].send_signal(signal.SIGKILL)
@@ -150,7 +150,7 @@ def grow_by_three(comm, folder):
         return error.ranks, time.time(), comm.state
 
 
-def test_a_joiner_that_dies_on_its_way_is_named_at_once(fresh_ranks, tmp_path):
+def test_a_joiner_that_dies_while_joining_is_named_immediately(fresh_ranks, tmp_path):
     program = f"import accord; accord.Communicator.join(accord.FileStore({str(tmp_path)!r}), 'world/grown', timeout=50)"
     store, joiners, killed = accord.FileStore(str(tmp_path)), [], []
 

@@ -27,7 +27,7 @@ def go_on_without_the_dead(comm, victim, folder):
             return *found, comm.gone()
 
 
-def test_the_ranks_that_are_left_shrink_to_a_group_of_their_own(fresh_ranks, tmp_path):
+def test_the_survivors_shrink_to_a_new_group(fresh_ranks, tmp_path):
     def kill(processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 4, "all ranks are there")
         processes[1].send_signal(signal.SIGKILL)

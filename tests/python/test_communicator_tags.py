@@ -91,7 +91,7 @@ def collected(comm):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_receive_from_any_rank_tells_whose_message_it_got(ranks, size):
+def test_a_receive_from_any_rank_returns_the_sender(ranks, size):
     *seen, missing = ranks(size).run(collected)[0]
     assert list(missing) == list(range(1, size))
     for rank in range(1, size):

@@ -97,6 +97,6 @@ def test_example_over_hosts(two_hosts, name, ranks, tmp_path):
         assert "greedy text of 4 ranks equal to PyTorch's: True" in texts[0]
 
 
-def test_every_example_is_run():
+def test_every_example_runs():
     files = {path.stem for path in (ROOT / "examples/compile").glob("*.py")} - {"small_models"}
     assert files == {name for name, *_ in EXAMPLES + OVER_HOSTS}

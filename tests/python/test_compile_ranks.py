@@ -43,7 +43,7 @@ def divided_model(group):
 
 
 @pytest.mark.parametrize("backend", mostly_slow(["gloo", "accord"], "accord"))
-def test_a_model_divided_by_parallelize_module_runs_in_one_engine_whatever_the_backend(torch_ranks, backend):
+def test_a_model_sharded_by_parallelize_module_runs_in_one_engine_with_any_backend(torch_ranks, backend):
     first, second = torch_ranks(2).run(divided_model, backend=backend, deadline=120)
     assert first == second  # bit-identical on both ranks
     assert first[:2] == (1, [("all_reduce", "engine")])
@@ -130,7 +130,7 @@ def sums_as_the_options_say(group, folder):
     }
 
 
-def test_sums_travel_as_the_options_say(fresh_ranks, tmp_path):
+def test_options_decide_how_sums_are_transferred(fresh_ranks, tmp_path):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     first, second = ranks.run(sums_as_the_options_say, str(tmp_path), backend="gloo", deadline=120)
     assert first == second  # bit-identical on both ranks
@@ -162,7 +162,7 @@ def collectives_outside(group):
     return where, told
 
 
-def test_a_collective_that_leaves_the_engine_is_reported_and_strict_mode_refuses_it(torch_ranks):
+def test_a_collective_outside_the_engine_is_reported_and_rejected_in_strict_mode(torch_ranks):
     told = [
         "strict_collectives, but these stay in PyTorch: all_reduce",
         "_c10d_functional.all_reduce.default stays in PyTorch, where a saved program has no groups",
@@ -244,7 +244,7 @@ def groups_at_run_time(group):
     return told
 
 
-def test_engines_are_bound_and_bound_again_at_run_time_and_share_one_communicator_for_each_group(torch_ranks):
+def test_engines_are_bound_and_rebound_at_run_time_and_share_one_communicator_per_group(torch_ranks):
     for rank, (size, order, name) in enumerate(torch_ranks(2).run(groups_at_run_time, backend="gloo")):
         assert f"made for rank {rank} of 2, but this is rank 0 of 1" in size
         assert f"made for rank {rank} of 2, but this is rank {1 - rank} of 2" in order
@@ -277,7 +277,7 @@ def package_groups(comm, path):
     return unbound, [inside, lasting, within, again(x).numpy()]
 
 
-def test_a_package_runs_unbound_never_and_takes_its_groups_from_a_block(fresh_ranks, tmp_path):
+def test_a_package_runs_only_when_bound_and_takes_its_groups_from_a_with_block(fresh_ranks, tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).eval()
     x = torch.ones(2, 8)
@@ -318,7 +318,7 @@ def ranks_bind_alike(comm, path):
     return [*outputs, module(x).numpy()], refused
 
 
-def test_ranks_bind_the_same_engines_and_all_hear_of_one_that_cannot(fresh_ranks, tmp_path):
+def test_ranks_bind_the_same_engines_and_all_report_a_rank_that_cannot(fresh_ranks, tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
     x = torch.ones(2, 8)
@@ -362,7 +362,7 @@ print("done", dist.is_initialized())
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 @pytest.mark.parametrize("end", ["group first", "engine first", "neither"])
-def test_programs_end_by_themselves_whatever_goes_first(tmp_path, backend, end):
+def test_programs_exit_cleanly_in_any_order_of_destruction(tmp_path, backend, end):
     text = on_ranks(2, python_file(tmp_path, ENDS), backend, end)
     assert len(re.findall(r"done (True|False)", text)) == 2
 

@@ -44,12 +44,12 @@ def sums_and_messages(comm):
     return os.getpid(), total[0], large[-1], got[0], int(put[0]), sizes
 
 
-def test_ranks_of_equal_process_ids_are_no_threads_of_one_process(fresh_ranks):
+def test_ranks_with_equal_process_ids_are_not_threads_of_one_process(fresh_ranks):
     ranks = fresh_ranks(4, prefixes=[CONTAINER] * 4)
     assert ranks.run(sums_and_messages) == [(1, 10, 10, (r - 1) % 4, (r - 1) % 4, 2) for r in range(4)]
 
 
-def test_containers_and_threads_of_the_host_meet(fresh_ranks):
+def test_ranks_in_containers_connect_to_threads_on_the_host(fresh_ranks):
     ranks = fresh_ranks(3, prefixes=[CONTAINER, [], CONTAINER])
     told = ranks.run(sums_and_messages)
     assert [rank[0] == 1 for rank in told] == [True, False, True]
@@ -67,7 +67,7 @@ def learn_of_a_death(comm, victim, folder):
         return error.ranks
 
 
-def test_a_container_that_is_killed_is_named(fresh_ranks, tmp_path):
+def test_a_killed_container_is_named(fresh_ranks, tmp_path):
     ranks = fresh_ranks(3, prefixes=[CONTAINER] * 3)
 
     def kill(processes: list[subprocess.Popen]) -> None:

@@ -150,7 +150,7 @@ def lends(group):
     comm.close()
 
 
-def test_the_communicator_of_torchs_nccl_is_lent(torch_ranks):
+def test_the_nccl_communicator_of_torch_is_borrowed(torch_ranks):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
     torch_ranks(lends, backend="nccl")

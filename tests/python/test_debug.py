@@ -26,7 +26,7 @@ def run(tmp_path, **environment: str) -> str:
     return result.stderr
 
 
-def test_topology_and_plans_are_told_once(tmp_path):
+def test_topology_and_plans_are_logged_once(tmp_path):
     told = run(tmp_path, ACCORD_DEBUG="info", ACCORD_SELECT="all_reduce:0-1k=packet,1k-inf=two_shot")
     for once in (
         r'group "world": 2 ranks on 1 host, over shm',
@@ -44,5 +44,5 @@ def test_topology_and_plans_are_told_once(tmp_path):
         )
 
 
-def test_without_the_variable_nothing_is_told(tmp_path):
+def test_without_the_variable_nothing_is_logged(tmp_path):
     assert run(tmp_path) == ""

@@ -94,7 +94,7 @@ def only_finding(state: dict) -> dict:
     return state["findings"][0]
 
 
-def test_a_rank_that_never_comes_to_a_call_is_named(job):
+def test_a_rank_that_never_arrives_at_a_call_is_named(job):
     launcher = job("one never comes")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     finding = only_finding(state)
@@ -115,7 +115,7 @@ def test_a_rank_that_never_comes_to_a_call_is_named(job):
     assert state["ranks"][1]["condition"] == "running"
 
 
-def test_the_table_says_the_same(job):
+def test_the_table_shows_the_same_findings(job):
     launcher = job("one never comes")
     wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     text = accord("diagnose", "--pid", launcher.pid).stdout
@@ -135,7 +135,7 @@ def test_the_job_is_found_from_any_rank(job):
         assert only_finding(look(process)["world"])["ranks"] == [1]
 
 
-def test_a_stopped_rank_is_named_and_needs_no_help_to_be_read(job):
+def test_a_stopped_rank_is_named_and_read_without_its_cooperation(job):
     launcher = job("stopped")
     state = wait_until(lambda: found(launcher.pid, "stopped"), "rank 2 is stopped")
     finding = only_finding(state)
@@ -147,7 +147,7 @@ def test_a_stopped_rank_is_named_and_needs_no_help_to_be_read(job):
     assert look(state["ranks"][2]["process"])["world"]["findings"][0]["ranks"] == [2]
 
 
-def test_all_ranks_that_stop_are_named(job):
+def test_all_stopped_ranks_are_named(job):
     launcher = job("one never comes")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     for rank in (0, 1):
@@ -156,7 +156,7 @@ def test_all_ranks_that_stop_are_named(job):
     assert {(finding["kind"], *finding["ranks"]) for finding in state["findings"]} == {("stopped", 0), ("stopped", 1)}
 
 
-def test_a_killed_rank_is_gone_while_its_peers_are_stopped(job):
+def test_a_killed_rank_is_reported_while_its_peers_are_stopped(job):
     # Running peers fail within a second of a death. Stopped ones are still seen in the state that they were in.
     launcher = job("one never comes")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
@@ -186,7 +186,7 @@ def test_a_message_that_is_not_received_names_the_receiver_and_the_sender(job):
     assert state["ranks"][0]["waits_for"] == [2]
 
 
-def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
+def test_ranks_that_wait_for_each_other_in_two_groups_are_both_reported(job):
     launcher = job("another group")
 
     def both():
@@ -203,7 +203,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
     assert 'has been in call 4, all_gather of 1000 x float32 of group "world"' in in_pair["text"]
 
 
-def test_a_forked_child_is_not_taken_for_its_parent(job):
+def test_a_forked_child_is_not_mistaken_for_its_parent(job):
     launcher = job("forked", 2)
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     assert only_finding(state)["ranks"] == [1]
@@ -233,7 +233,7 @@ def test_a_hanging_job_can_be_dumped_from_outside(job, tmp_path):
     assert only_finding(group)["ranks"] == [1]
 
 
-def test_a_process_without_a_communicator_is_refused(tmp_path):
+def test_a_process_without_a_communicator_is_rejected(tmp_path):
     with subprocess.Popen(["sleep", "100"]) as sleeper:
         try:
             result = accord("diagnose", "--pid", sleeper.pid)

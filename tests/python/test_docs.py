@@ -35,7 +35,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path):
+def test_every_link_has_a_target(page: Path):
     text = page.read_text()
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
@@ -93,7 +93,7 @@ def test_every_variable_that_a_page_names_exists():
         assert unknown == set(), f"{page}: {unknown}"
 
 
-def test_every_algorithm_is_in_the_list_with_its_source_and_no_other():
+def test_the_list_has_exactly_the_algorithms_with_their_sources():
     rows = json.loads(accord("plan", "list", "--json").stdout)
     built_in = {(row["collective"], row["name"], row["source"]) for row in rows}
     listed = set()
@@ -105,7 +105,7 @@ def test_every_algorithm_is_in_the_list_with_its_source_and_no_other():
     assert listed == built_in
 
 
-def test_the_program_of_the_page_on_gpus_is_one_that_a_test_runs():
+def test_a_test_runs_the_program_of_the_page_on_gpus():
     of_a_call, of_a_kernel = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)
     assert of_a_call in (ROOT / "tests/conformance/comm/device_streams_test.cpp").read_text()
     assert of_a_kernel in (ROOT / "tests/conformance/comm/cuda/channel_kernels.cu").read_text()

@@ -68,7 +68,7 @@ def test_the_program_shown_is_the_example_and_the_commands_build_and_run_it(tmp_
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=range(len(PIECES)))
-def test_a_piece_of_c_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp_path):
+def test_a_c_snippet_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp_path):
     (tmp_path / "piece.c").write_text(PROGRAM % piece)
     run("cc -std=c99 -Wall -Wextra -Wpedantic -Werror piece.c -o piece -laccord".split(), tmp_path)
     output = run(["accord", "run", "-n", "2", "./piece"], tmp_path)
@@ -77,7 +77,7 @@ def test_a_piece_of_c_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp
             assert all(text in output for text in expected), output
 
 
-def test_the_pieces_with_expected_output_are_there():
+def test_the_snippets_with_expected_output_exist():
     assert all(any(words in piece for piece in PIECES) for words in SAYS)
 
 

@@ -68,7 +68,7 @@ def run_and_tell(comm, path, given, bias):
 
 
 @pytest.mark.parametrize(("rows", "what"), [(1, "a batch of 1"), (13, "a batch of 13")])
-def test_a_batch_that_the_ranks_cannot_divide_is_refused_by_all(rows, what, ranks, package):
+def test_a_batch_that_the_ranks_cannot_divide_is_rejected_by_all(rows, what, ranks, package):
     for message in ranks(2).run(run_and_tell, package, x(rows).numpy(), BIAS.numpy()):
         assert f'{what} rows cannot be divided among the 2 ranks of group "dp"' in message, message
         assert 'dimension "batch" of each rank must be 2 to 6' in message, message
@@ -86,7 +86,7 @@ class Sums(torch.nn.Module):
         return x.sum(0)
 
 
-def test_outputs_that_are_no_batch_are_refused(ranks, tmp_path):
+def test_outputs_that_are_not_a_batch_are_rejected(ranks, tmp_path):
     batch = torch.export.Dim("batch", min=1, max=6)
     path = accord.export(Sums().eval(), (x(4),), path=tmp_path / "m.accord", dynamic_shapes=({0: batch},))
     for message in ranks(2).run(load_and_tell, str(path)):

@@ -73,7 +73,7 @@ def run_on_a_device(_, path, package, inputs):
 
 
 @pytest.mark.parametrize("make", mostly_slow([vit, whisper_encoder, unet, vae_decoder], vit, unet))
-def test_a_model_gives_what_pytorch_gives(make, device_process, tmp_path):
+def test_a_model_matches_pytorch(make, device_process, tmp_path):
     torch.manual_seed(0)
     model, shapes = make()
     inputs = tuple(torch.randn(shape) for shape in shapes)

@@ -81,7 +81,7 @@ def test_a_report_counts_flops_bytes_and_shards_of_each_op(package, ranks):
         assert {entry["algorithm"] for entry in collectives} <= {why["algorithm"]}
 
 
-def test_a_report_tells_what_was_fused_into_what(package):
+def test_a_report_lists_fused_ops(package):
     (rank,) = report_of(package)["ranks"]
     fused = [op for op in rank["model"] if op["op"] == "aten.gelu.default"]
     assert [op["runs"] for op in fused] == ["fused", "fused"]
@@ -92,7 +92,7 @@ def test_a_report_tells_what_was_fused_into_what(package):
     assert {op["runs"] for op in rank["ops"]} == {"step"}
 
 
-def test_pieces_of_the_arena_that_live_at_once_lie_apart(llama):
+def test_arena_pieces_with_overlapping_lifetimes_do_not_overlap(llama):
     (rank,) = report_of(llama, "--tokens", 9)["ranks"]
     assert rank["sizes"]["tokens"] == 9
     assert len(rank["arena"]) > 20
@@ -131,7 +131,7 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
         (["-n", "2", "--group", "xx"], 'unknown group "xx"'),
     ],
 )
-def test_a_report_that_cannot_be_says_why(package, arguments, says):
+def test_an_impossible_report_gives_the_reason(package, arguments, says):
     result = accord("engine", "report", package, *arguments)
     assert result.returncode == 1
     assert says in result.stderr
@@ -168,7 +168,7 @@ def check_trace(text: str, ranks: int, runs: int, collectives: int) -> None:
         assert any(e["pid"] == end["pid"] and e["ts"] <= end["ts"] <= e["ts"] + e["dur"] + 1e-3 for e in same)
 
 
-def test_a_trace_of_two_ranks_has_their_steps_side_by_side(package, tmp_path):
+def test_a_trace_of_two_ranks_shows_their_steps_side_by_side(package, tmp_path):
     save_file({"input": np.ones((ROWS, HIDDEN), np.float32)}, tmp_path / "x.safetensors")
     command = [ACCORD, "engine", "run", package, "--inputs", tmp_path / "x.safetensors", "--repeat", 3]
     result = accord("run", "-n", 2, *command, "--trace", tmp_path / "trace.json")
@@ -176,7 +176,7 @@ def test_a_trace_of_two_ranks_has_their_steps_side_by_side(package, tmp_path):
     check_trace((tmp_path / "trace.json").read_text(), ranks=2, runs=3, collectives=2)
 
 
-def test_a_context_traces_from_when_it_is_asked(package):
+def test_a_context_traces_from_the_request_on(package):
     with accord_package.load(package) as engine:
         context = engine.create_context()
         x = np.ones((ROWS, HIDDEN), np.float32)
@@ -281,7 +281,7 @@ def test_the_compare_command_on_two_ranks_names_the_changed_module(llama, tmp_pa
     assert facts["first_deviation"] == BROKEN["llama"]
 
 
-def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tmp_path):
+def test_compare_accepts_a_model_from_a_python_file_and_inputs_from_a_file(package, tmp_path):
     save_file({"input": np.ones((ROWS, HIDDEN), np.float32)}, tmp_path / "x.safetensors")
     file = python_file(
         tmp_path,

@@ -59,7 +59,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.allclose(a, b, atol=1e-5))
 
 
-def test_weights_come_from_a_state_dict_files_or_a_package(package, tmp_path):
+def test_weights_are_taken_from_a_state_dict_files_or_a_package(package, tmp_path):
     with accord.load(package) as engine:
         context = engine.create_context()
         assert near(run(engine), expected(0))
@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit_change_nothing(package, weights, says):
         assert near(run(engine), expected(0))
 
 
-def test_a_package_that_is_another_or_damaged_changes_nothing(package, tmp_path):
+def test_a_different_or_damaged_package_changes_nothing(package, tmp_path):
     other = torch.nn.Sequential(torch.nn.Linear(HIDDEN, INNER), torch.nn.Tanh()).eval()
     path = accord.export(other, (X,), path=tmp_path / "other.accord", progress=lambda done, total: None)
     damaged = export(make_model(1), tmp_path / "damaged.accord")
@@ -179,7 +179,7 @@ def test_ranks_agree_on_new_weights(package, tmp_path):
             assert all(near(answer, expected(1)) for answer in answers)
 
 
-def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
+def test_a_language_model_discards_its_cache_of_the_old_weights(tmp_path):
     path = accord.export(
         make_small_llama(0, **LLAMA), path=tmp_path / "llama.accord", sharding="auto", progress=lambda done, total: None
     )
@@ -202,7 +202,7 @@ def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
         assert found == ids[0, len(prompt) :].tolist()
 
 
-def test_the_manifest_names_what_a_state_dict_must_have(package):
+def test_the_manifest_names_the_required_entries_of_a_state_dict(package):
     names = [entry["name"] for entry in json.loads((package / "manifest.json").read_text())["tensors"]]
     assert sorted(names) == sorted(make_model(0).state_dict())
 
@@ -217,7 +217,7 @@ FUSED = {
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_a_state_dict_of_a_family_whose_layers_are_fused_is_taken_apart_as_export_does(name, tmp_path):
+def test_a_state_dict_with_fused_layers_is_split_as_in_export(name, tmp_path):
     def make(seed: int) -> torch.nn.Module:
         torch.manual_seed(seed)
         return transformers.AutoModelForCausalLM.from_config(FUSED[name]).eval()

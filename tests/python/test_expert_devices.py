@@ -82,5 +82,5 @@ def run_step(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_step_goes_into_the_stream_of_its_calls(device_process):
+def test_a_step_runs_in_the_stream_of_its_calls(device_process):
     device_process(run_step)

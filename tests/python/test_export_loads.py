@@ -56,7 +56,7 @@ REFUSED = {  # what the error says besides the place -> model, input
 
 
 @pytest.mark.parametrize("says", REFUSED)
-def test_export_refuses_what_has_no_kernel_and_names_its_place(says, tmp_path):
+def test_export_rejects_ops_without_a_kernel_and_names_their_source_line(says, tmp_path):
     model, example = REFUSED[says]
     with pytest.raises(accord.ExportError, match=says) as error:
         accord.export(model.eval(), (example,), path=tmp_path / "model.accord")
@@ -89,13 +89,13 @@ class TwoLayers(torch.nn.Module):
         ({"down": accord.Row(unit=16)}, "give the layer before it a column rule"),
     ],
 )
-def test_export_refuses_rules_that_two_ranks_cannot_follow(rules, says, tmp_path):
+def test_export_rejects_rules_that_two_ranks_cannot_follow(rules, says, tmp_path):
     with pytest.raises(accord.ExportError, match=f'rank 0 of 2 in group "tp".*down.*{says}'):
         accord.export(TwoLayers().eval(), (torch.ones(2, 8),), path=tmp_path / "model.accord", sharding=rules)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_layer_of_one_unit_is_written_and_is_for_one_rank(tmp_path):
+def test_a_layer_of_one_unit_is_exported_and_runs_on_one_rank_only(tmp_path):
     rules = {"up": accord.Column(unit=64), "down": accord.Row(unit=64)}
     package = accord.export(TwoLayers().eval(), (torch.ones(2, 8),), path=tmp_path / "model.accord", sharding=rules)
     accord.load(package).close()
@@ -119,7 +119,7 @@ def model_of(call: Call) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("every", [127, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_pair_of_op_and_dtypes_is_refused_by_export_or_loaded(every, tmp_path):
+def test_every_pair_of_op_and_dtypes_is_rejected_by_export_or_loads(every, tmp_path):
     seen, pairs = set(), []
     for call in all_calls():
         pair = (call.op, *(one.dtype for one in call.inputs))

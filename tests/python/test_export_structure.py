@@ -112,7 +112,7 @@ def test_arguments_may_be_nested_and_have_constants(tmp_path):
             module(given[0], 3.0)
 
 
-def test_a_process_without_the_classes_makes_equal_named_tuples_and_imports_what_transformers_has(tmp_path):
+def test_without_the_classes_a_process_creates_named_tuples_and_imports_those_of_transformers(tmp_path):
     for name in ("named tuple", "model output", "dataclass"):
         compiled = accord.compile(Returns(STRUCTURES[name]).eval(), (x(4),), LOOSE)
         compiled.save(tmp_path / f"{name}.accord")
@@ -152,7 +152,7 @@ def manifest_output(package) -> str:
 
 
 @torch.no_grad()
-def test_what_cannot_be_saved_says_why(tmp_path):
+def test_a_structure_that_cannot_be_saved_is_an_error_with_the_reason(tmp_path):
     @dataclasses.dataclass
     class Unknown:
         y: torch.Tensor

@@ -67,7 +67,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("sharded", [False, True])
-def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, sharded):
+def test_quantized_weights_are_close_and_their_error_is_reported(tmp_path, name, sharded):
     weights, step = FORMATS[name]
     sharding = {"up": accord.Column(unit=32), "down": accord.Row(unit=32), "embed": "row", "head": "column"}
     path = exported(tmp_path, weights, sharding if sharded else None)
@@ -89,7 +89,7 @@ def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, shar
         torch.testing.assert_close(output(path), model(IDS), rtol=1e-4, atol=1e-5)
 
 
-def test_patterns_leave_layers_out_and_the_first_match_decides(tmp_path):
+def test_patterns_exclude_layers_and_the_first_match_decides(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Int4(group=32), "*": "int8"})
     told = {entry["tensor"]: (entry["type"], entry["group"]) for entry in accord.inspect(path)["quantized"]}
     # 96 inputs cannot be divided into groups of 64.

@@ -86,7 +86,7 @@ def calls_something_else(comm, odd, cases, how, patience):
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "batch", "prepared"])
-def test_ranks_that_call_different_things_all_learn_who_called_what(ranks, how):
+def test_a_mismatch_reports_the_call_of_each_rank_on_all_ranks(ranks, how):
     for rank, outcomes in enumerate(ranks(SIZE).run(calls_something_else, ODD, DIFFERENT, how, 20)):
         assert [case for case, _ in outcomes] == DIFFERENT
         for case, seen in outcomes:
@@ -117,7 +117,7 @@ def never_comes(comm, absent, folder):
         return seen, rest.size
 
 
-def test_a_rank_that_never_comes_to_a_split_is_named_within_the_timeout(ranks, tmp_path):
+def test_a_rank_that_never_arrives_at_a_split_is_named_within_the_timeout(ranks, tmp_path):
     for rank, (seen, left) in enumerate(ranks(SIZE).run(never_comes, 1, str(tmp_path), timeout=1)):
         code, at_fault, text, took = seen
         assert (code, at_fault, left) == ("Timeout", (1,), SIZE), (rank, seen)

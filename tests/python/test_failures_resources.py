@@ -68,7 +68,7 @@ CASES = ["descriptors at split", "descriptors at creation", "file size at split"
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_a_rank_that_lacks_something_says_what_and_the_others_who(ranks, tmp_path, kind):
+def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_rank(ranks, tmp_path, kind):
     poor = 1
     outcomes = ranks(SIZE).run(lacks, poor, kind, str(tmp_path), deadline=120)
     attempts = len(outcomes[0][0])
@@ -145,7 +145,7 @@ except accord.ResourceExhausted as error:
     assert str(tmp_path) in text and "No space left on device" in text
 
 
-def test_a_full_disk_for_dumps_leaves_the_failure_as_it_is(tmp_path):
+def test_a_full_disk_for_dumps_does_not_change_the_failure(tmp_path):
     code = """
 comm = accord.Communicator.create(accord.MemoryStore(), 0, 1, name="tp")
 try:
@@ -168,7 +168,7 @@ print(os.listdir(sys.argv[1]))
     assert left == "['full']", "no half of a dump stays"
 
 
-def test_a_store_that_is_not_there_is_a_timeout_that_names_it():
+def test_a_missing_store_is_a_timeout_that_names_it():
     with pytest.raises(accord.Timeout, match=r"127\.0\.0\.1:1\b"):
         accord.TcpStore("127.0.0.1", 1, False, timeout=0.3)
 
@@ -184,7 +184,7 @@ except accord.Error as error:
 """
 
 
-def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
+def test_a_store_whose_host_is_killed_during_the_rendezvous_ends_the_wait():
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
     port = int(next_line(host.stdout))
@@ -198,7 +198,7 @@ def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
         assert name == "PeerLost" and soon == "True" and f"127.0.0.1:{port}" in message, text
 
 
-def test_a_directory_that_is_removed_while_ranks_meet_ends_their_wait(tmp_path):
+def test_a_directory_removed_during_the_rendezvous_ends_the_wait(tmp_path):
     folder = tmp_path / "store"
     clients = [rank_process(JOINS % "accord.FileStore(sys.argv[1])", folder, rank) for rank in (0, 1)]
     wait_until(lambda: (folder / "accord%2Fworld%2F1%2Fhello%2F1").exists(), "rank 1 to have come")
@@ -208,7 +208,7 @@ def test_a_directory_that_is_removed_while_ranks_meet_ends_their_wait(tmp_path):
         assert name == "NotFound" and soon == "True" and str(folder) in message, text
 
 
-def test_a_group_does_not_need_its_store_any_more(fresh_ranks, tmp_path):
+def test_a_created_group_no_longer_needs_its_store(fresh_ranks, tmp_path):
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
     port = int(next_line(host.stdout))
@@ -247,7 +247,7 @@ def goes_on_without_its_store(_comm, port, victim, folder):
             return float(total[0]), size, rest.size
 
 
-def test_a_rank_that_is_refused_at_creation_tells_the_others_why(tmp_path):
+def test_a_rank_rejected_at_creation_reports_the_reason_to_the_others(tmp_path):
     code = """
 start = time.monotonic()
 rank = int(sys.argv[2])
@@ -266,7 +266,7 @@ except accord.Error as error:
                 assert text.startswith(f"PeerLost ({refused},)") and f"rank {refused} does not take part" in text
 
 
-def test_a_misspelt_variable_of_one_rank_is_told_to_the_others(tmp_path):
+def test_a_misspelt_variable_of_one_rank_is_reported_to_the_others(tmp_path):
     code = """
 try:
     accord.Communicator.create(accord.FileStore(sys.argv[1]), int(sys.argv[2]), 2, timeout=50)
@@ -285,7 +285,7 @@ except accord.Error as error:
     assert texts[1].startswith("(0,)"), texts
 
 
-def test_too_few_descriptors_for_the_store_are_an_error_at_once():
+def test_too_few_descriptors_for_the_store_are_an_immediate_error():
     code = """
 import resource
 held = len(os.listdir("/proc/self/fd"))

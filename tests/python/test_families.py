@@ -82,7 +82,7 @@ def run_at_each_size(comm, paths, batches):
 
 
 @pytest.mark.filterwarnings("ignore:sharding=")
-def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
+def test_encoders_give_equal_results_on_1_2_and_4_ranks(ranks, tmp_path):
     torch.manual_seed(0)
     models = {name: Embedding(transformers.AutoModel.from_config(config)).eval() for name, config in ENCODERS.items()}
     tied = {f"masked {name}": transformers.AutoModelForMaskedLM.from_config(config) for name, config in MASKED.items()}
@@ -107,7 +107,7 @@ def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
             assert all(map(np.array_equal, given, results[0][number]))
 
 
-def test_ranks_share_what_they_can_of_layers_that_rules_do_not_fit(ranks, tmp_path):
+def test_layers_that_rules_do_not_fit_are_shared_as_far_as_possible(ranks, tmp_path):
     torch.manual_seed(0)
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 320, "n_positions": 64}
     # One has a single key head for all heads; the other has norms over all heads and over all inputs of down_proj.

@@ -22,7 +22,7 @@ def rounded(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("sharded", [False, True])
-def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype, sharded):
+def test_weights_are_the_nearest_numbers_and_their_error_is_reported(tmp_path, dtype, sharded):
     sharding = {"up": accord.Column(unit=48), "down": accord.Row(unit=48), "embed": "row", "head": "column"}
     path = exported(tmp_path, "fp8", sharding if sharded else None, dtype)
     model, tensors = Model().to(dtype), read_tensors(path)
@@ -50,7 +50,7 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ranks_share_outputs_and_inputs(ranks, tmp_path, size):
+def test_ranks_shard_outputs_and_inputs(ranks, tmp_path, size):
     sharding = {
         "embed": accord.Row(unit=16),
         "head": accord.Column(unit=16),
@@ -74,7 +74,7 @@ class Mixed(torch.nn.Module):
         return self.layer(self.places(x).transpose(1, 2))
 
 
-def test_patterns_choose_layers_and_convolutions_keep_their_dtype(tmp_path):
+def test_patterns_select_layers_and_convolutions_keep_their_dtype(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Fp8(), "*": "int8"})
     told = {entry["tensor"]: entry["type"] for entry in accord.inspect(path)["quantized"]}
     assert told == {"up.weight": "float8_e4m3fn", "embed.weight": "int8", "turned": "int8"}
@@ -85,7 +85,7 @@ def test_patterns_choose_layers_and_convolutions_keep_their_dtype(tmp_path):
         exported(tmp_path, "fp88")
 
 
-def test_weights_that_are_no_numbers_are_refused(tmp_path):
+def test_weights_that_are_not_numbers_are_rejected(tmp_path):
     model = Model()
     with torch.no_grad():
         model.up.weight[3, 5] = torch.inf
@@ -93,7 +93,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
         accord.export(model.eval(), (IDS,), path=tmp_path / "m.accord", weights="fp8")
 
 
-def test_damage_is_found(tmp_path):
+def test_damage_is_detected(tmp_path):
     path = exported(tmp_path, "fp8")
     entry = next(one for one in read_json(path, "manifest.json")["tensors"] if one["name"] == "up.weight")
     damaged = shutil.copytree(path, tmp_path / "damaged.accord")
@@ -112,7 +112,7 @@ def test_damage_is_found(tmp_path):
         accord.load(changed_manifest(path, tmp_path / "lie.accord", give_groups))
 
 
-def test_new_weights_are_packed_as_the_old_ones_were(tmp_path):
+def test_new_weights_are_packed_like_the_old_ones(tmp_path):
     path = exported(tmp_path, "fp8")
     with accord.load(path) as engine:
         before = np.array(engine.run(IDS.numpy())[0])

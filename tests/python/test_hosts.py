@@ -108,7 +108,7 @@ def test_every_collective_matches_numpy(on_hosts, shape):
     assert set(ranks.run(every_collective, COUNTS, deadline=240)) == {"right"}
 
 
-def test_ranks_of_one_machine_can_play_several_hosts(fresh_ranks):
+def test_ranks_of_one_machine_can_simulate_several_hosts(fresh_ranks):
     """ACCORD_HOST_ID assigns the ranks to hosts, without namespaces."""
     environments = [{"ACCORD_HOST_ID": f"host {rank // 2}"} for rank in range(4)]
     ranks = fresh_ranks(4, environments=environments)
@@ -132,14 +132,14 @@ def same_bits(comm, count):
     return total.tobytes(), comm.rank == 2 and reduced.tobytes(), part.tobytes()
 
 
-def test_sums_between_hosts_have_the_bits_of_those_in_one(on_hosts, ranks):
+def test_sums_between_hosts_are_bit_identical_to_one_host(on_hosts, ranks):
     expected = ranks(4).run(same_bits, 100_003)
     assert len({total for total, _, _ in expected}) == 1 and expected[2][0] == expected[2][1]
     for shape in ([0, 0, 1, 1], [0, 0, 0, 1]):
         assert on_hosts(shape)[1].run(same_bits, 100_003) == expected
 
 
-def test_a_slow_link_is_slow_and_nothing_else(on_hosts):
+def test_a_slow_link_only_costs_time(on_hosts):
     hosts, ranks = on_hosts([0, 0, 1, 1])
     hosts.slow_down("200mbit")
     assert set(ranks.run(every_collective, [100_000], deadline=240)) == {"right"}
@@ -184,7 +184,7 @@ def exchange_by_windows(comm, count):
 
 
 @pytest.mark.parametrize("count", [100, 9_000_001])  # one message; several pieces
-def test_windows_between_hosts(on_hosts, count):
+def test_windows_work_between_hosts(on_hosts, count):
     _, ranks = on_hosts([0, 0, 1])
     assert ranks.run(exchange_by_windows, count) == [[True, True, False], [True, True, False], [False, False, True]]
 
@@ -285,7 +285,7 @@ def meet_a_cut(comm, folder):
             return error.ranks, rest.size, float(x[0])
 
 
-def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_path):
+def test_a_cut_link_ends_in_a_timeout_and_each_side_continues_alone(on_hosts, tmp_path):
     hosts, ranks = on_hosts([0, 0, 1, 1])
 
     def cut(_processes: list[subprocess.Popen]) -> None:
@@ -339,7 +339,7 @@ def experts_between_hosts(comm):
 
 
 @pytest.mark.parametrize("shape", ["2 x 2", "3 + 2 + 1"])
-def test_experts_on_several_hosts_give_the_bits_of_one(on_hosts, fresh_ranks, shape):
+def test_experts_on_several_hosts_are_bit_identical_to_one_host(on_hosts, fresh_ranks, shape):
     ranks = SHAPES[shape]
     together = fresh_ranks(len(ranks)).run(experts_between_hosts)
     apart = on_hosts(ranks)[1].run(experts_between_hosts, deadline=120)

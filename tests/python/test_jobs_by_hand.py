@@ -79,7 +79,7 @@ def go_on(*ranks) -> None:
     assert [next_line(rank.stdout) for rank in ranks] == ["done\n"] * len(ranks)
 
 
-def test_a_second_job_at_one_port_is_refused_and_the_first_goes_on(start):
+def test_a_second_job_at_one_port_is_rejected_and_the_first_continues(start):
     port = free_port()
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
@@ -94,7 +94,7 @@ def test_a_second_job_at_one_port_is_refused_and_the_first_goes_on(start):
     go_on(*first)
 
 
-def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
+def test_jobs_of_different_sizes_at_one_port_do_not_connect(start):
     port = free_port()
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
@@ -106,7 +106,7 @@ def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
     go_on(*other)
 
 
-def test_a_rank_that_died_is_started_again(start):
+def test_a_dead_rank_is_restarted(start):
     port = free_port()
     zero = start(0, 2, MASTER_PORT=port)
     lost = start(1, 2, MASTER_PORT=port, library="its place")
@@ -118,7 +118,7 @@ def test_a_rank_that_died_is_started_again(start):
     go_on(zero, again)
 
 
-def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(start):
+def test_a_duplicate_rank_in_a_pytorch_store_is_rejected_and_the_first_job_continues(start):
     torch = pytest.importorskip("torch")
     assert torch
     port = free_port()
@@ -140,14 +140,14 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
         (1, {"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is out of range"),
     ],
 )
-def test_an_unreachable_rendezvous_fails_at_once(start, rank, place, says):
+def test_an_unreachable_rendezvous_fails_immediately(start, rank, place, says):
     began = time.monotonic()
     process = start(rank, 2, **({"MASTER_PORT": free_port()} | place))
     assert re.search(says, next_line(process.stdout))
     assert time.monotonic() - began < 30
 
 
-def test_an_invalid_store_address_fails_at_once():
+def test_an_invalid_store_address_fails_immediately():
     import accord
 
     began = time.monotonic()

@@ -96,7 +96,7 @@ def family(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", mostly_slow(CONFIGURATIONS, "gpt2", "mixtral"))
-def test_a_family_gives_the_logits_of_transformers(name, family):
+def test_the_logits_of_a_family_match_transformers(name, family):
     ids = make_ids(40)
     with accord.load(family(name)) as engine:
         torch.testing.assert_close(run(engine, ids), logits_of(make_model(name), ids), rtol=1e-4, atol=2e-6)
@@ -127,7 +127,7 @@ def llama(family) -> Path:
     return family("llama")
 
 
-def test_sequences_are_continued_in_any_batch_with_the_same_bits(llama):
+def test_continuations_are_bit_identical_in_any_batch(llama):
     with accord.load(llama) as engine:
         given = continued(engine)
         check(given, make_model("llama"))
@@ -136,7 +136,7 @@ def test_sequences_are_continued_in_any_batch_with_the_same_bits(llama):
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [("bfloat16", 2e-3), ("int8", 4e-3)])
-def test_a_narrow_cache_is_close(dtype, atol, llama):
+def test_the_logits_of_a_narrow_cache_are_close(dtype, atol, llama):
     with accord.load(llama) as engine:
         check(continued(engine, dtype), make_model("llama"), rtol=2e-2, atol=atol)
 
@@ -201,7 +201,7 @@ def check_at_each_size(ranks, paths: list[str], models: list[torch.nn.Module], a
                 assert rank[number][size][1].tobytes() == logits.tobytes(), f"{paths[number]} on {size} ranks"
 
 
-def test_every_family_gives_the_same_on_1_2_and_4_ranks(ranks, family):
+def test_every_family_gives_equal_results_on_1_2_and_4_ranks(ranks, family):
     check_at_each_size(ranks, [str(family(name)) for name in CONFIGURATIONS], list(map(make_model, CONFIGURATIONS)))
 
 
@@ -221,7 +221,7 @@ def test_units_of_experts_may_stay_together(ranks, tmp_path):
         ([(4, -1, [1])], "after -1 tokens"),
     ],
 )
-def test_sequences_that_do_not_fit_are_refused(llama, sequences, message):
+def test_sequences_that_do_not_fit_are_rejected(llama, sequences, message):
     ids, at = make_ids(4), np.arange(4)
     with accord.load(llama) as engine:
         context = engine.create_context()
@@ -240,18 +240,18 @@ def ask_for_an_id_that_is_none(comm, path, ids):
             return str(error)
 
 
-def test_an_id_outside_the_vocabulary_is_found_alike_by_all_ranks(ranks, llama):
+def test_all_ranks_report_an_id_outside_the_vocabulary(ranks, llama):
     first, second = ranks(2).run(ask_for_an_id_that_is_none, str(llama), np.array([3, VOCABULARY, 5]))
     assert first == second
     assert str(VOCABULARY) in first
 
 
-def test_what_is_no_language_model_needs_inputs(tmp_path):
+def test_a_model_that_is_not_a_language_model_needs_inputs(tmp_path):
     with pytest.raises(accord.ExportError, match="Linear is not a causal language model"):
         accord.export(torch.nn.Linear(2, 2).eval(), path=tmp_path / "m.accord")
 
 
-def test_rules_for_another_family_are_not_guessed(tmp_path):
+def test_rules_for_another_family_are_not_inferred(tmp_path):
     model = make_model("llama")
     for layer in model.model.layers:
         layer.self_attn.other_proj = layer.self_attn.o_proj
@@ -263,7 +263,7 @@ def test_rules_for_another_family_are_not_guessed(tmp_path):
         accord.export(model, path=tmp_path / "m.accord", sharding="auto")
 
 
-def test_a_model_with_attention_of_its_own_is_refused(tmp_path):
+def test_a_model_with_custom_attention_is_rejected(tmp_path):
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     model = transformers.FalconForCausalLM(transformers.FalconConfig(**sizes)).eval()
     with pytest.raises(accord.ExportError, match="FalconForCausalLM: 0 of 2 layers hand their attention over"):
@@ -279,7 +279,7 @@ def right_answers() -> list[list[int]]:
 @pytest.mark.parametrize(
     "options", [{}, {"max_rows": 7, "max_sequences": 3, "block_tokens": 32}, {"cache_tokens": 160}]
 )
-def test_requests_are_answered_together_as_the_model_answers_each(llama, right_answers, options):
+def test_concurrent_requests_get_the_answers_of_separate_ones(llama, right_answers, options):
     with accord.load(llama) as engine:
         model = accord.LanguageModel.create(engine, **options)
         assert (model.max_context, model.vocabulary, model.stop_tokens) == (CONTEXT, VOCABULARY, [1])
@@ -312,7 +312,7 @@ def test_ranks_answer_together(ranks, llama, right_answers):
         assert answers(alone, temperature=1.0, top_p=0.9, seed=6) != drawn
 
 
-def test_a_request_tells_how_it_ended(llama, right_answers):
+def test_a_request_reports_its_finish_reason(llama, right_answers):
     with accord.load(llama) as engine:
         model = accord.LanguageModel.create(engine)
         stop = right_answers[1][3]
@@ -345,7 +345,7 @@ def test_an_invalid_request_is_rejected(llama, prompt, options, message):
             model.submit(prompt, **options)
 
 
-def test_an_engine_that_is_no_language_model_says_so(tmp_path):
+def test_an_engine_that_is_not_a_language_model_is_rejected(tmp_path):
     path = accord.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), path=tmp_path / "m.accord")
     with accord.load(path) as engine, pytest.raises(accord.Unsupported, match="not a language model"):
         accord.LanguageModel.create(engine)
@@ -381,7 +381,7 @@ def test_the_guide_runs(tmp_path, monkeypatch):
     assert lists[0] in told.stdout
 
 
-def test_a_tokenizer_and_a_chat_format_go_with_the_package(tmp_path):
+def test_the_package_includes_the_tokenizer_and_the_chat_format(tmp_path):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     template = "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"

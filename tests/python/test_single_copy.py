@@ -67,7 +67,7 @@ def can_read() -> bool:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_what_ranks_copy_from_each_other_is_right(fresh_ranks, tmp_path, size):
+def test_ranks_copy_the_right_data_from_each_other(fresh_ranks, tmp_path, size):
     used = algorithms(fresh_ranks(size, environment=ALWAYS).run(all_of_them, str(tmp_path)))
     if not can_read():
         pytest.skip("here processes may not read each other's memory")

@@ -52,26 +52,26 @@ def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.slow
-def test_some_seconds_of_random_calls_groups_and_faults_go_well():
+def test_some_seconds_of_random_calls_groups_and_faults_pass():
     assert_goes_well(soak(20, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
+def test_ten_minutes_of_random_calls_groups_and_faults_pass():
     assert_goes_well(soak(600, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_forty_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
+def test_forty_random_requests_to_a_language_model_with_kills_pass(soak_requests):
     assert_goes_well(soak_requests(40, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_ten_thousand_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
+def test_ten_thousand_random_requests_to_a_language_model_with_kills_pass(soak_requests):
     assert_goes_well(soak_requests(10_000, "--seed", new_seed()))
 
 
-def test_it_notices_an_answer_that_is_wrong(soak_requests):
+def test_the_soak_test_detects_a_wrong_answer(soak_requests):
     result = soak_requests(100, SOAK_DEFECT="sys.modules['__main__'].WAYS['greedy'] = {'temperature': 5.0}")
     assert result.returncode == 1
     assert "soak: FAILED" in result.stdout and "instead of" in result.stdout, result.stdout

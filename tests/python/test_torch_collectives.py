@@ -77,7 +77,7 @@ def all_calls(group, dtype_name, shape, is_async):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_call_gives_what_plain_torch_says(torch_ranks, size):
+def test_every_call_matches_plain_torch(torch_ranks, size):
     for dtype in ["float32", "bfloat16", "float64", "int64", "uint8", "bool", "float16"]:
         for shape in [(7, 3), (), (0,), (40_000,)]:
             for is_async in [False, True]:
@@ -189,7 +189,7 @@ def strange_tensors(group):
     return found, errors
 
 
-def test_strange_tensors_are_right_or_refused(torch_ranks):
+def test_unusual_tensors_are_handled_correctly_or_rejected(torch_ranks):
     for _, (found, errors) in enumerate(torch_ranks(2).run(strange_tensors)):
         for turned, spread, columns, conjugated, tiny, _ in found.values():
             assert turned == [[2.0 * (4 * j + i) + 1 for j in range(3)] for i in range(4)]

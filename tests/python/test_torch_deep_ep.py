@@ -108,7 +108,7 @@ def exchange(group):
 
 
 @pytest.mark.parametrize(("size", "backend"), [(1, "accord"), (2, "gloo"), (4, "accord")])
-def test_rows_go_once_to_each_rank_and_come_back(torch_ranks, size, backend):
+def test_rows_are_sent_once_to_each_rank_and_returned(torch_ranks, size, backend):
     torch_ranks(size).run(exchange, backend=backend)
 
 
@@ -198,7 +198,7 @@ def too_many_on_one_rank(group):
     return errors
 
 
-def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
+def test_too_many_tokens_on_one_rank_are_an_error_on_all(torch_ranks):
     for errors in torch_ranks(2).run(too_many_on_one_rank):
         assert errors == [
             "rank 0 has 40 tokens, num_max_dispatch_tokens_per_rank is 16",
@@ -206,7 +206,7 @@ def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
         ]
 
 
-def test_mistakes_are_refused(torch_ranks):
+def test_invalid_arguments_are_rejected(torch_ranks):
     for errors in torch_ranks(2).run(wrong_calls):
         assert errors == [
             "5 experts cannot be divided evenly among 2 ranks",
@@ -235,6 +235,6 @@ def through_megatron(group, folder):
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs the package megatron-core")
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
-def test_megatrons_flex_dispatcher_runs_over_it(fresh_ranks, backend):
+def test_the_flex_dispatcher_of_megatron_runs_over_it(fresh_ranks, backend):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     assert max(ranks.run(through_megatron, str(Path(__file__).parent), backend=backend, deadline=120)) < 1e-6

@@ -28,7 +28,7 @@ SIGNATURES = {  # DeepEP's own signatures
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_arguments_are_deep_eps_in_its_order(name):
+def test_arguments_have_the_names_and_order_of_deep_ep(name):
     assert list(inspect.signature(getattr(deep_ep.Buffer, name)).parameters) == ["self", *SIGNATURES[name].split()]
 
 
@@ -120,7 +120,7 @@ def refused_on_one_rank(group):
     return heard
 
 
-def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(torch_ranks):
+def test_a_call_rejected_on_one_rank_is_rejected_on_all_and_the_buffer_stays_usable(torch_ranks):
     first, second = torch_ranks(2).run(refused_on_one_rank, deadline=120)
     texts = {
         "too many": "rank 1 has 40 tokens, num_max_dispatch_tokens_per_rank is 8",
@@ -199,13 +199,13 @@ def few_tokens_and_numbers(group):
         return arrived, str(error)
 
 
-def test_ranks_without_tokens_take_part_and_numbers_may_be_of_any_kind(torch_ranks):
+def test_ranks_without_tokens_take_part_and_integers_may_be_of_any_kind(torch_ranks):
     for arrived, error in torch_ranks(2).run(few_tokens_and_numbers):
         assert arrived == [(0, 0), (3, 3), (3, 3)]
         assert error == "low_latency_dispatch: the buffer was destroyed; create another one"
 
 
-def test_a_config_has_deep_eps_names():
+def test_a_config_has_the_names_of_deep_ep():
     config = deep_ep.Config(num_sms=8, num_max_nvl_chunked_send_tokens=4)
     assert (config.num_sms, config.num_max_rdma_chunked_recv_tokens) == (8, 256)
 
@@ -230,7 +230,7 @@ def scales_of_powers(group):
     return largest, x, rows[0, 0].float(), scales[0, 0], words[0, 0], plain[0, 0], list(words.shape)
 
 
-def test_scales_are_powers_of_two_where_that_is_asked_for(torch_ranks):
+def test_scales_are_powers_of_two_on_request(torch_ranks):
     import math
 
     for largest, x, rows, scales, words, plain, shape in torch_ranks(2).run(scales_of_powers):
@@ -262,7 +262,7 @@ def made_wrong(group):
     return heard
 
 
-def test_a_constructor_that_is_called_wrong_on_one_rank_is_an_error_on_all(torch_ranks):
+def test_invalid_constructor_arguments_on_one_rank_are_an_error_on_all(torch_ranks):
     first, second = torch_ranks(2).run(made_wrong)
     assert second[0] == 'TypeError: Buffer() has no argument "num_qp_per_rank"; did you mean "num_qps_per_rank"?'
     assert second[1].startswith("Unsupported: enable_shrink")
@@ -294,7 +294,7 @@ def one_does_not_come(group, call):
 @pytest.mark.alone
 @pytest.mark.parametrize("call", ["Buffer", "low_latency_dispatch"])
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
-def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(fresh_ranks, backend, call):
+def test_a_missing_rank_is_waited_for_until_the_timeout_of_the_group(fresh_ranks, backend, call):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     outcomes = ranks.outcomes(one_does_not_come, call, backend=backend, timeout=2, deadline=60)
     assert not [outcome.error for outcome in outcomes if outcome.error]

@@ -34,7 +34,7 @@ def forked(group, folder):
         return ended, json.load(file), x.tolist()
 
 
-def test_a_forked_child_can_have_a_group_of_its_own(torch_ranks, tmp_path):
+def test_a_forked_child_can_have_its_own_group(torch_ranks, tmp_path):
     assert torch_ranks(2).run(forked, str(tmp_path)) == [(0, [[True], [2.0, 2.0]], [2.0, 2.0])] * 2
 
 
@@ -73,7 +73,7 @@ def late_to_barriers(group, folder):
     return said, order
 
 
-def test_a_rank_that_is_late_to_a_monitored_barrier_is_not_taken_for_a_later_one(torch_ranks, tmp_path):
+def test_a_late_arrival_at_a_monitored_barrier_does_not_count_for_the_next_one(torch_ranks, tmp_path):
     found = torch_ranks(2).run(late_to_barriers, str(tmp_path))
     for rank, (said, order) in enumerate(found):
         assert order == [True, True]
@@ -92,7 +92,7 @@ def chains(group):
     return b.tolist()
 
 
-def test_what_is_chained_to_a_future_communicates(torch_ranks):
+def test_callbacks_chained_to_a_future_may_communicate(torch_ranks):
     for _ in range(5):
         assert torch_ranks(2).run(chains) == [[2.0] * 4] * 2
 
@@ -127,7 +127,7 @@ def odds_and_ends(group):
     return said, inferred.tolist(), dropped.tolist()
 
 
-def test_odds_and_ends(torch_ranks):
+def test_invalid_calls_inference_tensors_and_dropped_works_are_handled(torch_ranks):
     for said, inferred, dropped in torch_ranks(2).run(odds_and_ends):
         assert [kind for kind, _ in said] == ["TypeError", "ValueError", "InvalidArgument"]
         assert "expanded" in said[1][1] and "bxor" in said[2][1]
@@ -162,7 +162,7 @@ else:
 """
 
 
-def test_a_program_may_end_while_a_callback_is_under_way(tmp_path):
+def test_a_program_may_exit_during_a_callback(tmp_path):
     result = accord("run", "-n", "2", python_file(tmp_path, ENDS_IN_A_CALLBACK), timeout=60)
     assert result.returncode == 0, result.stderr
     assert "ended well" in result.stdout

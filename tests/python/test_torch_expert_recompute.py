@@ -102,7 +102,7 @@ def over_microbatches(group):
     return compared
 
 
-def test_gradients_are_those_without_recompute(torch_ranks):
+def test_gradients_match_those_without_recompute(torch_ranks):
     assert torch_ranks(2).run(over_microbatches, deadline=120) == [45, 45]
 
 
@@ -128,7 +128,7 @@ def maps_by_name(group):
     return told
 
 
-def test_a_map_that_is_prepared_again_for_equal_ids_of_all_ranks_is_the_same(torch_ranks):
+def test_preparing_a_map_again_for_equal_ids_on_all_ranks_gives_the_same_map(torch_ranks):
     first, second = torch_ranks(2).run(maps_by_name)
     assert first == second
     generations, fingerprints = zip(*first, strict=True)
@@ -165,7 +165,7 @@ def other_ids(group):
     return texts
 
 
-def test_a_handle_prepared_for_other_ids_is_refused_on_all_ranks_until_it_has_the_map_again(torch_ranks):
+def test_a_handle_prepared_for_other_ids_is_rejected_on_all_ranks_until_its_map_is_restored(torch_ranks):
     for texts in torch_ranks(2).run(other_ids):
         assert len(texts) == 2
         assert all("was prepared again for other ids after the forward" in text for text in texts)

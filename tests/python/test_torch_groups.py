@@ -68,7 +68,7 @@ def made_by_their_members(group):
     return mine.group_name, sums, shared
 
 
-def test_groups_of_one_name_without_a_rank_in_common(torch_ranks):
+def test_disjoint_groups_may_share_a_name(torch_ranks):
     found = torch_ranks(4).run(made_by_their_members)
     assert len({name for name, _, _ in found}) == 1
     for rank, (_, sums, shared) in enumerate(found):
@@ -99,7 +99,7 @@ def again(group, folder):
     return sums
 
 
-def test_a_group_can_be_made_again(torch_ranks, tmp_path):
+def test_a_group_can_be_recreated(torch_ranks, tmp_path):
     assert torch_ranks(2).run(again, str(tmp_path)) == [[2.0] * 4] * 2
 
 
@@ -175,7 +175,7 @@ def disagree(group):
     return said, x.tolist(), slow
 
 
-def test_errors_are_accords_and_torchs_and_give_global_ranks(torch_ranks):
+def test_errors_are_types_of_accord_and_torch_and_give_global_ranks(torch_ranks):
     found = torch_ranks(3).run(disagree)
     for rank in (1, 2):
         name, is_mismatch, text, ranks, notes = found[rank][0]
@@ -215,7 +215,7 @@ def mixed(group, folder):
         return x.tolist(), sorted(map(str, dist.group.WORLD._device_types)), str(error)
 
 
-def test_other_devices_go_to_the_backend_that_was_named_for_them(torch_ranks, tmp_path):
+def test_other_devices_use_the_backend_named_for_them(torch_ranks, tmp_path):
     for x, devices, said in torch_ranks(2).run(mixed, str(tmp_path)):
         assert x == [2.0] * 3 and devices == ["cpu", "meta"] and "sparse" in said
 
@@ -275,7 +275,7 @@ def futures(group):
     return value, spread.tolist(), said, work.is_completed(), work.is_success(), type(work.exception()).__name__
 
 
-def test_futures_end_with_the_operation(torch_ranks):
+def test_futures_complete_with_the_operation(torch_ranks):
     for rank, (value, spread, said, completed, success, error) in enumerate(torch_ranks(2).run(futures)):
         assert value == 0.5
         assert spread == ([3.0, 0.0] * 4 if rank else [0.0] * 8)
@@ -327,7 +327,7 @@ def own_plan(group, folder):
     return [values.unique().tolist() for values in sums], served
 
 
-def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torch_ranks, tmp_path):
+def test_a_user_plan_serves_calls_of_its_sizes(torch_ranks, tmp_path):
     for sums, served in torch_ranks(2).run(own_plan, str(tmp_path)):
         assert sums == [[3.0], [3.0]]
         assert served == 1

@@ -28,7 +28,7 @@ def tensors_in_the_window(group):
     return x.float().tolist(), y.tolist(), said
 
 
-def test_tensors_in_the_window_are_tensors_like_others(torch_ranks):
+def test_tensors_in_the_window_behave_like_other_tensors(torch_ranks):
     for x, y, said in torch_ranks(2).run(tensors_in_the_window):
         assert x == [[3.0] * 5] * 3
         assert y == [0.0] * 4 + [1.0] * 4
@@ -69,7 +69,7 @@ def train(group, how, steps):
     return [p.detach().tolist() for p in model.parameters()], inside
 
 
-def test_ddp_in_windows_trains_as_without_and_its_gradients_lie_there(torch_ranks):
+def test_ddp_in_windows_trains_equally_and_its_gradients_are_in_the_window(torch_ranks):
     plain = torch_ranks(2).run(train, "plain", 6)
     bytes_of_gradients = 4 * (20 * 300 + 300 + 300 * 7 + 7)
     assert plain[0] == plain[1] and plain[0][1] == 0
@@ -107,7 +107,7 @@ def refuse(group):
     return said
 
 
-def test_what_cannot_be_placed_is_refused(torch_ranks):
+def test_tensors_that_cannot_be_placed_are_rejected(torch_ranks):
     for said in torch_ranks(2).run(refuse):
         assert len(said) == 2
         assert "gradient_as_bucket_view=True" in said[0]
@@ -139,7 +139,7 @@ def shard(group, window_bytes):
     return [p.full_tensor().tolist() for p in model.parameters()]
 
 
-def test_fsdp_in_windows_trains_as_without(torch_ranks):
+def test_fsdp_in_windows_trains_equally(torch_ranks):
     plain = torch_ranks(2).run(shard, 0)
     assert plain[0] == plain[1]
     assert torch_ranks(2).run(shard, 8 << 20) == plain
@@ -165,6 +165,6 @@ def fail_in_a_step(group):
     return said
 
 
-def test_a_failure_in_a_window_is_one_of_the_step(torch_ranks):
+def test_a_failure_in_a_window_fails_the_step(torch_ranks):
     said = torch_ranks(2).run(fail_in_a_step)
     assert [step for step, _ in said[0]] == [2, 3] and "PeerLost" in said[0][0][1]

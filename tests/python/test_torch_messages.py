@@ -60,7 +60,7 @@ def from_anyone(group):
     return sorted(sources)
 
 
-def test_receives_from_any_source_tell_the_source(torch_ranks):
+def test_receives_from_any_source_report_the_source(torch_ranks):
     found = torch_ranks(3).run(from_anyone)[0]
     assert found == [(rank, [float(rank), tag]) for rank in (1, 2) for tag in (3.0, 4.0)]
 

@@ -64,7 +64,7 @@ def go_on_without_the_dead(group, dead, folder):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("dead", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path, dead):
+def test_the_survivors_create_a_new_default_group(fresh_ranks, tmp_path, dead):
     ranks = fresh_ranks(3, program=TORCH_PROGRAM, environments=[{"PLACE": str(rank)} for rank in range(3)])
     outcomes = ranks.outcomes(go_on_without_the_dead, dead, str(tmp_path), deadline=120)
     assert outcomes[dead].exit_code == -signal.SIGKILL
@@ -124,7 +124,7 @@ def wait_for_the_dead(group, folder):
 
 
 @pytest.mark.alone
-def test_ranks_waiting_in_the_store_learn_of_a_death_within_a_second(fresh_ranks, tmp_path):
+def test_ranks_waiting_in_the_store_are_notified_of_a_death_within_a_second(fresh_ranks, tmp_path):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_the_dead, str(tmp_path), deadline=50)
     for rank in (0, 1):
         assert outcomes[rank].error is None, outcomes[rank].error
@@ -169,7 +169,7 @@ def lose_the_store(group):
 
 
 @pytest.mark.alone
-def test_a_store_that_dies_with_its_rank_is_no_error_of_its_own(fresh_ranks):
+def test_a_store_that_dies_with_its_rank_is_not_a_separate_error(fresh_ranks):
     outcomes = fresh_ranks(3, program=TORCH_PROGRAM).outcomes(lose_the_store, deadline=50)
     for rank in (1, 2):
         assert outcomes[rank].error is None, outcomes[rank].error
@@ -190,7 +190,7 @@ def run_the_example(timeout: float, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.alone
-def test_the_example_goes_on_from_its_last_checkpoint():
+def test_the_example_resumes_from_its_last_checkpoint():
     result = run_the_example(180, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     noticed = re.findall(r"rank (\d), ([\d.]+) s after the kill: .*PeerLost.* rank 0 of group", result.stdout)
@@ -202,7 +202,7 @@ def test_the_example_goes_on_from_its_last_checkpoint():
     assert sorted(losses) == [10, 20, 30] and losses[30] < losses[10]
 
 
-def test_the_example_says_how_it_is_started():
+def test_the_example_explains_how_to_start_it():
     result = run_the_example(60, RANK="0")
     assert result.returncode == 2
     assert "start it without a launcher: python examples/torch/survive.py" in result.stderr

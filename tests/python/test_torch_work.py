@@ -15,7 +15,7 @@ def uneven_inputs(group):
     return [parameter.tolist() for parameter in model.module.parameters()]
 
 
-def test_ddp_join_gives_what_it_gives_over_gloo(torch_ranks):
+def test_ddp_join_matches_gloo(torch_ranks):
     ours = torch_ranks(2).run(uneven_inputs, deadline=30)
     assert ours == torch_ranks(2).run(uneven_inputs, backend="gloo")
 

@@ -68,7 +68,7 @@ def pending_everywhere(group):
     return found
 
 
-def test_the_result_of_a_functional_collective_is_a_tensor_like_any_other(torch_ranks):
+def test_the_result_of_a_functional_collective_behaves_like_any_tensor(torch_ranks):
     over_gloo = torch_ranks(2).run(pending_everywhere, backend="gloo")
     assert len(over_gloo[0]) == (20 if torch_is("2.11") else 22)
     assert torch_ranks(2).run(pending_everywhere) == over_gloo
@@ -157,7 +157,7 @@ def kinds_of_tensors(group):
     return sums, said, values.tolist()
 
 
-def test_other_tensors_without_memory_are_unwrapped_by_torch_or_refused_at_once(torch_ranks):
+def test_other_tensors_without_memory_are_unwrapped_by_torch_or_rejected_immediately(torch_ranks):
     for sums, said, values in torch_ranks(2).run(kinds_of_tensors):
         assert sums == [[2.0, 2.0], [10.0, 10.0], True, [2.0, 2.0]]
         assert said.pop("arguments") == "InvalidArgument"
@@ -180,7 +180,7 @@ def failed(group):
     return "taken"
 
 
-def test_a_functional_collective_that_has_failed_says_so_in_the_call_with_its_result(torch_ranks):
+def test_a_failed_functional_collective_raises_in_the_call_that_uses_its_result(torch_ranks):
     assert torch_ranks(2).run(failed) == ["Mismatch", "Mismatch"]
 
 

@@ -147,7 +147,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_call_gives_what_plain_torch_says(torchcomms_ranks, size):
+def test_every_call_matches_plain_torch(torchcomms_ranks, size):
     for case in CASES:
         assert all(torchcomms_ranks(size).run(all_calls, *case))
 
@@ -167,7 +167,7 @@ def many_messages(comm, count):
 
 
 @pytest.mark.parametrize("count", [3, 400_000])
-def test_messages_wait_for_nobody_and_arrive_when_their_works_are_dropped(torchcomms_ranks, count):
+def test_sends_do_not_block_and_messages_arrive_even_if_their_works_are_dropped(torchcomms_ranks, count):
     for rank, found in enumerate(torchcomms_ranks(2).run(many_messages, count)):
         assert found == [[10.0 * (1 - rank) + i] for i in range(5)]
 
@@ -188,7 +188,7 @@ def splits(comm):
     return received.tolist(), [part.tolist() for part in parts], mine.tolist()
 
 
-def test_splits_count_rows_may_be_zero_and_may_leave_rows_out(torchcomms_ranks):
+def test_split_sizes_count_rows_may_be_zero_and_may_omit_rows(torchcomms_ranks):
     first, second = torchcomms_ranks(2).run(splits)
     assert first == ([[0, 1], [10, 11], [-1, -1]], [[], [5, 5]], [])
     assert second == ([[2, 3], [4, 5], [-1, -1]], [[], [5, 5]], [2, 2])
@@ -211,7 +211,7 @@ def values_of_ops(comm):
     return [t.tolist() for t in (average, bits, conjugate, parameter, joined, within)]
 
 
-def test_averages_truncate_and_odd_tensors_are_what_they_mean(torchcomms_ranks):
+def test_averages_truncate_and_views_conjugates_and_parameters_are_correct(torchcomms_ranks):
     for found in torchcomms_ranks(2).run(values_of_ops):
         assert found == [
             [-6, 4, -1],
@@ -261,7 +261,7 @@ def refusals(comm):
     return said
 
 
-def test_what_cannot_be_done_is_refused_by_its_name_and_does_no_harm(torchcomms_ranks):
+def test_unsupported_calls_are_rejected_by_name_and_the_communicator_stays_usable(torchcomms_ranks):
     expected = {
         "premul": "PREMUL_SUM.*get_backend_impl",
         "band": "band has no meaning for float32",
@@ -302,7 +302,7 @@ def own_plan(comm, folder):
     return [values.unique().tolist() for values in sums], served
 
 
-def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torchcomms_ranks, tmp_path):
+def test_a_user_plan_serves_calls_of_its_sizes(torchcomms_ranks, tmp_path):
     for sums, served in torchcomms_ranks(2).run(own_plan, str(tmp_path)):
         assert sums == [[3.0], [3.0]]
         assert served == 1

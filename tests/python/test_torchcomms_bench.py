@@ -8,7 +8,7 @@ import sys
 from accord_command import ROOT, clean_environment
 
 
-def test_the_bench_measures_both_backends_or_says_why_not(tmp_path):
+def test_the_benchmark_measures_both_backends_or_reports_the_reason(tmp_path):
     report = tmp_path / "report.json"
     command = [
         sys.executable,

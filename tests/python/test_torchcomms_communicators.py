@@ -39,7 +39,7 @@ from accord.torchcomms import rendezvous
         ),
     ],
 )
-def test_rank_and_size_come_from_the_variables_that_torchcomms_reads(variables, expected, monkeypatch):
+def test_rank_and_size_are_read_from_the_variables_of_torchcomms(variables, expected, monkeypatch):
     for name in list(os.environ):
         if name.startswith(("TORCHCOMM_", "OMPI_", "PMI_", "PALS_")) or name in ("RANK", "WORLD_SIZE"):
             monkeypatch.delenv(name)
@@ -48,7 +48,7 @@ def test_rank_and_size_come_from_the_variables_that_torchcomms_reads(variables, 
     assert rendezvous.rank_and_size() == expected
 
 
-def test_a_process_without_a_rank_and_one_with_a_wrong_rank_are_told(monkeypatch):
+def test_missing_and_wrong_ranks_are_reported(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(RuntimeError, match="set TORCHCOMM_RANK and TORCHCOMM_SIZE"):
         rendezvous.rank_and_size()
@@ -85,7 +85,7 @@ def many_communicators(comm, folder, with_store):
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_communicators_of_one_name_and_of_several_threads_do_not_meet_each_other(
+def test_communicators_of_one_name_and_of_several_threads_do_not_interfere(
     torchcomms_ranks, tmp_path, with_store, monkeypatch
 ):
     ranks = torchcomms_ranks(2)
@@ -122,7 +122,7 @@ def parts_of(comm):
     return found, said
 
 
-def test_a_split_numbers_ranks_by_the_list_and_refuses_a_wrong_one(torchcomms_ranks):
+def test_a_split_numbers_ranks_by_the_list_and_rejects_an_invalid_list(torchcomms_ranks):
     first, second, third = torchcomms_ranks(3).run(parts_of)
     assert first[0] == (1, 2, [6.0, 6.0])
     assert second[0] is None
@@ -163,7 +163,7 @@ def life(comm, folder):
     return said
 
 
-def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_named(torchcomms_ranks, tmp_path):
+def test_unknown_communicators_and_unsupported_options_are_named(torchcomms_ranks, tmp_path):
     for said in torchcomms_ranks(2).run(life, str(tmp_path)):
         texts = [
             'communicator "" is not initialized',
@@ -205,7 +205,7 @@ def in_background(comm, folder):
     return [tensor.tolist() for tensor in values]
 
 
-def test_a_hint_lets_collectives_go_on_by_themselves(torchcomms_ranks, tmp_path):
+def test_a_hint_lets_collectives_progress_without_calls(torchcomms_ranks, tmp_path):
     assert torchcomms_ranks(2).run(in_background, str(tmp_path)) == [[[3.0] * 5] * 2] * 2
 
 
@@ -227,7 +227,7 @@ def failures(comm, folder):
     return said
 
 
-def test_failures_are_those_of_accord_and_runtime_errors_at_once(torchcomms_ranks, tmp_path):
+def test_failures_are_both_accord_errors_and_runtime_errors(torchcomms_ranks, tmp_path):
     first, second = torchcomms_ranks(2).run(failures, str(tmp_path))
     assert first == [(True, (1,), True), (True, True)]
     assert second == [(True, True)]
@@ -295,12 +295,12 @@ dist.destroy_process_group()
 """
 
 
-def test_ddp_and_fsdp_through_torch_distributed_train_as_plain_torch_does(tmp_path):
+def test_ddp_and_fsdp_through_torch_distributed_train_like_plain_torch(tmp_path):
     out = run_ranks(TRAINING, tmp_path, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1")
     assert out.count("trained [2.0, 2.0]") == 2, out
 
 
-def test_a_process_that_finalizes_nothing_ends_well(tmp_path):
+def test_a_process_exits_cleanly_without_finalizing(tmp_path):
     program = """
 import torch, torchcomms
 comm = torchcomms.new_comm("accord", torch.device("cpu"), "left")
@@ -311,7 +311,7 @@ print("sum", values.tolist())
     assert run_ranks(program, tmp_path).count("sum [2.0, 2.0]") == 2
 
 
-def test_importing_torch_imports_nothing_of_this():
+def test_importing_torch_does_not_import_the_torchcomms_backend():
     script = (
         "import torch, torchcomms, sys; assert not [m for m in sys.modules if m.startswith('accord.')], sys.modules"
     )

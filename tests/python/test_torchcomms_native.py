@@ -26,7 +26,7 @@ def premultiplied(comm, dtype_name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_premul_sum_has_each_ranks_factor(torchcomms_ranks, dtype):
+def test_premul_sum_uses_each_ranks_factor(torchcomms_ranks, dtype):
     for rank, found in enumerate(torchcomms_ranks(2).run(premultiplied, dtype)):
         assert found == [[[s], [s], [s if rank == 1 else 4.0]] for s in (4.0, 20.0, 24.0)]
 
@@ -50,7 +50,7 @@ def batches(comm):
         return received, str(error)
 
 
-def test_messages_of_a_batch_go_in_any_order(torchcomms_ranks):
+def test_messages_of_a_batch_may_be_in_any_order(torchcomms_ranks):
     for rank, (received, said) in enumerate(torchcomms_ranks(2).run(batches)):
         expected = [[10.0 * (1 - rank)], [10.0 * (1 - rank) + 1]]
         assert received == [expected, expected]
@@ -75,7 +75,7 @@ def tags(comm):
     return found
 
 
-def test_messages_find_each_other_by_their_tags(torchcomms_ranks):
+def test_messages_are_matched_by_their_tags(torchcomms_ranks):
     assert torchcomms_ranks(2).run(tags) == [[], [[5.0] * 3, [7.0] * 3]]
 
 

@@ -44,7 +44,7 @@ TEST_F(DeviceGroups, a_split_of_a_connected_group_splits_its_nccl_communicator) 
   EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommSplit")));
 }
 
-TEST_F(DeviceGroups, a_split_before_the_first_call_connects_by_itself) {
+TEST_F(DeviceGroups, a_split_before_the_first_call_connects_separately) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     Communicator part = **comm.split(0, 0, {.name = "part"});
     EXPECT_EQ(count(part, on), 2);
@@ -52,7 +52,7 @@ TEST_F(DeviceGroups, a_split_before_the_first_call_connects_by_itself) {
   EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclCommSplit"))));
 }
 
-TEST_F(DeviceGroups, a_split_that_nccl_refuses_fails_on_all_ranks) {
+TEST_F(DeviceGroups, a_split_rejected_by_nccl_fails_on_all_ranks) {
   on_ranks(2, {.timeout = std::chrono::seconds(2)}, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 2);
     ASSERT_TRUE(comm.barrier().ok());
@@ -63,7 +63,7 @@ TEST_F(DeviceGroups, a_split_that_nccl_refuses_fails_on_all_ranks) {
   });
 }
 
-TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
+TEST_F(DeviceGroups, survivors_make_calls_after_a_shrink) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 3);
     if (comm.rank() == 1) return;  // closes its communicator
@@ -91,7 +91,7 @@ void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_
   });
 }
 
-TEST_F(DeviceGroups, a_lent_communicator_makes_the_calls_and_stays_its_owners) {
+TEST_F(DeviceGroups, a_borrowed_communicator_makes_the_calls_and_remains_with_its_owner) {
   with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
     ASSERT_TRUE(lend_nccl(comm, own).ok());
     const OnDevice on{runtime(), {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
@@ -105,7 +105,7 @@ TEST_F(DeviceGroups, a_lent_communicator_makes_the_calls_and_stays_its_owners) {
   EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclCommInitRankConfig"))));
 }
 
-TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_not_taken) {
+TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_rejected) {
   with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
     Communicator turned = **comm.split(0, -comm.rank(), {.name = "turned"});
     const Status wrong = lend_nccl(turned, own);
@@ -115,7 +115,7 @@ TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_not_taken) {
   });
 }
 
-TEST_F(DeviceGroups, a_rank_that_lends_none_is_a_mismatch) {
+TEST_F(DeviceGroups, a_rank_without_a_borrowed_communicator_is_a_mismatch) {
   with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
     if (comm.rank() == 0) {
       ASSERT_TRUE(lend_nccl(comm, own).ok());
@@ -128,7 +128,7 @@ TEST_F(DeviceGroups, a_rank_that_lends_none_is_a_mismatch) {
   });
 }
 
-TEST_F(DeviceGroups, the_version_is_told_with_the_library) {
+TEST_F(DeviceGroups, the_library_is_reported_with_its_version) {
   const Result<std::string> version = nccl_version();
   ASSERT_TRUE(version.ok()) << version.status().to_string();
   EXPECT_THAT(*version, HasSubstr("2.29.7 ("));

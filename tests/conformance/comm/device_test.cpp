@@ -17,7 +17,7 @@ const bool kChosen = testing::is_spawned_rank() || setenv("ACCORD_NCCL", testing
 
 class Devices : public testing::HostDevices {};
 
-TEST_F(Devices, reductions_give_what_the_plain_computation_gives) {
+TEST_F(Devices, reductions_match_a_plain_computation) {
   ASSERT_TRUE(kChosen);
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, [](Communicator comm, const OnDevice& on) {
@@ -28,7 +28,7 @@ TEST_F(Devices, reductions_give_what_the_plain_computation_gives) {
   }
 }
 
-TEST_F(Devices, bytes_of_every_dtype_get_where_they_belong) {
+TEST_F(Devices, elements_of_every_dtype_reach_their_destination) {
   for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_moves);
 }
 
@@ -36,7 +36,7 @@ TEST_F(Devices, messages) {
   for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_messages);
 }
 
-TEST_F(Devices, works_keep_the_order_of_streams) {
+TEST_F(Devices, works_keep_stream_order) {
   for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_works);
 }
 
@@ -44,7 +44,7 @@ TEST_F(Devices, prepared_calls) {
   for (const int size : {1, 3}) on_ranks(size, testing::check_device_prepared);
 }
 
-TEST_F(Devices, mistakes_of_one_rank_harm_nothing) {
+TEST_F(Devices, invalid_calls_of_one_rank_leave_the_group_usable) {
   for (const int size : {1, 2}) on_ranks(size, testing::check_device_mistakes);
 }
 

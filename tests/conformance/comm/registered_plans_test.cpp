@@ -85,7 +85,7 @@ std::string collective_name(std::string_view foreign) {
 
 class RegisteredPlans : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(RegisteredPlans, of_mscclpp_give_what_their_collective_asks_for) {
+TEST_P(RegisteredPlans, from_mscclpp_match_the_definition_of_their_collective) {
   const std::vector<int> sizes = testing::kSanitized ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8};
   for (const int size : sizes) {
     std::vector<NamedText> all = execution_plans(size);
@@ -140,7 +140,7 @@ std::string imported_ring(int size) {
   return json.ok() ? *json : "";
 }
 
-TEST(RegisteredPlan, of_other_numbers_of_ranks_is_passed_over) {
+TEST(RegisteredPlan, for_another_number_of_ranks_is_skipped) {
   ASSERT_TRUE(register_plan(imported_ring(4), {.name = "for_four"}).ok());
   run_thread_ranks(4, selecting("all_reduce:0-inf=for_four"),
                    [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
@@ -151,13 +151,13 @@ TEST(RegisteredPlan, of_other_numbers_of_ranks_is_passed_over) {
                    [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
 }
 
-TEST(RegisteredPlan, of_an_order_of_its_own_is_passed_over_by_canonical_tables) {
+TEST(RegisteredPlan, with_a_custom_order_is_skipped_by_canonical_tables) {
   ASSERT_TRUE(register_plan(imported_ring(2), {.name = "not_canonical"}).ok());
   run_thread_ranks(2, selecting("all_reduce:0-inf=not_canonical;deterministic=canonical"),
                    [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
 }
 
-TEST(RegisteredPlan, serves_calls_of_its_range_on_communicators_that_exist_already_unless_a_table_says_otherwise) {
+TEST(RegisteredPlan, serves_calls_of_its_range_on_existing_communicators_unless_a_table_overrides_it) {
   const std::string json = imported_ring(5);
   run_thread_ranks(5, selecting(""), [&](Communicator comm) {
     EXPECT_FALSE(runs_the_ring(comm));
@@ -191,7 +191,7 @@ TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {
   EXPECT_THAT(message(wrong, {.name = "wrong"}), HasSubstr("waits for ever"));
 }
 
-TEST(RegisteredPlan, cannot_be_replaced_by_another_of_its_name) {
+TEST(RegisteredPlan, cannot_be_replaced_by_another_with_its_name) {
   ASSERT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok());
   const std::uint64_t version = plan::registry_version();
   EXPECT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok()) << "the same again";
@@ -201,7 +201,7 @@ TEST(RegisteredPlan, cannot_be_replaced_by_another_of_its_name) {
               HasSubstr("another plan for 7 ranks and root 0 is registered under the name \"once\""));
 }
 
-TEST(RegisteredPlan, is_among_the_names_that_a_misspelt_table_is_told) {
+TEST(RegisteredPlan, is_suggested_for_a_misspelt_name_in_a_table) {
   ASSERT_TRUE(register_plan(imported_ring(2), {.name = "quadratic"}).ok());
   run_thread_ranks(1, selecting(""), [](Communicator) {});
   const auto comm = Communicator::create(make_memory_store(), 0, 1, selecting("all_reduce:0-inf=quadratik"));

@@ -30,7 +30,7 @@ float round_the_ring(int size, Rank first, std::size_t i, bool is_bfloat16 = fal
   return sum;
 }
 
-TEST_P(Rings, reduce_scatter_adds_each_part_from_the_rank_after_its_owner_round_to_it) {
+TEST_P(Rings, reduce_scatter_adds_each_part_around_the_ring_to_its_owner) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts) {
@@ -58,7 +58,7 @@ TEST_P(Rings, reduce_scatter_of_bfloat16_rounds_once) {
   });
 }
 
-TEST_P(Rings, all_reduce_gives_one_of_the_rings_sums_and_the_same_bits_on_all_ranks_in_every_run) {
+TEST_P(Rings, all_reduce_gives_one_of_the_ring_sums_bit_identical_on_all_ranks_in_every_run) {
   for (const int size : kSizes) {
     std::vector<std::vector<float>> results(size);
     run_thread_ranks(size, options(), [&](Communicator comm) {

@@ -29,7 +29,7 @@ TEST_F(DeviceExchange, any_number_of_ranks_and_choices) {
   expect_the_bits_of_the_cpu({.tokens = {6, 11, 0, 2}, .experts = 16, .top_k = 8, .alignment = 2}, 4);
 }
 
-TEST_F(DeviceExchange, nobody_has_a_token) { expect_the_bits_of_the_cpu({.tokens = {0, 0}}, 5); }
+TEST_F(DeviceExchange, no_rank_has_a_token) { expect_the_bits_of_the_cpu({.tokens = {0, 0}}, 5); }
 
 TEST_F(DeviceExchange, more_choices_than_a_chunk_holds) {
   expect_the_bits_of_the_cpu({.tokens = {90, 140}, .experts = 8, .top_k = 5, .hidden = 4, .alignment = 8}, 6);

@@ -20,7 +20,7 @@ const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) =
 
 class DeviceMeshes : public testing::HostDevices {};
 
-TEST_F(DeviceMeshes, options_of_groups_get_to_nccl_and_the_report_says_so) {
+TEST_F(DeviceMeshes, group_options_reach_nccl_and_are_reported) {
   ASSERT_TRUE(kChosen);
   MeshConfig config{.world_size = 4, .tp = 2};
   config.options["tp"] = {

@@ -63,7 +63,7 @@ TEST_P(Leaving, peers_are_alive_until_they_leave) {
   EXPECT_EQ(group[0].to(2).update_peer_state(), PeerState::kAlive);
 }
 
-TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
+TEST_P(Leaving, a_peer_that_left_keeps_its_state_and_its_descriptor_stops_notifying) {
   Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
   group[1].endpoint.reset();
@@ -143,7 +143,7 @@ TEST_P(Leaving, all_descriptors_are_closed) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_P(Leaving, many_groups_are_open_at_once) {
+TEST_P(Leaving, many_groups_are_open_simultaneously) {
   constexpr int kGroups = 64;
   constexpr int kRanks = 4;
   rlimit limit = {};

@@ -58,7 +58,7 @@ int rank_body(const std::string& directory, Rank rank, std::atomic<int>& ready) 
   return named ? kNamedTheDead : kOther;
 }
 
-TEST(KilledRankInC, is_named_by_the_last_error_of_the_others) {
+TEST(KilledRankInC, is_named_by_the_last_error_of_the_survivors) {
   const TemporaryDirectory directory;
   void* const shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);

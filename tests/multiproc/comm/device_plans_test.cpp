@@ -91,7 +91,7 @@ void check_collectives(Communicator& comm, const OnDevice& on, std::size_t count
   expect("broadcast", status, values, samples(root, count, dtype));
 }
 
-TEST_F(DevicePlanProcesses, collectives_give_what_the_plain_computation_gives) {
+TEST_F(DevicePlanProcesses, collectives_match_a_plain_computation) {
   for (const int size : {2, 3, 4}) {
     on_ranks(size, by_plans(), [](Communicator& comm, const OnDevice& on) {
       for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
@@ -137,7 +137,7 @@ TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
 
 /// No rank waits between the calls, which use packets and scratch memory in turn, so that their rounds follow each
 /// other.
-TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
+TEST_F(DevicePlanProcesses, consecutive_calls_each_give_their_own_result) {
   constexpr std::size_t kCalls = 40;
   on_ranks(3, by_plans(), [](Communicator& comm, const OnDevice& on) {
     std::vector<std::unique_ptr<DeviceArray>> arrays;
@@ -152,7 +152,7 @@ TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
   });
 }
 
-TEST_F(DevicePlanProcesses, groups_at_the_same_time_do_not_meet) {
+TEST_F(DevicePlanProcesses, concurrent_groups_do_not_interfere) {
   on_ranks(4, by_plans(), [](Communicator& comm, const OnDevice& on) {
     std::optional<Communicator> half = comm.split(comm.rank() % 2, comm.rank(), "half").value();
     const Stream other = runtime().create_stream(on.device, false).value();

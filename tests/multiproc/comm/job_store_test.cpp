@@ -61,7 +61,7 @@ class JobStore : public ::testing::Test {
   const std::string address_ = "127.77." + std::to_string(getpid() / 256 % 256) + "." + std::to_string(getpid() % 256);
 };
 
-TEST_F(JobStore, it_is_at_the_first_free_port) {
+TEST_F(JobStore, it_uses_the_first_free_port) {
   const auto host_of_other_job = host("other", 30000);
   const auto no_store = occupy(30001);
   const auto hosting = host("job", 30002);
@@ -72,7 +72,7 @@ TEST_F(JobStore, it_is_at_the_first_free_port) {
             0);
 }
 
-TEST_F(JobStore, it_is_found_when_the_ports_before_it_are_free_again) {
+TEST_F(JobStore, it_is_found_when_earlier_ports_are_free_again) {
   auto first = occupy(30000);
   auto second = occupy(30001);
   const auto hosting = host("job", 30002);
@@ -81,7 +81,7 @@ TEST_F(JobStore, it_is_found_when_the_ports_before_it_are_free_again) {
   EXPECT_EQ(in_a_process([&] { return find(1).ok() ? 0 : 1; }), 0);
 }
 
-TEST_F(JobStore, two_jobs_of_one_name_are_kept_apart_by_an_error) {
+TEST_F(JobStore, a_second_job_with_the_same_name_is_an_error) {
   const auto hosting = host("job", 30000);
   EXPECT_EQ(in_a_process([&] {
               const Status status = find(0).status();

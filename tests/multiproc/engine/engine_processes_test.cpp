@@ -80,7 +80,7 @@ class EngineProcesses : public ::testing::Test {
   Board* board_;
 };
 
-TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models) {
+TEST_F(EngineProcesses, outputs_are_bit_identical_on_every_rank_and_match_the_model) {
   const TinyEncoder model(9);
   model.write(package());
   ProcessRanks ranks(2, [&](Rank rank) -> int {
@@ -101,7 +101,7 @@ TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models)
   for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(board_->outputs[0][i], expected[i], 2e-5);
 }
 
-TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_within_a_second) {
+TEST_F(EngineProcesses, a_rank_killed_between_runs_fails_the_runs_of_the_others_within_a_second) {
   TinyEncoder(8).write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {
     Result<Engine> engine = load(rank, 3);
@@ -196,7 +196,7 @@ class NormedLayers {
   std::map<std::string, engine::Sharding> shardings_;
 };
 
-TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_and_ends_when_a_rank_dies) {
+TEST_F(EngineProcesses, a_sum_fused_with_its_norm_is_correct_and_fails_when_a_rank_dies) {
   const NormedLayers model;
   model.write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {

@@ -24,7 +24,7 @@ class ExpertProcesses : public testing::DeviceProcesses {
   }
 };
 
-TEST_F(ExpertProcesses, calls_forward_and_backward_have_the_bits_of_the_cpu) {
+TEST_F(ExpertProcesses, forward_and_backward_calls_are_bit_identical_to_the_cpu) {
   expect_the_bits_of_the_cpu({.tokens = {7, 3}, .experts = 6, .top_k = 3, .alignment = 4}, 2);
   expect_the_bits_of_the_cpu({.tokens = {4, 0, 9}, .experts = 12, .top_k = 1, .ids = DType::kInt32}, 3);
   expect_the_bits_of_the_cpu({.tokens = {6, 11, 0, 2}, .experts = 16, .top_k = 8, .alignment = 2}, 4);
@@ -40,7 +40,7 @@ TEST_F(ExpertProcesses, other_dtypes_replicas_and_more_choices_than_a_chunk_hold
   expect_the_bits_of_the_cpu({.tokens = {90, 140}, .experts = 8, .top_k = 5, .hidden = 4, .alignment = 8}, 8);
 }
 
-TEST_F(ExpertProcesses, steps_follow_each_other) {
+TEST_F(ExpertProcesses, consecutive_steps_do_not_interfere) {
   on_ranks(4, within(std::chrono::seconds(60)), [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     for (int i = 0; i < 20; ++i) {
@@ -70,7 +70,7 @@ TEST_F(ExpertProcesses, a_rank_killed_while_kernels_wait_for_it_is_named) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
-TEST_F(ExpertProcesses, a_rank_killed_in_the_middle_of_many_steps_is_named) {
+TEST_F(ExpertProcesses, a_rank_killed_during_many_steps_is_named) {
   const auto exits = exits_of(4, within(std::chrono::seconds(30)), 0, [&](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     for (int i = 0;; ++i) {
@@ -83,7 +83,7 @@ TEST_F(ExpertProcesses, a_rank_killed_in_the_middle_of_many_steps_is_named) {
   EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, kNamedTheDead, kNamedTheDead, kNamedTheDead}));
 }
 
-TEST_F(ExpertProcesses, a_rank_that_never_comes_is_a_timeout_that_names_it) {
+TEST_F(ExpertProcesses, a_missing_rank_is_named_by_a_timeout) {
   on_ranks(4, within(std::chrono::milliseconds(1500)), [&](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     step.all();

@@ -112,7 +112,7 @@ TEST(SharedSegmentProcesses, nothing_is_left_after_kill_9) {
   EXPECT_LE(shmem_bytes(), shmem_before + kRounds * kBytes / 2);
 }
 
-TEST(SharedSegmentProcesses, a_peer_reads_on_after_the_makers_death_and_the_last_one_out_frees_it) {
+TEST(SharedSegmentProcesses, a_peer_can_read_after_the_creators_death_and_the_last_process_frees_the_segment) {
   const std::string name = unique_name("peer");
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);

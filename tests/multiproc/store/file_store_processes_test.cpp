@@ -17,7 +17,7 @@ std::shared_ptr<Store> open_store(const testing_support::TemporaryDirectory& dir
   return make_file_store(directory.path()).value();
 }
 
-TEST(FileStoreProcesses, a_writer_killed_at_any_moment_leaves_the_old_value_or_the_new_one) {
+TEST(FileStoreProcesses, a_killed_writer_leaves_either_the_old_or_the_new_value) {
   const testing_support::TemporaryDirectory directory;
   const auto store = open_store(directory);
   ASSERT_TRUE(store->set("value", std::string(1 << 20, 'z')).ok());
@@ -40,7 +40,7 @@ TEST(FileStoreProcesses, a_writer_killed_at_any_moment_leaves_the_old_value_or_t
   }
 }
 
-TEST(FileStoreProcesses, no_add_that_was_answered_is_lost_when_adders_are_killed) {
+TEST(FileStoreProcesses, no_acknowledged_add_is_lost_when_clients_are_killed) {
   const testing_support::TemporaryDirectory directory;
   const auto store = open_store(directory);
   std::int64_t answered = 0;
@@ -61,7 +61,7 @@ TEST(FileStoreProcesses, no_add_that_was_answered_is_lost_when_adders_are_killed
   EXPECT_GE(answered, 100);
 }
 
-TEST(FileStoreProcesses, sixteen_clients_that_add_at_once_lose_nothing) {
+TEST(FileStoreProcesses, concurrent_adds_of_sixteen_clients_lose_nothing) {
   const testing_support::TemporaryDirectory directory;
   const auto store = open_store(directory);
   std::vector<Child> children;
@@ -80,7 +80,7 @@ TEST(FileStoreProcesses, sixteen_clients_that_add_at_once_lose_nothing) {
   EXPECT_EQ(*store->get("count", kLong), "800");
 }
 
-TEST(FileStoreProcesses, a_waiting_process_wakes_soon_after_another_one_set_the_key) {
+TEST(FileStoreProcesses, a_waiting_process_wakes_soon_after_another_sets_the_key) {
   const testing_support::TemporaryDirectory directory;
   Child reader = Child::start([&](const Child::Say& say) {
     const auto store = open_store(directory);

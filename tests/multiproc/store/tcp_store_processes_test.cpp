@@ -46,7 +46,7 @@ class Host {
   int port_ = 0;
 };
 
-TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
+TEST(TcpStoreProcesses, concurrent_adds_of_sixteen_clients_give_every_sum_once) {
   constexpr int kClients = 16;
   constexpr int kAdds = 100;
   Host host;
@@ -77,7 +77,7 @@ TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
   EXPECT_EQ(*store->get("count", kLong), "1600");
 }
 
-TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
+TEST(TcpStoreProcesses, a_killed_client_does_not_disturb_others) {
   Host host;
   std::vector<Child> victims;
   // Killed while they wait, while they send a large value, and while they receive one.
@@ -114,7 +114,7 @@ TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
   EXPECT_EQ(witness.wait(), 0);
 }
 
-TEST(TcpStoreProcesses, clients_that_wait_get_peer_lost_at_once_when_the_host_is_killed) {
+TEST(TcpStoreProcesses, waiting_clients_get_peer_lost_immediately_when_the_host_is_killed) {
   Host host;
   std::vector<Child> waiting;
   for (int i = 0; i < 4; ++i) {
@@ -140,7 +140,7 @@ TEST(TcpStoreProcesses, clients_that_wait_get_peer_lost_at_once_when_the_host_is
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 
-TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_was_killed) {
+TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_is_killed) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
@@ -156,7 +156,7 @@ TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_was_kille
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 
-TEST(TcpStoreProcesses, a_host_that_stands_still_does_not_hold_a_get_beyond_its_timeout_and_five_seconds) {
+TEST(TcpStoreProcesses, a_stopped_host_delays_a_get_by_at_most_five_seconds_beyond_its_timeout) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
@@ -171,7 +171,7 @@ TEST(TcpStoreProcesses, a_host_that_stands_still_does_not_hold_a_get_beyond_its_
   EXPECT_EQ(*store->get("key", kLong), "value");
 }
 
-TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_goes_on) {
+TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_stays_usable) {
   Host host;
   const auto store = client_at(host.port());
   const auto begin = Clock::now();
@@ -181,7 +181,7 @@ TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_goes_on)
   EXPECT_EQ(*store->get("never", kLong), "now");
 }
 
-TEST(TcpStoreProcesses, a_fork_of_a_client_has_connections_of_its_own) {
+TEST(TcpStoreProcesses, a_fork_of_a_client_has_its_own_connections) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
@@ -199,7 +199,7 @@ TEST(TcpStoreProcesses, a_fork_of_a_client_has_connections_of_its_own) {
   for (Child& fork : forks) EXPECT_EQ(fork.wait(), 0);
 }
 
-TEST(TcpStoreProcesses, a_fork_of_the_host_may_end_as_it_likes) {
+TEST(TcpStoreProcesses, a_fork_of_the_host_may_end_in_any_way) {
   Child host = Child::start([](const Child::Say& say) {
     auto store = make_tcp_store(StoreRole::kHost, "127.0.0.1", 0, kLong).value();
     Child fork = Child::start([&](const Child::Say&) {

@@ -99,7 +99,7 @@ TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
   }
 }
 
-TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
+TEST(ShmDeath, a_forked_child_that_exits_does_not_disturb_others) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
@@ -134,7 +134,7 @@ TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
 }
 
 // A child that asks about what it has inherited must not take the notification for which its parent waits.
-TEST(ShmDeath, a_forked_child_that_asks_takes_no_news_from_its_parent) {
+TEST(ShmDeath, a_forked_child_that_queries_state_leaves_its_parents_notification) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;

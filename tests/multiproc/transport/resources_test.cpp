@@ -118,7 +118,7 @@ TEST(ShmResources, sixty_four_processes_connect_and_signal_each_other) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-TEST(ShmResources, all_descriptors_and_mappings_are_given_back) {
+TEST(ShmResources, all_descriptors_and_mappings_are_released) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(4, [&](Rank rank) {
     const std::size_t before = open_descriptors();
@@ -177,7 +177,7 @@ TEST(ShmResources, nothing_is_left_after_kill_9) {
   }
 }
 
-TEST(ShmResources, a_sandbox_that_refuses_is_named) {
+TEST(ShmResources, a_system_call_that_the_sandbox_blocks_is_named) {
   ProcessRanks sandboxes(2, [&](Rank which) {
     if (which == 0) {
       refuse(SYS_memfd_create, EPERM);
@@ -193,7 +193,7 @@ TEST(ShmResources, a_sandbox_that_refuses_is_named) {
   EXPECT_THAT(sandboxes.wait_all(patience()), Each(0));
 }
 
-TEST(ShmResources, a_death_is_seen_without_pidfd_too) {
+TEST(ShmResources, a_death_is_detected_without_pidfd) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     refuse(SYS_pidfd_open, ENOSYS);
@@ -246,7 +246,7 @@ TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
   }
 }
 
-TEST(ShmResources, ranks_of_different_users_are_told_so) {
+TEST(ShmResources, ranks_of_different_users_get_an_error_that_names_the_cause) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
@@ -265,7 +265,7 @@ TEST(ShmResources, ranks_of_different_users_are_told_so) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-TEST(InprocDescriptor, of_another_process_is_refused_by_name) {
+TEST(InprocDescriptor, of_another_process_is_rejected_by_name) {
   Transport& inproc = **transport_by_name("inproc");
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {

@@ -16,7 +16,7 @@ TEST(Sha256, gives_the_published_digests) {
 }
 
 // The value of an empty input with seed 0 is published with xxHash's own checks.
-TEST(Xxh3, gives_the_published_value_and_notices_one_flipped_bit) {
+TEST(Xxh3, gives_the_published_value_and_detects_one_flipped_bit) {
   EXPECT_EQ(xxh3({}), 0x2D06800538D394C2u);
   std::string text(10000, 'x');
   const std::uint64_t before = xxh3(bytes_of(text));

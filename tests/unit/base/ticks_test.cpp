@@ -7,7 +7,7 @@
 namespace accord {
 namespace {
 
-TEST(Ticks, become_the_time_at_which_they_were_taken) {
+TEST(Ticks, convert_to_the_time_at_which_they_were_taken) {
   for (const TickSource source : {tick_source(), TickSource::kMonotonic}) {
     const Moment first = moment_now(source);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -21,7 +21,7 @@ TEST(Ticks, become_the_time_at_which_they_were_taken) {
   }
 }
 
-TEST(Ticks, lie_on_the_line_through_two_moments) {
+TEST(Ticks, are_interpolated_between_two_moments) {
   const Moment first{.ticks = 1000, .monotonic_ns = 50, .unix_ns = 0},
       second{.ticks = 4000, .monotonic_ns = 1050, .unix_ns = 0};
   EXPECT_EQ(monotonic_of(1000, first, second), 50);

@@ -64,7 +64,7 @@ class CoordinatorTest : public ::testing::Test {
                            }};
 };
 
-TEST_F(CoordinatorTest, the_job_starts_when_the_last_node_has_come) {
+TEST_F(CoordinatorTest, the_job_starts_when_the_last_node_arrives) {
   EXPECT_EQ(coordinator_.admit(hello(1, 3)).value(), 1);
   EXPECT_TRUE(coordinator_.gathering());
   EXPECT_TRUE(told_nothing());
@@ -84,12 +84,12 @@ TEST_F(CoordinatorTest, the_job_starts_when_the_last_node_has_come) {
   }
 }
 
-TEST_F(CoordinatorTest, nodes_without_a_number_are_numbered_as_they_come) {
+TEST_F(CoordinatorTest, nodes_without_a_number_are_numbered_in_arrival_order) {
   EXPECT_EQ(coordinator_.admit(hello(-1)).value(), 0);
   EXPECT_EQ(coordinator_.admit(hello(-1)).value(), 1);
 }
 
-TEST_F(CoordinatorTest, a_launcher_of_another_job_is_refused_with_the_reason) {
+TEST_F(CoordinatorTest, a_launcher_of_another_job_is_rejected_with_the_reason) {
   const auto refusal = [&](const Hello& hello) { return coordinator_.admit(hello).status().message(); };
   EXPECT_THAT(refusal({"0.0.0", "job", 2, 1, 1}), HasSubstr("this launcher has 0.0.0"));
   EXPECT_THAT(refusal({std::string(version()), "other", 2, 1, 1}), HasSubstr("the launcher belongs to \"other\""));
@@ -112,7 +112,7 @@ TEST_F(CoordinatorTest, the_job_is_finished_when_the_ranks_of_all_nodes_have_end
   for (const auto& [node, finish] : finishes) EXPECT_EQ(finish.exit_code, 0) << node;
 }
 
-TEST_F(CoordinatorTest, the_first_failure_decides_and_restarts_are_used_up) {
+TEST_F(CoordinatorTest, the_first_failure_counts_and_restarts_are_limited) {
   start();
   coordinator_.receive(1, failed(0, 3, 7));
   const std::map<int, Stop> stops = told<Stop>();
@@ -138,7 +138,7 @@ TEST_F(CoordinatorTest, the_first_failure_decides_and_restarts_are_used_up) {
   EXPECT_EQ(told<Finish>().at(0).exit_code, 5);
 }
 
-TEST_F(CoordinatorTest, a_signal_to_one_launcher_ends_the_job_and_takes_back_a_restart) {
+TEST_F(CoordinatorTest, a_signal_to_one_launcher_ends_the_job_and_cancels_a_restart) {
   start();
   coordinator_.receive(1, failed(0, 3, 7));
   EXPECT_TRUE(told<Stop>().at(0).restart);
@@ -150,14 +150,14 @@ TEST_F(CoordinatorTest, a_signal_to_one_launcher_ends_the_job_and_takes_back_a_r
   EXPECT_EQ(told<Finish>().at(1).exit_code, 128 + SIGTERM);
 }
 
-TEST_F(CoordinatorTest, a_launcher_that_is_gone_while_others_are_awaited_may_come_again) {
+TEST_F(CoordinatorTest, a_launcher_that_disconnects_before_the_start_may_reconnect) {
   ASSERT_TRUE(coordinator_.admit(hello(1)).ok());
   coordinator_.lose(1, "gone");
   EXPECT_EQ(coordinator_.arrived(), 0);
   EXPECT_TRUE(coordinator_.admit(hello(1)).ok());
 }
 
-TEST_F(CoordinatorTest, a_launcher_that_is_gone_later_ends_the_job) {
+TEST_F(CoordinatorTest, a_launcher_that_disconnects_later_ends_the_job) {
   start();
   coordinator_.lose(1, "its connection ended");
   const std::map<int, Stop> stops = told<Stop>();
@@ -172,7 +172,7 @@ TEST_F(CoordinatorTest, a_launcher_that_is_gone_later_ends_the_job) {
   EXPECT_EQ(finishes.at(0).exit_code, 1);
 }
 
-TEST_F(CoordinatorTest, without_a_free_port_nobody_starts) {
+TEST_F(CoordinatorTest, without_a_free_port_no_node_starts) {
   Coordinator coordinator(job(), [](Start&) { return Status(StatusCode::kIo, "none is left"); });
   ASSERT_TRUE(coordinator.admit(hello(0)).ok());
   ASSERT_TRUE(coordinator.admit(hello(1)).ok());

@@ -19,7 +19,7 @@ Status join_with(const std::string& address) {
       .status();
 }
 
-TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
+TEST(Join, an_invalid_descriptor_is_an_error_that_names_the_rank) {
   for (const char* address : {"", "x", "[]", "{}", R"({"error": 5})", R"({"descriptor": {"a": 1}})", "\xff\xfe"}) {
     const Status status = join_with(address);
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << address;
@@ -28,7 +28,7 @@ TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
   EXPECT_THAT(join_with(R"({"error": "no memory"})").message(), HasSubstr("rank 1 does not take part: no memory"));
 }
 
-TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {
+TEST(Join, invalid_options_are_rejected_before_any_rank_is_contacted) {
   const Exchange never = [](std::string_view, const std::string&, const OnText&) -> Status {
     ADD_FAILURE() << "asked";
     return {};

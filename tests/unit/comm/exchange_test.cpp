@@ -64,7 +64,7 @@ TEST(StoreExchange, every_rank_gets_the_texts_of_all_in_rank_order) {
     EXPECT_EQ(texts, (std::vector<std::string>{"hello0", "hello1", "hello2", "address0", "address1", "address2"}));
 }
 
-TEST(StoreExchange, a_second_process_of_a_rank_is_refused_while_the_group_is_made_and_told_so_later) {
+TEST(StoreExchange, a_duplicate_rank_is_rejected_during_creation_and_explained_by_a_later_timeout) {
   const std::shared_ptr<Store> store = make_memory_store();
   ASSERT_TRUE(store->set("accord/tp/open", "1").ok());
   EXPECT_EQ(attempt(store, 1, 2, kShort).code(), StatusCode::kTimeout) << "rank 0 says nothing";
@@ -78,14 +78,14 @@ TEST(StoreExchange, a_second_process_of_a_rank_is_refused_while_the_group_is_mad
   EXPECT_EQ(*store->get("accord/tp/1/hello/1", kShort), "1") << "what the first one said stands";
 }
 
-TEST(StoreExchange, a_rank_of_another_size_is_told_that_the_group_was_opened_for_others) {
+TEST(StoreExchange, a_rank_with_another_size_gets_an_error_with_the_size_of_the_group) {
   const std::shared_ptr<Store> store = make_memory_store();
   EXPECT_THAT(attempt(store, 2, 3, kShort).message(), Not(HasSubstr("before")));
   expect_that_all_meet(store, 2);
   EXPECT_THAT(attempt(store, 2, 3, kShort).message(), HasSubstr("rank 0 opened the group earlier, for other ranks"));
 }
 
-TEST(StoreExchange, ranks_meet_after_attempts_to_which_not_all_came) {
+TEST(StoreExchange, ranks_connect_after_incomplete_attempts) {
   for (const std::vector<Rank>& who_came : {std::vector{0}, {1}, {0, 0}, {2, 1}, {1, 0, 2, 0}}) {
     const std::shared_ptr<Store> store = make_memory_store();
     for (const Rank rank : who_came)
@@ -94,7 +94,7 @@ TEST(StoreExchange, ranks_meet_after_attempts_to_which_not_all_came) {
   }
 }
 
-TEST(StoreExchange, the_ranks_that_did_not_come_are_named) {
+TEST(StoreExchange, missing_ranks_are_named) {
   const std::shared_ptr<Store> store = make_memory_store();
   EXPECT_EQ(attempt(store, 0, 3, kShort).ranks(), (std::vector<Rank>{1, 2}));
   const Status without_rank_0 = attempt(store, 1, 3, kShort);
@@ -102,7 +102,7 @@ TEST(StoreExchange, the_ranks_that_did_not_come_are_named) {
   EXPECT_THAT(without_rank_0.message(), HasSubstr("creating group \"tp\" in memory: rank 0 of 3"));
 }
 
-TEST(StoreExchange, a_rank_that_disagrees_is_seen_by_all_at_once_and_may_try_again) {
+TEST(StoreExchange, all_ranks_report_a_disagreeing_rank_immediately_and_it_may_retry) {
   const std::shared_ptr<Store> store = make_memory_store();
   const auto not_from_1 = [](Rank from, const std::string&) {
     return from == 1 ? Status(StatusCode::kMismatch, "rank 1 says something else") : Status();
@@ -146,7 +146,7 @@ class NotingStore final : public Store {
   std::vector<Duration> timeouts_;
 };
 
-TEST(StoreExchange, the_second_attempt_may_begin_before_rank_0_does) {
+TEST(StoreExchange, the_second_attempt_may_start_before_rank_0) {
   const auto store = std::make_shared<NotingStore>();
   const OnText refuse = [](Rank, const std::string&) { return Status(StatusCode::kMismatch, "no"); };
   EXPECT_EQ(attempt(store, 0, 2, kLong, refuse).code(), StatusCode::kMismatch);

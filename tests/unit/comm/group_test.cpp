@@ -92,7 +92,7 @@ class GroupOfThree : public WatchedGroup {
   GroupOfThree() : WatchedGroup(3) {}
 };
 
-TEST_F(GroupOfThree, a_peer_that_did_its_part_and_left_is_no_failure_while_another_is_still_to_come) {
+TEST_F(GroupOfThree, a_peer_that_left_after_its_part_is_not_a_failure_while_another_is_missing) {
   const auto reduce = [this](Rank rank) {
     float value = static_cast<float>(rank + 1);
     const Buffer buffer{&value, 1, DType::kFloat32};
@@ -110,7 +110,7 @@ TEST_F(GroupOfThree, a_peer_that_did_its_part_and_left_is_no_failure_while_anoth
   EXPECT_TRUE(came[1] && came[2]);
 }
 
-TEST_F(GroupOfTwo, a_peer_that_did_its_part_and_left_between_two_looks_is_no_failure) {
+TEST_F(GroupOfTwo, a_peer_that_left_after_its_part_between_two_polls_is_not_a_failure) {
   int looks = 0;
   look_[0] = [&](Rank) {
     if (++looks == 1) {
@@ -123,7 +123,7 @@ TEST_F(GroupOfTwo, a_peer_that_did_its_part_and_left_between_two_looks_is_no_fai
   EXPECT_EQ(looks, 1);
 }
 
-TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) {
+TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_polls_has_aborted) {
   look_[0] = [&](Rank) {
     groups_[1]->abort("the loss is NaN");
     return PeerState::kLeft;
@@ -141,7 +141,7 @@ TEST_F(GroupOfTwo, a_peer_that_aborts_and_dies_has_aborted) {
   EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << groups_[0]->status().to_string();
 }
 
-TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
+TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure) {
   ASSERT_TRUE(groups_[1]->links()[0]->signal(exec::WindowLayout::alarm(), 1).ok());
   ASSERT_FALSE(groups_[0]->healthy());
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
@@ -149,7 +149,7 @@ TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
   EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
 }
 
-TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
+TEST_F(GroupOfThree, a_notified_rank_forwards_a_failure_to_ranks_that_were_not_reached) {
   look_[2] = [](Rank peer) { return peer == 1 ? PeerState::kLost : PeerState::kAlive; };
   groups_[2]->abort("the loss is NaN");
   ASSERT_TRUE(groups_[1]->healthy());
@@ -163,7 +163,7 @@ TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
 }
 
 // Once a call has ended, the caller may write to its buffers, from which peers still read.
-TEST_F(GroupOfTwo, no_call_ends_before_the_peers_know_why) {
+TEST_F(GroupOfTwo, no_call_fails_before_the_peers_are_notified) {
   std::future<bool> peer_knew;
   look_[0] = [&](Rank) {
     if (!peer_knew.valid()) {
@@ -184,7 +184,9 @@ class HintedGroup : public WatchedGroup, public ::testing::WithParamInterface<Wa
   HintedGroup() : WatchedGroup(2, {.wait = GetParam()}) {}
 };
 
-TEST_P(HintedGroup, waits_as_it_was_told_whatever_the_cores) { EXPECT_EQ(groups_[0]->wait_policy(), GetParam()); }
+TEST_P(HintedGroup, uses_the_given_wait_policy_whatever_the_number_of_cores) {
+  EXPECT_EQ(groups_[0]->wait_policy(), GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(Group, HintedGroup, ::testing::Values(WaitPolicy::kSpin, WaitPolicy::kYield));
 

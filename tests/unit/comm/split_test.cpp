@@ -51,7 +51,7 @@ class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
   static constexpr Duration kTimeout = std::chrono::seconds(20);
 };
 
-TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
+TEST_P(LostWhileConnecting, a_split_by_ranks_names_only_the_lost_rank) {
   const std::vector<Rank> list = {0, 1, 2};
   play(
       [&](Group& group, const std::string& mine) {
@@ -65,7 +65,7 @@ TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
       [&](Group& group) { return split_by_ranks(group, list, {.name = "part"}).status(); });
 }
 
-TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_color) {
+TEST_P(LostWhileConnecting, a_split_by_color_names_only_the_lost_rank) {
   play(
       [&](Group& group, const std::string& mine) {
         const std::int64_t color_key_and_device[3] = {0, 0, 0};

@@ -20,7 +20,7 @@ TEST(Turns, are_taken_one_at_a_time) {
   EXPECT_TRUE(turns.try_acquire(Turns::kNoCall));
 }
 
-TEST(Turns, go_through_the_queue) {
+TEST(Turns, are_passed_through_the_queue) {
   Turns turns;
   ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   EXPECT_EQ(turns.queue().before, 1u);
@@ -32,7 +32,7 @@ TEST(Turns, go_through_the_queue) {
   EXPECT_EQ(turns.queue().before, 0u);
 }
 
-TEST(Turns, number_calls_and_nothing_else) {
+TEST(Turns, number_only_calls) {
   Turns turns;
   ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   turns.release();

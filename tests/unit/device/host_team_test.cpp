@@ -92,7 +92,7 @@ struct AwaitEachOther {
   }
 };
 
-TEST(HostTeam, a_thread_that_pauses_gives_way) {
+TEST(HostTeam, a_pausing_thread_yields) {
   std::uint64_t words[2] = {};
   run(AwaitEachOther{words});
   EXPECT_EQ(words[1], 1U);
@@ -104,7 +104,7 @@ struct StayAway {
   }
 };
 
-TEST(HostTeam, a_synchronization_that_a_thread_skips_is_reported) {
+TEST(HostTeam, a_skipped_synchronization_is_reported) {
   if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
   EXPECT_DEATH(run(StayAway{}), "wait at a barrier that other threads do not reach");
 }
@@ -123,7 +123,7 @@ struct KeepNumbers {
   }
 };
 
-TEST(HostTeam, threads_have_room_of_their_own_for_large_arrays) {
+TEST(HostTeam, threads_have_their_own_space_for_large_arrays) {
   std::vector<std::uint64_t> sums(kThreads), expected;
   run(KeepNumbers{sums.data()}, 2);
   for (int thread = 0; thread < kThreads; ++thread) expected.push_back(2 * static_cast<std::uint64_t>(thread));

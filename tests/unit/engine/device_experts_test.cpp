@@ -59,7 +59,7 @@ class DeviceExperts : public DeviceOps {
   }
 };
 
-TEST_P(DeviceExperts, rows_go_through_the_experts_that_they_chose) {
+TEST_P(DeviceExperts, rows_are_computed_by_their_chosen_experts) {
   const Mixture mixture{.rows = 7, .top_k = 3};
   const std::vector<std::int64_t> ids = mixture.choices();
   const auto scaled = [](std::int64_t count, unsigned seed) {
@@ -117,7 +117,7 @@ TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
   }
 }
 
-TEST_P(DeviceExperts, widths_that_fill_no_words) {
+TEST_P(DeviceExperts, widths_that_are_not_multiples_of_a_word) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::int64_t rows : {1, 3, 70}) {
       SCOPED_TRACE(std::to_string(rows) + " rows of " + std::string(to_string(dtype)));
@@ -137,7 +137,7 @@ TEST_P(DeviceExperts, activations_with_a_gate_and_without) {
   }
 }
 
-TEST_P(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
+TEST_P(DeviceExperts, all_rows_choose_one_expert_or_choose_it_twice) {
   for (const std::int64_t rows : {1, 5, 70}) {
     for (const std::int64_t last : {0, 4}) {
       SCOPED_TRACE(std::to_string(rows) + " rows, expert " + std::to_string(last));
@@ -176,7 +176,7 @@ TEST_P(DeviceExperts, an_invalid_expert_id_is_reported_and_the_next_run_succeeds
   }
 }
 
-TEST_P(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_name) {
+TEST_P(DeviceExperts, rows_with_a_different_dtype_than_their_experts_are_rejected_by_name) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kBFloat16, {3, 24});
   const ValueId ids = graph.input(DType::kInt64, {3, 1}), weights = graph.input(DType::kFloat32, {3, 1});

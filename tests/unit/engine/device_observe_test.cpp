@@ -69,7 +69,7 @@ std::vector<HostTensor> decoder_inputs() {
   return {whole_numbers({21}, ids), whole_numbers({21}, positions), whole_numbers({2}, {3, 20})};
 }
 
-TEST_P(DeviceObserving, every_value_is_that_of_the_cpu_and_the_last_the_models) {
+TEST_P(DeviceObserving, every_value_matches_the_cpu_and_the_last_one_the_model) {
   for (const std::string model : {"encoder", "decoder"}) {
     SCOPED_TRACE(model);
     std::vector<std::vector<Seen>> seen;
@@ -91,7 +91,7 @@ TEST_P(DeviceObserving, every_value_is_that_of_the_cpu_and_the_last_the_models) 
   }
 }
 
-TEST_F(DeviceModels, observers_see_whole_values_also_where_ranks_have_parts) {
+TEST_F(DeviceModels, observers_see_whole_values_even_where_ranks_hold_parts) {
   using ByName = std::map<std::string, std::vector<float>>;
   ByName expected;
   for (const auto& [device, size] : {std::pair{Device(), 1}, std::pair{kGpu, 2}, std::pair{kGpu, 4}}) {
@@ -147,7 +147,7 @@ TEST_P(DeviceObserving, strided_values_are_reported_contiguously) {
   EXPECT_EQ((*seen)[2].values, permuted);
 }
 
-TEST_P(DeviceObserving, ids_out_of_range_are_told_and_runs_go_on) {
+TEST_P(DeviceObserving, ids_out_of_range_are_reported_and_runs_continue) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -203,7 +203,7 @@ TEST_F(DeviceModels, a_rank_can_run_while_another_finishes_an_observed_run) {
   runtime.set_release_waits(false);
 }
 
-TEST_F(DeviceModels, observers_of_stages_see_what_each_makes_and_all_are_told_of_a_bad_id) {
+TEST_F(DeviceModels, observers_of_stages_see_the_values_of_each_and_all_report_a_bad_id) {
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
     const LoadOptions options{.device = {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
     Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"pp", comm}}, options);

@@ -20,7 +20,7 @@ LoadOptions on_device_of(const Communicator& comm) {
   return {.device = {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
 }
 
-TEST_F(DeviceModels, stages_give_all_ranks_the_models_numbers) {
+TEST_F(DeviceModels, stages_match_the_model_on_all_ranks) {
   const std::vector<std::int64_t> ids = some_ids(2 * 5);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 5);
   for (const int size : {2, 3}) {
@@ -39,7 +39,7 @@ TEST_F(DeviceModels, stages_give_all_ranks_the_models_numbers) {
   }
 }
 
-TEST_F(DeviceModels, a_decoder_in_stages_gives_the_logits_of_the_cpu_also_of_divided_layers) {
+TEST_F(DeviceModels, the_logits_of_a_decoder_in_stages_match_the_cpu_even_with_sharded_layers) {
   std::vector<float> expected;
   on_ranks("decoder", 1, {}, [&](Engine& engine, Rank) { expected = run_steps(engine, DType::kFloat32); });
   for (const int divided : {1, 2}) {

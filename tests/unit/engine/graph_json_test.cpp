@@ -194,7 +194,7 @@ Graph graph_with(const std::string& op, const std::string& arguments) {
   return *parsed;
 }
 
-TEST(Ops, known_ones_with_right_arguments_pass) {
+TEST(Ops, known_ops_with_valid_arguments_pass) {
   EXPECT_TRUE(
       check_ops(graph_with("aten.linear.default", R"({"input": {"value": "x"}, "weight": {"value": "p"}})")).ok());
   EXPECT_TRUE(check_ops(graph_with("aten.add.Tensor", R"({"self": {"value": "x"}, "other": 1, "alpha": 2.5})")).ok());
@@ -202,7 +202,7 @@ TEST(Ops, known_ones_with_right_arguments_pass) {
   EXPECT_TRUE(check_ops(graph_with("aten.arange.start_step", R"({"start": 0, "end": {"symbolic": "batch"}})")).ok());
 }
 
-TEST(Ops, wrong_arguments_are_named_with_their_place) {
+TEST(Ops, invalid_arguments_are_named_with_their_source_line) {
   const auto refusal = [](const char* op, const char* arguments) {
     const auto status = check_ops(graph_with(op, arguments));
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
@@ -218,13 +218,13 @@ TEST(Ops, wrong_arguments_are_named_with_their_place) {
               HasSubstr("did you mean \"size\"?"));
 }
 
-TEST(Ops, unknown_ones_are_unsupported_and_named_with_their_place) {
+TEST(Ops, unknown_ops_are_unsupported_and_named_with_their_source_line) {
   const auto status = check_ops(graph_with("aten.lstm.input", "{}"));
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("unsupported op \"aten.lstm.input\" in module \"layer.1\" (m.py:9)"));
 }
 
-TEST(Ops, table_is_sorted_and_has_no_op_twice) {
+TEST(Ops, the_table_is_sorted_and_has_no_duplicates) {
   for (std::size_t i = 1; i < known_ops().size(); ++i) EXPECT_LT(known_ops()[i - 1].name, known_ops()[i].name);
 }
 

@@ -60,7 +60,7 @@ class Float8Packages : public PackageFixture {
   }
 };
 
-TEST_F(Float8Packages, a_unit_has_scales_and_then_elements) {
+TEST_F(Float8Packages, a_unit_has_scales_followed_by_elements) {
   pack(4.0F);
   const auto read = parse_manifest(manifest_.dump());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
@@ -73,7 +73,7 @@ TEST_F(Float8Packages, a_unit_has_scales_and_then_elements) {
   EXPECT_EQ(*found, (std::vector<float>{121, 143, 165, 187}));  // (1 + .. + 6) * scale + bias
 }
 
-TEST_F(Float8Packages, descriptions_that_cannot_be_are_refused) {
+TEST_F(Float8Packages, invalid_descriptions_are_rejected) {
   struct Lie {
     json packed;
     const char* message;
@@ -129,7 +129,7 @@ TEST_F(Float8OnDevice, units_of_the_same_outputs_share_their_scales) {
   EXPECT_EQ((*on_cpu)[3], 194.0F);
 }
 
-TEST_F(Float8OnDevice, rows_of_8_bits_are_for_the_device_that_has_them) {
+TEST_F(Float8OnDevice, 8_bit_rows_require_a_device_that_supports_them) {
   pack(4.0F);
   const auto refusal = [&](LoadOptions options, Device device) {
     options.device = device;

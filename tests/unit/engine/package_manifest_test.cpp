@@ -22,7 +22,7 @@ struct ManifestLie {
   const char* message;
 };
 
-TEST_F(Manifests, a_true_one_is_read_in_full) {
+TEST_F(Manifests, a_valid_manifest_is_read_completely) {
   const auto manifest = parse_manifest(manifest_.dump());
   ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
   EXPECT_EQ(manifest->format_version, 2);
@@ -324,7 +324,7 @@ TEST_F(Manifests, packed_convolutions_have_a_block_of_each_group) {
   EXPECT_EQ(tensor.matrix(0, 1, nullptr).in(), 30);
 }
 
-TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
+TEST_F(Manifests, text_that_is_not_json_is_rejected_with_the_byte) {
   EXPECT_THAT(parse_manifest("{\"format\": }").status().message(), HasSubstr("invalid JSON at byte 12"));
   EXPECT_EQ(parse_manifest("").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(parse_manifest("[]").status().code(), StatusCode::kCorrupt);
@@ -374,7 +374,7 @@ TEST(Units, grouped_units_split_across_many_ranks_and_copies_are_shared) {
   EXPECT_EQ(range(together, 9, 0, 12), Pair(-1, -1));  // fewer units than ranks
 }
 
-TEST(Units, are_spread_evenly_and_the_first_ranks_take_one_more) {
+TEST(Units, are_distributed_evenly_and_the_first_ranks_get_one_more) {
   // 14 units over 4 ranks: 4, 4, 3, 3.
   const std::int64_t first[] = {0, 4, 8, 11};
   const std::int64_t count[] = {4, 4, 3, 3};

@@ -68,7 +68,7 @@ TEST_F(Observing, fails_on_all_ranks_if_one_cannot) {
   EXPECT_EQ(statuses[0].ranks(), std::vector<Rank>{1});
 }
 
-TEST_F(Observing, a_trace_and_a_profile_may_be_asked_for_during_runs) {
+TEST_F(Observing, a_trace_and_a_profile_may_be_requested_during_runs) {
   Result<Engine> engine = Engine::load_and_bind(path_, {});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   Result<EngineContext> context = engine->create_context();

@@ -24,7 +24,7 @@ GenerationRequest channel_request(int prompt, int max_new_tokens) {
   return request;
 }
 
-TEST(CommunicatorChannel, answers_are_right_and_all_ranks_compute_the_same) {
+TEST(CommunicatorChannel, answers_are_correct_and_all_ranks_compute_the_same) {
   std::vector<std::uint64_t> digests(3);
   accord::testing::run_thread_ranks(3, {}, [&](Communicator communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
@@ -75,7 +75,7 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
   }
 }
 
-TEST(CommunicatorChannel, a_length_that_cannot_be_is_refused) {
+TEST(CommunicatorChannel, an_invalid_length_is_rejected) {
   accord::testing::run_thread_ranks(2, {}, [&](Communicator communicator) {
     if (communicator.rank() == 0) {
       std::vector<std::uint64_t> packet(128, ~std::uint64_t{0});

@@ -23,7 +23,7 @@ using testing::Ranks;
 constexpr PlanLimits kTiny = {
     .blocks = 14, .block_tokens = 4, .max_context = 40, .vocabulary = 32, .max_sequences = 5, .max_rows = 12};
 
-TEST(Generation, ten_thousand_random_requests_give_what_each_gives_alone) {
+TEST(Generation, ten_thousand_random_requests_match_separate_runs) {
   constexpr std::size_t kRequests = 10000;
   std::mt19937 random(77);
   std::mutex mutex;

@@ -9,7 +9,7 @@
 namespace accord::engine {
 namespace {
 
-TEST(ServingMemory, a_step_of_decoding_allocates_nothing) {
+TEST(ServingMemory, a_decoding_step_allocates_nothing) {
   const PlanLimits limits = {
       .blocks = 400, .block_tokens = 16, .max_context = 1000, .vocabulary = 500, .max_sequences = 8, .max_rows = 64};
   Scheduler scheduler = Scheduler::create({.limits = limits}).value();

@@ -25,7 +25,7 @@ TEST(StopTexts, are_found_in_pieces_of_any_size) {
   }
 }
 
-TEST(StopTexts, hold_back_no_more_than_what_may_begin_one) {
+TEST(StopTexts, hold_back_only_text_that_may_begin_one) {
   StopTexts look({"END", "\n\n"});
   EXPECT_EQ(look.push("one E"), "one ");
   EXPECT_EQ(look.push("N"), "");

@@ -87,7 +87,7 @@ bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology
 struct Sizes : ::testing::TestWithParam<int> {};
 
 // 32-bit whole numbers: their sums do not depend on the order, which some algorithms have of their own.
-TEST_P(Sizes, every_algorithm_gives_what_it_should) {
+TEST_P(Sizes, every_algorithm_gives_the_expected_result) {
   DeviceRanks ranks(GetParam(), 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
@@ -105,7 +105,7 @@ TEST_P(Sizes, every_algorithm_gives_what_it_should) {
 }
 INSTANTIATE_TEST_SUITE_P(Devices, Sizes, ::testing::Values(1, 2, 3, 4, 5));
 
-TEST(DevicePlan, every_op_of_every_dtype_has_the_bits_of_the_hosts_kernels) {
+TEST(DevicePlan, every_op_of_every_dtype_is_bit_identical_to_the_host_kernels) {
   DeviceRanks ranks(3, 2, 256 << 10);
   for (const char* name : {"packet", "two_shot"}) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
@@ -121,7 +121,7 @@ TEST(DevicePlan, every_op_of_every_dtype_has_the_bits_of_the_hosts_kernels) {
   }
 }
 
-TEST(DevicePlan, canonical_sums_of_floats_have_the_bits_of_the_host_whatever_the_algorithm) {
+TEST(DevicePlan, canonical_float_sums_are_bit_identical_to_the_host_for_every_algorithm) {
   for (const int size : {4, 8, 9}) {
     DeviceRanks ranks(size, 1, 256 << 10);
     const topology::Topology topology = topology::Topology::uniform(size);
@@ -136,7 +136,7 @@ TEST(DevicePlan, canonical_sums_of_floats_have_the_bits_of_the_host_whatever_the
   }
 }
 
-TEST(DevicePlan, buffers_lie_anywhere) {
+TEST(DevicePlan, buffers_may_be_unaligned) {
   DeviceRanks ranks(2, 2, 256 << 10);
   for (const char* name : {"packet", "one_shot", "two_shot"})
     for (const std::size_t misaligned : {1, 2, 4, 6, 8})
@@ -148,7 +148,7 @@ TEST(DevicePlan, buffers_lie_anywhere) {
 }
 
 // Whole numbers so small that their sums are exact in any order.
-TEST(DevicePlan, a_switch_adds_up_what_it_has_sums_of) {
+TEST(DevicePlan, a_switch_sums_the_dtypes_that_it_supports) {
   DeviceRanks ranks(3, 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(3);
   const auto check = [&]<typename T>(DType dtype, Collective collective, std::size_t count, T (*element)(int),
@@ -196,7 +196,7 @@ TEST(DevicePlan, a_switch_adds_up_what_it_has_sums_of) {
     }
 }
 
-TEST(DevicePlan, what_goes_through_a_switch_lies_anywhere) {
+TEST(DevicePlan, switch_operands_may_be_unaligned) {
   DeviceRanks ranks(3, 2, 256 << 10);
   for (const Collective collective :
        {Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
@@ -207,7 +207,7 @@ TEST(DevicePlan, what_goes_through_a_switch_lies_anywhere) {
     }
 }
 
-TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
+TEST(DevicePlan, sums_that_a_switch_does_not_support_are_rejected) {
   const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
     exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);
     layout.has_multicast = has_multicast;
@@ -228,7 +228,7 @@ TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
 }
 
 // Values that one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
-TEST(DevicePlan, executions_follow_each_other_without_a_pause) {
+TEST(DevicePlan, executions_run_back_to_back) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 700;
   constexpr int kTimes = 40;
@@ -307,7 +307,7 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
   }
 }
 
-TEST(DevicePlan, a_wait_for_a_peer_that_does_not_come_ends_when_it_has_to) {
+TEST(DevicePlan, a_wait_for_a_missing_peer_ends_on_request) {
   DeviceRanks ranks(2, 1, 64 << 10);
   for (const char* name : {"packet", "two_shot"}) {
     const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, name).value(),
@@ -375,7 +375,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   }
 }
 
-TEST(DevicePlan, what_devices_do_not_run_is_refused) {
+TEST(DevicePlan, plans_that_devices_do_not_support_are_rejected) {
   const auto refused = [](int size, const char* name, ReduceOp op) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
     const plan::Plan plan =

@@ -232,7 +232,7 @@ TEST_P(Normalize, log_softmax_is_its_logarithm_without_underflow) {
   });
 }
 
-TEST_P(Normalize, softmax_of_infinities_and_nan_is_pytorchs) {
+TEST_P(Normalize, softmax_of_infinities_and_nan_matches_pytorch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> y(20);
   const auto run = [&](std::vector<float> x) {

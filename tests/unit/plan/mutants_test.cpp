@@ -61,7 +61,7 @@ class SmallGroups : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Mutants, SmallGroups, ::testing::Values(2, 3, 4));
 
-TEST_P(SmallGroups, no_step_of_any_plan_can_be_left_out) {
+TEST_P(SmallGroups, no_step_of_any_plan_can_be_omitted) {
   for (const Plan& plan : all_plans(GetParam())) {
     for (const Mutant& mutant : deletions(plan)) {
       EXPECT_FALSE(verify(mutant.plan, Aliasing::kOutOfPlace).ok()) << mutant.what;
@@ -69,7 +69,7 @@ TEST_P(SmallGroups, no_step_of_any_plan_can_be_left_out) {
   }
 }
 
-TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_ends_well) {
+TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_is_correct) {
   int refused = 0;
   for (const Plan& plan : all_plans(2)) {
     ASSERT_EQ(testing::run_every_way(plan, rounds_of(plan, 3)), std::nullopt) << to_string(plan);
@@ -85,7 +85,7 @@ TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_e
   EXPECT_GT(refused, 10);
 }
 
-TEST(Mutants, of_three_ranks_are_accepted_exactly_if_every_order_of_a_round_ends_well) {
+TEST(Mutants, of_three_ranks_are_accepted_exactly_if_every_order_of_a_round_is_correct) {
   for (const Plan& plan : all_plans(3)) {
     if (plan.size != 3) continue;
     ASSERT_EQ(testing::run_every_way(plan, rounds_of(plan, 1)), std::nullopt) << to_string(plan);
@@ -99,7 +99,7 @@ TEST(Mutants, of_three_ranks_are_accepted_exactly_if_every_order_of_a_round_ends
   }
 }
 
-TEST(Mutants, of_four_ranks_that_are_accepted_end_well_in_random_orders) {
+TEST(Mutants, of_four_ranks_that_are_accepted_are_correct_in_random_orders) {
   std::mt19937 random(5);
   int accepted = 0, refused = 0;
   for (const Plan& plan : all_plans(4)) {

@@ -101,7 +101,7 @@ bool was_dropped(const UniqueFd& socket) {
   return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
 }
 
-TEST_F(ShmStranger, that_talks_nonsense_is_dropped_and_the_peers_meet) {
+TEST_F(ShmStranger, that_sends_garbage_is_dropped_and_the_peers_connect) {
   const std::vector<std::string> nonsense = {"x",
                                              std::string(87, 'a'),
                                              std::string(88, 'a'),
@@ -122,7 +122,7 @@ TEST_F(ShmStranger, that_talks_nonsense_is_dropped_and_the_peers_meet) {
   EXPECT_LE(open_descriptors(), before);
 }
 
-TEST_F(ShmStranger, that_says_nothing_disturbs_nobody) {
+TEST_F(ShmStranger, that_sends_nothing_does_not_disturb_the_peers) {
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < 600; ++i) strangers.push_back(connect_as_stranger(rank0()));
   for (int i = 0; i < 300; ++i) strangers[static_cast<std::size_t>(i)].reset();
@@ -152,7 +152,7 @@ TEST_F(ShmStranger, that_has_not_read_the_descriptors_gets_no_window) {
   for (const UniqueFd& stranger : strangers) EXPECT_TRUE(was_dropped(stranger));
 }
 
-TEST_F(ShmStranger, is_mentioned_when_a_real_peer_does_not_come) {
+TEST_F(ShmStranger, is_mentioned_when_a_real_peer_is_missing) {
   const UniqueFd stranger = connect_as_stranger(rank0());
   say(stranger, "hello?", 0);
   const Status status = connect(0, std::chrono::milliseconds(100)).status();
@@ -162,7 +162,7 @@ TEST_F(ShmStranger, is_mentioned_when_a_real_peer_does_not_come) {
 }
 
 // A peer that knows everything but hands over something that is not a window of that size.
-TEST_F(ShmStranger, that_hands_over_no_window_is_an_error_that_names_the_rank) {
+TEST_F(ShmStranger, that_sends_no_window_is_an_error_that_names_the_rank) {
   const UniqueFd impostor = connect_as_stranger(rank0());
   const Hello hello{.rank = 1,
                     .window_bytes = kBytes,

@@ -43,7 +43,7 @@ struct CudaProducts : ::testing::TestWithParam<std::int64_t> {
   }
 };
 
-TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library_takes_them) {
+TEST_P(CudaProducts, of_float8_use_scales_of_rows_and_columns_where_the_library_supports_them) {
   if (const Status viable = cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.to_string();
   const Result<Blas*> blas = cuda::blas();
   if (!blas.ok()) GTEST_SKIP() << blas.status().to_string();
