@@ -114,8 +114,8 @@ class Table:
         for name in PYTHON_PEERS:
             if not self.wants(name):
                 continue
-            asked = [self.options.python, script, "--missing", name]
-            why = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+            command = [self.options.python, script, "--missing", name]
+            why = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
             if why:
                 print(f"left out: {name}: {why}")
                 continue

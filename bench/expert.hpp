@@ -17,7 +17,7 @@ namespace accord::bench {
 inline constexpr int kExperts = 32, kTopK = 8;
 
 struct ExpertCase {
-  std::string what;
+  std::string operation;
   int tokens = 0;
   int hidden = 0;
   bool operator==(const ExpertCase&) const = default;
@@ -27,7 +27,7 @@ inline ExpertCase expert_case(std::string name) {
   std::replace(name.begin(), name.end(), '/', ' ');
   std::istringstream words(name);
   ExpertCase parsed;
-  words >> parsed.what >> parsed.tokens >> parsed.hidden;
+  words >> parsed.operation >> parsed.tokens >> parsed.hidden;
   return parsed;
 }
 

@@ -159,10 +159,10 @@ double matmul(bool bfloat16, int threads, std::int64_t rows, int iterations) {
 
 std::string measure(const bench::Command& command, int threads) {
   const std::size_t dash = command.collective.find('-');
-  const std::string what = command.collective.substr(0, dash), format = command.collective.substr(dash + 1);
+  const std::string operation = command.collective.substr(0, dash), format = command.collective.substr(dash + 1);
   const std::int64_t rows = static_cast<std::int64_t>(command.bytes);
-  if (what == "matmul") return std::to_string(matmul(format == "bf16", threads, rows, command.iterations));
-  if (what == "read") return std::to_string(read(weights_of(format), threads, command.iterations));
+  if (operation == "matmul") return std::to_string(matmul(format == "bf16", threads, rows, command.iterations));
+  if (operation == "read") return std::to_string(read(weights_of(format), threads, command.iterations));
   return std::to_string(multiply(weights_of(format), threads, rows, command.iterations));
 }
 

@@ -56,7 +56,7 @@ void run_rank(Communicator& comm) {
       check(device::launch_norm(runtime, norm, kDevice, stream));
     };
     struct Contender {
-      const char *what, *by;
+      const char *operation, *by;
       const std::function<void()>* put;
     };
     const Contender contenders[] = {{"all_reduce of bfloat16", "accord", &sum},
@@ -85,7 +85,7 @@ void run_rank(Communicator& comm) {
         }
         const std::string where = in_graph ? ", in a graph" : "";
         if (comm.rank() == 0)
-          print(comm.size(), "threads", (contender.what + where).c_str(), count * 2, contender.by, figure);
+          print(comm.size(), "threads", (contender.operation + where).c_str(), count * 2, contender.by, figure);
       }
   }
   check(comm.barrier());

@@ -87,7 +87,7 @@ def test_includes_upwards_are_allowed(tree):
 
 
 @pytest.mark.parametrize(
-    ("file", "include", "says"),
+    ("file", "include", "message"),
     [
         ("src/base/a.cpp", '#include "comm/x.hpp"', "base includes comm/x.hpp"),
         ("src/store/a.cpp", '  #  include "topology/x.hpp"', "store includes topology/x.hpp"),
@@ -97,11 +97,11 @@ def test_includes_upwards_are_allowed(tree):
         ("src/extra/a.cpp", "int a;", "src/extra is not in the layer table"),
     ],
 )
-def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
+def test_an_include_that_crosses_the_layers_is_found(tree, file, include, message):
     found = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert len(found) == 1
     assert found[0].startswith(file)
-    assert says in found[0]
+    assert message in found[0]
 
 
 def test_the_table_gives_each_folder_of_a_layer_the_folders_before_it():
@@ -123,7 +123,7 @@ def test_includes_of_earlier_folders_are_allowed(tree):
 
 
 @pytest.mark.parametrize(
-    ("file", "include", "says"),
+    ("file", "include", "message"),
     [
         (
             "src/comm/flight/a.cpp",
@@ -135,10 +135,10 @@ def test_includes_of_earlier_folders_are_allowed(tree):
         ("src/comm/extra/a.cpp", "int a;", 'folder src/comm/extra is not in the table "Inside a layer"'),
     ],
 )
-def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, include, says):
+def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, include, message):
     (found,) = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert found.startswith(file)
-    assert says in found
+    assert message in found
 
 
 PYTHON = {
@@ -159,7 +159,7 @@ def test_imports_upwards_without_a_circle_are_allowed(tree):
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "says"),
+    ("file", "text", "message"),
     [
         (
             "plan.py",
@@ -171,10 +171,10 @@ def test_imports_upwards_without_a_circle_are_allowed(tree):
         ("jit/a.py", "from accord import info\n", "1: accord.jit.a imports accord; jit may import _core"),
     ],
 )
-def test_an_import_that_crosses_the_layers_of_the_python_package_is_found(tree, file, text, says):
+def test_an_import_that_crosses_the_layers_of_the_python_package_is_found(tree, file, text, message):
     others = {"texts.py": "", "mesh/grid.py": "", "jit/__init__.py": ""}
     (found,) = check_imports.violations(tree(python({**others, file: text})))
-    assert found.startswith(f"python/accord/{file}:{says}")
+    assert found.startswith(f"python/accord/{file}:{message}")
 
 
 def test_a_module_outside_the_table_is_found(tree):

@@ -16,7 +16,7 @@ ACCORD = BUILD / "bin/accord"
 
 # Prefix for a rank's command. The rank ignores the SIGTERM that the launcher sends when another rank has failed, so
 # that the test can see how the rank itself reports that failure.
-TO_ITS_OWN_END = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+RUN_TO_COMPLETION = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 # Variables that a rank must not inherit when a launcher runs the test itself.
 RANK_VARIABLES = (
@@ -91,7 +91,7 @@ def next_line(stream: IO[str], seconds: float = 60) -> str:
     return lines[0]
 
 
-def wait_until(condition, what: str, seconds: float = 30):
+def wait_until(condition, description: str, seconds: float = 30):
     """Waits until `condition()` is true and returns its value. Fails the test after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -99,7 +99,7 @@ def wait_until(condition, what: str, seconds: float = 30):
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain: {what}")
+    raise AssertionError(f"waited {seconds} s in vain: {description}")
 
 
 def is_running(process: int) -> bool:

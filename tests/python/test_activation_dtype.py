@@ -124,8 +124,8 @@ def test_the_command_accepts_activation_dtype(packages, tmp_path):
     x = inputs(5)
     save_file({"x": x}, tmp_path / "x.safetensors")
     ran = ["engine", "run", packages["int4"], "--inputs", tmp_path / "x.safetensors", "--activation-dtype"]
-    told = accord_command.accord(*ran, "int8", "--outputs", tmp_path / "y.safetensors")
-    assert told.returncode == 0, told.stderr
+    result = accord_command.accord(*ran, "int8", "--outputs", tmp_path / "y.safetensors")
+    assert result.returncode == 0, result.stderr
     outputs = sorted(output.tobytes() for output in load_file(tmp_path / "y.safetensors").values())
     assert outputs == sorted(array.tobytes() for array in run(packages["int4"], x, activation_dtype="int8"))
     refused = accord_command.accord(*ran, "int3")

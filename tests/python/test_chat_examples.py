@@ -22,14 +22,14 @@ def program(name: str):
 def test_messages_are_answered_after_an_invalid_one(text_model, example):
     lines = "\n".join([TEXTS[2], "far too long " * 200, TEXTS[2]])
     command = [ACCORD, "run", "-n", "2", program(example), text_model.path]
-    told = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, env=clean_environment())
-    assert told.returncode == 0, told.stderr
+    result = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert result.returncode == 0, result.stderr
     question, answer = {"role": "user", "content": TEXTS[2]}, {"role": "assistant", "content": TEXTS[3]}
     conversation = [question, answer, question] if example == "chat" else [question]
     expected = f"{TEXTS[3]}\n{text_model.continued(conversation, 100)}"
-    assert told.stdout.splitlines() == [f"[0] {line}" for line in expected.splitlines()]
-    assert "[0] not answered: " in told.stderr
-    assert "context" in told.stderr
+    assert result.stdout.splitlines() == [f"[0] {line}" for line in expected.splitlines()]
+    assert "[0] not answered: " in result.stderr
+    assert "context" in result.stderr
 
 
 def start_ranks(example: str, package) -> list[subprocess.Popen]:

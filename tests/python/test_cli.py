@@ -93,7 +93,7 @@ def test_every_command_has_help(command):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["inffo"], 'unknown command "inffo"; did you mean "info"?'),
         (["info", "--jsom"], 'unknown option "--jsom"; did you mean "--json"?'),
@@ -107,8 +107,8 @@ def test_every_command_has_help(command):
         (["engine"], "Usage: accord engine"),
     ],
 )
-def test_invalid_usage_is_explained(arguments, says):
+def test_invalid_usage_is_explained(arguments, message):
     result = accord(*arguments)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""

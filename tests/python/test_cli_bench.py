@@ -39,13 +39,13 @@ def report(*arguments: object) -> dict:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_operation_is_measured_and_correct(ranks):
-    told = report("--all", "-n", ranks, "--min", 4, "--max", "64k", "--factor", 128)
-    assert told["ranks"] == ranks
-    assert not told["interrupted"]
-    assert [(row["operation"], row["bytes"]) for row in told["results"] if row["operation"] != "barrier"] == [
+    answer = report("--all", "-n", ranks, "--min", 4, "--max", "64k", "--factor", 128)
+    assert answer["ranks"] == ranks
+    assert not answer["interrupted"]
+    assert [(row["operation"], row["bytes"]) for row in answer["results"] if row["operation"] != "barrier"] == [
         (name, size) for name in SIZED for size in (4, 512, 65536)
     ]
-    for row in told["results"]:
+    for row in answer["results"]:
         assert row["wrong"] == 0
         assert 0 < row["minimum_seconds"] <= row["median_seconds"] <= row["maximum_seconds"]
         assert row["algorithm"]
@@ -89,7 +89,7 @@ def test_bandwidths_have_the_factors_of_nccl_tests():
     ],
 )
 def test_results_are_checked_for_every_kind_of_number(dtype, op):
-    told = report(
+    answer = report(
         "all_reduce",
         "reduce_scatter",
         "-n",
@@ -105,27 +105,29 @@ def test_results_are_checked_for_every_kind_of_number(dtype, op):
         "--op",
         op,
     )
-    assert [row["wrong"] for row in told["results"]] == [0] * 6
+    assert [row["wrong"] for row in answer["results"]] == [0] * 6
 
 
 def test_in_place_is_correct_for_every_collective():
-    told = report("--all", "-n", 3, "--in-place", "--min", 64, "--max", "64k", "--factor", 1024)
-    assert told["in_place"]
-    assert all(row["wrong"] == 0 for row in told["results"])
+    answer = report("--all", "-n", 3, "--in-place", "--min", 64, "--max", "64k", "--factor", 1024)
+    assert answer["in_place"]
+    assert all(row["wrong"] == 0 for row in answer["results"])
 
 
 def test_several_algorithms_are_compared_and_the_named_ones_ran():
-    told = report("all_reduce", "--algorithm", "one_shot", "--algorithm", "two_shot@4k", "--min", "64k", "--max", "64k")
-    assert [(row["contender"], row["algorithm"]) for row in told["results"]] == [
+    answer = report(
+        "all_reduce", "--algorithm", "one_shot", "--algorithm", "two_shot@4k", "--min", "64k", "--max", "64k"
+    )
+    assert [(row["contender"], row["algorithm"]) for row in answer["results"]] == [
         ("one_shot", "one_shot"),
         ("two_shot@4k", "two_shot"),
     ]
 
 
 def test_the_selection_applies_unless_overridden():
-    told = report("all_reduce", "--select", "all_reduce:0-inf=ring", "--min", 8, "--max", 8)
-    assert told["results"][0]["algorithm"] == "ring"
-    assert told["results"][0]["contender"] == "default"
+    answer = report("all_reduce", "--select", "all_reduce:0-inf=ring", "--min", 8, "--max", 8)
+    assert answer["results"][0]["algorithm"] == "ring"
+    assert answer["results"][0]["contender"] == "default"
 
 
 def test_ranks_of_a_launcher_are_used():
@@ -153,8 +155,8 @@ def test_the_number_of_calls_can_be_given():
     assert row["calls"] >= 7
 
 
-@pytest.mark.parametrize("whom", ["all ranks", "one rank"])
-def test_an_interrupt_ends_the_run_with_the_results_so_far(tmp_path, whom):
+@pytest.mark.parametrize("interrupted", ["all ranks", "one rank"])
+def test_an_interrupt_ends_the_run_with_the_results_so_far(tmp_path, interrupted):
     path = tmp_path / "results.json"
     sweep = ("bench", "all_reduce", "--min", 8, "--max", "1g", "--seconds", 0.2, "--json", path)
     job = start_accord(*sweep, start_new_session=True)
@@ -162,7 +164,7 @@ def test_an_interrupt_ends_the_run_with_the_results_so_far(tmp_path, whom):
         lines = iter(lambda: next_line(job.stdout), "")
         while " packet" not in next(lines):
             pass  # the first size is done
-        if whom == "all ranks":
+        if interrupted == "all ranks":
             os.killpg(job.pid, signal.SIGINT)
         else:
             os.kill(job.pid, signal.SIGINT)
@@ -171,9 +173,9 @@ def test_an_interrupt_ends_the_run_with_the_results_so_far(tmp_path, whom):
         assert re.fullmatch(rf"accord bench: interrupted; \d+ results? (was|were) measured before, see {path}", line)
     finally:
         end(job)
-    told = json.loads(path.read_text())
-    assert told["interrupted"]
-    assert told["results"][0]["bytes"] == 8
+    answer = json.loads(path.read_text())
+    assert answer["interrupted"]
+    assert answer["results"][0]["bytes"] == 8
 
 
 def test_an_interrupt_ends_a_hanging_call(tmp_path):
@@ -190,9 +192,9 @@ def test_an_interrupt_ends_a_hanging_call(tmp_path):
         assert job.stderr.read().count("\n") == 1
     finally:
         end(job)
-    told = json.loads(path.read_text())
-    assert told["interrupted"]
-    assert told["results"][0]["bytes"] == 8
+    answer = json.loads(path.read_text())
+    assert answer["interrupted"]
+    assert answer["results"][0]["bytes"] == 8
     wait_until(lambda: not Path(f"/proc/{other}").exists(), "the end of the other rank")
 
 
@@ -244,8 +246,8 @@ def test_invalid_arguments_are_rejected(arguments, message):
 
 def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tmp_path):
     path = tmp_path / "plot.svg"
-    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
-    assert told.returncode == 0, told.stderr
+    result = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
+    assert result.returncode == 0, result.stderr
     picture = ElementTree.parse(path).getroot()
     words = [text.text for text in picture.iter(f"{SVG}text")]
     for word in ("time, us", "bus bandwidth, GB/s"):

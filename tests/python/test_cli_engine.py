@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, TO_ITS_OWN_END, accord
+from accord_command import ACCORD, RUN_TO_COMPLETION, accord
 from safetensors.numpy import load_file, save_file
 
 import accord as accord_package
@@ -127,16 +127,16 @@ def test_ranks_that_each_run_a_whole_package_also_agree_on_it(package, whole_pac
     weights = bytearray((damaged / "weights-00001.safetensors").read_bytes())
     weights[-1] ^= 1
     (damaged / "weights-00001.safetensors").write_bytes(weights)
-    for seen_by_rank_1, says in (
+    for seen_by_rank_1, message in (
         (damaged, 'rank 1 of group "all ranks" could not get ready: weights-00001.safetensors'),
         (package, "rank 1 loaded a different package"),
     ):
         command = f'exec "{ACCORD}" engine run "$([ $RANK = 1 ] && echo "{seen_by_rank_1}" || echo "{whole_package}")"'
         command += f' --inputs "{inputs}"'
-        result = accord("run", "-n", 2, "--grace", 20, *TO_ITS_OWN_END, "sh", "-c", command)
+        result = accord("run", "-n", 2, "--grace", 20, *RUN_TO_COMPLETION, "sh", "-c", command)
         assert result.returncode == 1
         assert result.stdout == ""
-        assert says in result.stderr
+        assert message in result.stderr
 
 
 def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_given_group(inputs, model, tmp_path):
@@ -253,7 +253,7 @@ def test_an_input_file_that_does_not_exist_is_named(package):
 
 
 @pytest.mark.parametrize(
-    ("tensors", "says"),
+    ("tensors", "message"),
     [
         ({"z": np.zeros((1, HIDDEN), np.float32)}, "unknown input"),
         ({}, 'no tensor "x"'),
@@ -262,11 +262,11 @@ def test_an_input_file_that_does_not_exist_is_named(package):
         ({"x": np.zeros((1, HIDDEN + 1), np.float32)}, "17"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(package, tmp_path, tensors, says):
+def test_inputs_that_do_not_fit_are_named(package, tmp_path, tensors, message):
     save_file(tensors, tmp_path / "x.safetensors")
     result = accord("engine", "run", package, "--inputs", tmp_path / "x.safetensors")
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def header_of(entries: dict, data: bytes = b"") -> bytes:
@@ -278,7 +278,7 @@ F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"1234", "too short"),
         (struct.pack("<Q", 1 << 60) + b"{}", "header"),
@@ -295,13 +295,13 @@ F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         (header_of({"x": F32}, b"12345"), "1 bytes after the last tensor"),
     ],
 )
-def test_a_damaged_input_file_is_rejected_with_its_name(package, tmp_path, content, says):
+def test_a_damaged_input_file_is_rejected_with_its_name(package, tmp_path, content, message):
     path = tmp_path / "damaged.safetensors"
     path.write_bytes(content)
     result = accord("engine", "run", package, "--inputs", path)
     assert result.returncode == 1
     assert "damaged.safetensors" in result.stderr
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_verify_passes_a_whole_package_and_lists_every_damaged_place(package, tmp_path):

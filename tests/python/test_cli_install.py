@@ -137,7 +137,7 @@ def test_kernels_are_compiled_only_for_this_machine_on_request(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "says"),
+    ("option", "message"),
     [
         ("-DACCORD_CUDA=ON", "nvcc was not found"),
         ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
@@ -146,9 +146,9 @@ def test_kernels_are_compiled_only_for_this_machine_on_request(tmp_path):
         ("-DACCORD_INSTRUCTION_SETS=AVX2", "is ALL or NATIVE"),
     ],
 )
-def test_an_unavailable_option_is_rejected(tmp_path, option, says):
+def test_an_unavailable_option_is_rejected(tmp_path, option, message):
     command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", option]
     without_nvcc = os.environ | {"CUDACXX": "no-such-nvcc"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=without_nvcc)
     assert result.returncode != 0
-    assert says in result.stderr
+    assert message in result.stderr

@@ -88,9 +88,9 @@ def test_verify_accepts_an_exported_plan_and_names_an_incorrect_step(tmp_path):
     bad = accord("plan", "verify", path)
     assert bad.returncode == 1
     assert "rank 0, lane 0, step 2 (wait for signal 0 of rank 1): waits for ever" in bad.stdout
-    told = json.loads(accord("plan", "verify", path, "--json").stdout)
-    assert not told["ok"]
-    assert "waits for ever" in told["message"]
+    answer = json.loads(accord("plan", "verify", path, "--json").stdout)
+    assert not answer["ok"]
+    assert "waits for ever" in answer["message"]
 
 
 def test_verify_rejects_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
@@ -110,20 +110,20 @@ def test_verify_rejects_an_all_reduce_that_does_nothing_and_ranks_that_both_wait
 
 
 def test_why_names_the_rule_that_decides_and_why_others_do_not():
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4)
-    assert told["algorithm"] == "two_shot"
-    rules = {rule["rule"]: rule for rule in told["rules"]}
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4)
+    assert answer["algorithm"] == "two_shot"
+    rules = {rule["rule"]: rule for rule in answer["rules"]}
     assert rules["all_reduce:8k-inf=two_shot"]["decides"]
     assert rules["all_reduce:128-8k=one_shot"]["reason"] == "is not for 8 KiB"
     assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 4 ranks"
-    assert {row["algorithm"] for row in told["algorithms"] if row["chosen"]} == {"two_shot"}
-    assert len(told["algorithms"]) == 6
+    assert {row["algorithm"] for row in answer["algorithms"] if row["chosen"]} == {"two_shot"}
+    assert len(answer["algorithms"]) == 6
 
 
 def test_why_distributes_ranks_over_several_hosts_on_request():
-    told = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
-    assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
-    decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
+    answer = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
+    assert (answer["algorithm"], answer["hosts"]) == ("hierarchical", 2)
+    decides = [rule["rule"] for rule in answer["rules"] if rule["decides"]]
     assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
     assert plan_answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
     # Groups of 6, 6 and 5 ranks are not subtrees of the canonical tree.
@@ -133,21 +133,21 @@ def test_why_distributes_ranks_over_several_hosts_on_request():
 
 
 def test_why_explains_calls_on_gpu_memory():
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
-    assert told["algorithm"] == "packet"
-    assert all("memory=cuda" in rule["rule"] for rule in told["rules"])
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
+    assert answer["algorithm"] == "packet"
+    assert all("memory=cuda" in rule["rule"] for rule in answer["rules"])
     assert plan_answer("why", "all_reduce", "1M", "-n", 4, "--cuda")["algorithm"] == "nccl"
     assert plan_answer("why", "all_reduce", "8K", "-n", 4, "--hosts", 2, "--cuda")["algorithm"] == "nccl"
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
-    assert told["rules"][0]["reason"] == "is for memory of the CPU"
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
-    assert told["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
+    assert answer["rules"][0]["reason"] == "is for memory of the CPU"
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
+    assert answer["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
 
 
 def test_why_explains_the_choice_for_registered_buffers():
-    told = plan_answer("why", "all_to_all", "64K", "--registered")
-    assert told["algorithm"] == "zero_copy" and told["registered"]
-    assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
+    answer = plan_answer("why", "all_to_all", "64K", "--registered")
+    assert answer["algorithm"] == "zero_copy" and answer["registered"]
+    assert answer["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
     in_place = plan_answer("why", "all_to_all", "64K", "--registered", "--in-place")
     assert in_place["algorithm"] == "direct"
     assert in_place["rules"][0]["reason"] == "zero_copy is not for calls in place"
@@ -166,17 +166,17 @@ def test_plans_for_registered_buffers_are_verified_exported_and_run(tmp_path, pl
     exported(path, plan, 3)
     assert accord("plan", "verify", path).stdout.endswith(": ok\n")
     for transport in ("inproc", "shm"):
-        told = plan_answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
-        assert told["right"]
+        answer = plan_answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
+        assert answer["right"]
     [row] = [row for row in plan_answer("list", "all_to_all") if row["name"] == "zero_copy"]
     assert row["needs"] == ["mapped peers", "buffers in windows", "input and output apart"]
 
 
 def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     table = "all_reduce:0-16k=one_shot@4k"
-    told = plan_answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
-    assert (told["algorithm"], told["slot_bytes"]) == ("one_shot", 4096)
-    assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
+    answer = plan_answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
+    assert (answer["algorithm"], answer["slot_bytes"]) == ("one_shot", 4096)
+    assert answer["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
     overridden = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
     assert overridden["algorithm"] == "packet"
     assert overridden["rules"][1]["reason"] == "matches, but a later rule takes precedence"
@@ -187,9 +187,11 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
 
 def test_why_compares_ranks_with_the_cores_of_this_machine():
     ranks = 2 * os.cpu_count()
-    told = plan_answer("why", "all_reduce", "1k", "-n", ranks, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
-    assert told["oversubscribed"]
-    assert told["algorithm"] == "ring"
+    answer = plan_answer(
+        "why", "all_reduce", "1k", "-n", ranks, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring"
+    )
+    assert answer["oversubscribed"]
+    assert answer["algorithm"] == "ring"
 
 
 @pytest.mark.parametrize(
@@ -259,9 +261,9 @@ def test_the_example_of_the_format_is_correct(tmp_path):
 )
 def test_run_checks_and_times_a_plan(plan, options):
     ranks = () if "-n" in options else ("-n", 3)
-    told = plan_answer("run", plan, *ranks, *options)
-    assert told["right"]
-    assert 0 < told["minimum_seconds"] <= told["median_seconds"]
+    answer = plan_answer("run", plan, *ranks, *options)
+    assert answer["right"]
+    assert 0 < answer["minimum_seconds"] <= answer["median_seconds"]
 
 
 @pytest.mark.parametrize(
@@ -271,9 +273,9 @@ def test_run_calls_a_plan_by_its_own_name(tmp_path, name, shown):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     path.write_text(json.dumps(plan | {"name": name}))
-    told = accord("plan", "run", path, env=clean_environment(ACCORD_DEBUG="info"))
-    assert f": {shown}, " in told.stderr
-    assert name in told.stdout
+    result = accord("plan", "run", path, env=clean_environment(ACCORD_DEBUG="info"))
+    assert f": {shown}, " in result.stderr
+    assert name in result.stdout
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "line\nline", "\x7f", "\x9b31m"])
@@ -304,11 +306,11 @@ def test_why_includes_a_user_plan(tmp_path):
     plan = exported(path, "all_reduce:one_shot", 2)
     plan["name"] = "mine"
     path.write_text(json.dumps(plan))
-    asked = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
-    told = plan_answer(*asked, "-n", 2)
-    assert told["algorithm"] == "mine"
-    assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
-    passed_over = plan_answer(*asked, "-n", 3)
-    assert passed_over["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
-    assert passed_over["algorithm"] == "two_shot"
-    assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}
+    arguments = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
+    answer = plan_answer(*arguments, "-n", 2)
+    assert answer["algorithm"] == "mine"
+    assert [row["algorithm"] for row in answer["algorithms"] if row["chosen"]] == ["mine"]
+    skipped = plan_answer(*arguments, "-n", 3)
+    assert skipped["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
+    assert skipped["algorithm"] == "two_shot"
+    assert "mine" not in {row["algorithm"] for row in skipped["algorithms"]}

@@ -52,7 +52,7 @@ def test_the_file_records_where_it_was_measured_and_covers_every_size_once(table
 
 
 def test_a_communicator_uses_the_tuned_table(table):
-    told = accord(
+    result = accord(
         "bench",
         "all_reduce",
         "--min",
@@ -67,8 +67,8 @@ def test_a_communicator_uses_the_tuned_table(table):
         "-",
         env=clean_environment(ACCORD_SELECT=f"@{table}"),
     )
-    assert told.returncode == 0, told.stderr
-    assert all(row["wrong"] == 0 for row in json.loads(told.stdout)["results"])
+    assert result.returncode == 0, result.stderr
+    assert all(row["wrong"] == 0 for row in json.loads(result.stdout)["results"])
 
 
 def test_why_names_the_file_and_the_line(table, tmp_path):
@@ -76,16 +76,16 @@ def test_why_names_the_file_and_the_line(table, tmp_path):
         tmp_path / "mine.table", "# a remark\nall_reduce:0-1k=ring;  # fast?", this_processor(table.read_text())
     )
     for environment, option in (({"ACCORD_SELECT": f"@{path}"}, ()), ({}, ("--select", f"@{path}"))):
-        told = accord("plan", "why", "all_reduce", "512", "--json", *option, env=clean_environment(**environment))
-        assert told.returncode == 0, told.stderr
-        decides = [rule for rule in json.loads(told.stdout)["rules"] if rule["decides"]]
+        result = accord("plan", "why", "all_reduce", "512", "--json", *option, env=clean_environment(**environment))
+        assert result.returncode == 0, result.stderr
+        decides = [rule for rule in json.loads(result.stdout)["rules"] if rule["decides"]]
         assert decides == [{"rule": "all_reduce:0-1k=ring", "table": f"{path}:8", "decides": True, "reason": "matches"}]
 
 
 def test_rules_after_the_file_take_precedence(table, tmp_path):
     path = handmade(tmp_path / "mine.table", "all_reduce:0-1k=ring;", this_processor(table.read_text()))
-    told = accord("plan", "why", "all_reduce", "512", "--json", "--select", f"@{path};all_reduce:0-1k=one_shot")
-    answer = json.loads(told.stdout)
+    result = accord("plan", "why", "all_reduce", "512", "--json", "--select", f"@{path};all_reduce:0-1k=one_shot")
+    answer = json.loads(result.stdout)
     assert answer["algorithm"] == "one_shot"
     assert answer["rules"][0]["table"] == "--select"
 
@@ -143,10 +143,10 @@ def test_ranks_with_different_files_are_reported(table, tmp_path):
         "try:\n"
         "    accord.Communicator.from_environment(select='@' + paths[int(os.environ['RANK'])])\n"
         "except accord.Mismatch as error:\n"
-        "    print('told:', error)\n"
+        "    print('raised:', error)\n"
     )
     result = accord("run", "-n", 2, program, env=clean_environment(PYTHONPATH=str(BUILD / "python")))
-    assert result.stdout.count("told:") == 2, result.stdout + result.stderr
+    assert result.stdout.count("raised:") == 2, result.stdout + result.stderr
     assert "bytes with the hash" in result.stdout
 
 

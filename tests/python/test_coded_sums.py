@@ -114,8 +114,8 @@ def run_by_command(package, folder, *options):
     from safetensors.numpy import load_file
 
     ran = ["engine", "run", package, "--inputs", folder / "x.safetensors", "--outputs", folder / "y.safetensors"]
-    told = command("run", "-n", 2, ACCORD, *ran, "--check-ranks-equal", *options)
-    assert told.returncode == 0, told.stderr
+    result = command("run", "-n", 2, ACCORD, *ran, "--check-ranks-equal", *options)
+    assert result.returncode == 0, result.stderr
     return next(iter(load_file(folder / "y.safetensors").values()))
 
 

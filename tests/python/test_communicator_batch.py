@@ -129,7 +129,7 @@ def test_a_work_calls_callbacks_even_if_they_are_added_after_its_end():
         work.on_end(3)
 
 
-def hear_of_a_failure(comm):
+def wait_for_a_failure(comm):
     import threading
 
     if comm.rank == 1:
@@ -145,7 +145,7 @@ def hear_of_a_failure(comm):
 
 
 def test_a_callback_gets_the_error(fresh_ranks):
-    assert "enough" in fresh_ranks(2).run(hear_of_a_failure)[0]
+    assert "enough" in fresh_ranks(2).run(wait_for_a_failure)[0]
 
 
 def test_an_exception_in_a_callback_is_reported_and_ignored(monkeypatch):

@@ -75,7 +75,7 @@ def test_works_block_streams_but_not_their_callers(device_process):
     device_process(run_works)
 
 
-def run_mistakes(_, path):
+def make_invalid_calls(_, path):
     import numpy as np
     import pytest
     from host_devices import OnDevice, library, on_thread_ranks
@@ -103,7 +103,7 @@ def run_mistakes(_, path):
 
 
 def test_invalid_arguments_are_named(device_process):
-    device_process(run_mistakes)
+    device_process(make_invalid_calls)
 
 
 def run_hints(_, path):
@@ -213,5 +213,5 @@ def test_the_nccl_python_package_takes_precedence_over_the_system_library(tmp_pa
     environment = program_environment()
     environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
     text = 'import accord; print(next(part for part in accord.info()["parts"] if part["name"] == "nccl")["detail"])'
-    told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == f"2.29.7 ({package / 'libnccl.so.2'})"
+    result = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"2.29.7 ({package / 'libnccl.so.2'})"

@@ -15,7 +15,7 @@ from accord_command import wait_until
 import accord
 
 
-def wait_for_the_dead(comm, victim, how, folder):
+def wait_for_a_dead_rank(comm, victim, how, folder):
     import time
 
     x = np.ones(10, np.float32)
@@ -54,7 +54,7 @@ def test_a_killed_peer_is_named_on_all_others_within_a_second(fresh_ranks, tmp_p
             killed.append(time.time())
             processes[victim].send_signal(signal.SIGKILL)
 
-        outcomes = fresh_ranks(3).outcomes(wait_for_the_dead, victim, how, str(folder), while_running=kill)
+        outcomes = fresh_ranks(3).outcomes(wait_for_a_dead_rank, victim, how, str(folder), while_running=kill)
         assert outcomes[victim].exit_code == -signal.SIGKILL
         delays.append(0.0)
         for rank in {0, 1, 2} - {victim}:
@@ -155,7 +155,7 @@ def test_calls_after_close_raise_closed(ranks):
     assert ranks(2).run(closed) == [("closed", ["closed"] * 3, rank) for rank in range(2)]
 
 
-def leaves_by_error(comm):
+def leave_by_error(comm):
     group = comm.split(0, name="inner")
     try:
         with group:
@@ -169,12 +169,12 @@ def leaves_by_error(comm):
 
 
 def test_a_with_block_left_by_an_error_reports_it_to_the_others(ranks):
-    first, second = ranks(2).run(leaves_by_error)
+    first, second = ranks(2).run(leave_by_error)
     assert first == ("KeyError", "closed")
     assert "rank 0 left its `with` block with KeyError: 'weights'" in second[0] and second[1] == "closed"
 
 
-def waits_with_timeout(comm):
+def wait_with_timeout(comm):
     x = np.full(2, comm.rank, np.int32)
     if comm.rank == 0:
         work = comm.recv_async(x, 1)
@@ -186,7 +186,7 @@ def waits_with_timeout(comm):
 
 
 def test_wait_with_a_timeout_returns_false_and_the_work_continues(ranks):
-    assert ranks(2).run(waits_with_timeout)[0] == ((False, False), True, [1, 1])
+    assert ranks(2).run(wait_with_timeout)[0] == ((False, False), True, [1, 1])
 
 
 def forks(comm):
@@ -367,9 +367,9 @@ def test_a_failed_group_keeps_no_arrays():
             comm.all_reduce_async(x).wait()
         comm.all_reduce_async(x)
 
-    def let_go() -> bool:
+    def drop_references() -> bool:
         # Every new Work also releases the finished ones that were dropped.
         comm.all_reduce_async(bytearray(4), dtype="int32")
         return sys.getrefcount(x) == before
 
-    wait_until(let_go, "the arrays to be let go")
+    wait_until(drop_references, "the arrays to be let go")

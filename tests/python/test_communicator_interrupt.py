@@ -100,21 +100,21 @@ except KeyboardInterrupt:
     state = next_line(waiting.stdout).strip()
     assert time.monotonic() - sent < 15, "the call has gone on to its own timeout of 30 s"
     assert state == ("failed" if aborts else "ready"), waiting.stderr.read()
-    told = other.communicate("", timeout=20)[0]
-    assert "rank 0 was interrupted from the keyboard" in told if aborts else told == ""
+    output = other.communicate("", timeout=20)[0]
+    assert "rank 0 was interrupted from the keyboard" in output if aborts else output == ""
     assert waiting.communicate(timeout=20)[1] == "" and waiting.returncode == 0
 
 
 def test_peers_are_notified_of_an_interrupted_call(tmp_path):
     waiting = start("ready()\ncomm.recv(x, 1)", tmp_path, 0)
-    told = start(
+    notified = start(
         "try:\n    comm.recv(np.zeros(9, np.float32), 0)\nexcept accord.Aborted as error:\n    print(error)",
         tmp_path,
         1,
     )
     in_a_wait(waiting)
     waiting.send_signal(signal.SIGINT)
-    assert "rank 0 was interrupted from the keyboard" in told.communicate(timeout=20)[0]
+    assert "rank 0 was interrupted from the keyboard" in notified.communicate(timeout=20)[0]
     assert "KeyboardInterrupt" in waiting.communicate(timeout=20)[1]
     assert waiting.returncode == -signal.SIGINT
 

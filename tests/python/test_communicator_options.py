@@ -65,8 +65,8 @@ def test_an_explicit_transport_is_kept_even_if_it_equals_the_default(tmp_path):
 
 def test_an_unresolvable_address_is_an_immediate_error():
     place = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "x" * 64, "MASTER_PORT": "29500"}
-    told = outcome(start("accord.Communicator.from_environment(timeout=1000)", **place))
-    assert told.startswith("NotFound MASTER_ADDR: ") and f'host "{"x" * 64}" has no address' in told
+    error = outcome(start("accord.Communicator.from_environment(timeout=1000)", **place))
+    assert error.startswith("NotFound MASTER_ADDR: ") and f'host "{"x" * 64}" has no address' in error
 
 
 def test_options_that_are_not_given_come_from_the_environment(tmp_path):
@@ -121,9 +121,9 @@ def test_hints_that_differ_are_a_mismatch_in_creation_and_split(tmp_path, call):
     assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
     split = "{}.{}, name='tp', timeout=60, hints='slot_bytes={}k')"
     ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), call, 4 << rank)) for rank in range(2)]
-    for told in [outcome(process) for process in ranks]:  # one rank may learn of it from the other
-        assert told.startswith('Mismatch creating group "tp"')
-        assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told
+    for error in [outcome(process) for process in ranks]:  # one rank may learn of it from the other
+        assert error.startswith('Mismatch creating group "tp"')
+        assert "slots of 4096 bytes" in error and "slots of 8192 bytes" in error
 
 
 def test_an_unknown_hint_is_rejected_by_name_and_reported_to_the_others(tmp_path):
@@ -131,9 +131,9 @@ def test_an_unknown_hint_is_rejected_by_name_and_reported_to_the_others(tmp_path
     second = start(create(tmp_path / "store", 1, "timeout=60"))
     why = 'unknown hint "slot_byte"; did you mean "slot_bytes"?'
     assert outcome(first) == f'InvalidArgument creating group "world": {why}'
-    told = outcome(second)
-    assert told.startswith('PeerLost creating group "world": rank 0 does not take part: ')
-    assert told.endswith(why)
+    error = outcome(second)
+    assert error.startswith('PeerLost creating group "world": rank 0 does not take part: ')
+    assert error.endswith(why)
 
 
 @pytest.mark.parametrize("refused", [0, 1])
@@ -151,7 +151,7 @@ def test_a_rank_with_an_invalid_environment_reports_it_to_the_others(refused, fi
     why = "the tuner's table: /nonexistent/table: No such file or directory"
     began = time.monotonic()
     assert outcome(ranks[refused]) == f'NotFound creating group "world": {why}'
-    told = outcome(ranks[1 - refused])
-    assert told.startswith(f'PeerLost creating group "world": rank {refused} does not take part: ')
-    assert told.endswith(why)
+    error = outcome(ranks[1 - refused])
+    assert error.startswith(f'PeerLost creating group "world": rank {refused} does not take part: ')
+    assert error.endswith(why)
     assert time.monotonic() - began < 30

@@ -95,7 +95,7 @@ def test_counts_on_which_two_ranks_disagree_are_named(fresh_ranks):
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
+    ("counts", "message"),
     [
         ([], "0 counts of the output are given, expected one for each of 1 ranks"),
         ([1, 2], "2 counts of the output"),
@@ -106,7 +106,7 @@ def test_counts_on_which_two_ranks_disagree_are_named(fresh_ranks):
         ([5], "output has 2 elements, but its counts add up to 5"),
     ],
 )
-def test_invalid_counts_are_rejected(counts, says):
+def test_invalid_counts_are_rejected(counts, message):
     comm = accord.Communicator.create(accord.MemoryStore(), 0, 1)
-    with pytest.raises(accord.InvalidArgument, match=says):
+    with pytest.raises(accord.InvalidArgument, match=message):
         comm.all_gather_v(np.zeros(2), np.zeros(2), counts)

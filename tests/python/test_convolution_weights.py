@@ -66,8 +66,8 @@ def test_convolution_weights_have_the_product_layout_and_report_their_error(pack
     step = CASES[case][1]
     path, stored = packages[case]
     entries, model = entries_of(path), ImageNetwork()
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
-    assert told.keys() == ({f"{name}.weight" for name in GROUPS} if step else set())
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    assert quantized.keys() == ({f"{name}.weight" for name in GROUPS} if step else set())
     for name, groups in GROUPS.items():
         entry, given = entries[f"{name}.weight"], model.get_parameter(f"{name}.weight")
         assert entry["shape"] == list(given.shape)
@@ -80,7 +80,7 @@ def test_convolution_weights_have_the_product_layout_and_report_their_error(pack
             assert error == 0
             continue
         assert np.abs(difference).max() <= 1.01 * step * given.abs().max()
-        assert told[f"{name}.weight"]["error"] == pytest.approx(error, rel=1e-3)
+        assert quantized[f"{name}.weight"]["error"] == pytest.approx(error, rel=1e-3)
         assert 0 < error < 1.5 * step
     assert "packed" not in entries["depthwise.weight"]
     assert torch.equal(stored["depthwise.weight"], model.depthwise.weight)

@@ -136,7 +136,7 @@ def test_ddp(torch_ranks):
     torch_ranks(trains)
 
 
-def lends(group):
+def borrow_nccl(group):
     import accord.torch
 
     values = torch.ones(64, device="cuda")
@@ -153,7 +153,7 @@ def lends(group):
 def test_the_nccl_communicator_of_torch_is_borrowed(torch_ranks):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
-    torch_ranks(lends, backend="nccl")
+    torch_ranks(borrow_nccl, backend="nccl")
 
 
 def windows(comm):

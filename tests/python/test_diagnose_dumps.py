@@ -53,11 +53,11 @@ def test_a_failure_leaves_a_dump_of_each_rank(tmp_path):
 
 
 def test_an_unwritable_directory_is_a_warning_and_the_failure_is_unchanged(tmp_path):
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    result = run_mismatch(tmp_path, in_the_way / "below")
+    file_in_the_way = tmp_path / "file"
+    file_in_the_way.write_text("")
+    result = run_mismatch(tmp_path, file_in_the_way / "below")
     assert result.returncode == 0, result.stderr
-    assert f"could not be written: {in_the_way}/below: Not a directory" in result.stderr
+    assert f"could not be written: {file_in_the_way}/below: Not a directory" in result.stderr
 
 
 def test_a_full_disk_is_a_warning_and_the_failure_is_unchanged(tmp_path):
@@ -225,7 +225,7 @@ def test_damaged_dumps_and_other_files_are_rejected_by_name(solo, tmp_path):
     whole = Path(solo.dump(tmp_path / "dumps"))
     text = whole.read_text()
     assert accord("diagnose", whole).stdout == "1 communicator in which no rank waits\n"
-    for contents, says in [
+    for contents, message in [
         (text[: len(text) // 2], "it is not JSON, or is incomplete"),
         ("", "it is not JSON, or is incomplete"),
         ('{"a": 1}', 'it is not an "accord flight log"'),
@@ -235,7 +235,7 @@ def test_damaged_dumps_and_other_files_are_rejected_by_name(solo, tmp_path):
         whole.write_text(contents)
         result = accord("diagnose", tmp_path / "dumps")
         assert (result.returncode, result.stdout) == (1, "")
-        assert f"accord diagnose: {whole}: {says}" in result.stderr
+        assert f"accord diagnose: {whole}: {message}" in result.stderr
     (tmp_path / "empty").mkdir()
     assert "the directory contains no dump (accord-*.json)" in accord("diagnose", tmp_path / "empty").stderr
     assert f"{tmp_path}/none: No such file" in accord("diagnose", tmp_path / "none").stderr

@@ -35,7 +35,7 @@ int main(void) {
   return 0;
 }
 """
-SAYS = {
+EXPECTED_OUTPUT = {
     "accord_start(": ["384 tokens, loss 0", "384 tokens, loss 0.5"],
     "accord_prepare(": ["mean 99.5"],
     "accord_communicator_counters(": ["1 barriers, 0 failures"],
@@ -72,13 +72,13 @@ def test_a_c_snippet_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp_
     (tmp_path / "piece.c").write_text(PROGRAM % piece)
     run("cc -std=c99 -Wall -Wextra -Wpedantic -Werror piece.c -o piece -laccord".split(), tmp_path)
     output = run(["accord", "run", "-n", "2", "./piece"], tmp_path)
-    for words, expected in SAYS.items():
+    for words, expected in EXPECTED_OUTPUT.items():
         if words in piece:
             assert all(text in output for text in expected), output
 
 
 def test_the_snippets_with_expected_output_exist():
-    assert all(any(words in piece for piece in PIECES) for words in SAYS)
+    assert all(any(words in piece for piece in PIECES) for words in EXPECTED_OUTPUT)
 
 
 def test_the_page_names_only_functions_and_types_of_the_header():

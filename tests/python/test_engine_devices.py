@@ -327,7 +327,7 @@ def test_inputs_may_be_on_the_engines_device(device_process, tmp_path):
     assert "its memory is on cuda:1, but the engine is on cuda:0" in refused
 
 
-def run_mistakes(_, path, package):
+def make_invalid_calls(_, path, package):
     import pytest
     from host_devices import library
 
@@ -348,4 +348,4 @@ def run_mistakes(_, path, package):
 
 
 def test_invalid_arguments_are_named(device_process, exported):
-    device_process(run_mistakes, exported("gpt2"))
+    device_process(make_invalid_calls, exported("gpt2"))

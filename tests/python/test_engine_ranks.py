@@ -73,7 +73,7 @@ def test_ranks_that_load_and_then_bind_two_groups_match_the_model(ranks, package
         assert y.tobytes() == results[0][2].tobytes()
 
 
-def bind_what_differs(comm, path):
+def bind_different_packages(comm, path):
     inner, outer = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
     engine = accord.Engine.load(path, {"inner": (inner.rank, inner.size), "outer": (outer.rank, outer.size)})
     try:
@@ -85,13 +85,13 @@ def bind_what_differs(comm, path):
 
 def test_a_package_that_differs_on_one_rank_is_rejected_by_the_ranks_of_both_groups(ranks, packages):
     paths = [(packages[0],), (packages[0],), (packages[0],), (packages[1],)]
-    told = ranks(4).run(bind_what_differs, per_rank=paths)
+    results = ranks(4).run(bind_different_packages, per_rank=paths)
     # Ranks 2 and 3 share the first group, in which world rank 3 is rank 1. They notify ranks 0 and 1 through the
     # other group.
-    for at_fault, message, state in told:
+    for at_fault, message, state in results:
         assert (at_fault, state) == ((1,), "unbound")
         assert 'group "inner": rank 1 loaded a different package' in message
-    assert all('rank 1 of group "outer" could not get ready' in message for _, message, _ in told[:2])
+    assert all('rank 1 of group "outer" could not get ready' in message for _, message, _ in results[:2])
 
 
 def bind_one_group(comm, path):
@@ -182,12 +182,12 @@ def test_damage_found_by_one_rank_is_named_on_all_ranks(ranks, packages, tmp_pat
     seen_by_rank_1 = tmp_path / "damaged.accord"
     shutil.copytree(packages[0], seen_by_rank_1)
     damage(seen_by_rank_1 / name, Path(packages[1]))
-    told = ranks(2).run(load_from, per_rank=[(packages[0],), (str(seen_by_rank_1),)])
-    for code, _, message in told:
+    errors = ranks(2).run(load_from, per_rank=[(packages[0],), (str(seen_by_rank_1),)])
+    for code, _, message in errors:
         assert code == "corrupt"
         assert name in message
         assert damage is cut or name != "weights-00001.safetensors" or 'tensor "' in message
-    assert told[0][1] == (1,) and 'rank 1 of group "inner"' in told[0][2]
+    assert errors[0][1] == (1,) and 'rank 1 of group "inner"' in errors[0][2]
     listed = accord_command.accord("engine", "verify", seen_by_rank_1)
     assert listed.returncode == 1
     assert any(line.startswith(f"{name}: ") for line in listed.stdout.splitlines())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, TO_ITS_OWN_END, accord, python_file
+from accord_command import ACCORD, RUN_TO_COMPLETION, accord, python_file
 from safetensors.numpy import save_file
 from small_llama import make_small_llama
 
@@ -122,7 +122,7 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--sizes", "rws=3"], 'unknown size "rws"; did you mean "rows"?'),
         (["--sizes", "rows=101"], "rows is 101, expected 1 to 100"),
@@ -131,10 +131,10 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
         (["-n", "2", "--group", "xx"], 'unknown group "xx"'),
     ],
 )
-def test_an_impossible_report_gives_the_reason(package, arguments, says):
+def test_an_impossible_report_gives_the_reason(package, arguments, message):
     result = accord("engine", "report", package, *arguments)
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_an_engine_reports_itself_in_python(package):
@@ -263,18 +263,18 @@ def test_a_comparison_on_devices_names_the_changed_module(llama, ranks, torch_de
 
 
 @pytest.mark.parametrize(
-    ("group", "what"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
+    ("group", "message"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
 )
-def test_stages_and_replicas_are_not_compared(package, group, what):
+def test_stages_and_replicas_are_not_compared(package, group, message):
     engine = accord_package.Engine.load(package, {group: (0, 2)})
-    with pytest.raises(accord_package.InvalidArgument, match=f"this rank has {what} .* the same without"):
+    with pytest.raises(accord_package.InvalidArgument, match=f"this rank has {message} .* the same without"):
         accord_package.compare(make_mlp(), engine, torch.randn(ROWS, HIDDEN))
 
 
 @pytest.mark.slow
 def test_the_compare_command_on_two_ranks_names_the_changed_module(llama, tmp_path):
     break_weight(make_small_llama(), BROKEN["llama"]).save_pretrained(tmp_path / "wrong")
-    command = [*TO_ITS_OWN_END, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
+    command = [*RUN_TO_COMPLETION, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
     result = accord("run", "-n", 2, "--grace", 20, *command, timeout=120)
     assert result.returncode == 1, result.stderr
     facts = json.loads(result.stdout.removeprefix("[0] "))

@@ -30,7 +30,7 @@ def llama(tmp_path_factory) -> str:
     return str(accord.export(make_model(), path=tmp_path_factory.mktemp("llama") / "m.accord", sharding="auto"))
 
 
-class TwoEnds(torch.nn.Module):
+class TwoOutputs(torch.nn.Module):
     """Returns its first layer's output as well, and reads its input in every layer."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def test_stages_match_pytorch_on_every_rank(stages, tensor_ranks, ranks, llama):
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_outputs_of_any_stage_reach_every_rank(stages, ranks, tmp_path):
-    model = TwoEnds().eval()
+    model = TwoOutputs().eval()
     inputs = torch.randn(3, 8, generator=torch.Generator().manual_seed(0)), torch.randn(8)
     path = accord.export(model, inputs, path=tmp_path / "m.accord")
     with torch.no_grad():
@@ -126,7 +126,7 @@ def test_more_stages_than_layers_are_rejected(ranks, llama, tmp_path):
         assert "cannot be cut into as many stages" in message
 
 
-def ask_for_an_id_that_is_none(comm, path, inputs):
+def request_an_invalid_id(comm, path, inputs):
     with accord.load(path, {"pp": comm}) as engine:
         try:
             engine.run(*inputs)
@@ -136,7 +136,7 @@ def ask_for_an_id_that_is_none(comm, path, inputs):
 
 def test_an_error_found_by_one_stage_ends_the_others(ranks, llama):
     at = np.arange(3)
-    first, *others = ranks(3).run(ask_for_an_id_that_is_none, llama, [np.array([1, VOCABULARY, 2]), at, at])
+    first, *others = ranks(3).run(request_an_invalid_id, llama, [np.array([1, VOCABULARY, 2]), at, at])
     assert first[0] == "InvalidArgument" and str(VOCABULARY) in first[1]
     for kind, message in others:
         assert kind == "Aborted" and str(VOCABULARY) in message

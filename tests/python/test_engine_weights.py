@@ -81,7 +81,7 @@ def with_other(name, tensor) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
+    ("weights", "message"),
     [
         ({"0.weight": torch.zeros(INNER, HIDDEN)}, 'no tensor "2.weight"'),
         (with_other("0.weight", torch.zeros(INNER, HIDDEN + 1)), r'"0.weight" is \[128, 65\]'),
@@ -89,9 +89,9 @@ def with_other(name, tensor) -> dict:
         (with_other("4.weight", torch.zeros(1)), 'no tensor "4.weight"'),
     ],
 )
-def test_weights_that_do_not_fit_change_nothing(package, weights, says):
+def test_weights_that_do_not_fit_change_nothing(package, weights, message):
     with accord.load(package) as engine:
-        with pytest.raises(accord.Mismatch, match=says):
+        with pytest.raises(accord.Mismatch, match=message):
             engine.load_weights(weights)
         assert near(run(engine), expected(0))
 
@@ -104,13 +104,13 @@ def test_a_different_or_damaged_package_changes_nothing(package, tmp_path):
     content[-1] ^= 1
     (damaged / "weights-00001.safetensors").write_bytes(content)
     with accord.load(package) as engine:
-        for source, error, says in (
+        for source, error, message in (
             (path, accord.Mismatch, "a different model"),
             (damaged, accord.Corrupt, "weights-00001.safetensors"),
             (tmp_path / "nothing.accord", FileNotFoundError, "nothing"),
             (tmp_path / "nothing", accord.NotFound, "no safetensors files"),
         ):
-            with pytest.raises(error, match=says):
+            with pytest.raises(error, match=message):
                 engine.load_weights(source)
             assert near(run(engine), expected(0))
 

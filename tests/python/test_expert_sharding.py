@@ -117,12 +117,12 @@ def test_each_rank_reads_only_its_own_experts(ranks, tmp_path):
 
 
 def test_more_ranks_than_experts_are_rejected(ranks, over_dp):
-    for message in ranks(5).run(load_and_tell, over_dp, "dp"):
+    for message in ranks(5).run(load_and_return_error, over_dp, "dp"):
         assert "has 4 units of 1 to share" in message
         assert 'group "dp" has 5 ranks' in message
 
 
-def load_and_tell(comm, path, group):
+def load_and_return_error(comm, path, group):
     try:
         accord.load(path, {group: comm})
     except accord.Error as error:

@@ -115,7 +115,7 @@ def test_expert_weights_have_the_product_layout_and_report_their_error(package, 
     name, weights, step = CASES[case]
     path, stored = package(case)
     entries = {entry["name"]: entry for entry in json.loads((path / "manifest.json").read_text())["tensors"]}
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
     experts = given_experts(make_model(name))
     assert len(experts) == 3
     for tensor, given in experts.items():
@@ -123,11 +123,11 @@ def test_expert_weights_have_the_product_layout_and_report_their_error(package, 
         assert entry["shape"] == list(given.shape)
         assert entry["offset"] % 64 == entry["granule_bytes"] % 64 == 0
         wanted = {"fp8": ("float8_e4m3fn", False)}.get(case.split()[0], (case.split()[0], weights is MINIMA))
-        assert (told[tensor]["type"], told[tensor]["minima"]) == wanted
+        assert (quantized[tensor]["type"], quantized[tensor]["minima"]) == wanted
         difference = (stored[tensor] - given).double()
         assert difference.abs().max() <= 1.01 * step * given.abs().max()
         error = float(difference.square().sum().sqrt() / given.double().square().sum().sqrt())
-        assert told[tensor]["error"] == pytest.approx(error, rel=1e-3)
+        assert quantized[tensor]["error"] == pytest.approx(error, rel=1e-3)
         assert 0 < error < 1.5 * step
 
 

@@ -188,8 +188,8 @@ def gpt2(place: str | None = None, kind: type[Wrapped] | None = None) -> torch.n
     ids=lambda kind: kind.__name__,
 )
 def test_a_model_whose_rows_would_differ_is_rejected_with_its_module(kind, tmp_path):
-    place, what = FAULTS[kind]
-    with pytest.raises(accord.ExportError, match=what) as refused:
+    place, message = FAULTS[kind]
+    with pytest.raises(accord.ExportError, match=message) as refused:
         accord.export(gpt2(place, kind), path=tmp_path / "m.accord")
     assert f'"transformer.{place}' in str(refused.value)
     assert "check=False" in str(refused.value)
@@ -253,7 +253,7 @@ MASKS = {
 
 @pytest.mark.parametrize("name", mostly_slow(MASKS, "chunks", "a window that the mask lacks", "no order"))
 def test_a_mask_that_engines_do_not_support_is_rejected(name, tmp_path, monkeypatch):
-    family, make, what = MASKS[name]
+    family, make, message = MASKS[name]
     import transformers.models.llama.modeling_llama as llama
     import transformers.models.mistral.modeling_mistral as mistral
 
@@ -264,6 +264,6 @@ def test_a_mask_that_engines_do_not_support_is_rejected(name, tmp_path, monkeypa
     make = getattr(transformers.masking_utils, make) if isinstance(make, str) else make
     monkeypatch.setattr(llama, "create_causal_mask", make)
     monkeypatch.setattr(mistral, "create_sliding_window_causal_mask", make)
-    with pytest.raises(accord.ExportError, match=f'in module "model.layers.0.self_attn" the mask {what}') as refused:
+    with pytest.raises(accord.ExportError, match=f'in module "model.layers.0.self_attn" the mask {message}') as refused:
         accord.export(model, path=tmp_path / "m.accord")
     assert "export the model with example_inputs (whole sequences)" in str(refused.value)

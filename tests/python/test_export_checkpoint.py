@@ -195,12 +195,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "what"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_of_a_checkpoint_is_named(change, what, tmp_path):
+@pytest.mark.parametrize(("change", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_of_a_checkpoint_is_named(change, message, tmp_path):
     model, file = Model().eval(), tmp_path / "model.safetensors"
     safetensors.save_model(model, file)
     file.write_bytes(change(file.read_bytes()))
-    with pytest.raises(accord.ExportError, match=rf"model\.safetensors.* {what}|model\.safetensors: {what}"):
+    with pytest.raises(accord.ExportError, match=rf"model\.safetensors.* {message}|model\.safetensors: {message}"):
         accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
 
 

@@ -55,10 +55,10 @@ REFUSED = {  # what the error says besides the place -> model, input
 }
 
 
-@pytest.mark.parametrize("says", REFUSED)
-def test_export_rejects_ops_without_a_kernel_and_names_their_source_line(says, tmp_path):
-    model, example = REFUSED[says]
-    with pytest.raises(accord.ExportError, match=says) as error:
+@pytest.mark.parametrize("message", REFUSED)
+def test_export_rejects_ops_without_a_kernel_and_names_their_source_line(message, tmp_path):
+    model, example = REFUSED[message]
+    with pytest.raises(accord.ExportError, match=message) as error:
         accord.export(model.eval(), (example,), path=tmp_path / "model.accord")
     assert ".py:" in str(error.value)
     assert "options={} leaves such ops to PyTorch" in str(error.value)
@@ -83,14 +83,14 @@ class TwoLayers(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("rules", "says"),
+    ("rules", "message"),
     [
         ({"up": accord.Column(unit=32), "down": accord.Row(unit=16)}, "does not line up"),
         ({"down": accord.Row(unit=16)}, "give the layer before it a column rule"),
     ],
 )
-def test_export_rejects_rules_that_two_ranks_cannot_follow(rules, says, tmp_path):
-    with pytest.raises(accord.ExportError, match=f'rank 0 of 2 in group "tp".*down.*{says}'):
+def test_export_rejects_rules_that_two_ranks_cannot_follow(rules, message, tmp_path):
+    with pytest.raises(accord.ExportError, match=f'rank 0 of 2 in group "tp".*down.*{message}'):
         accord.export(TwoLayers().eval(), (torch.ones(2, 8),), path=tmp_path / "model.accord", sharding=rules)
     assert not list(tmp_path.iterdir())
 

@@ -200,7 +200,7 @@ def test_if_one_rank_cannot_load_a_program_all_ranks_report_it(package, fresh_ra
     copy, file = damaged(package, tmp_path, "*.pt2")
     file.unlink()
     first, second = fresh_ranks(2).run(fail_on_one_rank, str(package), str(copy), torch=True)
-    assert all('group "tp": rank 1 could not load the program' in told for told in first)
+    assert all('group "tp": rank 1 could not load the program' in message for message in first)
     assert "is missing" in second[0]
     assert "the limit is 100 B" in second[1]
 

@@ -232,9 +232,9 @@ def loads_on_two_ranks(package):
 def test_auto_replicates_layers_that_two_ranks_cannot_share(export_with):
     with pytest.warns(
         UserWarning, match=r'"layers.2.fc1", "layers.2.fc2", which .*layer_norm.*"layers.2.norm"'
-    ) as told:
+    ) as warnings:
         package = export_with("auto", FeedForwards(False, False, True, False))
-    assert len([one for one in told if "sharding=" in str(one.message)]) == 1
+    assert len([one for one in warnings if "sharding=" in str(one.message)]) == 1
     divided = {name.rpartition(".")[0] for name, sharding in shardings(package).items() if sharding}
     assert divided == {f"layers.{layer}.{part}" for layer in (0, 1, 3) for part in ("fc1", "fc2")}
     loads_on_two_ranks(package)

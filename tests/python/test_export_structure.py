@@ -230,7 +230,7 @@ def test_structure_is_the_same_on_two_ranks(fresh_ranks, tmp_path):
         for name, model in models.items()
     ]
     given = x(5)
-    for told in fresh_ranks(2).run(run_both, paths, given.tolist(), torch=True):
-        for (kind, fields, y, rows, second), model in zip(told, models.values(), strict=True):
+    for results in fresh_ranks(2).run(run_both, paths, given.tolist(), torch=True):
+        for (kind, fields, y, rows, second), model in zip(results, models.values(), strict=True):
             assert (kind, fields, rows, second) == ("Pair", ("first", "second"), 5, None)
             torch.testing.assert_close(torch.tensor(y), model(given).first["y"].detach(), rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ import accord
 SIZE, VICTIM = 4, 2
 
 
-def works_until_one_ends(comm, victim, ending, activity, folder, patience):
+def call_until_one_ends(comm, victim, ending, activity, folder, patience):
     import time
 
     me, size = comm.rank, comm.size
@@ -110,7 +110,7 @@ def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) 
             processes[VICTIM].send_signal(signal.SIGCONT)
 
     outcomes = fresh_ranks(SIZE).outcomes(
-        works_until_one_ends, VICTIM, ending, activity, str(folder), patience, while_running=strike, deadline=90
+        call_until_one_ends, VICTIM, ending, activity, str(folder), patience, while_running=strike, deadline=90
     )
     killed += [float(name.split()[1]) for name in os.listdir(folder) if name.startswith("ends")]
     others = [outcome for rank, outcome in enumerate(outcomes) if rank != VICTIM]

@@ -17,7 +17,7 @@ import accord
 SIZE = 4
 
 
-def lacks(comm, poor, kind, folder):
+def run_out_of(comm, short_of, kind, folder):
     """Rank `poor` creates groups with more and more of a resource, starting with none, until there is enough."""
     import resource
 
@@ -38,7 +38,7 @@ def lacks(comm, poor, kind, folder):
     held = open_descriptors()
     seen = []
     for attempt in range(30):
-        if comm.rank == poor:
+        if comm.rank == short_of:
             resource.setrlimit(limit, (more_by(attempt), before[1]))
         start = time.monotonic()
         group = error = None
@@ -51,13 +51,13 @@ def lacks(comm, poor, kind, folder):
             group.barrier()
         except accord.Error as failure:
             error = type(failure).__name__, failure.ranks, str(failure), time.monotonic() - start
-        if comm.rank == poor:
+        if comm.rank == short_of:
             resource.setrlimit(limit, before)
         if group is not None:
             group.close()
         if comm.state == "ready":
             comm.barrier(timeout=30)
-        assert comm.rank != poor or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
+        assert comm.rank != short_of or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
         seen.append(error)
         if error is None:
             break
@@ -69,16 +69,16 @@ CASES = ["descriptors at split", "descriptors at creation", "file size at split"
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_rank(ranks, tmp_path, kind):
-    poor = 1
-    outcomes = ranks(SIZE).run(lacks, poor, kind, str(tmp_path), deadline=120)
+    short_of = 1
+    outcomes = ranks(SIZE).run(run_out_of, short_of, kind, str(tmp_path), deadline=120)
     attempts = len(outcomes[0][0])
     assert attempts > 1, "there was enough from the beginning"
     for rank, (seen, state) in enumerate(outcomes):
         assert len(seen) == attempts and seen[-1] is None and state == "ready", (rank, seen)
         for error in seen[:-1]:
-            assert error is not None, f"rank {rank} had a group that rank {poor} was not in"
+            assert error is not None, f"rank {rank} had a group that rank {short_of} was not in"
             code, at_fault, text, took = error
-            if rank == poor:
+            if rank == short_of:
                 assert code == "ResourceExhausted" and "ulimit" in text, (rank, error)
             else:
                 # Another rank may have given up earlier and been the first one that this rank missed.
@@ -88,7 +88,7 @@ def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_ra
                 assert code != "Timeout" or kind == "descriptors at creation", (rank, error)
             assert took < 20, "the timeout is 2 s at creation, and 30 s otherwise"
     for attempt in range(attempts - 1):
-        assert (poor,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != poor}, outcomes
+        assert (short_of,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != short_of}, outcomes
 
 
 def rank_process(code: str, *arguments: object, prefix: list[str] | None = None, **more) -> subprocess.Popen[str]:
@@ -218,11 +218,11 @@ def test_a_created_group_no_longer_needs_its_store(fresh_ranks, tmp_path):
         end(host)
         (tmp_path / "gone").mkdir()
 
-    outcomes = fresh_ranks(SIZE).outcomes(goes_on_without_its_store, port, 3, str(tmp_path), while_running=kill)
+    outcomes = fresh_ranks(SIZE).outcomes(continue_without_the_store, port, 3, str(tmp_path), while_running=kill)
     assert [outcome.value for outcome in outcomes[:3]] == [(4.0, 2, 3)] * 3, outcomes
 
 
-def goes_on_without_its_store(_comm, port, victim, folder):
+def continue_without_the_store(_comm, port, victim, folder):
 
     comm = accord.Communicator.create(
         accord.TcpStore("127.0.0.1", port, False), _comm.rank, _comm.size, name="tp", timeout=20

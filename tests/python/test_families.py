@@ -161,21 +161,21 @@ def test_a_narrow_image_network_is_as_close_to_float32_as_pytorch_is(dtype, tmp_
 
 
 def run_example(name: str, package: Path) -> str:
-    told = accord_command.accord("run", "-n", 2, sys.executable, EXAMPLES / name, package, timeout=300)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    result = accord_command.accord("run", "-n", 2, sys.executable, EXAMPLES / name, package, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.mark.slow
 def test_a_diffusion_network_is_data_parallel(tmp_path):
     pytest.importorskip("diffusers")
-    told = run_example("unet_data_parallel.py", tmp_path / "unet.accord")
-    error = re.search(r"4 images on 2 ranks, at most (\S+) from PyTorch's", told)
-    assert error, told
+    output = run_example("unet_data_parallel.py", tmp_path / "unet.accord")
+    error = re.search(r"4 images on 2 ranks, at most (\S+) from PyTorch's", output)
+    assert error, output
     assert float(error[1]) < 1e-5
 
 
 @pytest.mark.slow
 def test_a_language_model_is_data_parallel(tmp_path):
-    told = run_example("gpt2_data_parallel.py", tmp_path / "gpt2.accord")
-    assert "5 of 5 answers of 2 ranks are those of transformers" in told
+    output = run_example("gpt2_data_parallel.py", tmp_path / "gpt2.accord")
+    assert "5 of 5 answers of 2 ranks are those of transformers" in output

@@ -178,8 +178,8 @@ def test_modelopt_may_describe_quantization_in_a_separate_file(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
-    told = folder / "hf_quant_config.json"
-    told.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
+    config_file = folder / "hf_quant_config.json"
+    config_file.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
     path = accord.export_checkpoint(folder, path=tmp_path / "llama.accord", dtype="float32")
     with accord.load(path) as engine:
         given = np.array(engine.run(IDS, np.arange(len(IDS)), np.arange(len(IDS)))[0])
@@ -189,7 +189,7 @@ def test_modelopt_may_describe_quantization_in_a_separate_file(tmp_path):
         ('{"producer": {"name": "modelopt"}}', "hf_quant_config.json: .*quantization"),
         ("[", r"hf_quant_config\.json"),
     ):
-        told.write_text(text)
+        config_file.write_text(text)
         with pytest.raises(accord.ExportError, match=words):
             accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 

@@ -123,8 +123,8 @@ def test_fused_weights_are_split_with_their_scales(ranks, tmp_path):
     model = Phi3ForCausalLM(Phi3Config(**sizes, vocab_size=160, max_position_embeddings=64, pad_token_id=0)).eval()
     model, _ = write_checkpoint(tmp_path / "phi", "fbgemm_fp8", kinds=("row",), model=model)
     path = accord.export_checkpoint(tmp_path / "phi", path=tmp_path / "phi.accord", dtype="float32")
-    told = {one["tensor"] for one in accord.inspect(path)["quantized"]}
-    assert {name.split("layers.0.")[1] for name in told} >= {
+    quantized = {one["tensor"] for one in accord.inspect(path)["quantized"]}
+    assert {name.split("layers.0.")[1] for name in quantized} >= {
         "self_attn.qkv_proj.key.weight",
         "mlp.gate_up_proj.up.weight",
     }
@@ -177,9 +177,9 @@ DAMAGES = {
 @pytest.mark.parametrize("words", DAMAGES)
 def test_a_damaged_checkpoint_is_rejected_by_name(tmp_path, words):
     write_checkpoint(tmp_path / "llama", "fbgemm_fp8", change=DAMAGES[words])
-    with pytest.raises(accord.ExportError, match=words) as told:
+    with pytest.raises(accord.ExportError, match=words) as caught:
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
-    assert str(tmp_path / "llama") in str(told.value)
+    assert str(tmp_path / "llama") in str(caught.value)
     assert not (tmp_path / "m.accord").exists()
 
 

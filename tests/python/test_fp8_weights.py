@@ -26,10 +26,10 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_reported(tmp_path, d
     sharding = {"up": accord.Column(unit=48), "down": accord.Row(unit=48), "embed": "row", "head": "column"}
     path = exported(tmp_path, "fp8", sharding if sharded else None, dtype)
     model, tensors = Model().to(dtype), read_tensors(path)
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
-    assert set(told) == {"up.weight", "down.weight", "embed.weight", "turned"}
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    assert set(quantized) == {"up.weight", "down.weight", "embed.weight", "turned"}
     entries = {entry["name"]: entry for entry in read_json(path, "manifest.json")["tensors"]}
-    for tensor, entry in told.items():
+    for tensor, entry in quantized.items():
         given = model.get_parameter(tensor).detach()
         expected = rounded(given, 0 if tensor == "turned" else 1)
         assert torch.equal(tensors[tensor], expected.to(dtype)), tensor
@@ -40,9 +40,9 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_reported(tmp_path, d
         assert entries[tensor]["packed"].keys() - {"transposed"} == {"type", "scales", "error"}
     assert not sharded or len(entries["down.weight"]["xxh3"]) == 4  # the last unit has 16 of 48 inputs
     text = accord_command.accord("engine", "inspect", path).stdout
-    assert f"float8_e4m3fn with a scale for each output, error {100 * told['up.weight']['error']:.2f} %" in text
+    assert f"float8_e4m3fn with a scale for each output, error {100 * quantized['up.weight']['error']:.2f} %" in text
     with torch.no_grad():  # the engine computes with the stored weights
-        for tensor in told:
+        for tensor in quantized:
             model.get_parameter(tensor).copy_(tensors[tensor])
         exact = model.float()(IDS)
     bound = 1e-5 if dtype == torch.float32 else 0.02
@@ -76,8 +76,8 @@ class Mixed(torch.nn.Module):
 
 def test_patterns_select_layers_and_convolutions_keep_their_dtype(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Fp8(), "*": "int8"})
-    told = {entry["tensor"]: entry["type"] for entry in accord.inspect(path)["quantized"]}
-    assert told == {"up.weight": "float8_e4m3fn", "embed.weight": "int8", "turned": "int8"}
+    quantized = {entry["tensor"]: entry["type"] for entry in accord.inspect(path)["quantized"]}
+    assert quantized == {"up.weight": "float8_e4m3fn", "embed.weight": "int8", "turned": "int8"}
     torch.manual_seed(0)
     path = accord.export(Mixed().eval(), (torch.rand(2, 16, 9),), path=tmp_path / "mixed.accord", weights="fp8")
     assert [entry["tensor"] for entry in accord.inspect(path)["quantized"]] == ["layer.weight"]

@@ -153,8 +153,8 @@ def test_smollm2_answers_with_the_commands_of_the_readme(smollm2, tmp_path):
     for line in commands:
         program, *arguments = shlex.split(line)
         program = sys.executable if program == "python" else ACCORD
-        told = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert told.stdout == "The capital of France is Paris.\n"
+        result = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout == "The capital of France is Paris.\n"
 
 
 @pytest.mark.slow
@@ -168,8 +168,8 @@ def test_answers_of_smollm2_match_transformers(smollm2, tmp_path):
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)
         made = model.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids.input_ids.shape[1] :]
-        told = command(
+        result = command(
             *("engine", "generate", path, "--chat", "--prompt", question, "--max-new-tokens", 24, "--ranks", 2),
             timeout=120,
         )
-        assert told.stdout == tokenizer.decode(made, skip_special_tokens=True) + "\n"
+        assert result.stdout == tokenizer.decode(made, skip_special_tokens=True) + "\n"

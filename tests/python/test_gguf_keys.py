@@ -55,9 +55,9 @@ APPLIED_KEYS = {
 }
 
 
-@pytest.mark.parametrize("what", mostly_slow(APPLIED_KEYS, "a scale", "yarn"))
-def test_keys_are_applied_as_in_llama_cpp(what, text_model, tmp_path):
-    keys, changes = APPLIED_KEYS[what]
+@pytest.mark.parametrize("key", mostly_slow(APPLIED_KEYS, "a scale", "yarn"))
+def test_keys_are_applied_as_in_llama_cpp(key, text_model, tmp_path):
+    keys, changes = APPLIED_KEYS[key]
     vocabulary = len(text_model.tokenizer)
     model = make_model(vocabulary, initializer_range=0.15)
     ids = np.random.default_rng(0).integers(0, vocabulary, 200)

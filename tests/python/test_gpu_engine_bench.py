@@ -73,7 +73,7 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
             assert math.isclose(values["share"][name], values["GB/s"][name] / device)
         assert all(set(each) == steppers for each in values.values())
         step, read = (
-            lines[f"decode, batch {batch}, fp8{what}", unit] for what, unit in (("", "ms"), (", read", "GB/s"))
+            lines[f"decode, batch {batch}, fp8{suffix}", unit] for suffix, unit in (("", "ms"), (", read", "GB/s"))
         )
         # The bytes read also include the frequencies.
         assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)
@@ -116,14 +116,14 @@ def test_without_a_gpu_it_prints_the_reason_and_measures_nothing(tmp_path):
 def test_a_torch_with_a_different_cuda_is_reported_before_anything_is_loaded(monkeypatch):
     accord = pytest.importorskip("accord")
     parts = {"cuda": (True, "one"), "cublaslt": (False, "cuBLASLt was not found")}
-    told = [{"name": name, "available": there, "detail": detail} for name, (there, detail) in parts.items()]
-    monkeypatch.setattr(accord, "info", lambda: {"parts": told})
+    listed = [{"name": name, "available": there, "detail": detail} for name, (there, detail) in parts.items()]
+    monkeypatch.setattr(accord, "info", lambda: {"parts": listed})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     assert gpu_engine.why_not("cuda") == (
         "accord has no cuBLASLt, and torch is built for CUDA 12.8: cuBLASLt was not found"
     )
-    told[1]["available"] = True
+    listed[1]["available"] = True
     assert gpu_engine.why_not("cuda") == ""
 
 

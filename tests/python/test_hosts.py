@@ -223,7 +223,7 @@ def test_a_group_and_a_window_cost_two_descriptors_for_each_peer_on_another_host
         assert ranks.run(count_descriptors) == [(20 * peers, 20 * peers) for peers in far]
 
 
-def learn_of_a_death(comm, victim, folder):
+def wait_for_a_death(comm, victim, folder):
     import time
 
     comm.barrier()
@@ -257,7 +257,7 @@ def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path,
             processes[victim].send_signal(signal.SIGKILL)
 
         _, ranks = on_hosts([0, 0, 1, 1])
-        outcomes = ranks.outcomes(learn_of_a_death, victim, str(folder), while_running=kill)
+        outcomes = ranks.outcomes(wait_for_a_death, victim, str(folder), while_running=kill)
         assert outcomes[victim].exit_code == -signal.SIGKILL
         survivors = sorted({0, 1, 2, 3} - {victim})
         delays.append(0.0)
@@ -271,7 +271,7 @@ def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path,
     raise AssertionError(f"the survivors learned of it after {delays} s")
 
 
-def meet_a_cut(comm, folder):
+def use_a_cut_link(comm, folder):
     x = np.ones(100_000, np.float32)
     comm.all_reduce(x)
     open(os.path.join(folder, str(comm.rank)), "w").close()
@@ -292,7 +292,7 @@ def test_a_cut_link_ends_in_a_timeout_and_each_side_continues_alone(on_hosts, tm
         wait_until(lambda: len(os.listdir(tmp_path)) == 4, "all ranks are there")
         hosts.cut(1)
 
-    outcomes = ranks.outcomes(meet_a_cut, str(tmp_path), while_running=cut, deadline=120)
+    outcomes = ranks.outcomes(use_a_cut_link, str(tmp_path), while_running=cut, deadline=120)
     for rank, outcome in enumerate(outcomes):
         assert outcome.error is None, outcome.error
         at_fault, size, total = outcome.value
@@ -310,13 +310,14 @@ def experts_between_hosts(comm):
     from accord.moe import ExpertGroup
 
     rank, size, hidden, top_k, experts = comm.rank, comm.size, 100, 3, 12
-    everybody = [np.random.default_rng(r) for r in range(size)]
+    generators = [np.random.default_rng(r) for r in range(size)]
     ids = [
-        np.stack([random.permutation(experts)[:top_k] for _ in range(40 + 7 * r)]) for r, random in enumerate(everybody)
+        np.stack([random.permutation(experts)[:top_k] for _ in range(40 + 7 * r)])
+        for r, random in enumerate(generators)
     ]
     tokens = [
         random.integers(-9, 9, (len(own), hidden)).astype(np.float32)
-        for random, own in zip(everybody, ids, strict=True)
+        for random, own in zip(generators, ids, strict=True)
     ]
     owners = [[e for e in range(experts) if e * size // experts == r] for r in range(size)]
     group = ExpertGroup(

@@ -232,7 +232,7 @@ def test_sequences_that_do_not_fit_are_rejected(llama, sequences, message):
             context.run_sequences(sequences, ids, at, at)
 
 
-def ask_for_an_id_that_is_none(comm, path, ids):
+def request_an_invalid_id(comm, path, ids):
     with accord.load(path, {"tp": comm}) as engine:
         try:
             engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))
@@ -241,7 +241,7 @@ def ask_for_an_id_that_is_none(comm, path, ids):
 
 
 def test_all_ranks_report_an_id_outside_the_vocabulary(ranks, llama):
-    first, second = ranks(2).run(ask_for_an_id_that_is_none, str(llama), np.array([3, VOCABULARY, 5]))
+    first, second = ranks(2).run(request_an_invalid_id, str(llama), np.array([3, VOCABULARY, 5]))
     assert first == second
     assert str(VOCABULARY) in first
 
@@ -372,13 +372,13 @@ def test_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model("llama").save_pretrained("my-llama")
     exec(exporting, {})
-    told = accord_command.accord("run", "-n", "2", sys.executable, "-c", answering)
-    assert told.returncode == 0, told.stderr
-    lists = re.findall(r"\[(\d[\d, ]+)\]$", told.stdout, re.MULTILINE)
+    result = accord_command.accord("run", "-n", "2", sys.executable, "-c", answering)
+    assert result.returncode == 0, result.stderr
+    lists = re.findall(r"\[(\d[\d, ]+)\]$", result.stdout, re.MULTILINE)
     assert [len(tokens.split(",")) for tokens in lists] == [8, 8]
-    told = accord_command.accord("run", "-n", "4", sys.executable, "-c", IN_STAGES.format(stages))
-    assert told.returncode == 0, told.stderr
-    assert lists[0] in told.stdout
+    result = accord_command.accord("run", "-n", "4", sys.executable, "-c", IN_STAGES.format(stages))
+    assert result.returncode == 0, result.stderr
+    assert lists[0] in result.stdout
 
 
 def test_the_package_includes_the_tokenizer_and_the_chat_format(tmp_path):

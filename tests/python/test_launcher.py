@@ -307,7 +307,7 @@ def test_a_blocked_reader_cannot_delay_an_interrupt():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--nproc", "2", "true"], 'unknown option "--nproc"'),
         (["--nprc-per-node", "2", "true"], 'did you mean "--nproc-per-node"?'),
@@ -323,10 +323,10 @@ def test_a_blocked_reader_cannot_delay_an_interrupt():
         ([], "no program to run"),
     ],
 )
-def test_invalid_usage_is_explained(arguments, says):
+def test_invalid_usage_is_explained(arguments, message):
     result = accord("run", *arguments)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 

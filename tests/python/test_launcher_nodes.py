@@ -170,14 +170,14 @@ def test_a_launcher_without_a_node_zero_reports_it(endpoint):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--nnodes", 3, "--node-rank", 1], "another launcher arrived with --node-rank 1"),
         (["--nnodes", 4, "--node-rank", 2], "--nnodes 3, but this launcher with 4"),
         (["--nnodes", 3, "--node-rank", 2, "--rdzv-id", "other"], 'the launcher belongs to "other"'),
     ],
 )
-def test_a_launcher_of_another_job_is_rejected_without_disturbing_the_job(endpoint, options, says):
+def test_a_launcher_of_another_job_is_rejected_without_disturbing_the_job(endpoint, options, message):
     def start(*arguments):
         return start_accord("run", "--rdzv-endpoint", endpoint, *arguments)
 
@@ -187,7 +187,7 @@ def test_a_launcher_of_another_job_is_rejected_without_disturbing_the_job(endpoi
         assert next_line(launchers[0].stderr) == "accord run: node 1 has arrived (2 of 3)\n"
         code, _, error = finish([start(*options, "true")])[0]
         assert code == 1
-        assert says in error
+        assert message in error
         launchers.append(start("--nnodes", 3, "--node-rank", 2, "sh", "-c", "echo $WORLD_SIZE"))
         assert [(code, output) for code, output, _ in finish(launchers)] == [(0, f"[{node}] 3\n") for node in range(3)]
     finally:

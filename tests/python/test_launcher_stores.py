@@ -19,14 +19,14 @@ short, long = datetime.timedelta(seconds=0.2), datetime.timedelta(seconds=60)
 if "own" in sys.argv:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
 store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, rank == 0 and "own" in sys.argv, timeout=long)
-told = []
+answers = []
 
-def tell(call, *arguments):
+def record(call, *arguments):
     try:
         value = getattr(store, call)(*arguments)
     except Exception as error:
         value = type(error).__name__
-    told.append([call, value.decode("latin1") if isinstance(value, bytes) else repr(value)])
+    answers.append([call, value.decode("latin1") if isinstance(value, bytes) else repr(value)])
 
 def meet(name):
     store.add(name, 1)
@@ -36,24 +36,24 @@ def meet(name):
 if rank == 0:
     store.set("before", "1")
 meet("first")
-tell("get", "before")
+record("get", "before")
 if rank == 1:
     store.wait(["large", "written"], long)
-    tell("multi_get", ["small", "before"])
-    told.append(["large", len(store.get("large"))])
+    record("multi_get", ["small", "before"])
+    answers.append(["large", len(store.get("large"))])
     for call in (("append", "small", "er"), ("get", "small"), ("compare_set", "small", "smaller", "least"),
                  ("compare_set", "small", "other", "no"), ("compare_set", "absent", "expected", "no"),
                  ("compare_set", "fresh", "", "made"), ("get", "fresh"), ("check", ["small", "large"]),
                  ("check", ["small", "none"]), ("delete_key", "small"), ("delete_key", "small"), ("num_keys",),
                  ("wait", ["never"], short), ("add", "count", -7), ("add", "count", 2), ("get", "count"),
                  ("multi_set", ["a", "b"], ["1", "2"]), ("multi_get", ["a", "b"]), ("get", "after")):
-        tell(*call)
+        record(*call)
     if hasattr(store, "queue_push"):
         for call in (("queue_len", "q"), ("queue_push", "q", "x"), ("queue_push", "q", "y"), ("queue_len", "q"),
                      ("queue_pop", "q"), ("queue_pop", "q"), ("queue_pop", "q", False)):
-            tell(*call)
+            record(*call)
     if hasattr(store, "list_keys"):
-        told.append(["list_keys", sorted(store.list_keys())])
+        answers.append(["list_keys", sorted(store.list_keys())])
     store.set("counted", "")
 else:
     store.set("large", "x" * 3_000_000)
@@ -66,9 +66,9 @@ if hasattr(store, "barrier"):
     store.barrier("all", 2, long)
 meet("last")
 copy = store.clone()
-told.append(copy.get("before").decode())
+answers.append(copy.get("before").decode())
 if rank == 1:
-    print(json.dumps(told), flush=True)
+    print(json.dumps(answers), flush=True)
 store.add("read", 1)
 while rank == 0 and store.add("read", 0) < 2:
     pass
@@ -195,7 +195,7 @@ def test_a_port_in_use_is_an_immediate_error():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--master-addr", "no-such-host.invalid"], 'host "no-such-host.invalid" has no address'),
         (["--master-addr", "192.0.2.1"], '"192.0.2.1" is not an address of this machine'),
@@ -207,7 +207,7 @@ def test_a_port_in_use_is_an_immediate_error():
         (["--nnodes", 2, "--rdzv-endpoint", "no-such-host.invalid"], "has no address"),
     ],
 )
-def test_an_unreachable_address_fails_immediately(options, says):
+def test_an_unreachable_address_fails_immediately(options, message):
     result = accord("run", *options, "true", timeout=20)
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr

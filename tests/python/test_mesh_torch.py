@@ -260,7 +260,7 @@ def test_a_killed_rank_is_named_in_its_groups(fresh_ranks, backend):
                 assert found[0] == wanted[0] and wanted[1] in found[1] and found[2], (rank, found)
 
 
-def one_does_not_come(group):
+def one_rank_is_missing(group):
     import datetime
 
     import accord.mesh as meshes
@@ -276,14 +276,14 @@ def one_does_not_come(group):
 
 @pytest.mark.alone
 def test_a_missing_rank_is_named_where_the_default_group_uses_gloo(fresh_ranks):
-    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_does_not_come, backend="gloo", deadline=60)
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_rank_is_missing, backend="gloo", deadline=60)
     for rank in (0, 2, 3):
         kind, ranks, seconds = outcomes[rank].value
         assert (kind, ranks) == ("Timeout", [1])
         assert seconds < 10
 
 
-def after_the_end(group):
+def use_after_destruction(group):
     import accord.mesh as meshes
 
     errors = []
@@ -318,7 +318,7 @@ def test_unsupported_uses_of_a_mesh_are_reported(torch_ranks):
         "was closed on this rank",
         "has no default group yet",
     ]
-    for errors in torch_ranks(2).run(after_the_end):
+    for errors in torch_ranks(2).run(use_after_destruction):
         assert len(errors) == len(messages)
         for error, message in zip(errors, messages, strict=True):
             assert message in error

@@ -72,9 +72,9 @@ def interpreters() -> dict[str, Path]:
     for path in (path for place in places for path in [*place.glob("3.*/bin/python"), *place.glob("python3.*")]):
         if path.name.startswith("python3.") and not re.fullmatch(r"python3\.\d+", path.name):
             continue
-        asked = subprocess.run([path, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True)
-        if asked.returncode == 0 and tuple(map(int, asked.stdout.split())) >= (3, 11):
-            found.setdefault(asked.stdout.decode().strip().replace(" ", "."), path)
+        result = subprocess.run([path, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True)
+        if result.returncode == 0 and tuple(map(int, result.stdout.split())) >= (3, 11):
+            found.setdefault(result.stdout.decode().strip().replace(" ", "."), path)
     return found
 
 
@@ -258,8 +258,8 @@ os.wait()
 @pytest.mark.parametrize("order", ["accord torch", "torch accord"])
 def test_its_openmp_and_that_of_torch_do_not_interfere(python, torch_beside, order, tmp_path):
     command = [python, "-c", OPENMP_PROGRAM, tmp_path / "attention.accord", *order.split()]
-    said = run(command, OMP_NUM_THREADS="8").splitlines()
-    assert said == ["OpenMP's threads for accord 0", "those of torch 3", "same True", "same in a child True"]
+    lines = run(command, OMP_NUM_THREADS="8").splitlines()
+    assert lines == ["OpenMP's threads for accord 0", "those of torch 3", "same True", "same in a child True"]
 
 
 SMALL_PROGRAM = """
@@ -284,9 +284,9 @@ def test_the_same_wheel_works_under_each_python(wheel, links, tmp_path, version)
     if version != here:
         only = ["--only-binary", ":all:", "--no-deps", "--python-version", version]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", *only, "--dest", tmp_path, BACKEND]
-        asked = subprocess.run(pip, capture_output=True, text=True)
-        if asked.returncode != 0:
-            pytest.skip(f"the package {BACKEND} for Python {version} cannot be had here: {asked.stderr[-200:]}")
+        result = subprocess.run(pip, capture_output=True, text=True)
+        if result.returncode != 0:
+            pytest.skip(f"the package {BACKEND} for Python {version} cannot be had here: {result.stderr[-200:]}")
     python = environment_with(
         wheel, links if version == here else tmp_path, interpreters()[version], tmp_path / "environment"
     )
@@ -322,8 +322,8 @@ def test_its_command_uses_the_nccl_package_beside_it(python):
     beside.symlink_to(library)
     parts = json.loads(run([python.parent / "accord", "info", "--json"]))["parts"]
     shutil.rmtree(site / "nvidia")
-    (told,) = [part["detail"] for part in parts if part["name"] == "nccl"]
-    assert f"({beside})" in told
+    (detail,) = [part["detail"] for part in parts if part["name"] == "nccl"]
+    assert f"({beside})" in detail
 
 
 def test_its_version_matches_the_project(python, wheel):

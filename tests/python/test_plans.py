@@ -31,10 +31,10 @@ def ring_all_gather(ranks: int) -> plans.Program:
         mine.copy(mine.input[0], [mine.output[index], mine.scratch[index]]).signal((index + 1) % ranks)
         for step in range(1, ranks):
             part = (index - step) % ranks
-            goes_on = step < ranks - 1
+            continues = step < ranks - 1
             mine.wait(previous, step - 1)
-            mine.copy(previous.scratch[part], [mine.output[part]] + [mine.scratch[part]] * goes_on)
-            if goes_on:
+            mine.copy(previous.scratch[part], [mine.output[part]] + [mine.scratch[part]] * continues)
+            if continues:
                 mine.signal((index + 1) % ranks, step)
     return program
 
@@ -268,8 +268,8 @@ def test_the_example_gathers_with_its_own_plan(ranks):
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", "")),
     )
     assert result.returncode == 0, result.stderr
-    everybody = " ".join(f"{rank}." for rank in range(ranks))
-    assert sorted(re.findall(rf"rank (\d) of {ranks}: \[{re.escape(everybody)}\]", result.stdout)) == [
+    all_ranks = " ".join(f"{rank}." for rank in range(ranks))
+    assert sorted(re.findall(rf"rank (\d) of {ranks}: \[{re.escape(all_ranks)}\]", result.stdout)) == [
         str(rank) for rank in range(ranks)
     ]
 

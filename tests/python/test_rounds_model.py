@@ -79,7 +79,7 @@ def test_no_order_of_steps_loses_a_wake_up_or_overwrites_data_being_read(tmp_pat
     assert states > 50_000, "the model came to an end too early to show anything"
 
 
-OVERWRITTEN, HUNG, NOT_TOLD = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"
+OVERWRITTEN, HUNG, NOT_NOTIFIED = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"
 TWO = (2, 2, 3, 4, ALL)
 BROKEN = {
     "BROKEN_DEPTH": (TWO, OVERWRITTEN),
@@ -93,10 +93,10 @@ BROKEN = {
     "BROKEN_SIGNAL_FIRST": (TWO, OVERWRITTEN),
     "BROKEN_FEW_RECORDS": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_NO_RECORDS": ((*TWO, "DISAGREE"), HUNG),
-    "BROKEN_NO_HISTORY": ((*TWO, "DISAGREE"), NOT_TOLD),
+    "BROKEN_NO_HISTORY": ((*TWO, "DISAGREE"), NOT_NOTIFIED),
     "BROKEN_NO_ALARM": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_ALARM_FIRST": ((*TWO, "DISAGREE"), r"violated 0\b"),
-    "BROKEN_BLIND_GATE": ((2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"), NOT_TOLD),
+    "BROKEN_BLIND_GATE": ((2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"), NOT_NOTIFIED),
     "BROKEN_NO_DEATHS": ((2, 1, 2, 3, ALL, "DEATH"), HUNG),
 }
 

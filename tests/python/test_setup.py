@@ -60,17 +60,17 @@ def test_lint_needs_no_compiler_and_no_nvcc():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "says"),
+    ("arguments", "environment", "message"),
     [
         (["demmo"], {}, 'unknown step "demmo"; there are build demo bench lint wheel test cuda'),
         (["--shown"], {}, 'unknown option "--shown"'),
         (["--show"], {"ACCORD_CUDA": "yes"}, 'ACCORD_CUDA is ON, OFF or AUTO, not "yes"'),
     ],
 )
-def test_invalid_arguments_install_nothing(arguments, environment, says):
+def test_invalid_arguments_install_nothing(arguments, environment, message):
     refused = setup(*arguments, **environment)
     assert refused.returncode == 1
-    assert says in refused.stderr
+    assert message in refused.stderr
     assert refused.stdout == ""
 
 
@@ -173,7 +173,7 @@ def test_an_environment_without_pip_is_repaired_and_one_of_another_python_is_rej
 
 def test_every_script_prints_its_help_from_any_folder(tmp_path):
     for script in ("build", "cross", "demo", "format", "lint", "setup", "test", "test-gpu", "wheel"):
-        told = subprocess.run(
+        result = subprocess.run(
             [os.path.relpath(ROOT / "scripts" / script, tmp_path), "--help"],
             capture_output=True,
             text=True,
@@ -181,12 +181,12 @@ def test_every_script_prints_its_help_from_any_folder(tmp_path):
             env=os.environ | {"CDPATH": f".:{tmp_path}"},
             check=False,
         )
-        assert told.returncode == 0, told.stderr
-        assert len(told.stdout.splitlines()) >= 1 and "shellcheck source" not in told.stdout
-        assert told.stderr == ""
+        assert result.returncode == 0, result.stderr
+        assert len(result.stdout.splitlines()) >= 1 and "shellcheck source" not in result.stdout
+        assert result.stderr == ""
 
 
-class Beside:
+class BackgroundInstall:
     """A script that installs packages for the demo while it does its own work. Its pip stops at torch until it is
     told how to end."""
 
@@ -207,50 +207,50 @@ class Beside:
             text=True,
         )
 
-    def tell(self, name: str, what: str) -> None:
-        self.pipes[name].write_text(f"{what}\n")
+    def write(self, name: str, text: str) -> None:
+        self.pipes[name].write_text(f"{text}\n")
 
 
 @pytest.fixture
-def beside(tmp_path):
-    script = Beside(tmp_path)
+def background(tmp_path):
+    script = BackgroundInstall(tmp_path)
     yield script
     script.process.terminate()  # the script ends the processes that it started
     script.process.communicate()
 
 
-def test_torch_is_installed_while_a_build_runs(beside):
-    assert beside.process.stdout.readline() == "began\n"  # torch is not installed yet
-    beside.tell("script", "go on")
-    while "waiting for what build/setup.log tells of" not in (line := beside.process.stderr.readline()):
+def test_torch_is_installed_while_a_build_runs(background):
+    assert background.process.stdout.readline() == "began\n"  # torch is not installed yet
+    background.write("script", "go on")
+    while "waiting for what build/setup.log tells of" not in (line := background.process.stderr.readline()):
         assert line
-    assert beside.process.poll() is None
-    beside.tell("torch", "0")
-    assert beside.process.communicate(timeout=60)[0] == "done\n"
-    assert beside.process.returncode == 0
-    assert "gguf==" in beside.calls.read_text().splitlines()[-2]
+    assert background.process.poll() is None
+    background.write("torch", "0")
+    assert background.process.communicate(timeout=60)[0] == "done\n"
+    assert background.process.returncode == 0
+    assert "gguf==" in background.calls.read_text().splitlines()[-2]
 
 
-def test_the_output_of_pip_is_shown_if_it_fails_during_a_build(beside):
-    assert beside.process.stdout.readline() == "began\n"
-    beside.tell("torch", "3")
-    wait_until(lambda: beside.calls.read_text().count("torch==") == 2, "torch is tried again")
-    beside.tell("torch", "3")
-    beside.tell("script", "go on")
-    output, told = beside.process.communicate(timeout=60)
-    assert (beside.process.returncode, output) == (3, "")
-    assert "installing torch==" in told
-    assert "trying once more" in told
+def test_the_output_of_pip_is_shown_if_it_fails_during_a_build(background):
+    assert background.process.stdout.readline() == "began\n"
+    background.write("torch", "3")
+    wait_until(lambda: background.calls.read_text().count("torch==") == 2, "torch is tried again")
+    background.write("torch", "3")
+    background.write("script", "go on")
+    output, errors = background.process.communicate(timeout=60)
+    assert (background.process.returncode, output) == (3, "")
+    assert "installing torch==" in errors
+    assert "trying once more" in errors
 
 
-def test_pip_ends_with_the_script_that_started_it(beside):
-    assert beside.process.stdout.readline() == "began\n"
-    with beside.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
-        nobody_reads = select.poll()
-        nobody_reads.register(pipe, 0)
-        assert nobody_reads.poll(0) == []
-        beside.process.terminate()
-        assert nobody_reads.poll(60_000)
+def test_pip_ends_with_the_script_that_started_it(background):
+    assert background.process.stdout.readline() == "began\n"
+    with background.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
+        unread = select.poll()
+        unread.register(pipe, 0)
+        assert unread.poll(0) == []
+        background.process.terminate()
+        assert unread.poll(60_000)
 
 
 def test_a_build_shows_its_progress_and_compiler_messages():

@@ -46,29 +46,29 @@ def new_seed() -> str:
     return str(time.time_ns() % (1 << 31))
 
 
-def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
+def assert_passes(result: subprocess.CompletedProcess[str]) -> None:
     last = (result.stdout + result.stderr).strip().splitlines()[-1]
     assert result.returncode == 0 and "soak: ok, " in result.stdout, last
 
 
 @pytest.mark.slow
 def test_some_seconds_of_random_calls_groups_and_faults_pass():
-    assert_goes_well(soak(20, "--seed", new_seed()))
+    assert_passes(soak(20, "--seed", new_seed()))
 
 
 @pytest.mark.slow
 def test_ten_minutes_of_random_calls_groups_and_faults_pass():
-    assert_goes_well(soak(600, "--seed", new_seed()))
+    assert_passes(soak(600, "--seed", new_seed()))
 
 
 @pytest.mark.slow
 def test_forty_random_requests_to_a_language_model_with_kills_pass(soak_requests):
-    assert_goes_well(soak_requests(40, "--seed", new_seed()))
+    assert_passes(soak_requests(40, "--seed", new_seed()))
 
 
 @pytest.mark.slow
 def test_ten_thousand_random_requests_to_a_language_model_with_kills_pass(soak_requests):
-    assert_goes_well(soak_requests(10_000, "--seed", new_seed()))
+    assert_passes(soak_requests(10_000, "--seed", new_seed()))
 
 
 def test_the_soak_test_detects_a_wrong_answer(soak_requests):

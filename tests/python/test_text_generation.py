@@ -170,10 +170,10 @@ def test_the_guide_generates_on_ranks_of_a_launcher(text_model, tmp_path):
     guide = (Path(__file__).parents[2] / "docs/language-models.md").read_text()
     (program,) = re.findall(r"^```python\n(import accord\n\nanswer = .*?)^```", guide, re.MULTILINE | re.DOTALL)
     (tmp_path / "llama.accord").symlink_to(text_model.path)
-    told = accord_command.accord("run", "-n", "2", sys.executable, "-c", program, cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.count("[0] ") > 0
-    assert "[1] " not in told.stdout
+    result = accord_command.accord("run", "-n", "2", sys.executable, "-c", program, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("[0] ") > 0
+    assert "[1] " not in result.stdout
 
 
 def test_a_prompt_may_be_an_array_or_a_tensor_but_not_text(model):

@@ -170,7 +170,7 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "part", "says"),
+    ("key", "part", "message"),
     [
         ("normalizer", {"type": "Nmt"}, 'normalizer.type: unsupported normalizer: unknown type "Nmt"'),
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}, "Precompiled"),
@@ -182,10 +182,10 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
         ("version", "2.0", "version"),
     ],
 )
-def test_an_unsupported_component_is_an_error_with_its_name(key, part, says):
+def test_an_unsupported_component_is_an_error_with_its_name(key, part, message):
     with pytest.raises(accord.Unsupported) as error:
         accord.Tokenizer.parse(with_part(key, part))
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def places(value, path=()):

@@ -159,7 +159,7 @@ def test_regexes_match_tokenizers(pattern):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"),
+    ("pattern", "message"),
     [
         (r"(a)\1", r"\1"), (r"(?<name>a)", "(?<"), ("[a[bc]]", "class within"), ("[a&&b]", "&&"), ("a{1,3}+", "quantifier"),
         (r"[\W]", r"\W in a class"), ("a(?i)b|c", "(?i"), (r"\xe9", "not a character"), (r"\Ra", r"\R"), ("(?m:.)", "(?m"),
@@ -167,10 +167,10 @@ def test_regexes_match_tokenizers(pattern):
         ("(?i)é", "case"), ("x(?i:ss)", "case"),
     ],
 )  # fmt: skip
-def test_an_ambiguous_regex_is_rejected(pattern, says):
+def test_an_ambiguous_regex_is_rejected(pattern, message):
     with pytest.raises(accord.Unsupported, match=r"tokenizer.json: pre_tokenizer.pattern.Regex: the regex ") as error:
         accord.Tokenizer.parse(with_part("pre_tokenizer", split_part(pattern)))
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def test_invalid_and_nonterminating_regexes_are_reported():

@@ -218,8 +218,8 @@ def test_a_rank_may_arrive_early_at_the_next_default_group_at_the_same_port(tmp_
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=60)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert [rank.returncode for rank in ranks] == [0, 0], errors

@@ -23,8 +23,8 @@ def all_calls(group, dtype_name, shape, is_async):
         if work is not None:
             assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
 
-    def same(found, expected, what):
-        assert torch.equal(found, expected.to(dtype)), f"{what}: {found} is not {expected}"
+    def same(found, expected, label):
+        assert torch.equal(found, expected.to(dtype)), f"{label}: {found} is not {expected}"
 
     ops = {"SUM": lambda t: t.sum(0), "MAX": lambda t: t.amax(0), "MIN": lambda t: t.amin(0)}
     if dtype != torch.bool:
@@ -197,14 +197,14 @@ def test_unusual_tensors_are_handled_correctly_or_rejected(torch_ranks):
             assert columns == [[i + 0.0, i + 1.0] for i in range(4)]
             assert conjugated == [1 - 2j]
             assert tiny == [1.0, 2.0]
-        said = [text for _, text in errors]
+        messages = [text for _, text in errors]
         assert len(errors) == 6
-        assert "sparse" in said[0] and "to_dense" in said[0] and "sparse=False" in said[0]
-        assert "meta" in said[1] and "cpu:accord,meta:BACKEND" in said[1]
-        assert "float8_e5m2fnuz" in said[2]
-        assert "bxor" in said[3] and errors[3][0] == "InvalidArgument"
-        assert "output splits [2, 2] for 2 ranks and 2 rows" in said[4]
-        assert "2 outputs" in said[5] or "2" in said[5]
+        assert "sparse" in messages[0] and "to_dense" in messages[0] and "sparse=False" in messages[0]
+        assert "meta" in messages[1] and "cpu:accord,meta:BACKEND" in messages[1]
+        assert "float8_e5m2fnuz" in messages[2]
+        assert "bxor" in messages[3] and errors[3][0] == "InvalidArgument"
+        assert "output splits [2, 2] for 2 ranks and 2 rows" in messages[4]
+        assert "2 outputs" in messages[5] or "2" in messages[5]
 
 
 def coalesced(group):

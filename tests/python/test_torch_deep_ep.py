@@ -32,9 +32,9 @@ def exchange(group):
     for e in range(experts):
         assert per_expert[e] == (idx == e).sum()
     for r in range(size):
-        goes = ((idx // local == r) & (idx >= 0)).any(1)
-        assert torch.equal(in_rank[:, r], goes)
-        assert per_rank[r] == goes.sum()
+        is_sent = ((idx // local == r) & (idx >= 0)).any(1)
+        assert torch.equal(in_rank[:, r], is_sent)
+        assert per_rank[r] == is_sent.sum()
     recv_x, recv_idx, recv_w, listed, handle, event = buffer.dispatch(
         x,
         topk_idx=idx,
@@ -158,7 +158,7 @@ def test_low_latency_calls_give_rows_by_expert(torch_ranks):
     assert sum(map(sum, stats)) == 2 * (6 * 2 - 1 + 4 * 2 - 1)
 
 
-def wrong_calls(group):
+def make_invalid_calls(group):
     import accord
     from accord.moe import deep_ep
 
@@ -207,7 +207,7 @@ def test_too_many_tokens_on_one_rank_are_an_error_on_all(torch_ranks):
 
 
 def test_invalid_arguments_are_rejected(torch_ranks):
-    for errors in torch_ranks(2).run(wrong_calls):
+    for errors in torch_ranks(2).run(make_invalid_calls):
         assert errors == [
             "5 experts cannot be divided evenly among 2 ranks",
             "dispatch requires the results of get_dispatch_layout, or the handle of an earlier dispatch",

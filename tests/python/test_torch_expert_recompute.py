@@ -114,18 +114,18 @@ def maps_by_name(group):
     experts = moe.ExpertGroup(
         accord.torch.communicator(group), experts=4, top_k=1, hidden=2, max_tokens_per_rank=3, dtype="float32"
     )
-    handle, told = experts.handle(), []
+    handle, seen = experts.handle(), []
     first = torch.tensor([[0], [3]]) if dist.get_rank() == 0 else torch.tensor([[1]])
     # Only rank 1's ids change: to other ids, to none, to an id out of range, and to tokens without a choice.
     for changed in ([[1]], [[1]], [[2]], [[1]], [[-1]], [[9]], [[1], [-1]], [[1]]):
         experts.prepare(handle, first if dist.get_rank() == 0 else torch.tensor(changed))
-        told.append((handle.generation, handle.fingerprint))
+        seen.append((handle.generation, handle.fingerprint))
     try:
         experts.prepare(handle, torch.zeros(4 if dist.get_rank() == 1 else 1, 1, dtype=torch.int64))
     except accord.InvalidArgument:
         experts.prepare(handle, first)
-    told.append((handle.generation, handle.fingerprint))
-    return told
+    seen.append((handle.generation, handle.fingerprint))
+    return seen
 
 
 def test_preparing_a_map_again_for_equal_ids_on_all_ranks_gives_the_same_map(torch_ranks):

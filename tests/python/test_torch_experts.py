@@ -148,7 +148,7 @@ def test_gradients_have_the_shapes_of_the_inputs(torch_ranks):
     torch_ranks(2).run(in_other_shapes)
 
 
-def prepared_anew(group):
+def prepare_again(group):
     import accord.torch
     from accord import moe
 
@@ -174,7 +174,7 @@ def prepared_anew(group):
 
 
 def test_a_map_prepared_again_is_rejected_in_backward(torch_ranks):
-    for text in torch_ranks(2).run(prepared_anew):
+    for text in torch_ranks(2).run(prepare_again):
         assert "was prepared again for other ids after the forward" in text
 
 

@@ -44,13 +44,13 @@ def analyse(folder, *options):
 @pytest.mark.parametrize("differ", [False, True], ids=["agree", "differ"])
 def test_the_analyser_of_torch_reads_the_dumps(torch_ranks, tmp_path, caplog, differ):
     torch_ranks(3).run(calls, str(tmp_path / "dumps"), differ)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "accord.torch.flight_recorder", tmp_path / "dumps", tmp_path / "traces/rank_"],
         check=True,
         capture_output=True,
         text=True,
     )
-    assert told.stdout.split() == [str(tmp_path / f"traces/rank_{rank}") for rank in range(3)]
+    assert result.stdout.split() == [str(tmp_path / f"traces/rank_{rank}") for rank in range(3)]
     found = analyse(tmp_path / "traces")
     assert sorted((group.desc, group.size) for group in found.groups) == [("default_pg", 3), ("undefined", 2)]
     # torch names a message after the side that it reads first.

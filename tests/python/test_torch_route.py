@@ -19,9 +19,9 @@ def run(folder: Path, *options: str, **variables: str) -> list[dict]:
     environment = program_environment(**variables)
     result = accord("run", *options, "-n", RANKS, CALLS, folder, env=environment, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
-    told = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
-    told[0]["stderr"] = result.stderr
-    return told
+    outcomes = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    outcomes[0]["stderr"] = result.stderr
+    return outcomes
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +69,11 @@ def test_more_than_twenty_calls_give_the_same_results_with_the_switch_on(off, re
 def test_with_the_switch_off_accord_is_not_loaded_and_torch_is_unchanged(off, options, variables, tmp_path):
     without = run(tmp_path / "without", TORCH_DEVICE_BACKEND_AUTOLOAD="0")[0]
     assert without["modules"] == []
-    for told in off if not options and not variables else run(tmp_path / "off", *options, **variables):
-        assert told["modules"] == ["accord_autoload"]
-        assert told["functions_of_others"] == without["functions_of_others"]
-        assert told["replaced"] == []
-        assert "report" not in told
+    for outcome in off if not options and not variables else run(tmp_path / "off", *options, **variables):
+        assert outcome["modules"] == ["accord_autoload"]
+        assert outcome["functions_of_others"] == without["functions_of_others"]
+        assert outcome["replaced"] == []
+        assert "report" not in outcome
 
 
 def test_the_report_is_printed_at_exit(reported):
@@ -201,10 +201,10 @@ def test_other_backends_are_not_replaced(tmp_path):
 # torchcomms is built from source. torch.distributed uses it in the same way whether or not it is installed.
 THROUGH_TORCHCOMMS = """
 import os, sys, types, torch
-asked = []
+requests = []
 class Comm:
     def __init__(self, *arguments, **keywords):
-        asked.append((arguments, keywords, os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]))
+        requests.append((arguments, keywords, os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]))
         raise RuntimeError("seen")
 import torch.distributed as dist
 c10d = dist.distributed_c10d
@@ -220,13 +220,13 @@ for make in (foreign, default, foreign):
         make()
     except RuntimeError as error:
         assert str(error) == "seen"
-assert all(arguments == ("accord", torch.device("cpu")) for arguments, *_ in asked), asked
-assert [(rank, size) for _, _, rank, size in asked] == [("1", "3"), ("2", "5"), ("1", "3")], asked
+assert all(arguments == ("accord", torch.device("cpu")) for arguments, *_ in requests), requests
+assert [(rank, size) for _, _, rank, size in requests] == [("1", "3"), ("2", "5"), ("1", "3")], requests
 assert (os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]) == ("2", "5")
 """
 
 
-def _ends_well_with_the_switch(program):
+def _succeeds_with_the_switch(program):
     environment = program_environment(ACCORD_ROUTE="1")
     result = subprocess.run(
         [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
@@ -241,10 +241,10 @@ def test_torchcomms_is_requested_to_use_accord_and_given_the_rank(tmp_path):
         pytest.skip("this torch has no torchcomms")
     if hasattr(dist.distributed_c10d, "_torchcomms_handles_backend"):
         pytest.skip("this torch asks torchcomms itself what it has, which needs the real one")
-    _ends_well_with_the_switch(python_file(tmp_path, THROUGH_TORCHCOMMS))
+    _succeeds_with_the_switch(python_file(tmp_path, THROUGH_TORCHCOMMS))
 
 
-CALLED_IN_EVERY_WAY = """
+EVERY_CALL_FORM = """
 import inspect, torch, torch.distributed as dist
 from datetime import timedelta
 c10d = dist.distributed_c10d
@@ -270,13 +270,13 @@ c10d._set_pg_timeout(timeout=timedelta(seconds=30), group=dist.group.WORLD)
 with c10d._coalescing_manager(group=None, device=torch.device("cpu"), async_ops=True):
     pass
 import accord.torch.route
-told = accord.torch.route.report()
-assert [group["description"] for group in told] == ["default_pg"] + ["undefined"] * 6, told
+groups = accord.torch.route.report()
+assert [group["description"] for group in groups] == ["default_pg"] + ["undefined"] * 6, groups
 """
 
 
 def test_replaced_functions_accept_every_call_form_of_torch(tmp_path):
-    _ends_well_with_the_switch(python_file(tmp_path, CALLED_IN_EVERY_WAY))
+    _succeeds_with_the_switch(python_file(tmp_path, EVERY_CALL_FORM))
 
 
 WITH_FOREIGN_RANKS = """

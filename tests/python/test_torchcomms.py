@@ -35,12 +35,12 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         work.wait()
         assert work.is_completed()
 
-    def same(found, expected, what):
-        assert torch.equal(found, expected.to(dtype)), f"{what}: {found} is not {expected}"
+    def same(found, expected, label):
+        assert torch.equal(found, expected.to(dtype)), f"{label}: {found} is not {expected}"
 
-    def each_same(found, expected, what):
+    def each_same(found, expected, label):
         for one, other in zip(found, expected, strict=True):
-            same(one, other, what)
+            same(one, other, label)
 
     wide = torch.float64 if dtype.is_floating_point else torch.int64
     operations = {"SUM": lambda t: t.sum(0), "MAX": lambda t: t.amax(0), "MIN": lambda t: t.amin(0)}
@@ -226,14 +226,14 @@ def test_averages_truncate_and_views_conjugates_and_parameters_are_correct(torch
 def refusals(comm):
     """Returns the error texts of calls that are rejected, each before anything is sent."""
     sum_, ones = torchcomms.ReduceOp.SUM, torch.ones(4)
-    said = {}
+    errors = {}
 
     def refused(name, call, *arguments):
         for is_async in [False, True]:
             try:
                 getattr(comm, call)(*arguments, is_async)
             except (RuntimeError, TypeError) as error:
-                said[name] = str(error)
+                errors[name] = str(error)
             else:
                 raise AssertionError(f"{name} was taken")
 
@@ -258,7 +258,7 @@ def refusals(comm):
     refused("no rows", "all_to_all_v_single", torch.ones(()), ones, [1, 0], [2, 2])
     comm.all_reduce(ones, sum_, False)
     assert ones.tolist() == [2.0] * 4, "a refused call did harm"
-    return said
+    return errors
 
 
 def test_unsupported_calls_are_rejected_by_name_and_the_communicator_stays_usable(torchcomms_ranks):
@@ -282,9 +282,9 @@ def test_unsupported_calls_are_rejected_by_name_and_the_communicator_stays_usabl
         "few splits": "output has 1 split sizes; expected 2",
         "no rows": "output has no dimension",
     }
-    for said in torchcomms_ranks(2).run(refusals):
-        assert said.keys() | {"premul"} == expected.keys()
-        for name, text in said.items():
+    for errors in torchcomms_ranks(2).run(refusals):
+        assert errors.keys() | {"premul"} == expected.keys()
+        for name, text in errors.items():
             assert re.search(expected[name], text), f"{name}: {text}"
 
 

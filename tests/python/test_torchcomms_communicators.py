@@ -111,15 +111,15 @@ def parts_of(comm):
         found = turned.get_rank(), turned.get_size(), values.tolist()
         again.finalize()
         turned.finalize()
-    said = []
+    errors = []
     for wrong in ([(rank + 1) % 3], [rank, rank], [rank, 3], [-1, rank]):
         try:
             comm.split(wrong, "wrong")
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
     assert torch.get_default_device() == device
     assert not torch.cuda.is_initialized()
-    return found, said
+    return found, errors
 
 
 def test_a_split_numbers_ranks_by_the_list_and_rejects_an_invalid_list(torchcomms_ranks):
@@ -127,30 +127,30 @@ def test_a_split_numbers_ranks_by_the_list_and_rejects_an_invalid_list(torchcomm
     assert first[0] == (1, 2, [6.0, 6.0])
     assert second[0] is None
     assert third[0] == (0, 2, [6.0, 6.0])
-    for rank, (_, said) in enumerate((first, second, third)):
-        assert f"Current rank {rank} is not included" in said[0]
-        assert "names a rank twice" in said[1]
-        assert "there is no rank 3" in said[2]
-        assert "there is no rank -1" in said[3]
+    for rank, (_, errors) in enumerate((first, second, third)):
+        assert f"Current rank {rank} is not included" in errors[0]
+        assert "names a rank twice" in errors[1]
+        assert "there is no rank 3" in errors[2]
+        assert "there is no rank -1" in errors[3]
 
 
 def life(comm, folder):
     import accord.torchcomms
 
-    said = []
+    errors = []
 
-    def says(call):
+    def record_error(call):
         try:
             call()
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     unborn = accord.torchcomms.Backend()
-    says(unborn.finalize)
-    says(lambda: unborn.barrier(False))
+    record_error(unborn.finalize)
+    record_error(lambda: unborn.barrier(False))
     comm.finalize()
-    says(comm.finalize)
-    says(lambda: comm.barrier(False))
+    record_error(comm.finalize)
+    record_error(lambda: comm.barrier(False))
     for options in (
         {"device": torch.device("meta")},
         {"hints": {"wayt": "spin"}},
@@ -159,12 +159,12 @@ def life(comm, folder):
         {"enable_reconfigure": True},
     ):
         given = {"device": torch.device("cpu"), "store": dist.FileStore(os.path.join(folder, "store"), 2)} | options
-        says(lambda given=given: torchcomms.new_comm("accord", name="refused", **given))
-    return said
+        record_error(lambda given=given: torchcomms.new_comm("accord", name="refused", **given))
+    return errors
 
 
 def test_unknown_communicators_and_unsupported_options_are_named(torchcomms_ranks, tmp_path):
-    for said in torchcomms_ranks(2).run(life, str(tmp_path)):
+    for errors in torchcomms_ranks(2).run(life, str(tmp_path)):
         texts = [
             'communicator "" is not initialized',
             'communicator "" is not initialized',
@@ -176,8 +176,8 @@ def test_unknown_communicators_and_unsupported_options_are_named(torchcomms_rank
             'hint "async" is "maybe"',
             "enable_reconfigure=true is not supported",
         ]
-        assert len(said) == len(texts), said
-        for found, text in zip(said, texts, strict=True):
+        assert len(errors) == len(texts), errors
+        for found, text in zip(errors, texts, strict=True):
             assert re.search(text, found), found
 
 
@@ -212,19 +212,19 @@ def test_a_hint_lets_collectives_progress_without_calls(torchcomms_ranks, tmp_pa
 def failures(comm, folder):
     from accord import Mismatch, PeerLost, Timeout
 
-    rank, said = comm.get_rank(), []
+    rank, errors = comm.get_rank(), []
     late = comm.split([0, 1], "late")
     late.set_timeout(datetime.timedelta(milliseconds=200))
     if rank == 0:
         try:
             late.recv(torch.ones(1), 1, True).wait()
         except RuntimeError as error:
-            said.append((isinstance(error, Timeout), error.ranks, "late" in str(error)))
+            errors.append((isinstance(error, Timeout), error.ranks, "late" in str(error)))
     try:
         comm.all_reduce(torch.ones(4 + rank), torchcomms.ReduceOp.SUM, False)
     except RuntimeError as error:
-        said.append((isinstance(error, (Mismatch, PeerLost)), "world" in str(error)))
-    return said
+        errors.append((isinstance(error, (Mismatch, PeerLost)), "world" in str(error)))
+    return errors
 
 
 def test_failures_are_both_accord_errors_and_runtime_errors(torchcomms_ranks, tmp_path):

@@ -51,10 +51,10 @@ def batches(comm):
 
 
 def test_messages_of_a_batch_may_be_in_any_order(torchcomms_ranks):
-    for rank, (received, said) in enumerate(torchcomms_ranks(2).run(batches)):
+    for rank, (received, errors) in enumerate(torchcomms_ranks(2).run(batches)):
         expected = [[10.0 * (1 - rank)], [10.0 * (1 - rank) + 1]]
         assert received == [expected, expected]
-        assert "Cannot issue empty batch operation" in said
+        assert "Cannot issue empty batch operation" in errors
 
 
 def tags(comm):
@@ -80,13 +80,13 @@ def test_messages_are_matched_by_their_tags(torchcomms_ranks):
 
 
 def options_of_calls(comm):
-    rank, said = comm.get_rank(), []
+    rank, errors = comm.get_rank(), []
 
-    def says(call):
+    def record_error(call):
         try:
             call()
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     assert comm.get_backend_version() == accord.__version__
     assert comm.get_backend_impl().communicator.size == 2
@@ -96,20 +96,20 @@ def options_of_calls(comm):
     if rank == 0:
         work = quick.recv(torch.ones(1), 1, True, timeout=datetime.timedelta(milliseconds=200))
         assert not work.is_completed()
-        says(work.wait)
+        record_error(work.wait)
         assert not work.is_completed()
         assert quick.is_aborted()
     comm.barrier(False)
     if rank == 1:
         comm.abort()
         assert comm.is_aborted()
-    says(lambda: comm.barrier(False))
-    return said
+    record_error(lambda: comm.barrier(False))
+    return errors
 
 
 def test_a_call_has_its_own_timeout_and_abort_ends_all_ranks(torchcomms_ranks):
     first, second = torchcomms_ranks(2).run(options_of_calls)
-    for said in (first, second):
-        assert "abort() of torchcomms" in said[-1]
+    for errors in (first, second):
+        assert "abort() of torchcomms" in errors[-1]
     assert 'recv from rank 1 on group "quick" (ranks 0 and 1): rank 1 did not arrive in time' in first[0]
     assert [len(first), len(second)] == [2, 1]

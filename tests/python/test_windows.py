@@ -202,7 +202,7 @@ def test_ctrl_c_ends_a_put_to_another_host_and_the_window_stays_usable(fresh_ran
     assert byte == 7
 
 
-def waits_for_the_dead(comm):
+def wait_for_a_dead_rank(comm):
     window = comm.window(4096)
     np.asarray(window.local)[:] = comm.rank + 1
     comm.barrier()
@@ -216,7 +216,7 @@ def waits_for_the_dead(comm):
 
 
 def test_a_dead_peer_ends_the_wait_but_its_memory_remains_readable(fresh_ranks):
-    outcomes = fresh_ranks(2).outcomes(waits_for_the_dead)
+    outcomes = fresh_ranks(2).outcomes(wait_for_a_dead_rank)
     assert outcomes[0].error is None and outcomes[0].value == ((1,), 2)
     assert outcomes[1].exit_code == -signal.SIGKILL
 

@@ -80,7 +80,7 @@ class Soak:
         self.counts: collections.Counter[str] = collections.Counter()
         self.sampled: dict[str, list[int]] = {}
         self.longest = 0.0
-        self.what = ""
+        self.description = ""
 
     def start(self) -> Process:
         self.started += 1
@@ -96,8 +96,8 @@ class Soak:
         choice.shuffle(chosen)
         lost = chosen.index(victim) if victim else None
         requests = choice.choice([100, 300])
-        tell_at = choice.randrange(requests) if kills else -1
-        self.what = f"episode {number}: {size} ranks, {requests} requests, rank {lost} killed at {tell_at}"
+        notify_at = choice.randrange(requests) if kills else -1
+        self.description = f"episode {number}: {size} ranks, {requests} requests, rank {lost} killed at {notify_at}"
         began = time.monotonic()
         deadline = began + LONGEST
         gather([process for process in chosen if process.is_new], "ready", deadline)
@@ -113,7 +113,7 @@ class Soak:
                     "package": str(self.model / PACKAGE),
                     "known": str(self.model / KNOWN),
                     "requests": requests,
-                    "tell_at": tell_at,
+                    "notify_at": notify_at,
                 }
             )
         gather(chosen, "began", deadline)
@@ -154,7 +154,7 @@ class Soak:
                 raise SoakFailed(f"rank {rank}: {name} gave {tokens}, and {known} before")
             self.sampled[f"{size} {name}"] = max(known, tokens, key=len)
 
-    def asked(self) -> int:
+    def submitted(self) -> int:
         return sum(count for name, count in self.counts.items() if name.startswith("requests"))
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ def main() -> int:
         soak = Soak(seed, Path(folder), model)
         return soak_until(
             soak,
-            is_enough=lambda: soak.asked() >= given.requests,
+            is_enough=lambda: soak.submitted() >= given.requests,
             number_of=lambda episode: episode,
             done=lambda: f"{soak.asked()} requests",
             seed=seed,

@@ -65,7 +65,7 @@ class Soak:
         at = choice.randrange(steps)
         store = self.folder / f"store{number}"
         began = time.monotonic()
-        self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
+        self.description = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
         deadline = began + LONGEST
         # An episode's timeouts are too short for an interpreter to start on a busy machine.
         gather([process for process in chosen if process.is_new], "ready", deadline)
@@ -97,8 +97,8 @@ class Soak:
         results: list[dict | None] = [None] * size
         others = [rank for rank in range(size) if not (fault == "stop" and rank in victims)]
         for waited in (others, [rank for rank in range(size) if rank not in others]):
-            told = gather([chosen[rank] for rank in waited], "resources", deadline)
-            for rank, result in zip(waited, told, strict=True):
+            gathered = gather([chosen[rank] for rank in waited], "resources", deadline)
+            for rank, result in zip(waited, gathered, strict=True):
                 results[rank] = result
             if fault == "stop" and waited is others:
                 strikes[0].child.send_signal(signal.SIGCONT)

@@ -44,7 +44,7 @@ TEST_F(DeviceEndings, every_concurrent_poller_sees_a_finished_work) {
 }
 
 TEST_F(DeviceEndings, a_work_completes_while_another_call_of_the_rank_connects) {
-  std::atomic<bool> asked = false;
+  std::atomic<bool> checked = false;
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on), got = ones(on);
     ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -61,10 +61,10 @@ TEST_F(DeviceEndings, a_work_completes_while_another_call_of_the_rank_connects) 
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (!work.test() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
       EXPECT_TRUE(work.test());
-      asked = true;
+      checked = true;
       receiver.join();
     } else {
-      while (!asked) std::this_thread::yield();
+      while (!checked) std::this_thread::yield();
       ASSERT_TRUE(comm.send(values.buffer(), 0).ok());
     }
     EXPECT_TRUE(work.wait().ok());

@@ -321,13 +321,13 @@ TEST_F(DeviceFailures, a_failure_of_any_runtime_call_leaks_nothing) {
   for (const char* const call :
        {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "push_current"}) {
     SCOPED_TRACE(call);
-    const std::string what = std::string("no more ") + call;
+    const std::string message = std::string("no more ") + call;
     on_ranks(1, [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on);
-      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, message));
       const Status status =
           comm.start(Call::all_to_all(values.buffer(), values.buffer()), {.stream = on.stream}).wait();
-      EXPECT_THAT(status.to_string(), HasSubstr(what));
+      EXPECT_THAT(status.to_string(), HasSubstr(message));
     });
   }
 }

@@ -35,9 +35,9 @@ TEST_F(DeviceGroups, a_split_of_a_connected_group_splits_its_nccl_communicator) 
     if (color >= 0) {
       EXPECT_EQ((*part)->rank(), comm.rank() < 2 ? 1 : 0);
       EXPECT_EQ(count(**part, on), 2);
-      const DeviceArray whose(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
-      ASSERT_TRUE((*part)->broadcast(whose.buffer(), 0, {.stream = on.stream}).ok());
-      EXPECT_EQ(whose.values<std::int32_t>()[0], color + 2);
+      const DeviceArray root_rank(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
+      ASSERT_TRUE((*part)->broadcast(root_rank.buffer(), 0, {.stream = on.stream}).ok());
+      EXPECT_EQ(root_rank.values<std::int32_t>()[0], color + 2);
     }
     EXPECT_EQ(count(comm, on), 5);
   });
@@ -78,7 +78,7 @@ TEST_F(DeviceGroups, survivors_make_calls_after_a_shrink) {
 }
 
 /// Runs `body` on each rank with an NCCL communicator that the rank has created itself.
-void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_t)>& body) {
+void with_borrowed(int size, const std::function<void(Communicator&, nccl::ncclComm_t)>& body) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
   testing::run_thread_ranks(size, {.timeout = std::chrono::seconds(60)}, [&](Communicator comm) {
@@ -92,7 +92,7 @@ void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_
 }
 
 TEST_F(DeviceGroups, a_borrowed_communicator_makes_the_calls_and_remains_with_its_owner) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     ASSERT_TRUE(lend_nccl(comm, own).ok());
     const OnDevice on{runtime(), {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
     EXPECT_EQ(count(comm, on), 2);
@@ -106,7 +106,7 @@ TEST_F(DeviceGroups, a_borrowed_communicator_makes_the_calls_and_remains_with_it
 }
 
 TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_rejected) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     Communicator turned = **comm.split(0, -comm.rank(), {.name = "turned"});
     const Status wrong = lend_nccl(turned, own);
     EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
@@ -116,7 +116,7 @@ TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_rejected) {
 }
 
 TEST_F(DeviceGroups, a_rank_without_a_borrowed_communicator_is_a_mismatch) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     if (comm.rank() == 0) {
       ASSERT_TRUE(lend_nccl(comm, own).ok());
     }

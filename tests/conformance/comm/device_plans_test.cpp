@@ -57,7 +57,7 @@ TEST_F(DevicePlans, reductions_match_a_plain_computation) {
 }
 
 TEST_F(DevicePlans, elements_of_every_dtype_reach_their_destination) {
-  for (const int size : {1, 2, 4}) on_ranks(size, by_plans(), testing::check_device_moves);
+  for (const int size : {1, 2, 4}) on_ranks(size, by_plans(), testing::check_device_data_movement);
 }
 
 TEST_F(DevicePlans, messages_works_prepared_calls_and_invalid_calls) {
@@ -65,7 +65,7 @@ TEST_F(DevicePlans, messages_works_prepared_calls_and_invalid_calls) {
     on_ranks(size, by_plans(), testing::check_device_messages);
     on_ranks(size, by_plans(), testing::check_device_works);
     on_ranks(size, by_plans(), testing::check_device_prepared);
-    on_ranks(size, by_plans(), testing::check_device_mistakes);
+    on_ranks(size, by_plans(), testing::check_invalid_device_calls);
   }
 }
 
@@ -300,12 +300,12 @@ TEST_F(DevicePlans, a_failure_of_any_runtime_call_leaks_nothing) {
   for (const char* const call :
        {"allocate", "allocate_host", "fill", "launch", "multiprocessors", "copy", "create_stream", "create_event"}) {
     SCOPED_TRACE(call);
-    const std::string what = std::string("no more ") + call;
+    const std::string message = std::string("no more ") + call;
     on_ranks(1, by_plans(), [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray bits(on, std::vector<std::int32_t>{6}, DType::kInt32);
-      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, message));
       const Status status = comm.all_reduce(bits.buffer(), ReduceOp::kBor, {.stream = on.stream});
-      EXPECT_THAT(status.to_string(), HasSubstr(what));
+      EXPECT_THAT(status.to_string(), HasSubstr(message));
     });
   }
 }

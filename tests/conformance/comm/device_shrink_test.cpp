@@ -49,14 +49,14 @@ class DeviceShrink : public testing::HostDevices {
       ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();
       EXPECT_EQ(smaller->rank(), comm.rank() / 2);
       EXPECT_EQ(count(*smaller, on), 2);
-      const DeviceArray whose(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
-      ASSERT_TRUE(smaller->broadcast(whose.buffer(), 1, {.stream = on.stream}).ok());
-      EXPECT_EQ(whose.values<std::int32_t>()[0], 2);
+      const DeviceArray root_rank(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
+      ASSERT_TRUE(smaller->broadcast(root_rank.buffer(), 1, {.stream = on.stream}).ok());
+      EXPECT_EQ(root_rank.values<std::int32_t>()[0], 2);
     });
   }
-  static bool called(const std::string& what) {
+  static bool called(const std::string& prefix) {
     const std::vector<std::string> log = testing::log_of(0);
-    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) == 0; });
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(prefix) == 0; });
   }
 };
 

@@ -29,7 +29,7 @@ TEST_F(Devices, reductions_match_a_plain_computation) {
 }
 
 TEST_F(Devices, elements_of_every_dtype_reach_their_destination) {
-  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_moves);
+  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_data_movement);
 }
 
 TEST_F(Devices, messages) {
@@ -45,7 +45,7 @@ TEST_F(Devices, prepared_calls) {
 }
 
 TEST_F(Devices, invalid_calls_of_one_rank_leave_the_group_usable) {
-  for (const int size : {1, 2}) on_ranks(size, testing::check_device_mistakes);
+  for (const int size : {1, 2}) on_ranks(size, testing::check_invalid_device_calls);
 }
 
 }  // namespace

@@ -42,16 +42,16 @@ TEST_P(Failure, different_counts_are_reported_on_all_ranks_with_the_calling_rank
 
 TEST_P(Failure, an_equal_call_after_a_failure_describes_the_call_once) {
   run_thread_ranks(3, options(), [](Communicator comm) {
-    const std::string what = "all_reduce on group \"tp\" (ranks 0-2): ";
+    const std::string prefix = "all_reduce on group \"tp\" (ranks 0-2): ";
     for (int call = 0; call < 3; ++call) {
       const Status status = all_reduce(comm, comm.rank() == 2 ? 9 : 8);
       ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
-      const std::size_t told = status.message().find(what);
-      ASSERT_NE(told, std::string::npos) << status.to_string();
-      EXPECT_EQ(status.message().find(what, told + 1), std::string::npos) << status.to_string();
+      const std::size_t position = status.message().find(prefix);
+      ASSERT_NE(position, std::string::npos) << status.to_string();
+      EXPECT_EQ(status.message().find(prefix, position + 1), std::string::npos) << status.to_string();
     }
     EXPECT_THAT(comm.barrier().message(), HasSubstr("barrier on group \"tp\" (ranks 0-2): ")) << "another call";
-    EXPECT_THAT(comm.barrier().message(), HasSubstr(what));
+    EXPECT_THAT(comm.barrier().message(), HasSubstr(prefix));
   });
 }
 

@@ -127,7 +127,7 @@ CommunicatorOptions selecting(std::string select) {
 
 // A correct plan that reveals whether it ran: it does not support avg, which every default plan does.
 std::string ring_text(int size) { return plan::testing::ring_in_place(size).text(); }
-bool runs_the_ring(Communicator& comm) {
+bool runs_ring_plan(Communicator& comm) {
   std::vector<float> values(8, 1);
   const Status status = comm.all_reduce(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kAvg);
   EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnsupported) << status.to_string();
@@ -143,33 +143,33 @@ std::string imported_ring(int size) {
 TEST(RegisteredPlan, for_another_number_of_ranks_is_skipped) {
   ASSERT_TRUE(register_plan(imported_ring(4), {.name = "for_four"}).ok());
   run_thread_ranks(4, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_TRUE(runs_ring_plan(comm)); });
   run_thread_ranks(3, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
   ASSERT_TRUE(register_plan(imported_ring(3), {.name = "for_four"}).ok());  // one name for several numbers of ranks
   run_thread_ranks(3, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_TRUE(runs_ring_plan(comm)); });
 }
 
 TEST(RegisteredPlan, with_a_custom_order_is_skipped_by_canonical_tables) {
   ASSERT_TRUE(register_plan(imported_ring(2), {.name = "not_canonical"}).ok());
   run_thread_ranks(2, selecting("all_reduce:0-inf=not_canonical;deterministic=canonical"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
 }
 
 TEST(RegisteredPlan, serves_calls_of_its_range_on_existing_communicators_unless_a_table_overrides_it) {
   const std::string json = imported_ring(5);
   run_thread_ranks(5, selecting(""), [&](Communicator comm) {
-    EXPECT_FALSE(runs_the_ring(comm));
+    EXPECT_FALSE(runs_ring_plan(comm));
     ASSERT_TRUE(comm.barrier().ok());
     ASSERT_TRUE(register_plan(json, {.name = "later", .bytes = "0-1k"}).ok());  // on every rank; the first one counts
     ASSERT_TRUE(comm.barrier().ok());
-    EXPECT_TRUE(runs_the_ring(comm));
+    EXPECT_TRUE(runs_ring_plan(comm));
     std::vector<float> large(1000, 1);
     EXPECT_TRUE(comm.all_reduce(Buffer{large.data(), large.size(), DType::kFloat32}, ReduceOp::kAvg).ok());
   });
   run_thread_ranks(5, selecting("all_reduce:0-inf=one_shot"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
 }
 
 TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {

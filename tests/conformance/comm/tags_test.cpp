@@ -270,9 +270,9 @@ TEST_P(Tags, a_message_that_differs_from_its_receive_is_a_mismatch_whenever_it_a
         const Status status = comm.recv(words(values), 0, tag);
         ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
         EXPECT_EQ(status.ranks(), std::vector<Rank>{0});
-        const std::string told = tag == 0 ? "" : ", tag 6";
-        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send of 5 x uint32" + told));
-        EXPECT_THAT(status.message(), HasSubstr("rank 1 called recv of 4 x uint32" + told));
+        const std::string tag_text = tag == 0 ? "" : ", tag 6";
+        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send of 5 x uint32" + tag_text));
+        EXPECT_THAT(status.message(), HasSubstr("rank 1 called recv of 4 x uint32" + tag_text));
       });
     }
 }

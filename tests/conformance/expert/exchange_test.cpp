@@ -120,9 +120,9 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
     const std::vector<ExpertChoice>& sources = slots.sources[here];
     ASSERT_EQ(handle->recv_rows(), static_cast<std::int64_t>(sources.size()));
     EXPECT_THAT(handle->counts(), ::testing::ElementsAreArray(slots.counts[here]));
-    std::vector<ExpertChoice> said(sources.size());
-    handle->sources(said);
-    EXPECT_EQ(said, sources);
+    std::vector<ExpertChoice> received_sources(sources.size());
+    handle->sources(received_sources);
+    EXPECT_EQ(received_sources, sources);
 
     const std::size_t tokens = ids[here].size(), rows = sources.size();
     Rows x(tokens * hidden, mine), recv((rows + 1) * hidden, mine), y(rows * hidden, mine),

@@ -249,11 +249,12 @@ TEST_P(Meshes, options_are_applied_or_reported_or_rejected_in_strict_mode) {
   run_thread_ranks(2, options(), [&](Communicator comm) {
     Result<Mesh> mesh = Mesh::create(plan, comm);
     ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     for (const MeshOptionReport& report : mesh->report())
-      told.push_back(report.key + "." + report.option + "=" + report.value + " " + std::string(to_string(report.fate)));
-    ASSERT_THAT(told, ::testing::UnorderedElementsAre("dp.backend=nccl translated", "tp.max_ctas=8 not applicable",
-                                                      "tp.timeout_seconds=0.25 applied"));
+      reported.push_back(report.key + "." + report.option + "=" + report.value + " " +
+                         std::string(to_string(report.fate)));
+    ASSERT_THAT(reported, ::testing::UnorderedElementsAre("dp.backend=nccl translated", "tp.max_ctas=8 not applicable",
+                                                          "tp.timeout_seconds=0.25 applied"));
     if (comm.rank() == 0) {
       const auto began = std::chrono::steady_clock::now();
       ASSERT_EQ((**mesh->group("tp")).barrier().code(), StatusCode::kTimeout);

@@ -19,7 +19,7 @@ constexpr std::size_t kWindowBytes = 16384;
 class Leaving : public TransportSuite {};
 ACCORD_TEST_ALL_TRANSPORTS(Leaving);
 
-bool has_news(const Link& link) {
+bool has_notification(const Link& link) {
   pollfd entry = {link.liveness_fd(), POLLIN, 0};  // poll() ignores -1
   return ::poll(&entry, 1, 0) == 1;
 }
@@ -55,7 +55,7 @@ TEST_P(Leaving, peers_are_alive_until_they_leave) {
   for (const Rank peer : {1, 2}) {
     EXPECT_EQ(group[0].to(peer).peer_state(), PeerState::kAlive);
     EXPECT_EQ(group[0].to(peer).update_peer_state(), PeerState::kAlive);
-    EXPECT_FALSE(has_news(group[0].to(peer)));
+    EXPECT_FALSE(has_notification(group[0].to(peer)));
   }
   group[1].endpoint.reset();
   EXPECT_EQ(await_change(group[0].to(1)), PeerState::kLeft);
@@ -70,7 +70,7 @@ TEST_P(Leaving, a_peer_that_left_keeps_its_state_and_its_descriptor_stops_notify
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
   EXPECT_EQ(link.update_peer_state(), PeerState::kLeft);
-  EXPECT_FALSE(has_news(link));
+  EXPECT_FALSE(has_notification(link));
 }
 
 // The endpoint stands for the rank: dropping a link is not leaving.
@@ -107,9 +107,9 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
     Group group = connected_group(transport(), 2, kWindowBytes);
-    for (const int thing : order) {
-      Member& member = group[static_cast<std::size_t>(thing % 2)];
-      if (thing < 2) {
+    for (const int step : order) {
+      Member& member = group[static_cast<std::size_t>(step % 2)];
+      if (step < 2) {
         member.endpoint.reset();
       } else {
         member.links.clear();

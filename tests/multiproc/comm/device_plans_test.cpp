@@ -62,10 +62,10 @@ void check_collectives(Communicator& comm, const OnDevice& on, std::size_t count
   const std::size_t part = std::max<std::size_t>(1, count / static_cast<std::size_t>(size));
   const std::size_t all = part * static_cast<std::size_t>(size), begin = part * static_cast<std::size_t>(me);
   const CallOptions options{.stream = on.stream};
-  const auto expect = [&](const char* what, const Status& status, const DeviceArray& found,
+  const auto expect = [&](const char* label, const Status& status, const DeviceArray& found,
                           const std::vector<float>& expected) {
     EXPECT_TRUE(status.ok()) << status.to_string();
-    EXPECT_TRUE(found.bytes() == encoded(expected, dtype)) << what << " of " << count << " x " << to_string(dtype);
+    EXPECT_TRUE(found.bytes() == encoded(expected, dtype)) << label << " of " << count << " x " << to_string(dtype);
   };
   const DeviceArray mine(on, encoded(samples(me, all, dtype), dtype), dtype),
       whole(on, Bytes(all * size_of(dtype)), dtype), own(on, Bytes(part * size_of(dtype)), dtype);

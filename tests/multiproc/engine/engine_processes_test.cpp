@@ -59,7 +59,7 @@ class EngineProcesses : public ::testing::Test {
   }
 
   /// Returns the exit code of a rank whose run returned `status` after rank 1 was killed.
-  int names_the_dead(const Status& status) const {
+  int names_dead_rank(const Status& status) const {
     const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
     const bool named = status.code() == StatusCode::kPeerLost && status.ranks() == std::vector<Rank>{1};
     return named && since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
@@ -115,7 +115,7 @@ TEST_F(EngineProcesses, a_rank_killed_between_runs_fails_the_runs_of_the_others_
         ++board_->runs[rank];
         continue;
       }
-      return names_the_dead(status);
+      return names_dead_rank(status);
     }
   });
   kill_rank_1(ranks);
@@ -215,7 +215,7 @@ TEST_F(EngineProcesses, a_sum_fused_with_its_norm_is_correct_and_fails_when_a_ra
       }
       for (const OpTime& op : context->profile())
         if (op.op == "accord.all_reduce") return kOther;  // would be a step of its own
-      return names_the_dead(outputs.status());
+      return names_dead_rank(outputs.status());
     }
   });
   kill_rank_1(ranks);

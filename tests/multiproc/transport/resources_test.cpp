@@ -47,7 +47,7 @@ std::set<std::uint64_t> mapped_windows(const std::string& process) {
   return inodes;
 }
 
-std::set<std::uint64_t> windows_mapped_by_anybody() {
+std::set<std::uint64_t> windows_mapped_by_any_process() {
   std::set<std::uint64_t> inodes;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
@@ -166,11 +166,11 @@ TEST(ShmResources, nothing_is_left_after_kill_9) {
     ASSERT_TRUE(is_bound(socket)) << socket;
     sockets.push_back(socket);
   }
-  const std::set<std::uint64_t> mapped = windows_mapped_by_anybody();
+  const std::set<std::uint64_t> mapped = windows_mapped_by_any_process();
   EXPECT_TRUE(std::includes(mapped.begin(), mapped.end(), windows.begin(), windows.end()));
   for (const Rank rank : {0, 1, 2}) ranks.kill(rank, SIGKILL);
   EXPECT_THAT(ranks.wait_all(patience()), Each(128 + SIGKILL));
-  for (const std::uint64_t window : windows_mapped_by_anybody()) EXPECT_FALSE(windows.contains(window)) << window;
+  for (const std::uint64_t window : windows_mapped_by_any_process()) EXPECT_FALSE(windows.contains(window)) << window;
   for (const std::string& socket : sockets) EXPECT_FALSE(is_bound(socket)) << socket;
   for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm")) {
     EXPECT_EQ(entry.path().filename().string().find("accord"), std::string::npos) << entry.path();

@@ -280,12 +280,12 @@ TEST_P(Calls, each_rank_sends_a_message_to_the_next) {
 }
 
 TEST_P(Calls, no_rank_leaves_a_barrier_before_all_arrive) {
-  std::atomic<int> came = 0;
+  std::atomic<int> arrived = 0;
   run_c_ranks(size(), [&](accord_communicator_t* comm, int) {
     std::vector<float> none;
-    ++came;
+    ++arrived;
     EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_BARRIER, none, none))));
-    EXPECT_EQ(came.load(), size());
+    EXPECT_EQ(arrived.load(), size());
   });
 }
 
@@ -354,13 +354,13 @@ TEST(Batches, run_messages_in_any_order_together_with_collectives) {
       if (starts) {
         accord_work_t* work = nullptr;
         ASSERT_TRUE(is_ok(accord_start_batch(comm, calls.data(), calls.size(), nullptr, &work)));
-        std::atomic<int> heard = -1;
+        std::atomic<int> reported = -1;
         ASSERT_TRUE(is_ok(accord_work_on_end(
             work, [](accord_status_t status, void* context) { *static_cast<std::atomic<int>*>(context) = status; },
-            &heard)));
+            &reported)));
         EXPECT_TRUE(is_ok(accord_work_wait(work)));
-        while (heard.load() < 0) std::this_thread::yield();
-        EXPECT_EQ(heard.load(), ACCORD_OK);
+        while (reported.load() < 0) std::this_thread::yield();
+        EXPECT_EQ(reported.load(), ACCORD_OK);
         accord_work_free(work);
       } else {
         EXPECT_TRUE(is_ok(accord_run_batch(comm, calls.data(), calls.size(), nullptr)));

@@ -71,8 +71,8 @@ TEST_F(CEngines, name_invalid_arguments) {
   accord_engine_t* engine = nullptr;
   EXPECT_EQ(accord_engine_load((path_ + "x").c_str(), nullptr, 0, nullptr, &engine), ACCORD_NOT_FOUND);
   EXPECT_EQ(engine, nullptr);
-  const accord_engine_group_t nobody = {"tp", nullptr};
-  EXPECT_EQ(accord_engine_load(path_.c_str(), &nobody, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
+  const accord_engine_group_t no_communicator = {"tp", nullptr};
+  EXPECT_EQ(accord_engine_load(path_.c_str(), &no_communicator, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("groups is null"));
   ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), nullptr, 0, nullptr, &engine)));

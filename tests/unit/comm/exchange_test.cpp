@@ -21,11 +21,11 @@ JoinRequest request(Rank rank, int size, Duration timeout) {
   return {.rank = rank, .size = size, .options = {.name = "tp"}, .deadline = Deadline::in(timeout)};
 }
 
-Status nothing_wrong(Rank, const std::string&) { return {}; }
+Status accept_all(Rank, const std::string&) { return {}; }
 
 /// Runs one exchange as `rank`, which sends its number.
 Status attempt(const std::shared_ptr<Store>& store, Rank rank, int size, Duration timeout,
-               const OnText& on_text = nothing_wrong) {
+               const OnText& on_text = accept_all) {
   return store_exchange(store, request(rank, size, timeout))("hello", std::to_string(rank), on_text);
 }
 
@@ -39,7 +39,7 @@ std::vector<Status> attempt_by_all(const std::shared_ptr<Store>& store, int size
   return statuses;
 }
 
-void expect_that_all_meet(const std::shared_ptr<Store>& store, int size) {
+void expect_all_ranks_connect(const std::shared_ptr<Store>& store, int size) {
   for (int times = 0; times < 3; ++times)
     for (const Status& status : attempt_by_all(store, size)) EXPECT_TRUE(status.ok()) << status.to_string();
 }
@@ -81,16 +81,16 @@ TEST(StoreExchange, a_duplicate_rank_is_rejected_during_creation_and_explained_b
 TEST(StoreExchange, a_rank_with_another_size_gets_an_error_with_the_size_of_the_group) {
   const std::shared_ptr<Store> store = make_memory_store();
   EXPECT_THAT(attempt(store, 2, 3, kShort).message(), Not(HasSubstr("before")));
-  expect_that_all_meet(store, 2);
+  expect_all_ranks_connect(store, 2);
   EXPECT_THAT(attempt(store, 2, 3, kShort).message(), HasSubstr("rank 0 opened the group earlier, for other ranks"));
 }
 
 TEST(StoreExchange, ranks_connect_after_incomplete_attempts) {
-  for (const std::vector<Rank>& who_came : {std::vector{0}, {1}, {0, 0}, {2, 1}, {1, 0, 2, 0}}) {
+  for (const std::vector<Rank>& arrived : {std::vector{0}, {1}, {0, 0}, {2, 1}, {1, 0, 2, 0}}) {
     const std::shared_ptr<Store> store = make_memory_store();
-    for (const Rank rank : who_came)
+    for (const Rank rank : arrived)
       EXPECT_EQ(attempt(store, rank, 3, kShort).code(), StatusCode::kTimeout) << "rank " << rank << " alone";
-    expect_that_all_meet(store, 3);
+    expect_all_ranks_connect(store, 3);
   }
 }
 
@@ -117,7 +117,7 @@ TEST(StoreExchange, all_ranks_report_a_disagreeing_rank_immediately_and_it_may_r
   EXPECT_EQ(attempt(store, 0, 4, kLong, not_from_1).code(), StatusCode::kMismatch);
   disagreeing.join();
   EXPECT_EQ(attempt(store, 2, 4, kLong, not_from_1).code(), StatusCode::kMismatch) << "also who comes later";
-  expect_that_all_meet(store, 3);
+  expect_all_ranks_connect(store, 3);
 }
 
 /// Records how long each get() is allowed to take.
@@ -165,7 +165,7 @@ TEST(StoreExchange, all_steps_share_one_deadline) {
   for (const char* step : {"hello", "address"})
     ASSERT_TRUE(store->set(std::string("accord/tp/1/") + step + "/1", "1").ok());
   const Exchange exchange = store_exchange(store, request(0, 2, kLong));
-  for (const char* step : {"hello", "address"}) ASSERT_TRUE(exchange(step, "0", nothing_wrong).ok());
+  for (const char* step : {"hello", "address"}) ASSERT_TRUE(exchange(step, "0", accept_all).ok());
   const std::vector<Duration> timeouts = store->timeouts();
   ASSERT_EQ(timeouts.size(), 4u);
   for (std::size_t i = 1; i < timeouts.size(); ++i) EXPECT_LT(timeouts[i], timeouts[i - 1]);

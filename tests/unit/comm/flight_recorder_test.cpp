@@ -113,14 +113,14 @@ TEST(FlightRecorder, a_queued_operation_never_replaces_one_that_has_not_ended) {
 TEST(FlightRecorder, concurrent_reads_are_consistent) {
   const auto recorder = make_recorder();
   const std::uint64_t least = accord::testing::kSanitized ? 20'000 : 1'000'000;
-  constexpr int kLooks = 20;  // reads that the writer waits for, however late the reader starts
+  constexpr int kPolls = 20;  // reads that the writer waits for, however late the reader starts
   std::uint64_t last = 0;
   std::atomic<int> looks = 0;
   std::atomic<bool> done = false;
   const std::uint64_t algorithm = recorder->algorithm("ring");
   std::jthread writer([&](const std::stop_token& stop) {  // stopped and joined even after a failure
     OrderRecorder order = recorder->collectives();
-    while (!stop.stop_requested() && (last < least || looks < kLooks)) {
+    while (!stop.stop_requested() && (last < least || looks < kPolls)) {
       const std::uint64_t number = ++last;
       order.begin(number, all_reduce_of(3 * number), 12 * number, algorithm);
       if (number % 3 == 0) order.waiting_long(static_cast<Rank>(number % 3), true);

@@ -131,9 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Host, DeviceCodeKernels, accord::testing::kHostMemory);
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceCodeKernels, accord::testing::kGpus);
 
 TEST(DeviceCodes, a_group_that_is_not_finite_becomes_nan_and_others_are_unaffected) {
-  for (const float strange : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float not_finite : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x(2 * kCodeGroup, 1.0F), y(x.size());
-    x[5] = strange;
+    x[5] = not_finite;
     std::vector<std::uint32_t> codes = room_for(2);
     run_blocks(EncodeGroups{x.data(), DType::kFloat32, 2 * kCodeGroup, 2, bytes_of(codes)}, 1, {4, 2}, 0);
     run_blocks(DecodeGroups{bytes_of(codes), 2 * kCodeGroup, y.data(), DType::kFloat32}, 1, {4, 2}, 0);

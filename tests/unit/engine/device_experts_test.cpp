@@ -52,7 +52,7 @@ OneGraph graph_of(const Mixture& mixture, ValueId& y) {
 
 class DeviceExperts : public DeviceOps {
  protected:
-  static void expect_as_on_the_cpu(const Mixture& mixture) {
+  static void expect_same_as_on_the_cpu(const Mixture& mixture) {
     ValueId y = -1;
     OneGraph graph = graph_of(mixture, y);
     expect_same(graph, y, 2 * error_of(mixture.dtype));
@@ -107,7 +107,7 @@ TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
                      std::string(to_string(dtype)));
         const std::string kernel = "engine_experts_" + std::string(to_string(dtype)) + "_gated";
         const int launches = HostRuntime::instance().launches(kernel);
-        expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
+        expect_same_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
         // About four rows per expert count as many.
         if (counts()) {
           EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
@@ -121,7 +121,7 @@ TEST_P(DeviceExperts, widths_that_are_not_multiples_of_a_word) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::int64_t rows : {1, 3, 70}) {
       SCOPED_TRACE(std::to_string(rows) + " rows of " + std::string(to_string(dtype)));
-      expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .hidden = 19, .inner = 37});
+      expect_same_as_on_the_cpu({.dtype = dtype, .rows = rows, .hidden = 19, .inner = 37});
     }
   }
 }
@@ -131,7 +131,7 @@ TEST_P(DeviceExperts, activations_with_a_gate_and_without) {
     for (const bool gated : {true, false}) {
       for (const std::int64_t rows : {3, 70}) {
         SCOPED_TRACE(activation + (gated ? " of a gate, " : ", ") + std::to_string(rows) + " rows");
-        expect_as_on_the_cpu({.rows = rows, .gated = gated, .activation = activation});
+        expect_same_as_on_the_cpu({.rows = rows, .gated = gated, .activation = activation});
       }
     }
   }
@@ -143,7 +143,7 @@ TEST_P(DeviceExperts, all_rows_choose_one_expert_or_choose_it_twice) {
       SCOPED_TRACE(std::to_string(rows) + " rows, expert " + std::to_string(last));
       Mixture mixture{.rows = rows, .id_dtype = DType::kInt32};
       mixture.ids.assign(static_cast<std::size_t>(rows * mixture.top_k), last);
-      expect_as_on_the_cpu(mixture);
+      expect_same_as_on_the_cpu(mixture);
     }
   }
 }

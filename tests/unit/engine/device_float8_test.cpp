@@ -195,10 +195,10 @@ TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
         }
         ASSERT_EQ(found[i], expected) << to_string(dtype) << ", element " << i;
       }
-      const Fault told = fault.values<Fault>()[0];
-      EXPECT_EQ(told.count, 1U);
-      EXPECT_EQ(told.id, 25);
-      EXPECT_EQ(told.position, 6);
+      const Fault reported = fault.values<Fault>()[0];
+      EXPECT_EQ(reported.count, 1U);
+      EXPECT_EQ(reported.id, 25);
+      EXPECT_EQ(reported.position, 6);
     }
   }
 }

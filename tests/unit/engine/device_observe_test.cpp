@@ -40,7 +40,7 @@ Result<std::vector<Seen>> observe(EngineContext& context, const std::vector<Tens
 
 class DeviceObserving : public accord::testing::OnAnyDevice<DeviceModels> {
  protected:
-  static void expect_alike(const std::vector<Seen>& got, const std::vector<Seen>& expected) {
+  static void expect_equal_values(const std::vector<Seen>& got, const std::vector<Seen>& expected) {
     ASSERT_EQ(got.size(), expected.size());
     std::size_t compared = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -83,7 +83,7 @@ TEST_P(DeviceObserving, every_value_matches_the_cpu_and_the_last_one_the_model) 
       ASSERT_TRUE(values.ok()) << values.status().to_string();
       seen.push_back(*std::move(values));
     }
-    expect_alike(seen[1], seen[0]);
+    expect_equal_values(seen[1], seen[0]);
     if (model == "decoder") continue;
     const std::vector<double> exact = TinyEncoder(4).reference(some_ids(2 * 5), 5);
     const auto last = std::find_if(seen[1].rbegin(), seen[1].rend(), [](const Seen& one) { return one.has_memory; });
@@ -155,9 +155,9 @@ TEST_P(DeviceObserving, ids_out_of_range_are_reported_and_runs_continue) {
   std::vector<HostTensor> good = {whole_numbers({1, 3}, {0, 5, 10})}, bad = {whole_numbers({1, 3}, {0, 11, 10})};
   const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
   for (int run = 0; run < 3; ++run) {
-    const Status told = observe(*context, views_of(bad)).status();
-    EXPECT_EQ(told.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(told.message(), HasSubstr("id 11 at position 1 is outside [0, 11)"));
+    const Status failure = observe(*context, views_of(bad)).status();
+    EXPECT_EQ(failure.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(failure.message(), HasSubstr("id 11 at position 1 is outside [0, 11)"));
     ASSERT_TRUE(observe(*context, views_of(good)).ok());
     const Result<std::vector<TensorView>> outputs = context->run(views_of(good));
     ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();

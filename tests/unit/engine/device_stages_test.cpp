@@ -79,7 +79,7 @@ TEST_F(DeviceModels, an_error_in_one_stage_reaches_all_ranks_and_the_next_run_su
 
 TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
   std::barrier together(2);
-  std::array<Status, 2> said;
+  std::array<Status, 2> statuses;
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
     Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"pp", comm}}, on_device_of(comm));
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
@@ -90,12 +90,12 @@ TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
       HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device says no"));
     }
     together.arrive_and_wait();
-    said[static_cast<std::size_t>(comm.rank())] = context->run(views_of(inputs)).status();
+    statuses[static_cast<std::size_t>(comm.rank())] = context->run(views_of(inputs)).status();
     together.arrive_and_wait();
   });
-  EXPECT_FALSE(said[0].ok());
-  EXPECT_FALSE(said[1].ok());
-  EXPECT_THAT(said[0].message() + said[1].message(), HasSubstr("the device says no"));
+  EXPECT_FALSE(statuses[0].ok());
+  EXPECT_FALSE(statuses[1].ok());
+  EXPECT_THAT(statuses[0].message() + statuses[1].message(), HasSubstr("the device says no"));
 }
 
 }  // namespace

@@ -72,14 +72,14 @@ TEST(GraphJson, a_graph_that_is_written_reads_back_the_same) {
   EXPECT_EQ(written, expected);
 }
 
-struct GraphLie {
+struct GraphFault {
   const char* name;
-  std::function<void(json&)> tell;
+  std::function<void(json&)> apply;
   const char* message;
 };
 
 TEST(GraphJson, false_contents_are_rejected_with_their_location) {
-  const std::vector<GraphLie> lies = {
+  const std::vector<GraphFault> faults = {
       {"unknown key", [](json& g) { g["node"] = 1; }, "graph.json: unknown key \"node\"; did you mean \"nodes\"?"},
       {"unknown key of a node", [](json& g) { g["nodes"][1]["input"] = 1; }, "node 1"},
       {"missing key", [](json& g) { g["nodes"][1].erase("arguments"); }, "node 1: \"arguments\" is missing"},
@@ -149,12 +149,12 @@ TEST(GraphJson, false_contents_are_rejected_with_their_location) {
       {"node as number", [](json& g) { g["nodes"][0] = 7; }, "node 0: expected an object"},
       {"arguments as array", [](json& g) { g["nodes"][0]["arguments"] = json::array(); }, "arguments: expected"},
   };
-  for (const auto& lie : lies) {
+  for (const auto& fault : faults) {
     auto graph = small_graph();
-    lie.tell(graph);
+    fault.apply(graph);
     const auto status = parse_graph(graph.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message)) << lie.name;
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message)) << fault.name;
   }
 }
 

@@ -74,11 +74,11 @@ TEST_F(Float8Packages, a_unit_has_scales_followed_by_elements) {
 }
 
 TEST_F(Float8Packages, invalid_descriptions_are_rejected) {
-  struct Lie {
+  struct Fault {
     json packed;
     const char* message;
   };
-  const Lie lies[] = {
+  const Fault faults[] = {
       {{{"type", "float8_e4m3fn"}, {"group", 48}}, "or for each 16, 32, 64 or 128 of its inputs"},
       {{{"type", "float8_e4m3fn"}, {"group", 32}}, "units of 2 inputs are not a multiple of groups of 32"},
       {{{"type", "float8_e4m3fn"}, {"scales", "float16"}}, "one float32 scale for each output"},
@@ -86,13 +86,13 @@ TEST_F(Float8Packages, invalid_descriptions_are_rejected) {
       {{{"type", "float8_e4m3"}}, "did you mean \"float8_e4m3fn\""},
       {{{"type", "float8_e4m3fn"}}, "each of its 3 units has 64"},
   };
-  for (const Lie& lie : lies) {
+  for (const Fault& fault : faults) {
     json manifest = manifest_;
-    manifest["tensors"][0]["packed"] = lie.packed;
+    manifest["tensors"][0]["packed"] = fault.packed;
     manifest["tensors"][0]["offset"] = 128;
     const Status status = parse_manifest(manifest.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.message;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message));
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.message;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message));
   }
   json manifest = manifest_;
   json& w = manifest["tensors"][0];

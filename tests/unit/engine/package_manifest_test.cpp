@@ -16,9 +16,9 @@ using ::testing::HasSubstr;
 
 class Manifests : public PackageFixture {};
 
-struct ManifestLie {
+struct ManifestFault {
   const char* name;
-  std::function<void(json&)> tell;
+  std::function<void(json&)> apply;
   const char* message;
 };
 
@@ -38,7 +38,7 @@ TEST_F(Manifests, a_valid_manifest_is_read_completely) {
 }
 
 TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
-  const std::vector<ManifestLie> lies = {
+  const std::vector<ManifestFault> faults = {
       {"unknown key", [](json& m) { m["tensor"] = 1; }, "unknown key \"tensor\"; did you mean \"tensors\"?"},
       {"unknown key of a tensor", [](json& m) { m["tensors"][0]["shapes"] = 1; }, "did you mean \"shape\"?"},
       {"missing key", [](json& m) { m.erase("groups"); }, "manifest.json: \"groups\" is missing"},
@@ -212,13 +212,13 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
       {"rule without unit", [](json& m) { m["rules"][0]["unit"] = 0; }, "rule 0: unit"},
       {"tensors as object", [](json& m) { m["tensors"] = json::object(); }, "tensors: expected an array"},
   };
-  for (const auto& lie : lies) {
+  for (const auto& fault : faults) {
     auto manifest = manifest_;
-    lie.tell(manifest);
+    fault.apply(manifest);
     const auto status = parse_manifest(manifest.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message)) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr("manifest.json")) << lie.name;
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message)) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr("manifest.json")) << fault.name;
   }
 }
 

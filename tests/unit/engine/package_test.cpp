@@ -36,21 +36,21 @@ class Packages : public PackageFixture {
   }
 
   // Both ways of reading must find the damage and name `file`; reading the granules must also name `tensor`.
-  void expect_damage(const std::string& file, const std::string& what, const std::string& tensor = "") const {
+  void expect_damage(const std::string& file, const std::string& label, const std::string& tensor = "") const {
     const auto status = read_everything();
-    EXPECT_FALSE(status.ok()) << what;
-    EXPECT_THAT(status.message(), HasSubstr(file)) << what;
-    EXPECT_THAT(status.message(), HasSubstr(tensor)) << what;
+    EXPECT_FALSE(status.ok()) << label;
+    EXPECT_THAT(status.message(), HasSubstr(file)) << label;
+    EXPECT_THAT(status.message(), HasSubstr(tensor)) << label;
     const auto damages = verify_package(path_);
     if (!damages.ok()) {
-      EXPECT_EQ(file, "manifest.json") << what;
+      EXPECT_EQ(file, "manifest.json") << label;
       return;
     }
     bool named = false;
     for (const auto& damage : *damages) {
       named |= damage.file == file || (file == "manifest.sha256" && damage.file == "manifest.json");
     }
-    EXPECT_TRUE(named) << what << ": verify names " << damages->size() << " others";
+    EXPECT_TRUE(named) << label << ": verify names " << damages->size() << " others";
   }
 
   Status refused_manifest(const nlohmann::json& manifest) {

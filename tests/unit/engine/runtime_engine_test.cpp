@@ -273,10 +273,10 @@ TEST_F(Engines, invalid_inputs_are_named) {
   Result<Engine> engine = Engine::load_and_bind(package(TinyEncoder(4)), {});
   Result<EngineContext> context = engine->create_context();
   std::vector<std::int64_t> ids = some_ids(6);
-  const auto expect_refused = [&](std::vector<TensorView> inputs, const std::string& what) {
+  const auto expect_refused = [&](std::vector<TensorView> inputs, const std::string& expected) {
     const Status status = context->run(inputs).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_THAT(status.message(), HasSubstr(expected));
   };
   expect_refused({}, "takes 1 inputs, but 0 were given");
   expect_refused({view(ids, {6})}, "expected 2 dimensions [b, l], got 1");

@@ -16,7 +16,7 @@ namespace accord::engine {
 namespace {
 
 using testing::Answer;
-using testing::expect_right;
+using testing::expect_correct;
 using testing::random_request;
 using testing::Ranks;
 
@@ -57,7 +57,7 @@ TEST(Generation, ten_thousand_random_requests_match_separate_runs) {
   for (const Status& status : ranks.end()) EXPECT_TRUE(status.ok()) << status.to_string();
   std::size_t cancelled = 0;
   for (const Answer& answer : answers) {
-    ASSERT_NO_FATAL_FAILURE(expect_right(answer, kTiny));
+    ASSERT_NO_FATAL_FAILURE(expect_correct(answer, kTiny));
     cancelled += answer.ends[0] == FinishReason::kCancelled ? 1 : 0;
   }
   const SchedulerStats stats = ranks.generation->stats();

@@ -41,8 +41,8 @@ Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
 /// collective always is.
 void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
                    std::size_t misaligned = 0) {
-  const std::string what = std::string(entry.name) + " " + exec::to_string(request) + " root " +
-                           std::to_string(request.root) + " of " + std::to_string(ranks.size());
+  const std::string label = std::string(entry.name) + " " + exec::to_string(request) + " root " +
+                            std::to_string(request.root) + " of " + std::to_string(ranks.size());
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
   const bool one_buffer = plan::traits_of(request.collective).one_buffer;
   std::vector<Bytes> inputs, befores;
@@ -67,14 +67,14 @@ void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const 
         plan::make_plan(entry, topology, {.collective = request.collective, .root = request.root, .only_rank = rank})
             .value();
     const Status launched = ranks.launch(plan, rank, request, at + misaligned, at + output_at);
-    ASSERT_TRUE(launched.ok()) << what << ": " << launched.to_string();
+    ASSERT_TRUE(launched.ok()) << label << ": " << launched.to_string();
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const Bytes found = arrays[r]->bytes();
     const auto first = found.begin() + (outputs[r] - static_cast<std::byte*>(arrays[r]->buffer().data));
     const Bytes output(first, first + static_cast<std::ptrdiff_t>(befores[r].size()));
-    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << what << " on rank " << rank;
+    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << label << " on rank " << rank;
   }
 }
 
@@ -353,7 +353,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   // arrived.
   const exec::DeviceLayout& layout = ranks.layout();
   for (const int rank : {1, 2}) {
-    const auto told = [&] {
+    const auto count_signals = [&] {
       int count = 0;
       for (int id = 0; id < layout.signals(); ++id) {
         std::byte* const flag = ranks.memory(rank) + layout.region(0) + layout.lines(1) + layout.flag(3 - rank, id);
@@ -361,7 +361,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
       }
       return count;
     };
-    while (told() < 2) std::this_thread::yield();
+    while (count_signals() < 2) std::this_thread::yield();
   }
   ranks.end_waits();
   for (const std::size_t rank : {1, 2}) {

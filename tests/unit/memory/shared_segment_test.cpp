@@ -47,10 +47,10 @@ TEST(SharedSegment, opened_by_its_descriptor_is_the_same_memory) {
 }
 
 TEST(SharedSegment, stays_mapped_without_its_descriptor_and_its_creator) {
-  auto maker = std::make_unique<SharedSegment>(SharedSegment::create("test", 4096).value());
-  auto peer = SharedSegment::open(UniqueFd(dup(maker->fd())), 4096).value();
-  maker->bytes()[1] = std::byte{9};
-  maker.reset();
+  auto creator = std::make_unique<SharedSegment>(SharedSegment::create("test", 4096).value());
+  auto peer = SharedSegment::open(UniqueFd(dup(creator->fd())), 4096).value();
+  creator->bytes()[1] = std::byte{9};
+  creator.reset();
   peer.close_fd();
   EXPECT_EQ(peer.fd(), -1);
   EXPECT_EQ(peer.bytes()[1], std::byte{9});

@@ -69,7 +69,7 @@ class Machine {
   std::size_t elements_of(const Step& step, int round) const;
   std::vector<Number> combined(const std::vector<std::vector<Number>>& sources) const;
   bool is_visit_in_time(const Lane& lane, const Chunk& chunk) const;
-  bool all_came(int round) const;
+  bool all_arrived(int round) const;
   bool may_begin(const Lane& lane) const;
   bool may_read(const Lane& lane, const Chunk& chunk) const;
   std::vector<Chunk> each_of(const std::vector<Chunk>& chunks) const;

@@ -38,7 +38,7 @@ TEST(MscclppSwitch, plans_match_the_definition_of_their_collective) {
             fmt::format("{} of {}, {}", named.name, ranks, ops == SwitchOps::kMulticast ? "multicast" : "ordinary"));
         const Plan plan = imported(named.plan, ops);
         ASSERT_EQ(plan.size, ranks);
-        expect_right(plan, random);
+        expect_correct(plan, random);
       }
     }
   }
@@ -110,7 +110,7 @@ TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_becomes_ordinary_
   const Plan made = imported(plan, SwitchOps::kMulticast);
   EXPECT_EQ(made.multicast_chunks, 0);
   std::mt19937 random(1);
-  expect_right(made, random);
+  expect_correct(made, random);
 }
 
 TEST(MscclppSwitch, ops_that_a_switch_does_not_support_are_rejected_with_a_remedy) {

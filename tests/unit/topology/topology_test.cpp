@@ -86,16 +86,16 @@ TEST(Topology, uniform_is_one_host_with_a_core_for_each_rank) {
 }
 
 TEST(Topology, ranks_may_read_each_others_memory_if_all_of_a_host_report_the_same_reader) {
-  const auto told_by = [](const std::string& host, const std::string& reader) {
+  const auto place_on = [](const std::string& host, const std::string& reader) {
     Place place = on(host, {0, 1, 2, 3});
     place.reader = reader;
     return place;
   };
-  EXPECT_TRUE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "me")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "you")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", ""), told_by("a", "")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("b", "me")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me")}).without_shared_memory().readable());
+  EXPECT_TRUE(Topology({place_on("a", "me"), place_on("a", "me"), place_on("a", "me")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("a", "me"), place_on("a", "you")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", ""), place_on("a", "")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("b", "me")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("a", "me")}).without_shared_memory().readable());
 }
 
 }  // namespace

@@ -32,12 +32,12 @@ TEST_P(CudaNccl, reductions_match_a_plain_computation) {
 }
 
 TEST_P(CudaNccl, elements_of_every_dtype_reach_their_destination) {
-  run(GetParam() == 4 ? testing::check_device_moves_of_few_dtypes : testing::check_device_moves);
+  run(GetParam() == 4 ? testing::check_device_data_movement_of_few_dtypes : testing::check_device_data_movement);
 }
 TEST_P(CudaNccl, messages) { run(testing::check_device_messages); }
 TEST_P(CudaNccl, works_keep_stream_order) { run(testing::check_device_works); }
 TEST_P(CudaNccl, prepared_calls) { run(testing::check_device_prepared); }
-TEST_P(CudaNccl, invalid_calls_of_one_rank_leave_the_group_usable) { run(testing::check_device_mistakes); }
+TEST_P(CudaNccl, invalid_calls_of_one_rank_leave_the_group_usable) { run(testing::check_invalid_device_calls); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaNccl, ::testing::Values(1, 2, 4),
                          [](const auto& of) { return "of_" + std::to_string(of.param); });

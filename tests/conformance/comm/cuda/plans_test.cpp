@@ -35,7 +35,7 @@ TEST_P(CudaPlansOfProcesses, reductions_match_a_plain_computation) {
   });
 }
 TEST_P(CudaPlansOfProcesses, elements_of_every_dtype_reach_their_destination) {
-  run(GetParam() == 4 ? testing::check_device_moves_of_few_dtypes : testing::check_device_moves);
+  run(GetParam() == 4 ? testing::check_device_data_movement_of_few_dtypes : testing::check_device_data_movement);
 }
 TEST_P(CudaPlansOfProcesses, works_keep_stream_order) { run(testing::check_device_works); }
 TEST_P(CudaPlansOfProcesses, prepared_calls) { run(testing::check_device_prepared); }

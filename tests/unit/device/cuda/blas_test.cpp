@@ -67,8 +67,8 @@ TEST_P(CudaProducts, of_float8_use_scales_of_rows_and_columns_where_the_library_
   product.c = {sums.buffer().data, DType::kFloat32, kN, 0};
   product.workspace = workspace.buffer().data;
   const auto has = [&] {
-    const Result<bool> said = (*blas)->has(product, kGpu);
-    return said.ok() && *said;
+    const Result<bool> supported = (*blas)->has(product, kGpu);
+    return supported.ok() && *supported;
   };
   EXPECT_TRUE(has());
   Status status = (*blas)->multiply(product, kGpu, {});

@@ -245,9 +245,9 @@ TEST_F(CudaDevice, using_the_default_stream_during_a_capture_of_a_blocking_strea
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), cudaSuccess);
-  const Result<bool> asked = runtime.is_capturing(kFirst, {});
-  EXPECT_EQ(asked.status().code(), StatusCode::kInternal);
-  EXPECT_THAT(asked.status().message(), HasSubstr("default stream"));
+  const Result<bool> capturing = runtime.is_capturing(kFirst, {});
+  EXPECT_EQ(capturing.status().code(), StatusCode::kInternal);
+  EXPECT_THAT(capturing.status().message(), HasSubstr("default stream"));
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
