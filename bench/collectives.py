@@ -3,7 +3,7 @@ run.
 
 Hand-written bounds are shown as well (collectives_bound.cpp): for all_reduce on two ranks, with private buffers and
 with input and output in shared memory; for the collectives that only copy, through shared memory; and for a barrier
-of ranks that share cores. "near" and "far" say how long a cache line took from core to core while a case was
+of ranks that share cores. "near" and "far" give how long a cache line took from core to core while a case was
 measured. Open MPI's settings are searched first (openmpi.py). Peers that are not installed are left out, with a line
 that says so.
 """

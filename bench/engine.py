@@ -25,7 +25,7 @@ import report
 import torch
 from contender import Contender, rank_environments
 
-# The gain required of a second rank on a core of its own, at batch 8, length 128.
+# The gain required of a second rank on its own core, at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5
 PARTS = ["sentences", "sums", "language", "load"]
 # Limit for all_reduce, residual and norm of 8 KB together, in us.

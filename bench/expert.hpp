@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the contenders of the expert benchmark: the routing, and the names of cases.
 //
-// A case is "dispatch/128/7168": what is measured, tokens of each rank, hidden size. All cases have 32 experts, each
+// A case is "dispatch/128/7168": the operation, tokens of each rank, hidden size. All cases have 32 experts, each
 // token chooses 8 of them, and rows are bfloat16.
 
 #include <algorithm>

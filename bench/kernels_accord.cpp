@@ -1,9 +1,9 @@
-// Products with packed weights, and their bounds. A command's "collective" is WHAT-FORMAT, its "bytes" are rows:
+// Products with packed weights, and their bounds. A command's "collective" is OPERATION-FORMAT, its "bytes" are rows:
 //   product-int4   one product with weights [8192, 2048]; the weights of successive matrices are read from memory
 //   read-int4      the same bytes read and added up, 64 at a time
 //   matmul-bf16    oneDNN's matmul on its own layout (f32, bf16)
-// The answer is in microseconds for one matrix. THREADS threads, each on a core of its own, share each matrix and
-// meet after it.
+// The answer is in microseconds for one matrix. THREADS threads, each on its own core, share each matrix and
+// synchronize after it.
 #include <array>
 #include <cstdlib>
 #include <map>

@@ -17,7 +17,7 @@ int fail(const accord::Status& status) {
   return 1;
 }
 
-// Asks, and prints the answer as it is generated.
+// Sends a request and prints the answer as it is generated.
 accord::Result<std::string> answer(accord::LanguageModel& model, const std::vector<accord::ChatMessage>& conversation) {
   accord::TextRequest request;
   request.messages = conversation;

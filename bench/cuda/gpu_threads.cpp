@@ -1,4 +1,4 @@
-// Ranks as threads of one process, whose kernels run side by side on multiprocessors of their own: sums of bfloat16
+// Ranks as threads of one process, whose kernels run side by side on their own multiprocessors: sums of bfloat16
 // by accord's plans, and the norm of their rows (hidden size 4096), computed by the kernel that adds them up or by a
 // separate kernel after it; one by one, and in CUDA graphs.
 #include <string>

@@ -2,7 +2,7 @@
 
     accord run -n 2 examples/compile/split_prompts.py
 
-Like accelerate's split_between_processes: each rank answers its own prompts with an engine of its own, and rank 0
+Like accelerate's split_between_processes: each rank answers its own prompts with its own engine, and rank 0
 shows all answers.
 """
 

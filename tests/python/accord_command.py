@@ -87,7 +87,7 @@ def next_line(stream: IO[str], seconds: float = 60) -> str:
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
     reader.join(seconds)
-    assert lines, f"no line came in {seconds} s"
+    assert lines, f"no line arrived in {seconds} s"
     return lines[0]
 
 
@@ -99,7 +99,7 @@ def wait_until(condition, description: str, seconds: float = 30):
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain: {description}")
+    raise AssertionError(f"timed out after {seconds} s waiting for: {description}")
 
 
 def is_running(process: int) -> bool:

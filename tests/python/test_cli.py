@@ -1,4 +1,4 @@
-"""`accord info` and what all commands have in common."""
+"""`accord info`, and behaviour that all commands share."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an installed accord provides to other projects, and that every build has the same C interface."""
+"""Checks the installation that other projects use, and that every build has the same C interface."""
 
 import json
 import os

@@ -187,7 +187,7 @@ def test_unsuitable_arrays_are_rejected_by_name(comm, given, error, message):
         comm.all_reduce(given)
     with pytest.raises(error, match=message.replace("array: ", "output: ")):
         comm.all_gather(np.zeros(1, np.float32), given)
-    assert comm.state == "ready", "a wrong argument is no failure of the group"
+    assert comm.state == "ready", "an invalid argument is not a failure of the group"
 
 
 def test_inputs_may_be_read_only(comm):

@@ -1,4 +1,4 @@
-"""Calls that run together in a batch, and what a Work reports when it ends, on ranks that are processes."""
+"""Calls that run together in a batch, and the report of a Work when it ends, on ranks that are processes."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""The first programs of the README, run as their first lines say."""
+"""The first programs of the README, run as their first lines describe."""
 
 import os
 import re

@@ -229,7 +229,7 @@ def test_a_forked_child_gets_an_error_and_does_not_disturb_others(ranks):
 EXITS = {
     "nothing is closed": "",
     "works are under way": "works = [comm.all_reduce_async(np.zeros(100_000, np.float32)) for _ in range(3)]",
-    "a work's handle is gone": "comm.recv_async(np.zeros(4, np.float32), 1 - comm.rank)",
+    "a work's handle is dropped": "comm.recv_async(np.zeros(4, np.float32), 1 - comm.rank)",
     "a cycle holds it": "cycle = [comm]; cycle.append(cycle)",
     "another thread waits": """
 import threading
@@ -372,4 +372,4 @@ def test_a_failed_group_keeps_no_arrays():
         comm.all_reduce_async(bytearray(4), dtype="int32")
         return sys.getrefcount(x) == before
 
-    wait_until(drop_references, "the arrays to be let go")
+    wait_until(drop_references, "the release of the arrays")

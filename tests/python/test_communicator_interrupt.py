@@ -98,7 +98,7 @@ except KeyboardInterrupt:
     sent = time.monotonic()
     waiting.send_signal(signal.SIGINT)
     state = next_line(waiting.stdout).strip()
-    assert time.monotonic() - sent < 15, "the call has gone on to its own timeout of 30 s"
+    assert time.monotonic() - sent < 15, "the call continued to its own timeout of 30 s"
     assert state == ("failed" if aborts else "ready"), waiting.stderr.read()
     output = other.communicate("", timeout=20)[0]
     assert "rank 0 was interrupted from the keyboard" in output if aborts else output == ""

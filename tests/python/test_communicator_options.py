@@ -50,7 +50,7 @@ def test_the_select_variable_is_applied_once():
 def test_an_explicit_timeout_is_kept_even_if_it_equals_the_default(tmp_path):
     folder = tmp_path / "store"
     first = start(create(folder, 0, "timeout=300"), ACCORD_TIMEOUT="0.001")
-    wait_until(lambda: folder.exists() and list(folder.iterdir()), "rank 0 has said that it is there")
+    wait_until(lambda: folder.exists() and list(folder.iterdir()), "rank 0 has announced itself")
     second = start(create(folder, 1, "timeout=60"))
     assert [outcome(first), outcome(second)] == ["made 2"] * 2
 
@@ -121,7 +121,7 @@ def test_hints_that_differ_are_a_mismatch_in_creation_and_split(tmp_path, call):
     assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
     split = "{}.{}, name='tp', timeout=60, hints='slot_bytes={}k')"
     ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), call, 4 << rank)) for rank in range(2)]
-    for error in [outcome(process) for process in ranks]:  # one rank may learn of it from the other
+    for error in [outcome(process) for process in ranks]:  # one rank may be notified by the other
         assert error.startswith('Mismatch creating group "tp"')
         assert "slots of 4096 bytes" in error and "slots of 8192 bytes" in error
 

@@ -1,4 +1,4 @@
-"""The stores, and a Communicator whose ranks meet in a store of the user's own."""
+"""The stores, and a Communicator whose ranks meet in the user's own store."""
 
 import datetime
 import subprocess

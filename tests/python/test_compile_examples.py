@@ -1,4 +1,4 @@
-"""The programs of examples/compile, started as a user starts them: every rank computes what PyTorch computes."""
+"""The programs of examples/compile, started as a user starts them: every rank matches PyTorch."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ def differences(text: str) -> list[tuple[int, float]]:
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
     text = on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
-    if name == "save_and_load":  # loads what the first run saved
+    if name == "save_and_load":  # loads the package that the first run saved
         text += on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
     reported = differences(text)
     assert sorted(rank for rank, _ in reported) == sorted(list(range(ranks)) * lines)

@@ -1,4 +1,4 @@
-"""Compiled models on several ranks: sharded by torch's own parallel styles, with collectives of their own, over
+"""Compiled models on several ranks: sharded by torch's own parallel styles, with their own collectives, over
 groups of any backend."""
 
 import re

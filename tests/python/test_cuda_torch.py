@@ -1,5 +1,5 @@
 """Tensors on a real GPU that all rank processes share: NCCL accepts several ranks on one GPU if it takes each for a
-host of its own. Run by scripts/test-gpu."""
+its own host. Run by scripts/test-gpu."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import os

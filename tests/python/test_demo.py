@@ -1,4 +1,4 @@
-"""The commands that scripts/demo suggests to its user can be typed as they stand."""
+"""The commands that scripts/demo suggests to its user can be run unchanged."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def of_accord(commands: list[str]) -> list[list[str]]:
 
 
 def mistakes(words: list[str]) -> str:
-    """Returns what is wrong with an accord command according to the help of its subcommand; empty if nothing is
+    """Returns the errors of an accord command according to the help of its subcommand; empty if nothing is
     wrong."""
     subcommand = words[: 2 if words[0] == "engine" else 1]
     help_text = accord(*subcommand, "--help")

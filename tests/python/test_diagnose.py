@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
 
-# The program of each rank of a job. A case is what the ranks do after a barrier. `pause` never returns.
+# The program of each rank of a job. A case is the code that the ranks run after a barrier. `pause` never returns.
 PROGRAM = """
 import os, signal, sys, time
 import numpy as np
@@ -28,7 +28,7 @@ CASE
 pause()
 """
 CASES = {
-    "one never comes": "pause() if comm.rank == 1 else comm.all_reduce(x)",
+    "one never arrives": "pause() if comm.rank == 1 else comm.all_reduce(x)",
     "stopped": "comm.all_reduce(x)\nif comm.rank == 2: os.kill(os.getpid(), signal.SIGSTOP)\ncomm.reduce(x, 1)",
     "message": "comm.recv(x, 2) if comm.rank == 0 else comm.send(x, 2) if comm.rank == 1 else pause()",
     "another group": """
@@ -95,7 +95,7 @@ def only_finding(state: dict) -> dict:
 
 
 def test_a_rank_that_never_arrives_at_a_call_is_named(job):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     finding = only_finding(state)
     assert finding["ranks"] == [1]
@@ -116,7 +116,7 @@ def test_a_rank_that_never_arrives_at_a_call_is_named(job):
 
 
 def test_the_table_shows_the_same_findings(job):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     text = accord("diagnose", "--pid", launcher.pid).stdout
     assert text.startswith('group "world" (3 ranks): waits\n  rank 1 has not arrived at call 2, ')
@@ -127,7 +127,7 @@ def test_the_table_shows_the_same_findings(job):
 
 
 def test_the_job_is_found_from_any_rank(job):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     by_rank = [rank["process"] for rank in state["ranks"]]
     assert len(set(by_rank)) == 3
@@ -148,7 +148,7 @@ def test_a_stopped_rank_is_named_and_read_without_its_cooperation(job):
 
 
 def test_all_stopped_ranks_are_named(job):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     for rank in (0, 1):
         os.kill(state["ranks"][rank]["process"], signal.SIGSTOP)
@@ -158,7 +158,7 @@ def test_all_stopped_ranks_are_named(job):
 
 def test_a_killed_rank_is_reported_while_its_peers_are_stopped(job):
     # Running peers fail within a second of a death. Stopped ones are still seen in the state that they were in.
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     processes = [rank["process"] for rank in state["ranks"]]
     os.kill(launcher.pid, signal.SIGSTOP)
@@ -221,7 +221,7 @@ def test_queued_works_are_counted(job):
 
 
 def test_a_hanging_job_can_be_dumped_from_outside(job, tmp_path):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     live = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     dumps = tmp_path / "dumps"
     assert accord("diagnose", "--pid", launcher.pid, "--dump", dumps).returncode == 0

@@ -172,7 +172,7 @@ def test_wrong_inputs_are_rejected_by_name(package):
     ]:
         with pytest.raises(ValueError, match="x"):
             engine.run(*given)
-    assert engine.run(x, scale)[0].shape == (2, HIDDEN), "a refused run harms nothing"
+    assert engine.run(x, scale)[0].shape == (2, HIDDEN), "a rejected run has no effect"
 
 
 def test_an_engine_is_loaded_for_a_rank_and_size_and_runs_after_bind(package):

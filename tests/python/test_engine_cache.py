@@ -1,4 +1,4 @@
-"""The cache of compiled engines: what its keys consist of, and how several processes share it."""
+"""The cache of compiled engines: the contents of its keys, and how several processes share it."""
 
 import copy
 import json

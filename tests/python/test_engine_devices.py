@@ -290,7 +290,7 @@ def test_image_models_match_the_cpu_and_pytorch(dtype, tolerance, weights, devic
     rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
     package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
     cpu, *devices = device_process(run_image, str(package), image.numpy(), [1, 2, 4])
-    # The ranks' parts are quantized in units of their own.
+    # The ranks' parts are quantized in their own units.
     tolerance = tolerance if weights is None else max(tolerance, 1e-3)
     for given in devices:
         np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())

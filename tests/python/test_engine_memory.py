@@ -1,4 +1,4 @@
-"""An engine's memory limit: whatever does not fit is rejected before it runs. The error lists the parts and what
+"""An engine's memory limit: memory that does not fit is rejected before it runs. The error lists the parts and what
 would fit."""
 
 import re
@@ -79,7 +79,7 @@ def test_a_cache_that_does_not_fit_is_rejected_with_the_number_of_tokens_that_wo
         accord.LanguageModel.create(engine, max_rows=64, cache_tokens=tokens).stop()
         with pytest.raises(accord.ResourceExhausted, match="arenas"):
             accord.LanguageModel.create(engine, max_rows=4096)
-        # Without sequences, a run uses a cache of its own.
+        # Without sequences, a run uses its own cache.
         ids = np.arange(4096) % 160
         arenas = engine.report({"tokens": 4096, "rows": 1})["arena_bytes"]
     with accord.load(path, memory_limit=limit - 2048 * KIB + arenas + 2048 * per_token) as engine:

@@ -1,4 +1,4 @@
-"""Each op that a package may contain, in a package of its own, compared with PyTorch: on one rank, and sharded over
+"""Each op that a package may contain, in its own package, compared with PyTorch: on one rank, and sharded over
 two."""
 
 import json

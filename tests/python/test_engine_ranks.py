@@ -18,7 +18,7 @@ HIDDEN, INNER = 16, 64
 
 
 class Model(torch.nn.Module):
-    """Two blocks, each with a group of its own."""
+    """Two blocks, each with its own group."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an engine reports about itself: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
+"""Reports of an engine: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
 
 import itertools
 import json

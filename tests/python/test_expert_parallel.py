@@ -107,7 +107,7 @@ def test_all_exchanges_follow_the_formulas(problem):
     slots, counts = slots_of(ids, problem["experts"], problem["placement"], problem["alignment"])
     random = np.random.default_rng(0)
     dtype = np.dtype(problem["dtype"])
-    # Whole numbers, whose sums are exact.
+    # Integers, whose sums are exact.
     x = [random.integers(-9, 9, (count, hidden)).astype(dtype) for count in tokens]
     w = [random.integers(-9, 9, (count, top_k)).astype(dtype) for count in tokens]
     y = [random.integers(-9, 9, (len(of_rank), hidden)).astype(dtype) for of_rank in slots]
@@ -296,7 +296,7 @@ def test_a_killed_rank_ends_the_step_and_the_survivors_continue(fresh_ranks):
     for new, rank in enumerate((0, 1, 3)):
         (ranks, seconds), counts, least, most = outcomes[rank].value
         assert ranks == (2,)
-        assert seconds < 1.5  # a second, plus what a busy machine adds
+        assert seconds < 1.5  # a second, plus a margin for a busy machine
         assert counts == [3 * (43 if e < 512 % 12 else 42) for e in range(new, 12, 3)]
         assert least == most == 2  # both choices of a row of ones
 

@@ -32,7 +32,7 @@ IDS = torch.arange(6)
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """A model stored in two files of a folder, and its package, which contains only a buffer of its own."""
+    """A model stored in two files of a folder, and its package, which contains only its own buffer."""
     model, folder = Model().eval(), tmp_path / "checkpoint"
     folder.mkdir()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -82,7 +82,7 @@ class Complex(torch.nn.Module):
 
 
 class Written(torch.nn.Module):
-    """Writes to tensors of its own, which have no aliases."""
+    """Writes to its own tensors, which have no aliases."""
 
     def forward(self, x):
         weights, places = torch.topk(x, 2)

@@ -254,7 +254,7 @@ def test_a_weight_of_a_dtype_that_engines_lack_is_named(tmp_path):
 
 
 class Remembers(torch.nn.Module):
-    """A model with state of its own, outside its buffers."""
+    """A model with its own state, outside its buffers."""
 
     def __init__(self, remember):
         super().__init__()

@@ -1,4 +1,4 @@
-"""accord.load accepts every package that accord.export writes, on one rank and on two. export rejects what has no
+"""accord.load accepts every package that accord.export writes, on one rank and on two. export rejects ops that have no
 kernel and names its place in the model."""
 
 import itertools
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 
 FLOATS, WHOLE = torch.ones(4, 3), torch.ones(4, 3, dtype=torch.int64)
-REFUSED = {  # what the error says besides the place -> model, input
+REFUSED = {  # part of the error message -> model, input
     r"transposed convolution.*float32 \[1, 3, 8\]": (torch.nn.ConvTranspose1d(3, 4, 2), torch.ones(1, 3, 8)),
     r"aten.convolution.*float32 \[1, 3, 4, 4, 4\]": (torch.nn.Conv3d(3, 4, 2), torch.ones(1, 3, 4, 4, 4)),
     r"aten.convolution.* only with weights of the package.*float32": (

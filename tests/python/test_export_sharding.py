@@ -1,4 +1,4 @@
-"""Sharding rules: what they match, which tensors they shard, how they fail."""
+"""Sharding rules: the layers that they match, the tensors that they shard, and their errors."""
 
 from types import SimpleNamespace
 

@@ -11,7 +11,7 @@ import accord
 
 SIZE, ODD = 4, 2
 
-# The odd rank's call. The others call all_reduce of 1000 float32 unless the case says otherwise.
+# The call of the odd rank. The others call all_reduce of 1000 float32 unless noted otherwise.
 DIFFERENT = [
     "another collective",
     "another root",

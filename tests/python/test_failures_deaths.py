@@ -95,7 +95,7 @@ def call_until_one_ends(comm, victim, ending, activity, folder, patience):
 
 
 def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) -> tuple[float, list[dict], object]:
-    """Returns how long the other ranks took to learn of it, what they observed, and how the victim ended."""
+    """Returns the time until the other ranks were notified, their observations, and how the victim ended."""
     killed = []
 
     def strike(processes: list[subprocess.Popen]) -> None:

@@ -192,7 +192,7 @@ def test_a_store_whose_host_is_killed_during_the_rendezvous_ends_the_wait():
         rank_process(JOINS % "accord.TcpStore('127.0.0.1', int(sys.argv[1]), False)", port, rank) for rank in (1, 2)
     ]
     assert [next_line(client.stdout) for client in clients] == ["begins\n"] * 2
-    end(host)  # ranks 1 and 2 have reached it; they already wait for rank 0 or will find it gone
+    end(host)  # ranks 1 and 2 have reached it; they already wait for rank 0 or will find that it has left
     for text in outputs(*clients):
         name, soon, message = text.split(" ", 2)
         assert name == "PeerLost" and soon == "True" and f"127.0.0.1:{port}" in message, text
@@ -201,7 +201,7 @@ def test_a_store_whose_host_is_killed_during_the_rendezvous_ends_the_wait():
 def test_a_directory_removed_during_the_rendezvous_ends_the_wait(tmp_path):
     folder = tmp_path / "store"
     clients = [rank_process(JOINS % "accord.FileStore(sys.argv[1])", folder, rank) for rank in (0, 1)]
-    wait_until(lambda: (folder / "accord%2Fworld%2F1%2Fhello%2F1").exists(), "rank 1 to have come")
+    wait_until(lambda: (folder / "accord%2Fworld%2F1%2Fhello%2F1").exists(), "the arrival of rank 1")
     shutil.rmtree(folder)
     for text in outputs(*clients):
         name, soon, message = text.removeprefix("begins\n").split(" ", 2)

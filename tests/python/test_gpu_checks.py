@@ -17,7 +17,7 @@ import gpu_checks
 import gpu_pack
 import gpu_report
 
-# A GoogleTest program. The names of its suites say what they do.
+# A GoogleTest program. The names of its suites describe their behaviour.
 PROGRAM = f"""#!{sys.executable}
 import os, signal, sys, time
 options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:] if "=" in argument)

@@ -34,7 +34,7 @@ def on_hosts(fresh_ranks):
 
 
 def every_collective(comm, counts):
-    """Compares every collective with NumPy. Uses small whole numbers, so that sums are exact in any order."""
+    """Compares every collective with NumPy. Uses small integers, so that sums are exact in any order."""
     rank, size = comm.rank, comm.size
 
     def data(of, count):
@@ -305,7 +305,7 @@ def test_a_cut_link_ends_in_a_timeout_and_each_side_continues_alone(on_hosts, tm
 
 
 def experts_between_hosts(comm):
-    """Runs one step of expert parallelism. The dispatched rows are whole numbers; the combined sums are inexact and
+    """Runs one step of expert parallelism. The dispatched rows are integers; the combined sums are inexact and
     are returned."""
     from accord.moe import ExpertGroup
 

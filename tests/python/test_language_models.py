@@ -187,7 +187,7 @@ def check_greedy(ids: np.ndarray, logits: np.ndarray, model: torch.nn.Module, at
     best = wanted.topk(2, -1)
     close = (best.values[:, 0] - best.values[:, 1] < 1e-4).nonzero().flatten().tolist()
     sure = range(len(ids) - STEPS - 2, next((row for row in close if row >= len(ids) - STEPS - 2), len(wanted)))
-    assert len(sure) > 10, "the test says too little"
+    assert len(sure) > 10, "the test covers too little"
     assert [ids[row + 1] for row in sure] == [best.indices[row, 0] for row in sure]
 
 

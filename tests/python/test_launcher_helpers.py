@@ -11,7 +11,7 @@ from accord_command import end, is_running, next_line, python_file, start_accord
 from tiers import mostly_slow
 
 # A rank that starts helpers of each kind and prints their process ids: one in its process group, one that ignores
-# SIGTERM, one in a session of its own, and a daemon whose parent has ended. The first argument says how the rank
+# SIGTERM, one in its own session, and a daemon whose parent has ended. The first argument says how the rank
 # ends.
 RANK = """
 import os, signal, subprocess, sys

@@ -129,7 +129,7 @@ def test_a_killed_launcher_ends_the_ranks_of_the_others(nodes, dying):
     assert results[1 - dying][0] == 1
     assert f"the launcher of node {dying}" in results[1 - dying][2]
     for rank in ranks:
-        wait_until(lambda rank=rank: not is_running(rank), "all ranks are gone")
+        wait_until(lambda rank=rank: not is_running(rank), "all ranks have ended")
 
 
 def test_a_signal_to_one_launcher_ends_the_job_everywhere(nodes):

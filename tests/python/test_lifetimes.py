@@ -1,4 +1,4 @@
-"""An object keeps working after the last reference to the object that created it is gone."""
+"""An object keeps working after the last reference to its creator is dropped."""
 
 from __future__ import annotations
 

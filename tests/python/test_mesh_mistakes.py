@@ -1,4 +1,4 @@
-"""Mistakes that users make with meshes in torch.distributed, on one rank or on all: arguments, names, counts, and
+"""Errors of users of meshes in torch.distributed, on one rank or on all: arguments, names, counts, and
 closing at the wrong time."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
@@ -88,7 +88,7 @@ def close_before_creation(group, by_name):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("by_name", [True, False], ids=["closed", "let go"])
+@pytest.mark.parametrize("by_name", [True, False], ids=["closed", "released"])
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 def test_a_rank_that_ends_its_mesh_before_a_group_is_created_is_named_immediately(torch_ranks, backend, by_name):
     (ranks, seconds), _ = torch_ranks(2).run(close_before_creation, by_name, backend=backend)

@@ -129,7 +129,7 @@ def test_the_wheel_contains_the_package_its_library_its_command_and_its_types(wh
     assert headers and headers <= names
     beside = {name.split("/")[0] for name in names}
     assert len(beside) == 4
-    assert all(name.startswith("accord") for name in beside), "nothing is put beside the package"
+    assert all(name.startswith("accord") for name in beside), "nothing is installed beside the package"
 
 
 def test_one_wheel_serves_all_pythons_and_its_platform_matches_auditwheel(wheel):

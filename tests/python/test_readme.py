@@ -1,4 +1,4 @@
-"""The README and the guides show the examples as they are, so that what a reader copies runs."""
+"""The README and the guides show the examples as they are, so that code copied by a reader runs."""
 
 import re
 from pathlib import Path

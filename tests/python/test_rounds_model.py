@@ -28,7 +28,7 @@ def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, cal
     subprocess.run(["spin", "-a", *options, MODEL.name], cwd=folder, check=True, capture_output=True, timeout=60)
     compiler = ["cc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
     subprocess.run(compiler, cwd=folder, check=True, timeout=120)
-    # -E: a killed rank stops for good. The model's Judge checks that all other ranks terminate.
+    # -E: a killed rank stops forever. The model's Judge checks that all other ranks terminate.
     report = subprocess.run(
         ["./pan", "-E", "-m1000000"], cwd=folder, capture_output=True, text=True, timeout=300
     ).stdout
@@ -56,8 +56,8 @@ RIGHT = {
     ),
     "cells of 4 rounds, and ranks that disagree": (2, 1, 2, 6, BROADCAST | SEND_PACKETS, "CELLS=4", "DISAGREE"),
     "flags of 4 rounds among scratch": MIXED,
-    "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
-    "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
+    "3 ranks that wait for all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
+    "3 ranks of which none waits for all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
     "2 ranks that disagree after rounds of packets": AFTER_PACKETS,
     "2 ranks that disagree": (2, 2, 3, 3, ALL, "DISAGREE"),
     "3 ranks that disagree": (3, 1, 2, 2, BROADCAST | BROADCAST_LAST | TO_FIRST, "DISAGREE"),
@@ -76,7 +76,7 @@ QUICK = (
 def test_no_order_of_steps_loses_a_wake_up_or_overwrites_data_being_read(tmp_path, case):
     violation, states = explore(tmp_path, *RIGHT[case])
     assert not violation
-    assert states > 50_000, "the model came to an end too early to show anything"
+    assert states > 50_000, "the model ended too early to show anything"
 
 
 OVERWRITTEN, HUNG, NOT_NOTIFIED = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"

@@ -1,4 +1,4 @@
-"""scripts/setup installs what the named steps need, and nothing else."""
+"""scripts/setup installs the requirements of the named steps, and nothing else."""
 
 import os
 import select
@@ -187,8 +187,8 @@ def test_every_script_prints_its_help_from_any_folder(tmp_path):
 
 
 class BackgroundInstall:
-    """A script that installs packages for the demo while it does its own work. Its pip stops at torch until it is
-    told how to end."""
+    """A script that installs packages for the demo while it does its own work. Its pip stops at torch until the
+    test gives it an exit code."""
 
     def __init__(self, folder: Path):
         self.calls = fake_pip(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from accord_command import ROOT
 
-# Three programs that fail without a report of their own, one whose report says what failed, and one that passes.
+# Three programs that fail without writing a report, one whose report says what failed, and one that passes.
 PROGRAMS = r"""
 add_test(unit_crash bash -c "echo '[ RUN      ] Ring.turns'; kill -ABRT $$")
 add_test(unit_late bash -c "echo '[ RUN      ] Ring.ends'; sleep 20")

@@ -1,4 +1,4 @@
-"""accord.Tokenizer returns what the `tokenizers` package returns for every component that it supports, and rejects
+"""accord.Tokenizer matches the `tokenizers` package for every component that it supports, and rejects
 all others."""
 
 import contextlib

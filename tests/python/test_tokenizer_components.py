@@ -1,4 +1,4 @@
-"""Each component of a tokenizer does what the component of the `tokenizers` package does.
+"""Each component of a tokenizer matches the component of the `tokenizers` package.
 
 A tokenizer with two tokens per byte, one at the start of a word and one elsewhere, shows how a text was changed and
 where it was split.

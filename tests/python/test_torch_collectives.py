@@ -10,7 +10,7 @@ def all_calls(group, dtype_name, shape, is_async):
     generator = torch.Generator().manual_seed(5)
 
     def inputs(*extent):
-        """Returns one tensor per rank, with small whole numbers, so that sums are the same in every order."""
+        """Returns one tensor per rank, with small integers, so that sums are the same in every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator)
         return list(whole.to(dtype))
 

@@ -1,5 +1,5 @@
 """The arguments of DeepEP's calls: exactly DeepEP's, scales as DeepEP computes them, and a call that is rejected on
-one rank does no harm."""
+one rank leaves the buffer usable."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import inspect

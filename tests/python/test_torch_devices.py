@@ -88,7 +88,7 @@ def run_works(_, path):
         except RuntimeError as error:
             assert "this call needs CPU memory" in str(error)
         else:
-            raise AssertionError("a message from any rank came to a GPU")
+            raise AssertionError("a message from any rank arrived on a GPU")
         assert group.communicator.state == "ready"
         assert isinstance(group.communicator, accord.Communicator)
 

@@ -67,9 +67,9 @@ def late_to_barriers(group, folder):
         # Now both: rank 0 must not pass before rank 1 has arrived.
         if rank == 1:
             threading.Event().wait(0.3)
-            store.set(f"came {_}", "")
+            store.set(f"arrived {_}", "")
         enter(20)
-        order.append(store.check([f"came {_}"]))
+        order.append(store.check([f"arrived {_}"]))
     return outcomes, order
 
 

@@ -104,7 +104,7 @@ def test_a_group_can_be_recreated(torch_ranks, tmp_path):
 
 
 def threads(group):
-    """Each thread has a group of its own. Then one thread lists calls while another one runs some."""
+    """Each thread has its own group. Then one thread lists calls while another one runs some."""
     import threading
 
     rank = dist.get_rank()

@@ -1,4 +1,4 @@
-"""A rank dies in the middle of training. The other ranks learn of it within a second and continue without it."""
+"""A rank dies in the middle of training. The other ranks are notified within a second and continue without it."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import os

@@ -75,7 +75,7 @@ def test_the_result_of_a_functional_collective_behaves_like_any_tensor(torch_ran
 
 
 def kinds_of_tensors(group):
-    """Passes other tensors without memory of their own. Nothing may remain of messages that two ranks send each
+    """Passes other tensors without their own memory. Nothing may remain of messages that two ranks send each
     other."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import DeviceMesh

@@ -22,7 +22,7 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         return wide[..., ::2]
 
     def inputs(*extent):
-        """Returns one tensor per rank, equal on all ranks, with small whole numbers, so that sums are the same in
+        """Returns one tensor per rank, equal on all ranks, with small integers, so that sums are the same in
         every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator).to(dtype)
         return [laid_out(part) for part in whole]
@@ -257,7 +257,7 @@ def refusals(comm):
     refused("few splits", "all_to_all_v_single", torch.ones(4), ones, [4], [2, 2])
     refused("no rows", "all_to_all_v_single", torch.ones(()), ones, [1, 0], [2, 2])
     comm.all_reduce(ones, sum_, False)
-    assert ones.tolist() == [2.0] * 4, "a refused call did harm"
+    assert ones.tolist() == [2.0] * 4, "a rejected call had an effect"
     return errors
 
 

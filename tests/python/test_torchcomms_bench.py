@@ -1,4 +1,4 @@
-"""bench/through_torchcomms.py measures if torchcomms can be imported, and otherwise says that it cannot."""
+"""bench/through_torchcomms.py measures if torchcomms can be imported, and otherwise reports the reason."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""torchcomms communicators over accord: how they meet, split, time out and end; and their use through
+"""torchcomms communicators over accord: how they connect, split, time out and end; and their use through
 torch.distributed."""
 # ruff: noqa: F821 (names that ranks.py provides)
 

@@ -156,7 +156,7 @@ def test_signal_handlers_run_during_a_wait_and_may_wait_themselves(window):
     try:
         with pytest.raises(KeyError, match="from the handler"):
             window.wait(0, timeout=20)
-        assert time.monotonic() - begun < 15, "the wait has gone on to its own timeout"
+        assert time.monotonic() - begun < 15, "the wait continued to its own timeout"
     finally:
         signal.signal(signal.SIGUSR1, before[0])
         signal.signal(signal.SIGUSR2, before[1])

@@ -61,7 +61,7 @@ def serve(play: Callable[[dict], dict]) -> None:
     resources that this process holds."""
     faulthandler.register(signal.SIGUSR1)
     with accord.Communicator.create(accord.MemoryStore(), 0, 1) as alone:
-        # Creates what a process keeps for good. A rank that is stopped at once would not reach this point.
+        # Creates the objects that a process keeps. A rank that is stopped at once would not reach this point.
         alone.barrier()
     least = settled({})
     send({"ready": True})

@@ -21,7 +21,7 @@ MOST_GROUPS = 6
 
 
 class OnPurpose(Exception):
-    """The error that a rank raises when it is told to fail."""
+    """The error that a rank raises on request."""
 
 
 @dataclass

@@ -55,7 +55,7 @@ def make_model(folder: Path) -> None:
     known = []
     with torch.inference_mode():
         for number in range(PROMPTS):
-            # Some prompts begin alike, so that their beginnings are found in the cache.
+            # Some prompts share a prefix, which is then found in the cache.
             common = [7 * k % VOCABULARY for k in range(choice.choice([0, 0, 40]))]
             prompt = common + [choice.randrange(VOCABULARY) for _ in range(1 + number * 2 % 83)]
             answer, cache = [], None
@@ -141,10 +141,10 @@ class Soak:
         if "error" in result:
             raise SoakFailed(f"rank {rank}: {result['error']}")
         if result.get("wrong"):
-            raise SoakFailed(f"rank {rank} met {result['wrong']}")
+            raise SoakFailed(f"rank {rank} saw {result['wrong']}")
         for error in result["errors"]:
             if lost is None or error[0] != "PeerLost" or error[1] != [lost]:
-                raise SoakFailed(f"rank {rank} met {error}")
+                raise SoakFailed(f"rank {rank} saw {error}")
         for kind in ("finished", "cancelled", "lost", "tokens"):
             self.counts[f"requests {kind}" if kind != "tokens" else kind] += result.get(kind, 0)
         for name, tokens in result.get("sampled", {}).items():

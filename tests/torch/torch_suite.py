@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Tests that gloo passes and accord does not, with the reason. docs/pytorch.md lists them too.
 DIFFERENCES = {
-    "test_barrier_timeout_arg": "the other ranks have left the group, which accord says instead of waiting",
+    "test_barrier_timeout_arg": "the other ranks have left the group, which accord reports instead of waiting",
     "test_ddp_dist_autograd_sparse_grads": "sparse tensors are refused",
     "test_sparse_all_reduce_sum": "sparse tensors are refused",
 }

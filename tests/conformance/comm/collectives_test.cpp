@@ -145,7 +145,7 @@ TEST_P(Collectives, messages_arrive_complete_and_in_order) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     const Rank next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + 2) % comm.size();
     for (const std::size_t count : kCounts) {
-      // All ranks send first: a large message must progress while its receiver is busy with a send of its own.
+      // All ranks send first: a large message must progress while its receiver is busy with its own send.
       std::vector<std::vector<float>> sent, received(3, std::vector<float>(count));
       std::vector<Work> works;
       for (int m = 0; m < 3; ++m) {
@@ -175,7 +175,7 @@ TEST_P(Collectives, different_operations_run_one_after_another) {
 }
 
 TEST_P(Collectives, many_ranks_have_their_own_rows_in_the_table) {
-  for (const int size : {9, 17}) {  // all_reduce has rows of its own from 9 ranks, barrier from 17
+  for (const int size : {9, 17}) {  // all_reduce has its own rows from 9 ranks, barrier from 17
     std::vector<std::atomic<int>> arrived(size), left(size);
     run_thread_ranks(size, options(), [&](Communicator comm) {
       for (Rank late = 0; late < size; ++late) {

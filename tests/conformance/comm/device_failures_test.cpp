@@ -168,13 +168,13 @@ TEST_F(DeviceFailures, a_peer_that_nccl_reports_lost_is_named_by_the_group) {
       ASSERT_TRUE(comm.barrier().ok());
       if (comm.rank() == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        return comm.abort("it is gone");
+        return comm.abort("rank 1 stopped");
       }
       Work work = comm.start(sum(values), {.stream = on.stream});
       testing::set_async_error(0, testing::nccl::ncclRemoteError);
       const Status status = work.wait();
       EXPECT_THAT(status.ranks(), ElementsAre(1)) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr("it is gone"));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 stopped"));
       on.synchronize();
     });
     testing::reset_nccl();
@@ -261,7 +261,7 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_while_its_memory_is_in_use
     connect(comm, on);
     const Stream other = on.runtime.create_stream(on.device, false).value();
     const DeviceArray values = ones(on), more(on, std::vector<float>(128), DType::kFloat32);
-    // Everything started waits for this, also the copy that an in-place call makes of its input.
+    // All started work waits for this, including the copy that an in-place call makes of its input.
     testing::BusyStream busy = runtime().make_stream_busy(other, on.device);
     Work first = comm.start(sum(values), {.stream = other});
     ASSERT_TRUE(comm.barrier().ok());
@@ -273,7 +273,7 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_while_its_memory_is_in_use
     }
     std::atomic<bool> released = false, is_after = false;
     ASSERT_TRUE(runtime().enqueue(on.device, on.stream, [&] { is_after = released.load(); }).ok());
-    // Both calls failed, but their memory is in use for as long as `other` is busy: the works end all the same.
+    // Both calls failed, but their memory is in use for as long as `other` is busy: the works still complete.
     EXPECT_FALSE(first.wait().ok());
     EXPECT_FALSE(second.wait().ok());
     released = true;

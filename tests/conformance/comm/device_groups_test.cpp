@@ -1,4 +1,4 @@
-// Groups derived from groups that have made calls on devices, and NCCL communicators that are lent.
+// Groups derived from groups that have made calls on devices, and borrowed NCCL communicators.
 #include <gmock/gmock.h>
 
 #include "accord/nccl.hpp"

@@ -26,7 +26,7 @@ std::vector<Enum> all(int count) {
   return values;
 }
 
-/// Small whole numbers, different for each rank and position, on which every op is exact: factors of 1 or 2 for
+/// Small integers, different for each rank and position, on which every op is exact: factors of 1 or 2 for
 /// products, multiples of the number of ranks for averages.
 int whole_number(ReduceOp op, int rank, int size, std::size_t i) {
   const int mixed = static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 3 + i / 5) % 4);

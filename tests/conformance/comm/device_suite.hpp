@@ -7,7 +7,7 @@
 
 namespace accord::testing {
 
-/// Checks all dtypes and ops with the collectives that reduce, on whole numbers, whose results do not depend on the
+/// Checks all dtypes and ops with the collectives that reduce, on integers, whose results do not depend on the
 /// order of addition. A combination that the backend lacks must be rejected in the same way on all ranks and without
 /// side effects. Returns the number of (dtype, op) pairs that the backend has.
 int check_device_reductions(Communicator& comm, const OnDevice& on);

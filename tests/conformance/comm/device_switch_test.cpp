@@ -24,7 +24,7 @@ class DeviceSwitch : public testing::HostDevices {
                       "reduce_scatter[memory=cuda]:0-inf=nvls;all_reduce[memory=cuda]:0-inf=nvls",
             .hints = "max_ctas=3"};
   }
-  /// Whole numbers, so that sums are exact in any order.
+  /// Integers, so that sums are exact in any order.
   static std::vector<float> some(int rank, std::size_t count, std::size_t first = 0) {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i)
@@ -124,7 +124,7 @@ TEST_F(DeviceSwitch, without_multicast_the_previous_rule_is_used) {
         const DeviceArray mine(on, some(comm.rank(), 10), DType::kFloat32);
         const DeviceArray whole(on, std::vector<float>(20), DType::kFloat32);
         EXPECT_TRUE(comm.all_gather(mine.buffer(), whole.buffer(), {.stream = on.stream}).ok())
-            << "it is not asked for again";
+            << "the switch is not requested again";
       });
       EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclAllReduce")))) << call;
     }

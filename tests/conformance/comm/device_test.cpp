@@ -21,8 +21,8 @@ TEST_F(Devices, reductions_match_a_plain_computation) {
   ASSERT_TRUE(kChosen);
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, [](Communicator comm, const OnDevice& on) {
-      // Plans serve what NCCL lacks: 8 integer types with 8 ops, 6 float types with 6, 2 complex types with 3, bool
-      // with 7.
+      // Plans serve the calls that NCCL does not support: 8 integer types with 8 ops, 6 float types with 6, 2 complex
+      // types with 3, bool with 7.
       EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (comm.size() == 1 ? 2 : 0) + 2 * 3 + 7);
     });
   }

@@ -69,7 +69,7 @@ TEST_P(Failure, different_dtypes_ops_roots_and_collectives_are_mismatches) {
   for (const auto& other : others) {
     run_thread_ranks(2, options(), [&](Communicator comm) {
       Status status = comm.rank() == 1 ? other.second(comm) : all_reduce(comm, 8);
-      // A broadcast's root does not wait for other ranks; it learns of the failure at its next call.
+      // A broadcast's root does not wait for other ranks; it is notified of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << other.first << ": " << status.to_string();
     });

@@ -131,7 +131,7 @@ TEST_P(Grow, a_member_that_is_rejected_or_gives_up_fails_the_others_immediately)
       EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr("rank 1 gave up"));
     }
-    EXPECT_TRUE(world.barrier().ok()) << "the old group goes on";
+    EXPECT_TRUE(world.barrier().ok()) << "the old group stays usable";
   });
 }
 

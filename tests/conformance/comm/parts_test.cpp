@@ -181,7 +181,7 @@ TEST_P(UnequalParts, counts_on_which_ranks_disagree_fail_on_all_of_them) {
       constexpr Rank kRoot = 1;
       Status status = scatters ? comm.scatter_v(ConstBuffer(buffer(all)), buffer(mine), counts, kRoot)
                                : comm.gather_v(ConstBuffer(buffer(mine)), buffer(all), counts, kRoot);
-      // A rank that only sends does not wait for other ranks; it learns of the failure at its next call.
+      // A rank that only sends does not wait for other ranks; it is notified of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
       const char* expected = scatters ? "rank 1 sends 2 x float32 to rank 2, which expects 3"

@@ -26,7 +26,7 @@ TEST_F(PeerWindows, data_put_by_kernels_is_visible_after_the_signal) {
     const DeviceChannelHandle to = window.channel(next), from = window.channel(before);
     EXPECT_EQ(to.remote, window.memory(next));
     int wrong = 0;
-    // A token travels round the ring: each rank adds one to what it got and passes it on.
+    // A token travels around the ring: each rank adds one to the token that it received and passes it on.
     ASSERT_TRUE(runtime()
                     .enqueue(on.device, on.stream,
                              [=, &wrong, rank = comm.rank()] {

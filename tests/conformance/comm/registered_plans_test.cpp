@@ -20,7 +20,7 @@ using testing::run_thread_ranks;
 
 using Numbers = std::vector<std::int64_t>;
 
-// Values of rank `rank`: whole numbers, so that sums are exact in any order.
+// Values of rank `rank`: integers, so that sums are exact in any order.
 Numbers numbers(int rank, std::size_t count) {
   Numbers values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = (rank + 1) * 1000003LL + static_cast<std::int64_t>(i) * 7;

@@ -1,4 +1,4 @@
-// Rings over real transports. Their sums have an order of their own, so they are compared with that order and not
+// Rings over real transports. Their sums have their own order, so they are compared with that order and not
 // with the tree.
 #include <gtest/gtest.h>
 

@@ -50,7 +50,7 @@ TEST_P(Shrink, all_ranks_continue_after_one_aborted) {
     ASSERT_EQ(comm.all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum).code(), StatusCode::kAborted);
     Result<Communicator> rest = comm.shrink("again");
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
-    EXPECT_EQ(comm.state(), CommunicatorState::kFailed) << "the old one stays as it is";
+    EXPECT_EQ(comm.state(), CommunicatorState::kFailed) << "the old one is unchanged";
     comm.close();
     EXPECT_EQ(float_sum_of(*rest, 1), 3);
   });

@@ -97,7 +97,7 @@ TEST_P(SplitByRanks, the_call_order_and_messages_of_the_parent_are_unaffected) {
 }
 
 TEST_P(SplitByRanks, threads_create_overlapping_groups_concurrently) {
-  // Every pair of ranks creates its group on a thread of its own, several times; the threads may run in any order.
+  // Every pair of ranks creates its group on its own thread, several times; the threads may run in any order.
   constexpr int kSize = 4, kTimes = 3;
   run_thread_ranks(kSize, options(), [](Communicator world) {
     std::vector<std::thread> threads;

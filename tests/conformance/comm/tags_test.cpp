@@ -1,5 +1,5 @@
 // Messages with tags: each goes to the first receive of its tag, whatever arrives before it, and none is lost, mixed
-// up or waited for in vain.
+// up or waited for forever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Several calls at once: messages in any order, collectives in the order of the list; and what a Work reports when it
+// Several calls at once: messages in any order, collectives in the order of the list; and the report of a Work when it
 // ends.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Windows: a put lands where the rank says, signals are counted, and nothing hangs whichever rank leaves first.
+// Windows: a put arrives at the given offset, signals are counted, and nothing hangs whichever rank leaves first.
 #include "accord/window.hpp"
 
 #include <gmock/gmock.h>

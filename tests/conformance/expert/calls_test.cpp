@@ -1,4 +1,4 @@
-// Mistakes give an error on all ranks that names the rank at fault, and the group stays usable; overflow is a result.
+// Invalid calls fail on all ranks, name the rank at fault, and leave the group usable. Overflow is a result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -69,7 +69,7 @@ inline Ids random_ids(unsigned seed, const std::vector<int>& tokens, int experts
   return ids;
 }
 
-/// Value of element h of a token: a small whole number, so that sums are exact in every order and dtype.
+/// Value of element h of a token: a small integer, so that sums are exact in every order and dtype.
 inline float value(Rank rank, std::int64_t token, std::int64_t h) {
   return static_cast<float>((rank * 31 + token * 7 + h * 3) % 13 - 6);
 }

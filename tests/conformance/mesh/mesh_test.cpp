@@ -58,7 +58,7 @@ TEST_P(Meshes, every_group_has_its_planned_ranks) {
       ASSERT_EQ(ranks[static_cast<std::size_t>((*group)->rank())], comm.rank());
       ASSERT_EQ(sum_over(**group, comm.rank()), bits_of(ranks)) << plan.families()[family].name;
     }
-    // Families with the same ranks and options share a group; the family for all_gathers has a group of its own.
+    // Families with the same ranks and options share a group; the family for all_gathers has its own group.
     const auto id = [&](const char* family) { return (*mesh->group(family))->group().get(); };
     ASSERT_EQ(id("dp_cp"), id("dp_cp_gloo"));
     ASSERT_NE(id("dp_cp"), id("dp_cp_ag"));

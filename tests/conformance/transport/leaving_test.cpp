@@ -73,7 +73,7 @@ TEST_P(Leaving, a_peer_that_left_keeps_its_state_and_its_descriptor_stops_notify
   EXPECT_FALSE(has_notification(link));
 }
 
-// The endpoint stands for the rank: dropping a link is not leaving.
+// The endpoint represents the rank: dropping a link is not leaving.
 TEST_P(Leaving, a_rank_that_drops_its_links_has_not_left) {
   Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
@@ -88,7 +88,7 @@ TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_map
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
   std::vector<std::byte> got(kWindowBytes);
-  if (link.mapped() == nullptr) {  // the window is gone with the peer
+  if (link.mapped() == nullptr) {  // the window vanished with the peer
     for (const Status& status : {link.get(0, got), link.put(got, 0), link.signal(8, 1)}) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
       EXPECT_EQ(status.ranks(), std::vector<Rank>{1});

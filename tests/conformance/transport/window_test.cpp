@@ -43,7 +43,7 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::getpagesize());
 }
 
-// Bytes that count up modulo 251 from a start that depends on `seed`, so that rank and position can be told apart.
+// Bytes that count up modulo 251 from a start that depends on `seed`, so that rank and position can be distinguished.
 std::vector<std::byte> pattern(int seed, std::size_t bytes) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i)

@@ -21,7 +21,7 @@ using testing::TemporaryDirectory;
 constexpr int kRanks = 3;
 constexpr Rank kVictim = 1;
 
-// Exit codes of the children: what they saw.
+// Exit codes of the children: the outcome that they saw.
 enum Seen : int { kNamedTheDead = 10, kOther = 11, kNoGroup = 13 };
 
 /// Returns whether the status is ACCORD_PEER_LOST and the last error names the victim, in its text and as the only

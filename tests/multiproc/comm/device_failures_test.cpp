@@ -86,7 +86,7 @@ TEST_F(DeviceFailureProcesses, survivors_continue_after_a_kill) {
   EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
-/// When the owner frees memory of a device, it is gone for all processes (host_memory.cpp).
+/// When the owner frees memory of a device, it vanishes for all processes (host_memory.cpp).
 TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
   on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 64);

@@ -112,7 +112,7 @@ TEST_F(DevicePlanProcesses, odd_counts_and_large_packets) {
   }
 }
 
-/// Sums whole numbers, which are exact in the order of any switch. The switch's memory is passed between processes.
+/// Sums integers, which are exact in the order of any switch. The switch's memory is passed between processes.
 TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
   CommunicatorOptions options = by_plans();
   options.select = "all_reduce[memory=cuda]:0-inf=nvls";

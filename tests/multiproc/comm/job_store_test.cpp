@@ -1,5 +1,5 @@
-// Where the ranks of a launched job meet, with other programs at the ports around it. Each rank is a process, because
-// a process keeps the store of its job. Each test has a loopback address of its own, on which all ports are free.
+// The store of the ranks of a launched job, with other programs at the ports around it. Each rank is a process, because
+// a process keeps the store of its job. Each test has its own loopback address, on which all ports are free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class JobStore : public ::testing::Test {
   }
   std::string url(int port) const { return store::tcp_url(address_, port); }
 
-  /// Runs `body` in a process of its own and returns its exit code.
+  /// Runs `body` in its own process and returns its exit code.
   static int in_a_process(const std::function<int()>& body) {
     ProcessRanks process(1, [&](Rank) { return body(); });
     return process.wait(0, Deadline::in(2 * kLong));
@@ -40,11 +40,11 @@ class JobStore : public ::testing::Test {
       return 1;
     });
     const Result<std::shared_ptr<Store>> client = make_tcp_store(StoreRole::kClient, address_, port, kLong);
-    EXPECT_TRUE(client.ok() && (*client)->get("accord/job", kLong).ok()) << "rank 0 of " << job << " did not come";
+    EXPECT_TRUE(client.ok() && (*client)->get("accord/job", kLong).ok()) << "rank 0 of " << job << " did not arrive";
     return process;
   }
 
-  /// Starts another program, which listens on the port and says nothing until it is killed.
+  /// Starts another program, which listens on the port and sends nothing until it is killed.
   std::unique_ptr<ProcessRanks> occupy(int port) const {
     auto process = std::make_unique<ProcessRanks>(1, [&](Rank) {
       const Result<UniqueFd> listening = store::listen_at(address_, port);
@@ -54,7 +54,7 @@ class JobStore : public ::testing::Test {
     const store::Address address = store::resolve(address_, port).value().front();
     const Deadline deadline = Deadline::in(kLong);
     while (!store::connect_to(address, deadline, "").ok() && !deadline.passed()) std::this_thread::yield();
-    EXPECT_FALSE(deadline.passed()) << "nobody listens at port " << port;
+    EXPECT_FALSE(deadline.passed()) << "no process listens at port " << port;
     return process;
   }
 

@@ -31,7 +31,7 @@ constexpr auto kDeath = std::chrono::seconds(1);
 
 class KilledRanks : public ::testing::Test {
  protected:
-  /// Exit codes of the children: what they saw.
+  /// Exit codes of the children: the outcome that they saw.
   enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
 
   /// Memory that all children share.

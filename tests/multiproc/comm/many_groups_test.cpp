@@ -1,4 +1,4 @@
-// Many groups of the same processes: the exact cost of each, and what happens when descriptors run out.
+// Many groups of the same processes: the exact cost of each, and their failures when descriptors run out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

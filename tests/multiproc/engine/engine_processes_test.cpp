@@ -214,7 +214,7 @@ TEST_F(EngineProcesses, a_sum_fused_with_its_norm_is_correct_and_fails_when_a_ra
         continue;
       }
       for (const OpTime& op : context->profile())
-        if (op.op == "accord.all_reduce") return kOther;  // would be a step of its own
+        if (op.op == "accord.all_reduce") return kOther;  // would be its own step
       return names_dead_rank(outputs.status());
     }
   });

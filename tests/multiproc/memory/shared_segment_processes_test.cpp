@@ -29,7 +29,7 @@ int holders(const std::string& name) {
   for (const auto& process : std::filesystem::directory_iterator("/proc")) {
     const std::string path = process.path();
     if (path.find_first_not_of("0123456789", std::strlen("/proc/")) != std::string::npos) continue;
-    const Result<std::string> maps = read_file(path + "/maps");  // gone, or not ours: it holds nothing of ours
+    const Result<std::string> maps = read_file(path + "/maps");  // vanished, or not ours: it holds none of our memory
     bool holds = maps.ok() && maps->find("/memfd:" + name) != std::string::npos;
     std::error_code error;
     for (std::filesystem::directory_iterator fd(path + "/fd", error), end; !error && fd != end; fd.increment(error)) {

@@ -22,7 +22,7 @@ bool has_pidfd() {
   return fd.valid();
 }
 
-// Forks a child that keeps open what it has inherited until it is killed or its time is over.
+// Forks a child that keeps its inherited descriptors open until it is killed or its time is over.
 pid_t fork_holder() {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -133,7 +133,7 @@ TEST(ShmDeath, a_forked_child_that_exits_does_not_disturb_others) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-// A child that asks about what it has inherited must not take the notification for which its parent waits.
+// A child that queries an inherited link must not consume the notification for which its parent waits.
 TEST(ShmDeath, a_forked_child_that_queries_state_leaves_its_parents_notification) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {

@@ -210,7 +210,7 @@ TEST(ShmResources, a_death_is_detected_without_pidfd) {
 }
 
 // Rank 1 of 4 runs out of descriptors, at every point in turn, and gets an error that says so. The others get an
-// error that names a rank, or have already met rank 1 and see it leave.
+// error that names a rank, or have already connected to rank 1 and see it leave.
 TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
   constexpr std::size_t kCertainlyTooFew = 5;  // window, listener, and a connection to each of three
   for (std::size_t more = 0; more < 16; ++more) {

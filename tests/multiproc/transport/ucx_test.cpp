@@ -1,4 +1,4 @@
-// Transport ucx between processes that only UCX can connect, over TCP here: what arrives, and how peers end.
+// Transport ucx between processes that only UCX can connect, over TCP here: delivery of data, and how peers end.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Mistakes of a C caller before a call begins: null where an object is required, and impossible counts.
+// Errors of a C caller that are found before a call starts: null where an object is required, and impossible counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

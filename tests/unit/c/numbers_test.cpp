@@ -142,7 +142,7 @@ TEST(Numbers, invalid_numbers_are_rejected_with_a_list_of_valid_ones) {
     EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = -1; }), HasSubstr("device_index is -1"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = 65536; }), HasSubstr("65536"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.timeout_ns = -5; }), HasSubstr("timeout_ns is -5"));
-    EXPECT_EQ(accord_barrier(comm, nullptr), ACCORD_OK) << "a wrong argument harms nothing";
+    EXPECT_EQ(accord_barrier(comm, nullptr), ACCORD_OK) << "an invalid argument has no effect";
   });
 }
 

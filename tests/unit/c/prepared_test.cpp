@@ -135,7 +135,7 @@ TEST(CCounters, report_calls_and_bytes_by_kind_and_failures) {
   });
 }
 
-/// Returns a correct plan of a built-in algorithm, under a name of its own.
+/// Returns a correct plan of a built-in algorithm, under its own name.
 std::string plan_text(int ranks, const std::string& name) {
   const Result<const plan::AlgorithmEntry*> entry = plan::algorithm_by_name(Collective::kAllReduce, "two_shot");
   Result<plan::Plan> made =

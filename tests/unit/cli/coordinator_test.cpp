@@ -26,7 +26,7 @@ class CoordinatorTest : public ::testing::Test {
   }
   Hello hello(int node, int ranks = 1) const { return {std::string(version()), "job", 2, node, ranks}; }
 
-  /// Both nodes arrive, with 2 and 3 ranks, and are told to start.
+  /// Both nodes arrive, with 2 and 3 ranks, and get the message to start.
   void start() {
     ASSERT_TRUE(coordinator_.admit(hello(0, 2)).ok());
     ASSERT_TRUE(coordinator_.admit(hello(1, 3)).ok());
@@ -51,7 +51,7 @@ class CoordinatorTest : public ::testing::Test {
       const T* expected = std::get_if<T>(&message);
       EXPECT_TRUE(expected != nullptr) << to_line(message);
       if (expected == nullptr) continue;
-      EXPECT_TRUE(messages.emplace(node, *expected).second) << "told twice: " << to_line(message);
+      EXPECT_TRUE(messages.emplace(node, *expected).second) << "sent twice: " << to_line(message);
     }
     return messages;
   }
@@ -161,7 +161,7 @@ TEST_F(CoordinatorTest, a_launcher_that_disconnects_later_ends_the_job) {
   start();
   coordinator_.lose(1, "its connection ended");
   const std::map<int, Stop> stops = sent<Stop>();
-  ASSERT_EQ(stops.size(), 1u) << "nobody hears it on node 1";
+  ASSERT_EQ(stops.size(), 1u) << "node 1 is not connected";
   EXPECT_FALSE(stops.at(0).restart) << "there is no other launcher for its ranks";
   EXPECT_EQ(to_string(stops.at(0).failure), "the launcher of node 1: its connection ended");
   coordinator_.lose(1, "again");

@@ -1,4 +1,4 @@
-// Conclusions from made-up records: which rank is at fault, and how the text says so.
+// Conclusions from made-up records: which rank is at fault, and the text of the finding.
 #include "cli/diagnose/diagnosis.hpp"
 
 #include <gmock/gmock.h>

@@ -67,7 +67,7 @@ TEST(Environment, mpirun_on_one_host_needs_no_address) {
   EXPECT_EQ(place->launcher, "Open MPI");
   EXPECT_EQ(place->rank, 2);
   EXPECT_GE(place->port, 1024);
-  EXPECT_EQ(place->port, job_place(variables)->port) << "all ranks must come to the same port";
+  EXPECT_EQ(place->port, job_place(variables)->port) << "all ranks must use the same port";
 }
 
 TEST(Environment, the_error_for_mpirun_over_several_hosts_names_the_variable_to_set) {
@@ -101,7 +101,7 @@ TEST(Environment, a_pmi_job_connects_by_its_name_or_by_an_address) {
   std::map<std::string, std::string> variables = {
       {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}, {"PMI_ID", "0"}};
   const Status nameless = job_place(variables).status();
-  EXPECT_THAT(nameless.message(), HasSubstr("set MASTER_ADDR")) << "a descriptor and a rank are no name of a job";
+  EXPECT_THAT(nameless.message(), HasSubstr("set MASTER_ADDR")) << "a descriptor and a rank do not name a job";
   variables["PMI_JOBID"] = "4711.0";
   const JobPlace named = job_place(variables).value();
   variables["PMI_RANK"] = variables["PMI_ID"] = "1";

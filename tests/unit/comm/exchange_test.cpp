@@ -1,5 +1,5 @@
-// Ranks that meet in a store: timeouts, second attempts, disagreement. Ranks are threads, or their keys are set by
-// hand.
+// Ranks that exchange texts through a store: timeouts, second attempts, disagreement. Ranks are threads, or their keys
+// are set by hand.
 #include "comm/exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ TEST(StoreExchange, every_rank_gets_the_texts_of_all_in_rank_order) {
 TEST(StoreExchange, a_duplicate_rank_is_rejected_during_creation_and_explained_by_a_later_timeout) {
   const std::shared_ptr<Store> store = make_memory_store();
   ASSERT_TRUE(store->set("accord/tp/open", "1").ok());
-  EXPECT_EQ(attempt(store, 1, 2, kShort).code(), StatusCode::kTimeout) << "rank 0 says nothing";
+  EXPECT_EQ(attempt(store, 1, 2, kShort).code(), StatusCode::kTimeout) << "rank 0 publishes nothing";
   const Status later = attempt(store, 1, 2, kShort);
   EXPECT_EQ(later.code(), StatusCode::kTimeout);
   EXPECT_THAT(later.message(), HasSubstr("a process joined as rank 1 before"));
@@ -75,7 +75,7 @@ TEST(StoreExchange, a_duplicate_rank_is_rejected_during_creation_and_explained_b
   const Status same_time = attempt(store, 1, 2, kLong);
   EXPECT_EQ(same_time.code(), StatusCode::kWrongState) << same_time.to_string();
   EXPECT_THAT(same_time.message(), HasSubstr("rank 1 of 2 has already joined"));
-  EXPECT_EQ(*store->get("accord/tp/1/hello/1", kShort), "1") << "what the first one said stands";
+  EXPECT_EQ(*store->get("accord/tp/1/hello/1", kShort), "1") << "the entry of the first process is unchanged";
 }
 
 TEST(StoreExchange, a_rank_with_another_size_gets_an_error_with_the_size_of_the_group) {
@@ -105,18 +105,18 @@ TEST(StoreExchange, missing_ranks_are_named) {
 TEST(StoreExchange, all_ranks_report_a_disagreeing_rank_immediately_and_it_may_retry) {
   const std::shared_ptr<Store> store = make_memory_store();
   const auto not_from_1 = [](Rank from, const std::string&) {
-    return from == 1 ? Status(StatusCode::kMismatch, "rank 1 says something else") : Status();
+    return from == 1 ? Status(StatusCode::kMismatch, "rank 1 disagrees") : Status();
   };
   std::thread disagreeing([&] {
     // The sizes differ: rank 1 waits for a third rank, which never arrives.
     const Status status = attempt(store, 1, 3, kLong, [](Rank from, const std::string&) {
-      return from == 0 ? Status(StatusCode::kMismatch, "rank 0 says something else") : Status();
+      return from == 0 ? Status(StatusCode::kMismatch, "rank 0 disagrees") : Status();
     });
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
   });
   EXPECT_EQ(attempt(store, 0, 4, kLong, not_from_1).code(), StatusCode::kMismatch);
   disagreeing.join();
-  EXPECT_EQ(attempt(store, 2, 4, kLong, not_from_1).code(), StatusCode::kMismatch) << "also who comes later";
+  EXPECT_EQ(attempt(store, 2, 4, kLong, not_from_1).code(), StatusCode::kMismatch) << "late ranks too";
   expect_all_ranks_connect(store, 3);
 }
 

@@ -1,4 +1,4 @@
-// The dump format: what is written can be read again, and damage is rejected with a message that names it.
+// The dump format: a written dump can be read again, and damage is rejected with a message that names it.
 #include "comm/flight/flight_log.hpp"
 
 #include <gmock/gmock.h>

@@ -151,13 +151,13 @@ TEST(FlightRecorder, concurrent_reads_are_consistent) {
 
 TEST(FlightRecorder, the_first_failure_is_kept) {
   const auto recorder = make_recorder();
-  recorder->set_failure(Status(StatusCode::kTimeout, "rank 2 did not come", {2}));
+  recorder->set_failure(Status(StatusCode::kTimeout, "rank 2 did not arrive", {2}));
   recorder->set_state(CommunicatorState::kFailed);
   recorder->set_failure(Status(StatusCode::kAborted, "later", {0}));
   const FlightLog log = recorder->read();
   ASSERT_TRUE(log.failure.has_value());
   EXPECT_EQ(log.failure->code, StatusCode::kTimeout);
-  EXPECT_EQ(log.failure->message, "rank 2 did not come");
+  EXPECT_EQ(log.failure->message, "rank 2 did not arrive");
   EXPECT_THAT(log.failure->ranks, ElementsAre(2));
   EXPECT_EQ(log.state, CommunicatorState::kFailed);
 }

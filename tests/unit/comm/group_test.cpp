@@ -32,7 +32,7 @@ class OwnedWindow final : public transport::Endpoint {
   std::vector<std::uint64_t> memory_;
 };
 
-/// Asks `look` for the peer's state whenever the group asks the link.
+/// Calls `poll` for the peer's state whenever the group queries the link.
 class WatchedLink final : public transport::MappedLink {
  public:
   WatchedLink(Rank peer, std::span<std::byte> window, std::function<PeerState()> look)
@@ -47,7 +47,7 @@ class WatchedLink final : public transport::MappedLink {
 
 PeerState alive(Rank) { return PeerState::kAlive; }
 
-/// All ranks of one group. `look_[r]` is what rank r sees of a peer.
+/// All ranks of one group. `poll_[r]` returns the state of a peer as rank r sees it.
 class WatchedGroup : public ::testing::Test {
  protected:
   explicit WatchedGroup(int size, GroupHints hints = {}) : poll_(static_cast<std::size_t>(size), alive) {
@@ -171,7 +171,7 @@ TEST_F(GroupOfTwo, no_call_fails_before_the_peers_are_notified) {
         EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
         return !groups_[1]->healthy();
       });
-      peer_was_notified.wait_for(std::chrono::milliseconds(100));  // it may end only after this look has
+      peer_was_notified.wait_for(std::chrono::milliseconds(100));  // it may end only after this poll
     }
     return PeerState::kAlive;
   };

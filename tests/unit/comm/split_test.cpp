@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 
 class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Rank 2 opens an endpoint, publishes its address by `tell` and drops the endpoint without connecting. Then its
-  /// group learns that rank 2 is lost. The other ranks run `split`.
+  /// Rank 2 opens an endpoint, publishes its address with `publish` and drops the endpoint without connecting. Then its
+  /// group detects that rank 2 is lost. The other ranks run `split`.
   void play(const std::function<Status(Group&, const std::string& mine)>& publish,
             const std::function<Status(Group&)>& split) {
     const std::shared_ptr<Store> store = make_memory_store();

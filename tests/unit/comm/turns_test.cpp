@@ -47,7 +47,7 @@ TEST(Turns, number_only_calls) {
   EXPECT_EQ(others.queue().number, 3u);
 }
 
-/// Takes the turn or queues. The thread that has the turn runs what is queued.
+/// Takes the turn or queues. The thread that has the turn runs queued calls.
 class Together {
  public:
   void run_one() {

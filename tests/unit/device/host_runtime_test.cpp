@@ -166,7 +166,7 @@ TEST_F(HostRuntimeTest, a_runtime_ends_while_streams_are_held_and_callers_wait) 
   const Stream held = ends.create_stream(kFirst, false).value();
   const PointRef never = ends.make_point();
   ASSERT_TRUE(ends.enqueue(kFirst, held, [&ends, never] { EXPECT_FALSE(ends.await(never)); }).ok());
-  ASSERT_TRUE(ends.enqueue(kFirst, held, [] { ADD_FAILURE() << "what is behind happens"; }).ok());
+  ASSERT_TRUE(ends.enqueue(kFirst, held, [] { ADD_FAILURE() << "later work ran"; }).ok());
 }
 
 TEST_F(HostRuntimeTest, captured_work_runs_at_launch) {

@@ -46,7 +46,7 @@ struct ArriveAndMeet {
 };
 
 TEST(HostTeam, thread_order_changes_at_each_sync_and_repeats_in_every_run) {
-  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  if (!kTakeTurns) GTEST_SKIP() << "threads run concurrently";
   Log first, second;
   run(ArriveAndMeet{&first});
   run(ArriveAndMeet{&second});
@@ -71,7 +71,7 @@ struct SkipSynchronization {
 };
 
 TEST(HostTeam, a_missing_synchronization_is_detected) {
-  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  if (!kTakeTurns) GTEST_SKIP() << "threads run concurrently";
   int numbers[kThreads] = {};
   bool differs = false;
   run(SkipSynchronization{numbers, &differs});
@@ -105,7 +105,7 @@ struct SkipBarrier {
 };
 
 TEST(HostTeam, a_skipped_synchronization_is_reported) {
-  if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
+  if (!kTakeTurns) GTEST_SKIP() << "this barrier never completes";
   EXPECT_DEATH(run(SkipBarrier{}), "wait at a barrier that other threads do not reach");
 }
 

@@ -55,7 +55,7 @@ TEST(NcclReduce, small_floats_are_rounded_once) {
   EXPECT_EQ(reduced<std::uint16_t>(ncclFloat16, ncclAvg, 0x3C00, 0x4000, 0x4200), 0x4000);   // (1 + 2 + 3) / 3
 }
 
-/// Every value except NaN stays what it is.
+/// Every value except NaN is unchanged.
 template <typename Bits>
 void check_all(ncclDataType_t dtype, DType same) {
   for (int code = 0; code <= std::numeric_limits<Bits>::max(); ++code) {

@@ -169,7 +169,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_run_in_call_order) {
                 ncclSuccess);
     synchronize(rank, two);
     EXPECT_THAT(value.values(), ElementsAre(1024));
-    // In a group, both streams wait for what either one has put in.
+    // In a group, both streams wait for the work of either one.
     BusyStream hold = runtime.make_stream_busy(two);
     ValuesOnDevice<int> other(rank, {7});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);

@@ -32,7 +32,7 @@ struct Mixture {
   }
 };
 
-constexpr float kScale = 0.125F;  // of weights, so that what experts compute is about as large as their rows
+constexpr float kScale = 0.125F;  // of weights, so that the outputs of experts are about as large as their rows
 
 OneGraph graph_of(const Mixture& mixture, ValueId& y) {
   OneGraph graph;

@@ -1,4 +1,4 @@
-// Failures of engines on devices are reported with their place and do no harm to the next run.
+// Failures of engines on devices are reported with their place and do not affect the next run.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -58,10 +58,10 @@ TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_rejected_by
 }
 
 TEST_F(DeviceModels, running_out_of_device_memory_is_an_error_that_names_the_purpose) {
-  HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc says no"));
+  HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc failed"));
   const Status status = Engine::load(path("encoder"), {}, {.device = kGpu}).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \""), HasSubstr("cudaMalloc says no")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \""), HasSubstr("cudaMalloc failed")));
 }
 
 TEST_F(DeviceModels, after_a_failure_of_any_runtime_call_the_next_run_is_correct) {
@@ -79,12 +79,12 @@ TEST_F(DeviceModels, after_a_failure_of_any_runtime_call_the_next_run_is_correct
     if (of_graphs) {
       ASSERT_TRUE(context->run(views_of(inputs)).ok());
     }
-    HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device says no"));
+    HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device failed"));
     const Status status = context->run(views_of(inputs)).status();
     // Steps that cannot be captured run directly.
     EXPECT_EQ(status.ok(), of_graphs) << status.to_string();
     if (!of_graphs) {
-      EXPECT_THAT(status.message(), HasSubstr("the device says no"));
+      EXPECT_THAT(status.message(), HasSubstr("the device failed"));
     }
     for (int run = 0; run < 2; ++run) {
       const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));

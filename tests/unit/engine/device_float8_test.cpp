@@ -69,7 +69,7 @@ class Float8OnDevices : public accord::testing::DeviceEngines {
 };
 
 class DeviceFloat8 : public accord::testing::OnAnyDevice<Float8OnDevices> {};
-/// HostBlas's products. Those of cuBLASLt have tests of their own.
+/// HostBlas's products. Those of cuBLASLt have their own tests.
 class HostFloat8 : public Float8OnDevices {};
 
 constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};

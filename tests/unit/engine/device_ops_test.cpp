@@ -160,7 +160,7 @@ TEST_P(DeviceOps, products_with_weights_of_few_and_many_rows) {
         expect_same(graph, graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(y)}}, {rows, 19}, dtype),
                     2 * error);
         if (counts()) {
-          EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have a kernel of their own
+          EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have their own kernel
         }
       }
     }

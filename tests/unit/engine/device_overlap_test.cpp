@@ -51,7 +51,7 @@ TEST_F(DeviceModels, works_started_in_a_failed_capture_are_discarded) {
   const std::vector<std::int64_t> ids = some_ids(4 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   std::barrier together(2);
-  // Outputs go to the CPU, so that runs begin without an event of their own.
+  // Outputs go to the CPU, so that a run starts without an event.
   const LoadOptions options{.device = kGpu, .outputs = DeviceType::kCpu, .overlap_rows = 32};
   on_ranks("encoder", 2, options, [&](Engine& engine, Rank rank) {
     Result<EngineContext> context = engine.create_context();
@@ -59,7 +59,7 @@ TEST_F(DeviceModels, works_started_in_a_failed_capture_are_discarded) {
     for (int run = 0; run < 4; ++run) {
       together.arrive_and_wait();
       if (run == 1 && rank == 0) {
-        HostRuntime::instance().fail_next("record", Status(StatusCode::kInternal, "the device says no"));
+        HostRuntime::instance().fail_next("record", Status(StatusCode::kInternal, "the device failed"));
       }
       together.arrive_and_wait();
       const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));

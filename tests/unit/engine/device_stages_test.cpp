@@ -55,7 +55,7 @@ TEST_F(DeviceModels, the_logits_of_a_decoder_in_stages_match_the_cpu_even_with_s
   }
 }
 
-// Only the first stage notices the mistake, after it has sent its result.
+// Only the first stage detects the bad id, after it has sent its result.
 TEST_F(DeviceModels, an_error_in_one_stage_reaches_all_ranks_and_the_next_run_succeeds) {
   const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
@@ -87,7 +87,7 @@ TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
     std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
     ASSERT_TRUE(context->run(views_of(inputs)).ok());
     if (comm.rank() == 0) {  // for whichever rank arrives first
-      HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device says no"));
+      HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device failed"));
     }
     together.arrive_and_wait();
     statuses[static_cast<std::size_t>(comm.rank())] = context->run(views_of(inputs)).status();
@@ -95,7 +95,7 @@ TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
   });
   EXPECT_FALSE(statuses[0].ok());
   EXPECT_FALSE(statuses[1].ok());
-  EXPECT_THAT(statuses[0].message() + statuses[1].message(), HasSubstr("the device says no"));
+  EXPECT_THAT(statuses[0].message() + statuses[1].message(), HasSubstr("the device failed"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// graph.json: what is accepted, what is rejected, and the table of ops.
+// graph.json: accepted and rejected contents, and the table of ops.
 
 #include "unit/engine/graph_json.hpp"
 

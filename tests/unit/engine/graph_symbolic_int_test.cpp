@@ -1,4 +1,4 @@
-// Sizes as text: their values, and what is rejected.
+// Sizes as text: their values, and rejected texts.
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// The location of a shard in a view, compared with a look at every element.
+// The location of a shard in a view, compared with a check of every element.
 #include <gtest/gtest.h>
 
 #include <random>

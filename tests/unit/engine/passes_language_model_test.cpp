@@ -1,4 +1,4 @@
-// The passes for what language models spell out: norms and rotary embeddings, as transformers writes them.
+// The passes for decomposed ops of language models: norms and rotary embeddings, as transformers writes them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

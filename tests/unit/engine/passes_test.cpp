@@ -1,4 +1,4 @@
-// Each pass: a graph before it, and what is left after it.
+// Each pass: a graph before it, and the graph after it.
 #include "engine/passes/passes.hpp"
 
 #include <gmock/gmock.h>

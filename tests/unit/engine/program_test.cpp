@@ -1,4 +1,4 @@
-// Saved programs: what is rejected, and which rank's package belongs to a place.
+// Saved programs: rejected manifests, and the package for each position.
 #include "engine/package/program.hpp"
 
 #include <gmock/gmock.h>

@@ -18,7 +18,7 @@ using ::testing::Not;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-/// A machine with 1000 MiB available, in a folder of its own.
+/// A machine with 1000 MiB available, in its own folder.
 class Machine {
  public:
   Machine() {

@@ -28,7 +28,7 @@ class Observing : public ::testing::Test {
     return {{ids.data(), ids.size(), dtype, {}}, {1, static_cast<std::int64_t>(ids.size())}};
   }
 
-  /// Returns what each of two ranks gets from run_observed() if rank 1 first does `spoil`.
+  /// Returns the result of run_observed() on each of two ranks if rank 1 first does `spoil`.
   std::vector<Status> observed(const std::function<void(TensorView&)>& spoil) const {
     CommunicatorOptions options;
     options.timeout = std::chrono::seconds(60);

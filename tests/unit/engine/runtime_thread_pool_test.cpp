@@ -64,7 +64,7 @@ TEST(ThreadPool, part_ranges_cover_everything_once_at_multiples_of_the_grain) {
 }
 
 TEST(ThreadPool, works_with_as_many_threads_as_the_system_provides) {
-  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs address space of its own";
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs its own address space";
   constexpr int kThreads = 64, kParts = 1000;
   const testing::ResourceLimit limit(RLIMIT_AS, address_space() + (std::uint64_t{100} << 20));  // for their stacks
   ThreadPool pool(kThreads);

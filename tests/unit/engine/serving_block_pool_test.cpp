@@ -98,7 +98,7 @@ TEST(BlockPool, the_first_of_two_blocks_with_equal_content_is_kept) {
 }
 
 // Sequences of few different tokens arrive, grow and leave. The contents that the pool reports for a block are
-// compared with what was put into it.
+// compared with the stored contents.
 void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
   struct Sequence {
     std::vector<TokenId> tokens;

@@ -58,11 +58,11 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
       const auto channel = std::make_shared<CommunicatorChannel>(communicator);
       if (communicator.rank() == failing) {
         model->before_run = [](const StepPlan& plan) {
-          return plan.step < 5 ? Status() : Status(StatusCode::kIo, "the weights are gone");
+          return plan.step < 5 ? Status() : Status(StatusCode::kIo, "the weights were released");
         };
       }
       if (communicator.rank() != 0) {
-        EXPECT_THAT(follow(*model, *channel).message(), HasSubstr("the weights are gone"));
+        EXPECT_THAT(follow(*model, *channel).message(), HasSubstr("the weights were released"));
         return;
       }
       const auto generation = Generation::create(model, channel).value();
@@ -70,7 +70,7 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
       Status ended;
       for (auto event = stream.next(20s).value(); event.has_value(); event = stream.next(20s).value())
         ended = event->status;
-      EXPECT_THAT(ended.message(), HasSubstr("the weights are gone"));
+      EXPECT_THAT(ended.message(), HasSubstr("the weights were released"));
     });
   }
 }

@@ -35,7 +35,7 @@ TEST(ServingMemory, a_decoding_step_allocates_nothing) {
     return fine && scheduler.complete_step(sampled, events).ok();
   };
   RequestId id = 0;
-  const auto generate = [&] {  // returns what all steps but the first two allocate
+  const auto generate = [&] {  // returns the allocations of all steps but the first two
     for (int i = 0; i < 8; ++i) EXPECT_TRUE(scheduler.submit(++id, request).ok());
     EXPECT_TRUE(step() && step());
     const std::size_t before = allocations;

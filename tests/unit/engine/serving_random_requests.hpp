@@ -60,7 +60,7 @@ struct Answer {
   }
 };
 
-/// Expects that each sample gave what it gives alone; a cancelled sample, the beginning of that.
+/// Expects that each sample equals the one of a separate run, or its beginning if the sample was cancelled.
 inline void expect_correct(const Answer& answer, const PlanLimits& limits) {
   for (std::size_t sample = 0; sample < answer.tokens.size(); ++sample) {
     const std::vector<TokenId> expected = toy_answer(answer.request, static_cast<int>(sample), limits);

@@ -359,7 +359,7 @@ TEST(Scheduler, no_request_starves_behind_an_endless_stream_of_higher_priority) 
     ASSERT_TRUE(driver.step());
     ASSERT_LT(++steps, 400);
   }
-  // Two levels of 50 steps: about 100 others come first, of two steps each.
+  // Two levels of 50 steps: about 100 others are scheduled first, of two steps each.
   EXPECT_GT(steps, 190);
 }
 

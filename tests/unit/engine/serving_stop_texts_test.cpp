@@ -6,7 +6,7 @@
 namespace accord::engine {
 namespace {
 
-// Returns what is passed on of `text`, pushed in pieces of `size`, and whether a stop text was found.
+// Returns the part of `text` that is passed on, pushed in pieces of `size`, and whether a stop text was found.
 std::pair<std::string, bool> given(const std::string& text, std::vector<std::string> stops, std::size_t size) {
   StopTexts look(std::move(stops));
   std::string all;

@@ -1,4 +1,4 @@
-// Rules by name pattern: what they match, what they divide, and manifests that contradict them.
+// Rules by name pattern: the layers that they match, the tensors that they shard, and manifests that contradict them.
 
 #include "engine/package/sharding_rules.hpp"
 
@@ -46,7 +46,7 @@ TEST(Patterns, a_star_matches_any_run_of_characters) {
   for (const Case& c : cases) EXPECT_EQ(matches(c.pattern, c.name), c.expected) << c.pattern << " and " << c.name;
 }
 
-// Three linear layers with biases, of 8 features each, in modules of their own.
+// Three linear layers with biases, of 8 features each, in their own modules.
 class ShardingRules : public ::testing::Test {
  protected:
   ShardingRules() {

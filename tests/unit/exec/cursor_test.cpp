@@ -81,7 +81,7 @@ TEST_F(CursorTest, a_peer_with_a_different_request_is_a_mismatch_and_its_request
   RequestRecord theirs;
   ASSERT_TRUE(domains_[1]->record_of(0, domains_[1]->round(), &word, &theirs));
   EXPECT_EQ(theirs, request(7));
-  EXPECT_FALSE(domains_[1]->record_of(0, 2, &word, &theirs)) << "rank 0 has not come to round 2";
+  EXPECT_FALSE(domains_[1]->record_of(0, 2, &word, &theirs)) << "rank 0 has not reached round 2";
 }
 
 TEST_F(CursorTest, lanes_meet_at_their_barrier) {
@@ -162,15 +162,15 @@ TEST(Domain, finds_the_rank_that_waiting_ranks_wait_for) {
   const Clock::time_point now = Clock::now();
   const auto begin = [&domains](int m) { domains[static_cast<std::size_t>(m)].begin_round(RequestRecord{}, 3); };
   for (int m = 0; m < 4; ++m) begin(m);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not said that it waits";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not published that it waits";
   domains[1].publish_waiting(2, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2);
   domains[2].publish_waiting(3, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 3);
-  EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "who asks is not who is late";
+  EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "the rank that asks is not the late one";
   EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not checked since";
   domains[2].publish_waiting(-1, now);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it continued";
   domains[2].publish_waiting(1, now);
   EXPECT_GT(domains[0].last_waited_for(1, now), 0) << "a circle has an end";
   domains[1].publish_waiting(2, now);
@@ -178,7 +178,7 @@ TEST(Domain, finds_the_rank_that_waiting_ranks_wait_for) {
   domains[2].publish_waiting(-1, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it is still in the round before, and waits there";
   begin(1);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "what was said is of the round before";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "the published rank belongs to the previous round";
 }
 
 TEST(History, keeps_a_difference_and_is_never_zero) {

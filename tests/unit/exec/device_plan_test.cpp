@@ -86,7 +86,7 @@ bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology
 
 struct Sizes : ::testing::TestWithParam<int> {};
 
-// 32-bit whole numbers: their sums do not depend on the order, which some algorithms have of their own.
+// 32-bit integers: their sums do not depend on the order, which differs between algorithms.
 TEST_P(Sizes, every_algorithm_gives_the_expected_result) {
   DeviceRanks ranks(GetParam(), 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
@@ -147,7 +147,7 @@ TEST(DevicePlan, buffers_may_be_unaligned) {
       }
 }
 
-// Whole numbers so small that their sums are exact in any order.
+// Integers so small that their sums are exact in any order.
 TEST(DevicePlan, a_switch_sums_the_dtypes_that_it_supports) {
   DeviceRanks ranks(3, 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(3);
@@ -281,7 +281,7 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
       if (index == 0) lane(index).signal(peer);
       if (index == 0) lane(index).wait(peer);
       lane(index).lane_barrier(1);
-      // Lane 0 takes what lane 1 has stored, and vice versa.
+      // Lane 0 reads the data that lane 1 has stored, and vice versa.
       const Rank from = index == 0 ? peer : rank;
       lane(index).copy(plan::scratch(from, rank), {plan::output(rank, from)});
     }

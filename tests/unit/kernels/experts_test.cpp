@@ -1,4 +1,4 @@
-// Sorting choices by expert, summing what experts computed, and the best elements of rows, compared with plain loops.
+// Sorting choices by expert, summing outputs of experts, and the best elements of rows, compared with plain loops.
 
 #include "kernels/experts.hpp"
 

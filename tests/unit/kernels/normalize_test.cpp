@@ -155,7 +155,7 @@ struct HalfRows {
   std::vector<double> values;
 };
 
-// The sum is the exact sum, rounded. The norm of the rounded sum is right to one rounding of its own.
+// The sum is the exact sum, rounded. The norm of the rounded sum is correct up to one rounding of its own result.
 template <typename T>
 void check_half_norms(const HalfReference& format, double rounding) {
   for (const std::int64_t width : kWidths) {

@@ -83,7 +83,7 @@ struct Sequence {
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) paged_attention(call, these, head, 0, count, scratch);
   }
 
-  // Returns what the cache keeps of element `i` of the `count` elements from `row` on.
+  // Returns the stored value of element `i` of the `count` elements from `row` on.
   double kept(const float* row, std::int64_t count, std::int64_t i) const {
     const auto value = static_cast<double>(row[i]);
     if (shape.dtype == DType::kFloat32) return value;

@@ -110,7 +110,7 @@ TEST(Hosts, hierarchical_all_reduce_requires_hosts_that_are_subtrees_of_the_cano
   EXPECT_EQ(chosen({0, 1, 0, 1}), "two_shot");
   EXPECT_EQ(chosen({0, 1}), "two_shot");  // no ranks share a host
   EXPECT_EQ(chosen({0, 0}), "two_shot");
-  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs meet
+  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs are combined
 }
 
 TEST(Hosts, large_messages_use_hierarchical_plans_where_hosts_have_several_ranks) {

@@ -71,7 +71,7 @@ TEST(MscclppSwitch, packets_are_preserved) {
   }
 }
 
-// Each half of the four ranks sums by a switch of its own, then each rank reads the other half's sum.
+// Each half of the four ranks sums by its own switch, then each rank reads the other half's sum.
 TEST(MscclppSwitch, channels_of_some_ranks_become_ordinary_steps) {
   Text plan("allreduce", "Simple", false, 4, 1, 1, 2);
   plan.add_switch("s", {0, 1});

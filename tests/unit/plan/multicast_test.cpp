@@ -1,4 +1,4 @@
-// Plans that go through a switch: what a step may do there, and what the verifier requires of the sums from it.
+// Plans that go through a switch: the steps that are allowed there, and the verifier's requirements for their sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(Multicast, a_switch_sum_cannot_declare_another_order) {
 }
 
 TEST(Multicast, the_memory_of_each_rank_must_be_ready) {
-  for (const int wait : {0, 1}) {  // for what rank 1, or 2, exposes
+  for (const int wait : {0, 1}) {  // for the data that rank 1, or 2, exposes
     Plan plan = sum_of_three();
     erase_step(steps_of(plan, 0), find_step(steps_of(plan, 0), StepKind::kWait, wait));
     for (const Rank peer : {1, 2}) {

@@ -112,7 +112,7 @@ TEST(Verifier, rejects_a_deadlock_through_packets_and_lane_barriers) {
 TEST(Verifier, rejects_a_wait_for_a_signal_that_never_arrives) {
   Plan plan = two_shot(4);
   std::vector<Step>& steps = steps_of(plan, 3);
-  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // tells rank 1 that the sums are ready
+  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // notifies rank 1 that the sums are ready
   EXPECT_THAT(refusal(plan),
               AllOf(HasSubstr("plan \"two_shot\" (all_reduce, 4 ranks), rank 1, lane 0, step 15 (wait for signal 1 "
                               "of rank 3): waits for ever: rank 3 never sends this signal")));
@@ -189,7 +189,7 @@ TEST(Verifier, rejects_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
 TEST(Verifier, rejects_scratch_reused_by_a_later_round_while_a_peer_may_read_it) {
   Plan plan = whole_plan(Collective::kBroadcast, "direct", 3);
   EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());
-  plan.pacing = Pacing::kByPlan;  // now no signal tells the root that the others have read its slot
+  plan.pacing = Pacing::kByPlan;  // now no signal notifies the root that the others have read its slot
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("plan \"direct\" (broadcast, 3 ranks), rank "), HasSubstr("races with"),
                                    HasSubstr("2 rounds ")));
 }
@@ -358,7 +358,7 @@ TEST(Verifier, rejects_in_place_a_plan_that_is_correct_out_of_place) {
     const Rank peer = 1 - rank;
     plan.on(rank).copy(input(rank, 0), {scratch(rank, 0), output(rank, 0)}).signal(peer).wait(peer);
     plan.on(rank).reduce({scratch(0, 0), scratch(1, 0)}, {output(rank, 0)});
-    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the original input, which is gone if in place
+    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the original input, which is overwritten if in place
     plan.on(rank).signal(peer, 1).wait(peer, 1).reduce(
         {rank == 0 ? input(0, 0) : scratch(0, 1), rank == 1 ? input(1, 0) : scratch(1, 1)}, {output(rank, 0)});
   }

@@ -199,7 +199,7 @@ TEST(TcpStore, garbage_disconnects_only_its_sender) {
   const std::string garbage[] = {
       "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
       std::string(100'000, '\xff'),
-      hello() + "this is no request, though long enough",
+      hello() + "this is not a request, though long enough",
       hello() + std::string(24, '\0'),
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 0xffffffff, .value_bytes = 0xffffffff}),
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 1, .value_bytes = (8u << 20) + 1}),

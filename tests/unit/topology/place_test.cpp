@@ -39,7 +39,7 @@ TEST(ThisPlace, counts_physical_cores) {
   for (const int cpu : place.cpus) {
     std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
     std::string siblings;
-    if (!std::getline(file, siblings)) GTEST_SKIP() << "this kernel does not tell which processors share a core";
+    if (!std::getline(file, siblings)) GTEST_SKIP() << "this kernel does not report which processors share a core";
     cores.insert(siblings);
   }
   if (place.core_ids.empty()) {

@@ -1,4 +1,4 @@
-// The text of descriptors: writing and reading it, and what is rejected.
+// The text of descriptors: writing and reading it, and rejected texts.
 #include "transport/descriptor.hpp"
 
 #include <gtest/gtest.h>

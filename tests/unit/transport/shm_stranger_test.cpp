@@ -1,4 +1,4 @@
-// Strangers at the listener of transport shm: whatever they send, they get nothing, and the real peers still meet.
+// Strangers at the listener of transport shm: whatever they send, they get nothing, and the real peers still connect.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -118,7 +118,7 @@ TEST_F(ShmStranger, that_sends_garbage_is_dropped_and_the_peers_connect) {
   const std::size_t before = open_descriptors();
   expect_peers_connect();
   for (const UniqueFd& stranger : strangers) EXPECT_TRUE(was_dropped(stranger));
-  // Two endpoints of one process have met and hold no descriptors; what the strangers sent is closed.
+  // Two endpoints of one process have connected and hold no descriptors; descriptors from strangers are closed.
   EXPECT_LE(open_descriptors(), before);
 }
 

@@ -24,8 +24,8 @@ TEST_P(CudaNccl, reductions_match_a_plain_computation) {
       EXPECT_EQ(testing::check_device_reductions_of_few_dtypes(comm, on), 7 + 8 + 2 * 6);
       return;
     }
-    // Plans serve what NCCL lacks, except premul_sum of 8-bit floats in NCCL versions without these and in groups of
-    // one.
+    // Plans serve the calls that NCCL does not support, except premul_sum of 8-bit floats in NCCL versions without
+    // these and in groups of one.
     const bool scales_float8 = comm::nccl::library().value()->version >= 22400 && comm.size() > 1;
     EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (scales_float8 ? 0 : 2) + 2 * 3 + 7);
   });

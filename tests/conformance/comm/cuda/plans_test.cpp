@@ -114,7 +114,7 @@ TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_repeatedly) {
 }
 
 TEST_P(CudaPlansOfThreads, a_missing_peer_releases_the_stream) {
-  if (GetParam() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  if (GetParam() == 1) GTEST_SKIP() << "a single rank waits for no other";
   on_ranks([](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);
     ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());

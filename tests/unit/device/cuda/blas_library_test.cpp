@@ -1,4 +1,4 @@
-// Finding cuBLASLt, which needs no GPU. What cuBLASLt computes runs only on a GPU.
+// Finding cuBLASLt, which needs no GPU. cuBLASLt's computations need a GPU.
 #include <gmock/gmock.h>
 
 #if __has_include(<cublasLt.h>)

@@ -1,4 +1,4 @@
-// Float8 weights: how they are stored, how they are rounded, and what is rejected. HalfReference decodes the numbers
+// Float8 weights: how they are stored, how they are rounded, and rejected values. HalfReference decodes the numbers
 // by definition.
 
 #include "kernels/linear/float8.hpp"

@@ -1,4 +1,4 @@
-// Packing: what packed weights stand for, the errors that are reported, and what is rejected.
+// Packing: the values of packed weights, the reported errors, and rejected values.
 
 #include "kernels/linear/pack.hpp"
 
@@ -145,7 +145,7 @@ TEST(Pack, accepts_scales_over_the_whole_range_of_their_type) {
       const Result<PackError> narrow = pack(source_of(values, 64, 32), format, packed.span());
       EXPECT_EQ(narrow.ok(), magnitude < 1e30F);
       if (magnitude == 1e-30F) {
-        EXPECT_DOUBLE_EQ(narrow->relative, 1.0) << "vanished, and not told";
+        EXPECT_DOUBLE_EQ(narrow->relative, 1.0) << "rounded to zero without a report";
       }
       format.scale_type = DType::kFloat32;
       AlignedVector wide(packed_bytes(format, 64, 32));
