@@ -97,7 +97,7 @@ def test_includes_upwards_are_allowed(tree):
         ("src/extra/a.cpp", "int a;", "src/extra is not in the layer table"),
     ],
 )
-def test_an_include_that_crosses_the_layers_is_found(tree, file, include, message):
+def test_an_include_against_the_order_of_layers_is_reported(tree, file, include, message):
     found = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert len(found) == 1
     assert found[0].startswith(file)
@@ -135,7 +135,7 @@ def test_includes_of_earlier_folders_are_allowed(tree):
         ("src/comm/extra/a.cpp", "int a;", 'folder src/comm/extra is not in the table "Inside a layer"'),
     ],
 )
-def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, include, message):
+def test_an_include_against_the_order_of_folders_is_reported(tree, file, include, message):
     (found,) = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert found.startswith(file)
     assert message in found
@@ -171,18 +171,18 @@ def test_imports_upwards_without_a_circle_are_allowed(tree):
         ("jit/a.py", "from accord import info\n", "1: accord.jit.a imports accord; jit may import _core"),
     ],
 )
-def test_an_import_that_crosses_the_layers_of_the_python_package_is_found(tree, file, text, message):
+def test_an_import_against_the_order_of_the_python_package_is_reported(tree, file, text, message):
     others = {"texts.py": "", "mesh/grid.py": "", "jit/__init__.py": ""}
     (found,) = check_imports.violations(tree(python({**others, file: text})))
     assert found.startswith(f"python/accord/{file}:{message}")
 
 
-def test_a_module_outside_the_table_is_found(tree):
+def test_a_module_outside_the_table_is_reported(tree):
     found = check_imports.violations(tree(python({"extra/a.py": "from accord import plan\n"})))
     assert found == ["accord.extra.a: extra is not in the table of the Python package of docs/architecture.md"]
 
 
-def test_a_circle_of_imports_is_found_with_its_modules(tree):
+def test_a_circle_of_imports_is_reported_with_its_modules(tree):
     found = check_imports.violations(
         tree(
             python(
@@ -228,7 +228,7 @@ def test_other_headers_are_allowed_anywhere(tree, include):
 
 
 @pytest.mark.parametrize("place", ["work/main", "root/.cache", "home/someone/x", "tmp/x.bin", "opt/wheels"])
-def test_a_path_of_one_machine_is_found(tree, place):
+def test_a_path_of_one_machine_is_reported(tree, place):
     found = check_paths.violations(tree({"scripts/x": f"first\ncd /{place}\n"}))
     assert [line.split(": ")[0] for line in found] == ["scripts/x:2"]
 

@@ -57,7 +57,7 @@ def test_the_command_shows_where_the_package_and_the_headers_are(consumer):
     assert "this accord is not installed" in of_a_build.stderr
 
 
-def test_a_c_program_asks_for_features(consumer):
+def test_a_c_program_queries_features(consumer):
     which = consumer / "build/which_accord"
     assert re.fullmatch(r"accord \d+\.\d+\.\d+: shm is available\n", run(which))
     blind = clean_environment(CUDA_VISIBLE_DEVICES="")

@@ -109,7 +109,7 @@ def test_verify_rejects_an_all_reduce_that_does_nothing_and_ranks_that_both_wait
     assert "wait for signal 0 of rank" in refused.stdout
 
 
-def test_why_names_the_rule_that_decides_and_why_others_do_not():
+def test_why_names_the_deciding_rule_and_the_reason_against_each_other_rule():
     answer = plan_answer("why", "all_reduce", "8K", "-n", 4)
     assert answer["algorithm"] == "two_shot"
     rules = {rule["rule"]: rule for rule in answer["rules"]}

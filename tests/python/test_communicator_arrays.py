@@ -125,7 +125,7 @@ def test_numpy_arrays_are_arrays_of_every_dtype(comm):
         assert np.array_equal(array, out), dtype
 
 
-def test_premul_sum_takes_a_number_or_an_array_of_one_element(comm):
+def test_premul_sum_accepts_a_number_or_an_array_of_one_element(comm):
     for factor in (3, 3.0, np.array([3], np.float32), array.array("f", [3])):
         x = np.array([1, 2], np.float32)
         comm.all_reduce(x, "premul_sum", factor=factor)

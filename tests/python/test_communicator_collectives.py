@@ -265,7 +265,7 @@ BITS = {"bfloat16": (0x3F80, 0x4000, 0x4040), "float8_e4m3fn": (0x38, 0x40, 0x44
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dtype=st.sampled_from(REDUCIBLE_DTYPES), shape=st.lists(st.integers(0, 9), min_size=0, max_size=4).map(tuple))
-def test_all_reduce_takes_arrays_of_any_shape(ranks, dtype, shape):
+def test_all_reduce_accepts_arrays_of_any_shape(ranks, dtype, shape):
     one, two, three = (np.full(shape, bits, numpy_dtype(dtype)) for bits in BITS.get(dtype, (1, 2, 3)))
     for result in ranks(2).run(all_reduce_shape, dtype, per_rank=[(one,), (two,)]):
         assert result.shape == shape and np.array_equal(result, three)

@@ -300,7 +300,7 @@ def test_errors_derive_from_the_matching_built_in_exceptions():
     assert len({error.code for error in pairs}) == len(pairs)
 
 
-def test_a_communicator_cannot_be_pickled_or_made_without_create():
+def test_a_communicator_cannot_be_pickled_or_constructed_without_create():
     with accord.Communicator.create(accord.MemoryStore(), 0, 1) as comm:
         with pytest.raises(TypeError):
             pickle.dumps(comm)

@@ -58,7 +58,7 @@ def test_a_tcp_store_serves_clients_of_other_processes():
     assert time.monotonic() - start < 3
 
 
-def test_prefixes_keep_keys_apart():
+def test_prefixes_separate_keys():
     inner = accord.MemoryStore()
     a, b = accord.PrefixStore(inner, "a"), accord.PrefixStore(inner, "b")
     a.set("key", b"1")

@@ -54,7 +54,7 @@ def test_weight_changes_that_torch_does_not_track_are_detected(change, fresh):
     torch.testing.assert_close(compiled(tokens(2, 5)), model(tokens(2, 5)))
 
 
-def test_weights_made_in_inference_mode_may_change_too(fresh):
+def test_weights_created_in_inference_mode_may_also_change(fresh):
     with torch.inference_mode():
         model = Model().eval()
         compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})

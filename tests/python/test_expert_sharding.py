@@ -46,7 +46,7 @@ def texts(batch: int, length: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "weights"), [("mixtral", None), ("qwen2_moe", None), ("mixtral", "int8")])
-def test_language_models_decode_alike_on_1_2_and_4_ranks(name, weights, ranks, tmp_path):
+def test_language_models_decode_equally_on_1_2_and_4_ranks(name, weights, ranks, tmp_path):
     model = make_model(name)
     path = str(accord.export(model, path=tmp_path / "m.accord", sharding=EXPERTS_OVER_TP, weights=weights))
     with torch.no_grad():

@@ -153,7 +153,7 @@ def test_a_weight_with_another_use_cannot_be_sharded(tmp_path):
         export(Tied().eval(), (torch.tensor([[1]]),), path=tmp_path / "m.accord", sharding={"head": "column"})
 
 
-def test_layers_that_share_a_weight_must_be_sharded_alike(tmp_path):
+def test_layers_that_share_a_weight_must_be_sharded_in_the_same_way(tmp_path):
     class Twice(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -33,7 +33,7 @@ def test_greedy_text_matches_transformers(text_model, model, prompt):
     assert made.finish == "stop_token"
 
 
-def test_a_stream_gives_whole_characters_and_no_special_tokens(text_model):
+def test_a_stream_returns_whole_characters_and_no_special_tokens(text_model):
     (question,) = QUESTIONS[2]
     pieces = list(accord.generate(text_model.path, [question], stream=True))
     assert "".join(pieces) == TEXTS[3]
@@ -141,7 +141,7 @@ def test_values_of_a_wrong_type_are_named(model, prompt, options, message):
         accord.generate(model, [{"role": "user"}])
 
 
-def test_a_package_without_a_tokenizer_is_an_error_that_says_so(text_model, tmp_path):
+def test_generating_text_without_a_tokenizer_is_an_error_that_names_the_option(text_model, tmp_path):
     bare = accord.export(text_model.model, path=tmp_path / "bare.accord")
     with accord.load(bare) as engine:
         model = accord.LanguageModel.create(engine)

@@ -283,7 +283,7 @@ def factors(group):
     return found
 
 
-def test_premul_sum_takes_each_ranks_factor(torch_ranks):
+def test_premul_sum_uses_each_ranks_factor(torch_ranks):
     assert torch_ranks(2).run(factors) == [[[6.0] * 3] * 2] * 2
 
 

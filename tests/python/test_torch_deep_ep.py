@@ -153,7 +153,7 @@ def low_latency(group):
     return stats.tolist()
 
 
-def test_low_latency_calls_give_rows_by_expert(torch_ranks):
+def test_low_latency_calls_return_rows_by_expert(torch_ranks):
     stats = torch_ranks(2).run(low_latency)
     assert sum(map(sum, stats)) == 2 * (6 * 2 - 1 + 4 * 2 - 1)
 

@@ -73,7 +73,7 @@ TEST_P(AnySource, ranks_are_served_in_turn) {
   });
 }
 
-TEST_P(AnySource, receives_from_one_rank_take_precedence_and_run_beside_it) {
+TEST_P(AnySource, receives_from_one_rank_take_precedence_and_run_concurrently) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     constexpr std::size_t kCount = 5000;
     if (comm.rank() == 1) {
@@ -98,7 +98,7 @@ TEST_P(AnySource, receives_from_one_rank_take_precedence_and_run_beside_it) {
   });
 }
 
-TEST_P(AnySource, several_threads_may_receive_at_once) {
+TEST_P(AnySource, several_threads_may_receive_concurrently) {
   constexpr int kSize = 3, kEach = testing::kSanitized ? 20 : 60;
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     if (comm.rank() > 0) {

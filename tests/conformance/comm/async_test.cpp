@@ -101,7 +101,7 @@ TEST_P(Async, several_threads_of_one_rank_may_call_concurrently) {
 }
 
 // A group of one waits for no other rank, so its threads collide as often as possible.
-TEST_P(Async, calls_of_several_threads_run_one_after_the_other) {
+TEST_P(Async, calls_of_several_threads_run_one_after_another) {
   constexpr int kThreads = 4, kCalls = 20'000;
   run_thread_ranks(1, options(), [](Communicator comm) {
     std::vector<std::thread> threads;

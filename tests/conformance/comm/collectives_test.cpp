@@ -35,7 +35,7 @@ void check_all_reduce(Communicator& comm, DType dtype, ReduceOp op, std::size_t 
   ASSERT_EQ(input, expected);
 }
 
-TEST_P(Collectives, all_reduce_gives_the_canonical_tree_on_every_rank) {
+TEST_P(Collectives, all_reduce_matches_the_canonical_tree_on_every_rank) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts)
@@ -68,7 +68,7 @@ TEST_P(Collectives, all_reduce_of_bfloat16_adds_in_fp32_and_rounds_once) {
   }
 }
 
-TEST_P(Collectives, all_reduce_of_float16_sums_whole_numbers_exactly) {
+TEST_P(Collectives, all_reduce_of_float16_sums_integers_exactly) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     // 0x3c00 = 1, 0x4000 = 2, 0x4200 = 3; their sum 6 = 0x4600.
     const std::uint16_t mine[] = {0x3c00, 0x4000, 0x4200};

@@ -141,7 +141,7 @@ TEST_P(Dtypes, bool_is_combined_as_truth_values) {
   });
 }
 
-TEST_P(Dtypes, collectives_that_move_bytes_take_every_dtype) {
+TEST_P(Dtypes, collectives_that_move_bytes_accept_every_dtype) {
   for (const int size : {2, 3}) {
     run_thread_ranks(size, options(), [size](Communicator comm) {
       for (const DType dtype : all_dtypes())

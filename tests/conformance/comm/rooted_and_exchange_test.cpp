@@ -20,7 +20,7 @@ using testing::samples;
 
 class RootedAndExchange : public testing::Planned {};
 
-TEST_P(RootedAndExchange, reduce_gives_the_root_the_canonical_tree_and_writes_nothing_elsewhere) {
+TEST_P(RootedAndExchange, reduce_gives_the_root_the_canonical_sum_and_writes_nothing_elsewhere) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts)

@@ -58,7 +58,7 @@ class Arrays {
 Buffer of(std::span<float> values) { return {values.data(), values.size(), DType::kFloat32, {}}; }
 std::vector<float> values_of(std::span<const float> array) { return {array.begin(), array.end()}; }
 
-TEST_P(ZeroCopy, all_reduce_gives_the_canonical_tree_in_place_and_out_of_place) {
+TEST_P(ZeroCopy, all_reduce_matches_the_canonical_tree_in_place_and_out_of_place) {
   for (const int size : kSizes)
     run_thread_ranks(size, options(), [](Communicator comm) {
       Arrays arrays(comm);

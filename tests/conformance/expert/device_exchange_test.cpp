@@ -96,7 +96,7 @@ TEST_F(DeviceExchange, many_random_problems) {
 }
 
 /// Uses values whose sums are exact, so that the definition holds in any order of addition.
-TEST_F(DeviceExchange, the_definition_gives_the_same) {
+TEST_F(DeviceExchange, results_match_the_definition) {
   const Ids ids = random_ids(50, {6, 9}, 6, 3);
   const testing::Slots slots = testing::slots_of(ids, *uniform_expert_placement(6, 2), 4);
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {

@@ -150,7 +150,7 @@ TEST_P(StoreConformance, get_waits_forever_on_request) {
   waiting.join();
 }
 
-TEST_P(StoreConformance, get_gives_up_at_its_timeout_and_names_the_key) {
+TEST_P(StoreConformance, get_times_out_and_names_the_key) {
   const auto store = client();
   const auto begin = Clock::now();
   const Status status = store->get("absent/key", 200ms).status();

@@ -217,7 +217,7 @@ TEST_P(Connect, a_descriptor_of_another_version_or_transport_is_a_mismatch) {
 }
 
 // Any single changed byte in a descriptor gives an error, and never a link, a crash or a hang.
-TEST_P(Connect, a_damaged_descriptor_never_gives_a_link) {
+TEST_P(Connect, a_damaged_descriptor_never_results_in_a_link) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string intact = endpoint(group, 1).descriptor();
   for (std::size_t at = 0; at < intact.size(); ++at) {

@@ -83,7 +83,7 @@ TEST(ShmDeath, a_peer_that_exits_without_leaving_is_lost) {
 }
 
 // The process ends right after the farewell, so that one poll may see both.
-TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
+TEST(ShmDeath, a_peer_that_leaves_and_exits_immediately_has_left) {
   for (int round = 0; round < 20; ++round) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(2, [&](Rank rank) {

@@ -73,7 +73,7 @@ TEST(CPrepared, several_calls_run_together_and_counts_are_read_when_they_are_pre
   });
 }
 
-TEST(CPrepared, an_invalid_call_among_several_is_named_and_gives_no_handle) {
+TEST(CPrepared, an_invalid_call_among_several_is_named_and_no_handle_is_created) {
   run_c_ranks(1, [](accord_communicator_t* comm, int) {
     float value = 1;
     accord_call_t calls[2] = {call_on(ACCORD_CALL_BROADCAST, ACCORD_FLOAT32, &value),

@@ -96,7 +96,7 @@ TEST(Turns, stay_exclusive_when_a_second_thread_arrives) {
   }
 }
 
-TEST(Turns, a_taker_and_a_stopper_never_miss_each_other) {
+TEST(Turns, a_thread_that_takes_the_turn_after_a_stop_sees_it) {
   for (int life = 0; life < 200; ++life) {
     Turns turns;
     std::atomic<bool> stop = false;

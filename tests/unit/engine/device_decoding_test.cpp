@@ -73,7 +73,7 @@ TEST_F(DeviceDecoding, contexts_that_end_anywhere_in_a_block_of_the_cache) {
     expect_formula({token, 3}, {.heads = 2, .block_tokens = 7, .size = {4, 4}});
 }
 
-TEST_F(DeviceDecoding, long_contexts_in_parts_beside_short_ones) {
+TEST_F(DeviceDecoding, long_contexts_in_parts_together_with_short_ones) {
   for (const int splits : {2, 3, 8})
     expect_formula({611, 255, 256, 0}, {.heads = 2, .value_dim = 16, .splits = splits, .size = {4, 2}});
 }

@@ -88,7 +88,7 @@ TEST_F(DeviceTiles, query_heads_that_share_a_key_head) {
   }
 }
 
-TEST_F(DeviceTiles, sequences_of_any_number_of_rows_beside_each_other) {
+TEST_F(DeviceTiles, several_sequences_of_any_number_of_rows) {
   expect_formula<64>({.heads = 2,
                       .kv_heads = 2,
                       .head_dim = 32,

@@ -204,7 +204,7 @@ TEST(NormalizationOps, layer_norm_of_a_sum_also_gives_the_sum) {
   }
 }
 
-TEST(NormalizationOps, softmax_over_any_dimension_sums_to_one_there) {
+TEST(NormalizationOps, softmax_sums_to_one_over_its_dimension) {
   for (const std::int64_t dim : {0, 1, -1}) {
     Dense<float> x = random_floats({4, 5, 6});
     std::vector<float> expected;

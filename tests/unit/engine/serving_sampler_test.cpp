@@ -269,7 +269,7 @@ TEST(Sampler, tokens_of_a_seed_never_change) {  // from a first run; these token
   EXPECT_THAT(tokens, ElementsAre(889, 272, 494, 667, 568, 284, 988, 99));
 }
 
-TEST(Sampler, probabilities_are_the_models_own) {
+TEST(Sampler, probabilities_match_those_of_the_model) {
   const auto logits = random_logits(3000, 8);
   GenerationRequest request;
   request.logprobs = 5;

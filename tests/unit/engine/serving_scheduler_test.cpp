@@ -73,7 +73,7 @@ class Driver {
   std::vector<RequestId> drawn;  // the request of each token so far
 };
 
-TEST(Scheduler, prompts_are_processed_in_chunks_beside_decoding_sequences) {
+TEST(Scheduler, prompts_are_processed_in_chunks_together_with_decoding_sequences) {
   Driver driver;
   ASSERT_TRUE(driver.submit(1, request_of(3, 5)).ok());
   ASSERT_TRUE(driver.step());

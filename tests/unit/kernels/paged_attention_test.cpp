@@ -171,7 +171,7 @@ TEST_P(PagedAttention, supports_a_window_a_cap_bfloat16_and_int8) {
   }
 }
 
-TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_the_rows_beside_it_or_on_the_blocks) {
+TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_other_rows_or_on_the_blocks) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
     const Shape shape{.tokens = 530, .heads = 6, .kv_heads = 2, .head_dim = 24, .value_dim = 20, .dtype = dtype};
     Sequence whole(shape);

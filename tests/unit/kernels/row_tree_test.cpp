@@ -134,7 +134,7 @@ TEST_P(RowTrees, a_tree_may_be_as_deep_as_the_bits_of_its_keys) {
   expect_bits({DType::kFloat32, DType::kFloat32}, merges, 40, 99);
 }
 
-TEST_P(RowTrees, no_rows_are_zero) {
+TEST_P(RowTrees, an_empty_tree_is_zero) {
   std::vector<float> y(9, 5.0F);
   sum_rows({.rows = {}, .dtype = DType::kBFloat16, .y = y.data(), .y_dtype = DType::kFloat32, .width = 8});
   EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 5}));

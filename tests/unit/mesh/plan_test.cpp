@@ -87,7 +87,7 @@ TEST(MeshPlan, context_parallel_in_levels_and_hybrid) {
   EXPECT_FALSE(hybrid.family("hybrid_dp_cp_8").ok());
 }
 
-TEST(MeshPlan, may_begin_at_another_rank_of_the_job) {
+TEST(MeshPlan, may_start_at_any_rank_of_the_job) {
   const MeshPlan plan = plan_of("tp=2,rank_offset=4", 4);
   EXPECT_EQ(groups(plan, "dp"), (Lists{{4, 6}, {5, 7}}));
   EXPECT_EQ(plan.ranks_of(*plan.family("tp"), 7), (std::vector<Rank>{6, 7}));

@@ -64,7 +64,7 @@ TEST(Algorithms, out_of_place_algorithms_would_race_in_place) {
   EXPECT_EQ(found, 6);
 }
 
-TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_number_of_ranks) {
+TEST_P(EverySize, every_algorithm_matches_the_reference_for_counts_around_the_number_of_ranks) {
   const auto n = static_cast<std::size_t>(GetParam());
   std::mt19937 random(7);
   std::set<std::size_t> counts = {0, 1, n - 1, n, n + 1};
@@ -85,7 +85,7 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
   }
 }
 
-TEST_P(SmallSizes, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+TEST_P(SmallSizes, every_algorithm_matches_the_reference_around_the_thresholds_of_the_default_table) {
   testing::run_around_thresholds(GetParam(), 1, std::size_t{8} << 10);  // tests/slow/plan has the rest
 }
 

@@ -100,7 +100,7 @@ TEST(TcpStore, is_reached_by_name_by_ipv4_and_by_ipv6) {
   EXPECT_TRUE(client_of(*ipv6, "[::1]").ok());
 }
 
-TEST(TcpStore, is_hosted_under_this_machines_own_name) {
+TEST(TcpStore, is_hosted_under_the_name_of_this_machine) {
   char name[256] = {};
   ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
   const auto host = host_at(name);

@@ -129,7 +129,7 @@ TEST_F(ShmStranger, that_sends_nothing_does_not_disturb_the_peers) {
   expect_peers_connect();
 }
 
-TEST_F(ShmStranger, that_has_not_read_the_descriptors_gets_no_window) {
+TEST_F(ShmStranger, without_valid_descriptors_gets_no_window) {
   const Found found = rank0();
   const std::string wrong(kCookieBytes, '0');
   const Cookie cookie = cookie_of(found.cookie);
