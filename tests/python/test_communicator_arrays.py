@@ -250,14 +250,14 @@ def test_calls_keep_no_reference_to_their_arrays(comm):
 def test_calls_keep_no_reference_to_their_tensors(comm):
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(8)
-    gone = weakref.ref(tensor)
+    reference = weakref.ref(tensor)
     work = comm.all_reduce_async(tensor)
     work.wait()
     with pytest.raises(ValueError):
         comm.all_reduce(tensor, out=tensor[:3])
     del tensor
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def drop_work_unfinished(comm):
@@ -274,18 +274,18 @@ def drop_work_unfinished(comm):
         comm.recv(flag, 0)
         comm.all_reduce(array)
         return float(array[0])
-    gone = weakref.ref(array)
+    reference = weakref.ref(array)
     work = comm.all_reduce_async(array)
     del array, work
     gc.collect()
-    held = gone() is not None
+    held = reference() is not None
     comm.send(flag, 1)
     until = time.monotonic() + 20
-    while gone() is not None and time.monotonic() < until:
+    while reference() is not None and time.monotonic() < until:
         # Rejected at once. Every new Work also releases the finished ones that were dropped.
         comm.send_async(flag, 0).test()
         time.sleep(0.01)
-    return held, gone() is None
+    return held, reference() is None
 
 
 def test_arrays_of_a_dropped_work_are_held_until_it_completes(ranks):

@@ -168,13 +168,13 @@ def test_an_exception_in_a_callback_is_reported_and_ignored(monkeypatch):
 def test_an_array_whose_finalizer_uses_its_work_is_safe():
     comm, works = alone(), []
 
-    class ComesBack(np.ndarray):
+    class UsesItsWork(np.ndarray):
         def __del__(self):
             for work in works:
                 assert work.test()
 
     for end in ("wait", "test"):
-        array = np.ones(4, np.float32).view(ComesBack)
+        array = np.ones(4, np.float32).view(UsesItsWork)
         works.append(comm.all_reduce_async(array))
         del array
         while not getattr(works[-1], end)():

@@ -23,7 +23,7 @@ def run_collectives(_, path):
         comm.all_gather(part, whole, stream=stream.cuda_stream)
         stream.synchronize()
         assert values.values.tolist() == [6.0] * 7
-        assert set(values.asked_for) == {None}  # no other stream: the call's own stream orders it
+        assert set(values.requested_streams) == {None}  # no other stream: the call's own stream orders it
         assert whole.values.tolist() == [[0, 0], [1, 1], [2, 2]]
         with comm.batch() as batch:
             batch.send(part, (rank + 1) % 3)

@@ -122,10 +122,10 @@ def test_outputs_outlive_their_engine(package, model):
     engine = accord.load(package)
     x, scale = inputs(2)
     (y,) = engine.run(x, scale)
-    view, gone = np.asarray(y), weakref.ref(engine)
+    view, reference = np.asarray(y), weakref.ref(engine)
     del engine, y
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     np.testing.assert_allclose(view, expected(model, x, scale), atol=1e-5)
 
 

@@ -24,14 +24,14 @@ BLOCKS = {"block_out_channels": (32, 64), "norm_num_groups": 8}
 
 
 class Only(torch.nn.Module):
-    """Calls a model through `give` and returns the part of its output that `give` selects."""
+    """Calls a model through `call` and returns the output that `call` selects."""
 
-    def __init__(self, model, give) -> None:
+    def __init__(self, model, call) -> None:
         super().__init__()
-        self.model, self.give = model, give
+        self.model, self.call = model, call
 
     def forward(self, *inputs):
-        return self.give(self.model, *inputs)
+        return self.call(self.model, *inputs)
 
 
 def vit():

@@ -315,7 +315,7 @@ def run_inputs(_, path, package):
         try:
             engine.run(OnDevice(loaded, 1, ids))
         except accord.InvalidArgument as error:
-            return expected, given, array.asked_for, str(error)
+            return expected, given, array.requested_streams, str(error)
 
 
 def test_inputs_may_be_on_the_engines_device(device_process, tmp_path):

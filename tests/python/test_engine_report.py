@@ -148,8 +148,8 @@ def check_trace(text: str, ranks: int, runs: int, collectives: int) -> None:
     slices = [event for event in events if event["ph"] == "X"]
     assert len({event["pid"] for event in slices}) == ranks
     assert sum(event["cat"] == "run" for event in slices) == ranks * runs
-    met = [event for event in slices if event["cat"] == "collective"]
-    assert len(met) == ranks * runs * collectives
+    collective_events = [event for event in slices if event["cat"] == "collective"]
+    assert len(collective_events) == ranks * runs * collectives
     for process in {event["pid"] for event in slices}:
         times = sorted(
             (event["ts"], event["dur"]) for event in slices if event["pid"] == process and event["cat"] != "run"
@@ -162,8 +162,8 @@ def check_trace(text: str, ranks: int, runs: int, collectives: int) -> None:
     for number, begin in begins.items():
         end = ends[number]
         assert begin["pid"] != end["pid"]
-        (last,) = [event for event in met if event["pid"] == begin["pid"] and event["ts"] == begin["ts"]]
-        same = [event for event in met if event["args"]["call"] == last["args"]["call"]]
+        (last,) = [event for event in collective_events if event["pid"] == begin["pid"] and event["ts"] == begin["ts"]]
+        same = [event for event in collective_events if event["args"]["call"] == last["args"]["call"]]
         assert last["ts"] == max(event["ts"] for event in same)
         assert any(e["pid"] == end["pid"] and e["ts"] <= end["ts"] <= e["ts"] + e["dur"] + 1e-3 for e in same)
 

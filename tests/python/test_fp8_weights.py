@@ -105,11 +105,11 @@ def test_damage_is_detected(tmp_path):
     with pytest.raises(accord.Corrupt, match=r"up\.weight"):
         accord.load(damaged)
 
-    def give_groups(manifest: dict) -> None:
+    def use_groups(manifest: dict) -> None:
         next(one for one in manifest["tensors"] if one["name"] == "up.weight")["packed"]["group"] = 48
 
     with pytest.raises(accord.Corrupt, match="16, 32, 64 or 128 of its inputs"):
-        accord.load(changed_manifest(path, tmp_path / "lie.accord", give_groups))
+        accord.load(changed_manifest(path, tmp_path / "wrong.accord", use_groups))
 
 
 def test_new_weights_are_packed_like_the_old_ones(tmp_path):

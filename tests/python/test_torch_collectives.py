@@ -137,7 +137,7 @@ def test_lists_of_unequal_tensors(torch_ranks):
         assert mine == [sum(r + rank for r in range(3)) * 1.0] * (rank + 1)
 
 
-def strange_tensors(group):
+def unusual_tensors(group):
     rank, size = dist.get_rank(), dist.get_world_size()
     found = {}
     for is_async in (False, True):
@@ -190,7 +190,7 @@ def strange_tensors(group):
 
 
 def test_unusual_tensors_are_handled_correctly_or_rejected(torch_ranks):
-    for _, (found, errors) in enumerate(torch_ranks(2).run(strange_tensors)):
+    for _, (found, errors) in enumerate(torch_ranks(2).run(unusual_tensors)):
         for turned, spread, columns, conjugated, tiny, _ in found.values():
             assert turned == [[2.0 * (4 * j + i) + 1 for j in range(3)] for i in range(4)]
             assert spread == [2.0, 0.0, 2.0, 0.0, 2.0, 0.0]

@@ -36,5 +36,5 @@ def drop_works(group):
 
 
 def test_few_unawaited_works_are_kept_and_awaited_ones_are_freed(torch_ranks):
-    for alive, most, gone in torch_ranks(2).run(drop_works):
-        assert alive == most and gone
+    for alive, most, freed in torch_ranks(2).run(drop_works):
+        assert alive == most and freed

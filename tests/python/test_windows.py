@@ -152,11 +152,11 @@ def test_signal_handlers_run_during_a_wait_and_may_wait_themselves(window):
     before = [signal.signal(signal.SIGUSR1, waits), signal.signal(signal.SIGUSR2, raises)]
     for seconds, number in ((0.1, signal.SIGUSR1), (0.4, signal.SIGUSR2)):
         threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         with pytest.raises(KeyError, match="from the handler"):
             window.wait(0, timeout=20)
-        assert time.monotonic() - begun < 15, "the wait continued to its own timeout"
+        assert time.monotonic() - start < 15, "the wait continued to its own timeout"
     finally:
         signal.signal(signal.SIGUSR1, before[0])
         signal.signal(signal.SIGUSR2, before[1])

@@ -41,7 +41,7 @@ class Process:
         self.is_new = True
         self.memory: list[int] = []
 
-    def give(self, episode: dict) -> None:
+    def send_episode(self, episode: dict) -> None:
         self.child.stdin.write(json.dumps(episode).encode() + b"\n")
 
     def end(self) -> None:

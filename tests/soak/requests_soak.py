@@ -104,7 +104,7 @@ class Soak:
         store = self.folder / f"store{number}"
         for rank, process in enumerate(chosen):
             process.is_new = False
-            process.give(
+            process.send_episode(
                 {
                     "store": str(store),
                     "rank": rank,

@@ -71,7 +71,7 @@ class Soak:
         gather([process for process in chosen if process.is_new], "ready", deadline)
         for rank, process in enumerate(chosen):
             process.is_new = False
-            process.give(
+            process.send_episode(
                 {
                     "store": str(store),
                     "rank": rank,

@@ -117,9 +117,9 @@ TEST_P(Async, calls_of_several_threads_run_one_after_another) {
 TEST_P(Async, a_work_outlives_its_communicator) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(50000, 1);
-    std::optional<Communicator> gone = comm.split(0, 0, "gone").value();
-    Work work = gone->all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum);
-    gone.reset();
+    std::optional<Communicator> dropped = comm.split(0, 0, "gone").value();
+    Work work = dropped->all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum);
+    dropped.reset();
     ASSERT_TRUE(work.wait().ok());
     ASSERT_EQ(values, std::vector<float>(50000, 2));
   });

@@ -220,11 +220,11 @@ TEST_F(DevicePlans, a_call_follows_the_previous_one_across_a_capture) {
 
 // The blocked call stands for a launch that waits for earlier ones.
 TEST_F(DevicePlans, an_abort_ends_waits_while_a_call_of_this_rank_blocks) {
-  std::atomic<bool> stands = false;
+  std::atomic<bool> is_blocked = false;
   on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     if (comm.rank() == 1) {
-      while (!stands.load()) std::this_thread::yield();
+      while (!is_blocked.load()) std::this_thread::yield();
       return comm.abort("enough");
     }
     const DeviceArray values = ones(on);
@@ -233,7 +233,7 @@ TEST_F(DevicePlans, an_abort_ends_waits_while_a_call_of_this_rank_blocks) {
     const std::shared_ptr<comm::StopWord> word = channel.stop_word(on.device).value();
     const auto is_set = [&] { return std::atomic_ref(*const_cast<std::uint64_t*>(word->get())) != 0; };
     const auto put = [&] {
-      stands = true;
+      is_blocked = true;
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (!is_set() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
       EXPECT_TRUE(is_set()) << "the waits end";

@@ -107,9 +107,9 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
     Group group = connected_group(transport(), 2, kWindowBytes);
-    for (const int step : order) {
-      Member& member = group[static_cast<std::size_t>(step % 2)];
-      if (step < 2) {
+    for (const int object : order) {
+      Member& member = group[static_cast<std::size_t>(object % 2)];
+      if (object < 2) {
         member.endpoint.reset();
       } else {
         member.links.clear();

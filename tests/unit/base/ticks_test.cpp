@@ -15,9 +15,9 @@ TEST(Ticks, convert_to_the_time_at_which_they_were_taken) {
     const std::uint64_t ticks = ticks_now(source);
     const std::int64_t after = Clock::now().time_since_epoch().count();
     const Moment second = moment_now(source);
-    constexpr std::int64_t kLook = 2000;  // ns that reading the clock may take
-    EXPECT_GE(monotonic_of(ticks, first, second), before - kLook);
-    EXPECT_LE(monotonic_of(ticks, first, second), after + kLook);
+    constexpr std::int64_t kReadTime = 2000;  // ns that reading the clock may take
+    EXPECT_GE(monotonic_of(ticks, first, second), before - kReadTime);
+    EXPECT_LE(monotonic_of(ticks, first, second), after + kReadTime);
   }
 }
 

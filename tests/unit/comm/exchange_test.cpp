@@ -152,9 +152,10 @@ TEST(StoreExchange, the_second_attempt_may_start_before_rank_0) {
   EXPECT_EQ(attempt(store, 0, 2, kLong, refuse).code(), StatusCode::kMismatch);
   EXPECT_EQ(attempt(store, 1, 2, kLong, refuse).code(), StatusCode::kMismatch);
   Status early;
-  const std::size_t looks = store->timeouts().size() + 3;
+  const std::size_t expected_polls = store->timeouts().size() + 3;
   std::thread rank_1([&] { early = attempt(store, 1, 2, kLong); });
-  while (store->timeouts().size() < looks) std::this_thread::yield();  // rank 1 stays out of the failed attempt
+  while (store->timeouts().size() < expected_polls)
+    std::this_thread::yield();  // rank 1 stays out of the failed attempt
   EXPECT_TRUE(attempt(store, 0, 2, kLong).ok());
   rank_1.join();
   EXPECT_TRUE(early.ok()) << early.to_string();

@@ -115,12 +115,12 @@ TEST(FlightRecorder, concurrent_reads_are_consistent) {
   const std::uint64_t least = accord::testing::kSanitized ? 20'000 : 1'000'000;
   constexpr int kPolls = 20;  // reads that the writer waits for, however late the reader starts
   std::uint64_t last = 0;
-  std::atomic<int> looks = 0;
+  std::atomic<int> polls = 0;
   std::atomic<bool> done = false;
   const std::uint64_t algorithm = recorder->algorithm("ring");
   std::jthread writer([&](const std::stop_token& stop) {  // stopped and joined even after a failure
     OrderRecorder order = recorder->collectives();
-    while (!stop.stop_requested() && (last < least || looks < kPolls)) {
+    while (!stop.stop_requested() && (last < least || polls < kPolls)) {
       const std::uint64_t number = ++last;
       order.begin(number, all_reduce_of(3 * number), 12 * number, algorithm);
       if (number % 3 == 0) order.waiting_long(static_cast<Rank>(number % 3), true);
@@ -131,7 +131,7 @@ TEST(FlightRecorder, concurrent_reads_are_consistent) {
   while (!done) {
     const FlightLog log = recorder->read();
     if (log.orders.empty()) continue;
-    ++looks;
+    ++polls;
     for (const Operation& operation : log.orders[0].operations) {
       ASSERT_EQ(operation.request, all_reduce_of(3 * operation.number));
       ASSERT_EQ(operation.algorithm, "ring");
@@ -172,10 +172,10 @@ TEST(FlightRecorder, algorithms_beyond_the_name_table_have_no_name) {
 TEST(FlightRecorder, the_record_of_a_closed_communicator_is_cleared_and_reused) {
   const auto first = make_recorder();
   {
-    const auto gone = make_recorder();
-    OrderRecorder order = gone->collectives();
-    order.begin(1, all_reduce_of(1), 4, gone->algorithm("ring"));
-    gone->set_failure(Status(StatusCode::kTimeout, "late"));
+    const auto closed = make_recorder();
+    OrderRecorder order = closed->collectives();
+    order.begin(1, all_reduce_of(1), 4, closed->algorithm("ring"));
+    closed->set_failure(Status(StatusCode::kTimeout, "late"));
   }
   const auto next = make_recorder();
   EXPECT_THAT(next->read().orders, IsEmpty());

@@ -111,16 +111,16 @@ TEST_F(GroupOfThree, a_peer_that_left_after_its_part_is_not_a_failure_while_anot
 }
 
 TEST_F(GroupOfTwo, a_peer_that_left_after_its_part_between_two_polls_is_not_a_failure) {
-  int looks = 0;
+  int polls = 0;
   poll_[0] = [&](Rank) {
-    if (++looks == 1) {
+    if (++polls == 1) {
       EXPECT_TRUE(groups_[1]->run({.collective = Collective::kBarrier}, {}).ok());
     }
     return PeerState::kLeft;
   };
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
   EXPECT_TRUE(status.ok()) << status.to_string();
-  EXPECT_EQ(looks, 1);
+  EXPECT_EQ(polls, 1);
 }
 
 TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_polls_has_aborted) {

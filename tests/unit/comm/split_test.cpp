@@ -32,11 +32,11 @@ class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
                                   .deadline = Deadline::in(kTimeout)};
         const std::shared_ptr<Group> group = join(request, store_exchange(store, request)).value();
         if (rank == 2) {
-          const auto gone = [&](std::string_view, const std::string& mine, const OnText&) {
+          const auto lost = [&](std::string_view, const std::string& mine, const OnText&) {
             EXPECT_TRUE(publish(*group, mine).ok());
             return Status(StatusCode::kInternal, "gone");
           };
-          EXPECT_EQ(connect(request, group->topology(), gone).status().code(), StatusCode::kInternal);
+          EXPECT_EQ(connect(request, group->topology(), lost).status().code(), StatusCode::kInternal);
           group->abort("it is lost");
           return;
         }

@@ -101,12 +101,12 @@ TEST(Turns, a_thread_that_takes_the_turn_after_a_stop_sees_it) {
     Turns turns;
     std::atomic<bool> stop = false;
     std::atomic<long> taken = 0;
-    bool gone = false;
+    bool closed = false;
     std::thread worker([&] {
       for (bool stopped = false; !stopped;) {
         ASSERT_TRUE(turns.try_acquire(Turns::kCall));
         stopped = stop.load(std::memory_order_seq_cst);
-        EXPECT_TRUE(stopped || !gone);
+        EXPECT_TRUE(stopped || !closed);
         turns.release();
         taken.fetch_add(1, std::memory_order_relaxed);
       }
@@ -117,7 +117,7 @@ TEST(Turns, a_thread_that_takes_the_turn_after_a_stop_sees_it) {
     Turns::fence();
     while (!turns.idle()) {
     }
-    gone = true;
+    closed = true;
     worker.join();
   }
 }

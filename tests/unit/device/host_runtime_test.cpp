@@ -122,16 +122,16 @@ TEST_F(HostRuntimeTest, a_stream_waits_for_the_record_that_was_last_when_wait_wa
 }
 
 TEST_F(HostRuntimeTest, work_of_a_stream_runs_after_its_destruction) {
-  const Stream gone = stream();
+  const Stream destroyed = stream();
   const Event point = event();
-  BusyStream hold = runtime.make_stream_busy(gone);
-  ASSERT_TRUE(note(gone, 1).ok());
-  ASSERT_TRUE(runtime.record(point, kFirst, gone).ok());
+  BusyStream hold = runtime.make_stream_busy(destroyed);
+  ASSERT_TRUE(note(destroyed, 1).ok());
+  ASSERT_TRUE(runtime.record(point, kFirst, destroyed).ok());
   ASSERT_TRUE(runtime.wait(point, kFirst, {}).ok());
   ASSERT_TRUE(runtime.destroy_event(point).ok());
-  ASSERT_TRUE(runtime.destroy_stream(kFirst, gone).ok());
+  ASSERT_TRUE(runtime.destroy_stream(kFirst, destroyed).ok());
   EXPECT_EQ(runtime.live(), LiveObjects{});
-  EXPECT_FALSE(note(gone, 2).ok());
+  EXPECT_FALSE(note(destroyed, 2).ok());
   hold.release();
   ASSERT_TRUE(runtime.synchronize(kFirst, {}).ok());
   EXPECT_THAT(notes, ElementsAre(1));

@@ -191,7 +191,7 @@ TEST_F(Engines, a_context_outlives_its_engine_and_its_communicator) {
       ASSERT_TRUE(engine.ok()) << engine.status().to_string();
       context = *engine->create_context();
     }
-    { const Communicator gone = std::move(comm); }
+    { const Communicator released = std::move(comm); }
     EXPECT_TRUE(run(*context, 2, 5).ok());
   });
 }

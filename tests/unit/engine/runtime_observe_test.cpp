@@ -73,7 +73,7 @@ TEST_F(Observing, a_trace_and_a_profile_may_be_requested_during_runs) {
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   Result<EngineContext> context = engine->create_context();
   std::atomic<bool> done{false};
-  std::thread asks([&] {
+  std::thread requester([&] {
     for (int i = 0; !done; ++i) {
       context->set_profiling(i % 2 == 0 ? Profiling::kTrace : Profiling::kOn);
       const Status status = context->trace().status();
@@ -89,7 +89,7 @@ TEST_F(Observing, a_trace_and_a_profile_may_be_requested_during_runs) {
     ran += status.ok() ? 1 : 0;
   }
   done = true;
-  asks.join();
+  requester.join();
   context->set_profiling(Profiling::kTrace);
   ASSERT_TRUE(context->run({&input, 1}).ok());
   EXPECT_THAT(*context->trace(), HasSubstr("\"run 1\""));
