@@ -64,21 +64,21 @@ class Contender:
         """Returns the microseconds of one operation on the slowest rank. Raises RuntimeError if it fails or takes
         longer than `timeout` seconds.
         """
-        what = f"{self.path.parent.name}: {collective} of {size} B"
+        label = f"{self.path.parent.name}: {collective} of {size} B"
         try:
             for pipe in self.inputs:
                 print(collective, size, iterations, file=pipe, flush=True)
         except BrokenPipeError:
-            raise RuntimeError(f"{what}: a rank ended: {self._why()}") from None
+            raise RuntimeError(f"{label}: a rank ended: {self._why()}") from None
         deadline = time.monotonic() + timeout
         answers = []
         for pipe in self.outputs:
             if not select.select([pipe], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise RuntimeError(f"{what}: no answer within {timeout} s")
+                raise RuntimeError(f"{label}: no answer within {timeout} s")
             answers.append(pipe.readline().strip())
         for answer in answers:
             if not answer or answer.startswith("error"):
-                raise RuntimeError(f"{what}: {answer or 'a rank ended: ' + self._why()}")
+                raise RuntimeError(f"{label}: {answer or 'a rank ended: ' + self._why()}")
         return max(map(float, answers))
 
     def kill(self) -> None:

@@ -2,7 +2,7 @@
 
 A setting is a transport (pml, btl and its single-copy mechanism) and a way to choose algorithms (the library's own
 decision, one of coll_tuned's algorithms by number for every collective that has it, coll/sm, coll/han). With more
-ranks than cores, all settings yield. Each setting is a job of its own, because MPI reads its parameters when it
+ranks than cores, all settings yield. Each setting is its own job, because MPI reads its parameters when it
 starts. In the search, one job after the other measures all calls for a short time; the best few of each call then
 take part in the interleaved run, where the best median counts.
 """

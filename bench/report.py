@@ -62,10 +62,10 @@ def result(
     }
 
 
-def progress(done: int, total: int, what: str) -> None:
+def progress(done: int, total: int, label: str) -> None:
     """Overwrites one line on a terminal. Prints nothing elsewhere."""
     if sys.stderr.isatty():
-        print(f"\r\033[K[{done}/{total}] {what}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+        print(f"\r\033[K[{done}/{total}] {label}", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 def write(name: str, results: list[dict], path: Path) -> None:

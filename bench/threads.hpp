@@ -1,5 +1,5 @@
 #pragma once
-// Threads that share a piece of work and meet after it, and the simplest such work: reading memory.
+// Threads that share a piece of work and synchronize after it, and the simplest such work: reading memory.
 
 #include <immintrin.h>
 
@@ -36,7 +36,7 @@ class Meeting {
 /// The work of one thread in iteration `index`.
 using SharedWork = std::function<void(int thread, std::size_t index)>;
 
-/// Returns the lower quartile of the iterations' times in microseconds. Each thread has a core of its own.
+/// Returns the lower quartile of the iterations' times in microseconds. Each thread has its own core.
 inline double time_of_work(int threads, int iterations, const SharedWork& work) {
   Meeting meeting(threads);
   std::vector<double> times(static_cast<std::size_t>(iterations));

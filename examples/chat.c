@@ -1,6 +1,6 @@
 /* Answers messages from standard input, one per line, with a language model on all ranks:
  *   accord run -n 2 build/release/examples/chat_c smollm2.accord
- * Each message is a conversation of its own. */
+ * Each message is its own conversation. */
 #include <stdio.h>
 #include <string.h>
 

@@ -17,7 +17,7 @@ int fail(const accord::Status& status) {
   return 1;
 }
 
-// Asks, and prints the answer as it is generated.
+// Sends a request and prints the answer as it is generated.
 accord::Result<std::string> answer(accord::LanguageModel& model, const std::vector<accord::ChatMessage>& conversation) {
   accord::TextRequest request;
   request.messages = conversation;
@@ -42,16 +42,16 @@ int converse(accord::LanguageModel& model) {
   std::vector<accord::ChatMessage> conversation;
   for (std::string line; std::getline(std::cin, line);) {
     conversation.push_back({"user", line});
-    const accord::Result<std::string> said = answer(model, conversation);
-    if (said.ok()) {
-      conversation.push_back({"assistant", *said});
+    const accord::Result<std::string> reply = answer(model, conversation);
+    if (reply.ok()) {
+      conversation.push_back({"assistant", *reply});
       continue;
     }
     conversation.pop_back();
-    const bool bad_request = said.status().code() == accord::StatusCode::kInvalidArgument ||
-                             said.status().code() == accord::StatusCode::kResourceExhausted;
-    if (!bad_request) return fail(said.status());
-    std::cerr << "not answered: " << said.status().message() << std::endl;
+    const bool bad_request = reply.status().code() == accord::StatusCode::kInvalidArgument ||
+                             reply.status().code() == accord::StatusCode::kResourceExhausted;
+    if (!bad_request) return fail(reply.status());
+    std::cerr << "not answered: " << reply.status().message() << std::endl;
   }
   const accord::Status stopped = model.stop();
   return stopped.ok() ? 0 : fail(stopped);

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   if (const accord::Status status = accord::register_plan(json, {.name = "mine"}); !status.ok()) return fail(status);
 
   accord::CommunicatorOptions options;
-  options.select = "all_reduce:0-64k=mine";  // like a built-in algorithm; ACCORD_SELECT works, too
+  options.select = "all_reduce:0-64k=mine";  // like a built-in algorithm; ACCORD_SELECT also works
   accord::Result<accord::Communicator> comm = accord::Communicator::from_environment(options);
   if (!comm.ok()) return fail(comm.status());
 

@@ -42,7 +42,7 @@ ENDING_SECONDS = 10
 #: Suites that are small enough for compute-sanitizer, which slows every kernel down.
 SANITIZED = "CudaDevice.*:CudaRuntime.*"
 #: Exceptions: compute-sanitizer runs kernels one after the other.
-NOT_SANITIZED = "CudaDevice.a_new_kernel_begins_beside_one_that_waits"
+NOT_SANITIZED = "CudaDevice.a_new_kernel_starts_while_another_waits"
 NO_MODULE = "left out: there is no Python module"
 #: Modules for the tests of torch tensors: to run them, and imported by their ranks.
 TESTS_NEED = ("pytest", "numpy")

@@ -12,7 +12,7 @@ namespace {
 thread_local std::size_t allocations = 0;
 }
 
-// The sanitizers bring their own operators. Not inlined: a compiler that sees free but not malloc warns of a
+// The sanitizers bring their own operators. Not inlined: a compiler that sees free but not malloc warns about a
 // mismatch.
 #if !defined(ACCORD_SANITIZED)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// Builds with a sanitizer run ten to thirty times slower and have allocators of their own.
+// Builds with a sanitizer run ten to thirty times slower and have their own allocators.
 
 #if defined(__has_feature)  // clang
 #if __has_feature(address_sanitizer)

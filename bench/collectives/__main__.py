@@ -3,7 +3,7 @@ run.
 
 Hand-written bounds are shown as well (bound.cpp): for all_reduce on two ranks, with private buffers and with input
 and output in shared memory; for the collectives that only copy, through shared memory; and for a barrier of ranks
-that share cores. "near" and "far" say how long a cache line took from core to core while a case was measured.
+that share cores. "near" and "far" give how long a cache line took from core to core while a case was measured.
 Open MPI's settings are searched first (bench/openmpi.py). Peers that are not installed are left out, with a line that
 says so.
 """
@@ -112,8 +112,8 @@ class Table:
         for name in PYTHON_PEERS:
             if not self.wants(name):
                 continue
-            asked = [*program, "--missing", name]
-            why = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+            command = [*program, "--missing", name]
+            why = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
             if why:
                 print(f"left out: {name}: {why}")
                 continue

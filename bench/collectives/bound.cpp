@@ -123,8 +123,8 @@ void reduce_by_slots(const float* input, float* output, std::size_t count, const
   }
 }
 
-// A collective that only copies: what a rank sends and receives, and the part of its input that belongs in its own
-// output.
+// A collective that only copies: the data that a rank sends and receives, and the part of its input that belongs in its
+// own output.
 struct Copies {
   const std::byte* sent = nullptr;  // null: nothing
   std::byte* received = nullptr;

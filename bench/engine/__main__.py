@@ -23,7 +23,7 @@ from bench import report
 from bench.contender import Contender, rank_environments
 from bench.engine import language, llama, load, sums
 
-# The gain required of a second rank on a core of its own, at batch 8, length 128.
+# The gain required of a second rank on its own core, at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5
 PARTS = ["sentences", "sums", "language", "load"]
 # Limit for all_reduce, residual and norm of 8 KB together, in us.

@@ -66,8 +66,8 @@ def contenders(name: str, precision: str, options: Options, directory: Path) -> 
     cores = report.cores()
     found = {}
 
-    def start(as_name: str, python: str, what: str, file: Path | str, ranks: int, threads: int) -> None:
-        commands = [([python, *program, what, str(file), str(threads)], env) for env in rank_environments(ranks)]
+    def start(as_name: str, python: str, kind: str, file: Path | str, ranks: int, threads: int) -> None:
+        commands = [([python, *program, kind, str(file), str(threads)], env) for env in rank_environments(ranks)]
         found[as_name] = Contender(commands, ranks, directory / as_name.replace(" ", "_"))
 
     start("accord", sys.executable, "accord", package, 1, cores)
@@ -78,8 +78,8 @@ def contenders(name: str, precision: str, options: Options, directory: Path) -> 
     for peer in options.peers:
         if precision not in PRECISIONS.get(peer, llama.PRECISIONS):
             continue
-        asked = [options.python, *program, "--missing", peer, "", ""]
-        why = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        command = [options.python, *program, "--missing", peer, "", ""]
+        why = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         if why:
             print(f"left out: {peer}: {why}")
             continue
@@ -108,15 +108,15 @@ def measure(name: str, precision: str, options: Options, directory: Path) -> lis
     try:
         for case in options.cases:
             tokens, steps = CASES[case], ITERATIONS[name][case]
-            asked = {
+            requested = {
                 as_name: ("read", read_bytes) if as_name == "read" else (case, tokens)
                 for as_name in found
                 if case == "decode" or as_name != "read"
             }
             medians = report.in_turn(
                 {
-                    as_name: partial(found[as_name].measure, what, size, steps, 900)
-                    for as_name, (what, size) in asked.items()
+                    as_name: partial(found[as_name].measure, kind, size, steps, 900)
+                    for as_name, (kind, size) in requested.items()
                 },
                 options.rounds,
             )

@@ -51,7 +51,7 @@ def model_of(name: str, precision: str):
 
     model = empty_model(name, precision).to_empty(device="cpu")
     model.tie_weights()
-    model.model.rotary_emb.__init__(model.config)  # restores what the empty copy has lost
+    model.model.rotary_emb.__init__(model.config)  # restores the buffers that the empty copy lacks
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weights in model.parameters():

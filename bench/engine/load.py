@@ -74,19 +74,19 @@ def load(package: Path, ranks: int, *, cold: bool) -> Loaded:
         while not ended.wait(0.02):
             peaks[0] = max(peaks[0], sum(memory_of(process.pid, "Pss") for process in processes))
 
-    def ask(command: str) -> list[str]:
+    def send(command: str) -> list[str]:
         for process in processes:
             print(command, file=process.stdin, flush=True)
         return [process.stdout.readline().strip() for process in processes]
 
     try:
-        ask("connect")
+        send("connect")
         if cold:
             drop(package)
         watcher = threading.Thread(target=watch)
-        seconds = max(map(float, ask("load")))
+        seconds = max(map(float, send("load")))
         watcher.start()  # reading a process's page table slows it down
-        ask("prompt")
+        send("prompt")
         ended.set()
         watcher.join()
     finally:
@@ -119,8 +119,8 @@ def measure(name: str, precision: str, files: Path, rounds: int) -> list[dict]:
             "warm": lambda ranks=ranks: load(package, ranks, cold=False),
         }
         for _ in range(rounds):
-            for what, run in runs.items():
-                found[what].append(run())
+            for label, run in runs.items():
+                found[label].append(run())
         plain = statistics.median(found["read"])
         cold = statistics.median(each.seconds for each in found["cold"])
         warm = statistics.median(each.seconds for each in found["warm"])

@@ -18,7 +18,7 @@ from bench.contender import Contender, rank_environments
 
 TOKENS, HIDDEN = [128, 4096], [2048, 7168]
 EXPERTS, TOP_K, RANKS = 32, 8, 2
-WHAT = ["dispatch", "combine", "step"]
+OPERATIONS = ["dispatch", "combine", "step"]
 
 
 def iterations_for(tokens: int) -> int:
@@ -47,9 +47,9 @@ def best_of_mpi(arguments: argparse.Namespace, cases: list[str], directory: Path
     return {case: setting for case, (_, setting) in best.items()}
 
 
-def limit_of(what: str, tokens: int, medians: dict[str, float]) -> float | None:
+def limit_of(operation: str, tokens: int, medians: dict[str, float]) -> float | None:
     """Returns the microseconds that accord promises not to exceed."""
-    if what == "step":
+    if operation == "step":
         return None
     if tokens <= 1024:
         return medians["MPI"] / 1.5 if "MPI" in medians else None
@@ -62,7 +62,7 @@ def measure(arguments: argparse.Namespace, directory: Path) -> list[dict]:
     accord = Contender([(program, e) for e in rank_environments(RANKS)], RANKS, directory / "accord")
     torch_rank = [arguments.python, "-m", "bench.expert.torch_rank"]
     gloo = Contender([(torch_rank, e) for e in rank_environments(RANKS)], RANKS, directory / "gloo")
-    cases = [f"{what}/{tokens}/{hidden}" for tokens, hidden in sizes for what in WHAT]
+    cases = [f"{operation}/{tokens}/{hidden}" for tokens, hidden in sizes for operation in OPERATIONS]
     mpi_settings: dict[str, openmpi.Setting] = {}
     if openmpi.available(arguments.build / "bin/bench_expert_openmpi"):
         mpi_settings = best_of_mpi(arguments, cases, directory)
@@ -74,22 +74,22 @@ def measure(arguments: argparse.Namespace, directory: Path) -> list[dict]:
     }
     lines = []
     for done, (tokens, hidden) in enumerate(sizes):
-        for what in WHAT:
-            case = f"{what}/{tokens}/{hidden}"
+        for operation in OPERATIONS:
+            case = f"{operation}/{tokens}/{hidden}"
             report.progress(done, len(sizes), case)
             iterations = iterations_for(tokens)
             measures = {"accord": partial(accord.measure, case, 0, iterations)}
-            if what != "step":
-                private = f"{what}_private/{tokens}/{hidden}"
+            if operation != "step":
+                private = f"{operation}_private/{tokens}/{hidden}"
                 measures["accord, private"] = partial(accord.measure, private, 0, iterations)
                 measures["memcpy"] = partial(accord.measure, f"memcpy/{tokens}/{hidden}", 0, iterations)
             if case in mpi_settings:
                 measures["MPI"] = partial(mpi[mpi_settings[case]].measure, case, 0, iterations)
             measures["gloo"] = partial(gloo.measure, case, 0, max(1, iterations // 10))
             medians = report.in_turn(measures, arguments.rounds)
-            limit = limit_of(what, tokens, medians)
+            limit = limit_of(operation, tokens, medians)
             bounds = {name: medians.pop(name) for name in ("accord, private", "memcpy") if name in medians}
-            name = f"{what}, {tokens} tokens of {hidden}"
+            name = f"{operation}, {tokens} tokens of {hidden}"
             lines.append(report.result("expert", name, "us", medians, limit) | {"bounds": bounds})
         beyond = accord.measure(f"memory/{tokens}/{hidden}", 0, 1)
         received = 2 * tokens * TOP_K * hidden / 2**20

@@ -32,19 +32,19 @@ class Measuring {
     const bench::ExpertCase wanted = bench::expert_case(command.collective);
     Status status = make(wanted);
     if (status.ok()) status = comm_.barrier();
-    if (wanted.what == "memory") drop_private();
-    if (status.ok() && wanted.what == "memory") status = run("step");
-    if (status.ok() && wanted.what == "memory")
+    if (wanted.operation == "memory") drop_private();
+    if (status.ok() && wanted.operation == "memory") status = run("step");
+    if (status.ok() && wanted.operation == "memory")
       return std::to_string(
           (resident() - before_ - 2.0 * static_cast<double>(tokens_.bytes()) - static_cast<double>(recv_.bytes())) /
           (1 << 20));
-    if (wanted.what == "memcpy" || wanted.what.ends_with("_private")) {
+    if (wanted.operation == "memcpy" || wanted.operation.ends_with("_private")) {
       own_tokens_.assign(tokens_.count, 0x3F80);
       own_result_.assign(tokens_.count, 0);
       own_recv_.assign(recv_.count, 0);
     }
     const double microseconds = bench::time_of(command.iterations, [&] {
-      if (status.ok()) status = run(wanted.what);
+      if (status.ok()) status = run(wanted.operation);
     });
     return status.ok() ? std::to_string(microseconds) : "error " + status.to_string();
   }
@@ -100,19 +100,19 @@ class Measuring {
   }
 
   Status prepare() { return group_->prepare(*handle_, {.ids = {ids_.data(), ids_.size(), DType::kInt32}}); }
-  Status run(const std::string& what) {
-    if (what == "prepare") return prepare();
-    if (what == "dispatch") return group_->dispatch(*handle_, {.tokens = tokens_, .recv_tokens = recv_});
-    if (what == "combine") return group_->combine(*handle_, {.expert_out = recv_, .result = result_});
-    if (what == "dispatch_private")
+  Status run(const std::string& operation) {
+    if (operation == "prepare") return prepare();
+    if (operation == "dispatch") return group_->dispatch(*handle_, {.tokens = tokens_, .recv_tokens = recv_});
+    if (operation == "combine") return group_->combine(*handle_, {.expert_out = recv_, .result = result_});
+    if (operation == "dispatch_private")
       return group_->dispatch(*handle_, {.tokens = buffer(own_tokens_), .recv_tokens = buffer(own_recv_)});
-    if (what == "combine_private")
+    if (operation == "combine_private")
       return group_->combine(*handle_, {.expert_out = buffer(own_recv_), .result = buffer(own_result_)});
-    if (what == "memcpy") {
+    if (operation == "memcpy") {
       std::memcpy(own_recv_.data(), recv_.data, recv_.bytes());
       return {};
     }
-    if (what != "step") return {StatusCode::kInvalidArgument, "there is no case " + what};
+    if (operation != "step") return {StatusCode::kInvalidArgument, "there is no case " + operation};
     ACCORD_RETURN_IF_ERROR(prepare());
     ACCORD_RETURN_IF_ERROR(run("dispatch"));
     return run("combine");

@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the contenders of the expert benchmark: the routing, and the names of cases.
 //
-// A case is "dispatch/128/7168": what is measured, tokens of each rank, hidden size. All cases have 32 experts, each
+// A case is "dispatch/128/7168": the operation, tokens of each rank, hidden size. All cases have 32 experts, each
 // token chooses 8 of them, and rows are bfloat16.
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace accord::bench {
 inline constexpr int kExperts = 32, kTopK = 8;
 
 struct ExpertCase {
-  std::string what;
+  std::string operation;
   int tokens = 0;
   int hidden = 0;
   bool operator==(const ExpertCase&) const = default;
@@ -27,7 +27,7 @@ inline ExpertCase expert_case(std::string name) {
   std::replace(name.begin(), name.end(), '/', ' ');
   std::istringstream words(name);
   ExpertCase parsed;
-  words >> parsed.what >> parsed.tokens >> parsed.hidden;
+  words >> parsed.operation >> parsed.tokens >> parsed.hidden;
   return parsed;
 }
 

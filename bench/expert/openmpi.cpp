@@ -42,9 +42,9 @@ class Measuring {
     }
     MPI_Barrier(MPI_COMM_WORLD);
     return std::to_string(accord::bench::time_of(command.iterations, [&] {
-      if (wanted.what == "prepare" || wanted.what == "step") prepare();
-      if (wanted.what == "dispatch" || wanted.what == "step") dispatch();
-      if (wanted.what == "combine" || wanted.what == "step") combine();
+      if (wanted.operation == "prepare" || wanted.operation == "step") prepare();
+      if (wanted.operation == "dispatch" || wanted.operation == "step") dispatch();
+      if (wanted.operation == "combine" || wanted.operation == "step") combine();
     }));
   }
 

@@ -71,11 +71,11 @@ def main() -> None:
     instances: dict[tuple[str, str], Experts] = {}
 
     def operation(case: str, _size: int, _ranks: int) -> Call:
-        what, tokens, hidden = case.split("/")
+        kind, tokens, hidden = case.split("/")
         if (tokens, hidden) not in instances:
             instances.clear()
             instances[tokens, hidden] = Experts(int(tokens), int(hidden))
-        return getattr(instances[tokens, hidden], what)
+        return getattr(instances[tokens, hidden], kind)
 
     serve(sys.argv[1], rank, operation)
 

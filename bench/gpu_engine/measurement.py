@@ -208,7 +208,7 @@ def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Bud
     one_round = seconds_of(lambda: [work() for work in (*prompts.values(), *steps.values(), probe.rate)])
     rounds = max(1, min(rounds, int(budget.left() / one_round)))
     names = {"prompt": prompts, "step": steps}
-    works = {(what, name): work for what, each in names.items() for name, work in each.items()}
+    works = {(case, name): work for case, each in names.items() for name, work in each.items()}
 
     def fetch_ms() -> float:
         return seconds_of(logits.cpu) * 1e3 if logits.is_cuda else 0.0
@@ -216,7 +216,7 @@ def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Bud
     medians = report.in_turn({**works, DEVICE: probe.rate, FETCH: fetch_ms}, rounds)
     if logits.is_cuda:
         print(f"batch {batch.size}: {medians[FETCH]:.3f} ms of each step are the logits' way to the CPU", flush=True)
-    found = {what: {name: medians[(what, name)] for name in each} for what, each in names.items()}
+    found = {case: {name: medians[(case, name)] for name in each} for case, each in names.items()}
     lines: list[dict] = []
     for ours in [name for name in ("accord", FP8) if name in batch.decoders]:
         lines += prompt_lines(batch, ours, found["prompt"])

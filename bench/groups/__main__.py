@@ -30,10 +30,10 @@ def main() -> None:
         program = [str(arguments.build / "bin/bench_groups_accord"), str(arguments.groups), str(arguments.ranks), kind]
         measured = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
         size, groups = measured.pop("ranks"), measured.pop("groups")
-        for what, value in measured.items():
-            case = f"{groups} groups of {size} {kind}, {what.removesuffix('_us').removesuffix('_kib')}"
-            unit = UNITS.get(what, "KiB" if what.endswith("_kib") else "")
-            results.append(report.result("groups", case, unit, {"accord": value}, LIMITS.get(what)))
+        for figure, value in measured.items():
+            case = f"{groups} groups of {size} {kind}, {figure.removesuffix('_us').removesuffix('_kib')}"
+            unit = UNITS.get(figure, "KiB" if figure.endswith("_kib") else "")
+            results.append(report.result("groups", case, unit, {"accord": value}, LIMITS.get(figure)))
     report.write("groups", results, arguments.output)
 
 

@@ -1,9 +1,9 @@
-// Products with packed weights, and their bounds. A command's "collective" is WHAT-FORMAT, its "bytes" are rows:
+// Products with packed weights, and their bounds. A command's "collective" is OPERATION-FORMAT, its "bytes" are rows:
 //   product-int4   one product with weights [8192, 2048]; the weights of successive matrices are read from memory
 //   read-int4      the same bytes read and added up, 64 at a time
 //   matmul-bf16    oneDNN's matmul on its own layout (f32, bf16)
-// The answer is in microseconds for one matrix. THREADS threads, each on a core of its own, share each matrix and
-// meet after it.
+// The answer is in microseconds for one matrix. THREADS threads, each on its own core, share each matrix and
+// synchronize after it.
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -159,10 +159,10 @@ double matmul(bool bfloat16, int threads, std::int64_t rows, int iterations) {
 
 std::string measure(const bench::Command& command, int threads) {
   const std::size_t dash = command.collective.find('-');
-  const std::string what = command.collective.substr(0, dash), format = command.collective.substr(dash + 1);
+  const std::string operation = command.collective.substr(0, dash), format = command.collective.substr(dash + 1);
   const std::int64_t rows = static_cast<std::int64_t>(command.bytes);
-  if (what == "matmul") return std::to_string(matmul(format == "bf16", threads, rows, command.iterations));
-  if (what == "read") return std::to_string(read(weights_of(format), threads, command.iterations));
+  if (operation == "matmul") return std::to_string(matmul(format == "bf16", threads, rows, command.iterations));
+  if (operation == "read") return std::to_string(read(weights_of(format), threads, command.iterations));
   return std::to_string(multiply(weights_of(format), threads, rows, command.iterations));
 }
 

@@ -5,7 +5,7 @@ accord run -n 2 examples/compile/encoder_decoder.py
 
 import torch
 import torch.distributed as dist
-from small_models import tell
+from small_models import report
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -49,7 +49,7 @@ with torch.no_grad():
     for block in (pair.encoder, pair.decoder):
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
         block.compile(backend="accord", dynamic=True, options={"strict_collectives": True})
-    tell("the pair", pair(source, target), expected)
+    report("the pair", pair(source, target), expected)
     other = dist.new_group(list(range(dist.get_world_size())), group_desc="other")
     with accord.distributed_context(other, [pair.encoder, pair.decoder]):
-        tell("the pair over another group", pair(source, target), expected)
+        report("the pair over another group", pair(source, target), expected)

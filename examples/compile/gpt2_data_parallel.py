@@ -5,7 +5,7 @@ accord run -n 2 examples/compile/gpt2_data_parallel.py
 
 import torch
 import torch.distributed as dist
-from small_models import tell, tokens
+from small_models import report, tokens
 from transformers import GPT2Config, GPT2LMHeadModel
 
 dist.init_process_group("gloo")
@@ -18,4 +18,4 @@ with torch.no_grad():
     part = compiled(batch.chunk(dist.get_world_size())[dist.get_rank()].contiguous()).logits
     parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, part)
-    tell("the whole batch", torch.cat(parts), model(batch).logits)
+    report("the whole batch", torch.cat(parts), model(batch).logits)

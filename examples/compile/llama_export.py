@@ -34,4 +34,4 @@ dist.barrier()
 module = accord.Engine.load(package, {"tp": (dist.get_rank(), dist.get_world_size())}).module()
 with torch.no_grad(), accord.distributed_context({"tp": dist.group.WORLD}, module):
     for ids in (small_models.tokens(2, 9), small_models.tokens(1, 30)):
-        small_models.tell(f"logits of {tuple(ids.shape)}", module(ids), model(ids))
+        small_models.report(f"logits of {tuple(ids.shape)}", module(ids), model(ids))

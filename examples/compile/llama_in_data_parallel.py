@@ -26,7 +26,7 @@ with torch.no_grad():
     part = compiled(mine).logits
     parts = [torch.empty_like(part) for _ in range(dist.get_world_size(replicas))]
     dist.all_gather(parts, part, group=replicas)
-    small_models.tell("the whole batch", torch.cat(parts), expected)
+    small_models.report("the whole batch", torch.cat(parts), expected)
     # The same engine over a group created here: the two ranks of this replica.
     pairs = [dist.new_group([first, first + 1]) for first in range(0, dist.get_world_size(), 2)]
     with accord.distributed_context({"tp": pairs[dist.get_rank() // 2]}, model):

@@ -28,7 +28,7 @@ with accord.Communicator.from_environment() as comm:
     comm.barrier()
     with torch.no_grad(), accord.load(package, {"tp": comm}) as engine:
         (logits,) = engine.run(prompt[0].numpy(), rows, rows)
-        small_models.tell("logits", torch.from_numpy(np.array(logits)), model(prompt).logits[0], comm.rank)
+        small_models.report("logits", torch.from_numpy(np.array(logits)), model(prompt).logits[0], comm.rank)
         language_model = accord.LanguageModel.create(engine)
         if comm.rank > 0:
             language_model.follow()

@@ -22,7 +22,7 @@ def run(make) -> None:
         parallelize_module(model, mesh, small_models.PLAN)
         compiled = torch.compile(model, backend="accord", dynamic=True, options={"require_full_compilation": True})
         for ids, logits in zip(prompts, expected, strict=True):
-            small_models.tell(f"logits of {tuple(ids.shape)}", compiled(ids).logits, logits)
+            small_models.report(f"logits of {tuple(ids.shape)}", compiled(ids).logits, logits)
     if dist.get_rank() == 0:
         print(*accord.compilation_report(model), sep="\n")
 

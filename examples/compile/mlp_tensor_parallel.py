@@ -5,7 +5,7 @@ accord run -n 2 examples/compile/mlp_tensor_parallel.py
 
 import torch
 import torch.distributed as dist
-from small_models import tell
+from small_models import report
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -30,6 +30,6 @@ with torch.no_grad():
     parallelize_module(model, mesh, plan)
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"strict_collectives": True})
     for x, y in zip(inputs, expected, strict=True):
-        tell(f"a batch of {len(x)}", compiled(x), y)
+        report(f"a batch of {len(x)}", compiled(x), y)
 if dist.get_rank() == 0:
     print(*accord.compilation_report(model), sep="\n")

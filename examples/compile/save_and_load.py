@@ -45,7 +45,7 @@ def save(package: Path, x: torch.Tensor) -> None:
     model = Part(dist.group.WORLD).eval()
     batch = torch.export.Dim("batch", max=64)
     compiled = accord.compile(model, (x,), {"min_block_size": 1}, dynamic_shapes=({0: batch},))
-    small_models.tell("the compiled model", compiled(x), model.whole(x))
+    small_models.report("the compiled model", compiled(x), model.whole(x))
     compiled.save(package)
     torch.save(model.whole(x), package.with_suffix(f".{dist.get_rank()}.pt"))
 
@@ -53,7 +53,7 @@ def save(package: Path, x: torch.Tensor) -> None:
 def load(package: Path, x: torch.Tensor) -> None:
     with accord.Communicator.from_environment() as comm:
         module = accord.load(package, {"world": comm}).module()
-        small_models.tell("the loaded model", module(x), torch.load(package.with_suffix(f".{dist.get_rank()}.pt")))
+        small_models.report("the loaded model", module(x), torch.load(package.with_suffix(f".{dist.get_rank()}.pt")))
 
 
 dist.init_process_group("gloo")

@@ -42,11 +42,12 @@ def tokens(batch: int, length: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, SIZES["vocab_size"], (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-def tell(what: str, got: torch.Tensor, expected: torch.Tensor, rank: int | None = None) -> None:
+def report(label: str, got: torch.Tensor, expected: torch.Tensor, rank: int | None = None) -> None:
     """Ends the program unless both are equal up to rounding. `rank`: given if there is no process group."""
     difference = ((got - expected).abs().max() / expected.abs().max()).item()
     print(
-        f"rank {dist.get_rank() if rank is None else rank}: {what} differs from PyTorch by {difference:.1e}", flush=True
+        f"rank {dist.get_rank() if rank is None else rank}: {label} differs from PyTorch by {difference:.1e}",
+        flush=True,
     )
     if not difference < 1e-4:
         raise SystemExit(1)

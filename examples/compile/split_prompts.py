@@ -2,7 +2,7 @@
 
     accord run -n 2 examples/compile/split_prompts.py
 
-Like accelerate's split_between_processes: each rank answers its own prompts with an engine of its own, and rank 0
+Like accelerate's split_between_processes: each rank answers its own prompts with its own engine, and rank 0
 shows all answers.
 """
 
@@ -24,7 +24,7 @@ with torch.no_grad():
             ids = torch.cat((ids, best), dim=1)
         answers[number] = ids[0].tolist()
     number = rank
-    small_models.tell(f"prompt {number}", compiled(prompts[number]).logits, model(prompts[number]).logits)
+    small_models.report(f"prompt {number}", compiled(prompts[number]).logits, model(prompts[number]).logits)
 gathered = [None] * size
 dist.all_gather_object(gathered, answers)
 if rank == 0:

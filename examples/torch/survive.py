@@ -49,7 +49,7 @@ def start_ranks() -> int:
     return int(any(code for rank, code in enumerate(codes) if rank != options.kill))
 
 
-def die_in_the_middle(rank: int, step: int) -> None:
+def die_in_a_step(rank: int, step: int) -> None:
     """A hook of the first layer, whose gradient arrives last: kills this rank while the others add gradients."""
     if rank == options.kill and step == options.kill_at:
         (options.checkpoints / "killed").touch()
@@ -87,7 +87,7 @@ class Training:
         characters, following = batch(self.step, dist.get_rank())
         loss = loss_of(self.model(characters), following)
         first = next(self.model.parameters())
-        first.register_hook(lambda _: die_in_the_middle(original_rank, self.step))
+        first.register_hook(lambda _: die_in_a_step(original_rank, self.step))
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

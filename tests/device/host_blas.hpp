@@ -8,8 +8,8 @@
 
 namespace accord::testing {
 
-/// Rejects what cuBLASLt would: float8 with sizes that are not multiples of 16, dtypes that do not go together, row
-/// strides shorter than a row, and scales if takes_scales() is false. Overwrites the whole workspace.
+/// Rejects the same arguments as cuBLASLt: float8 with sizes that are not multiples of 16, dtypes that do not go
+/// together, row strides shorter than a row, and scales if takes_scales() is false. Overwrites the whole workspace.
 class HostBlas final : public device::Blas {
  public:
   explicit HostBlas(HostRuntime& runtime) : runtime_(runtime) {}

@@ -1,7 +1,7 @@
-// A capture stores what is put into its streams as the nodes of a graph. Each stream knows the nodes that its next
+// A capture stores the work put into its streams as the nodes of a graph. Each stream knows the nodes that its next
 // node must follow: a record stores them in the event, and a wait adds the event's nodes to those of the waiting
 // stream. A launch puts the nodes of the stream that began the capture into the stream it is given, and those of each
-// other stream into a thread of its own, with points between them where the graph requires an order.
+// other stream into its own thread, with points between them where the graph requires an order.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Work with a stack of its own, for threads of kernels that wait for each other.
+// Work with its own stack, for threads of kernels that wait for each other.
 
 #include <boost/context/fiber.hpp>
 #include <cstddef>

@@ -1,5 +1,5 @@
 #pragma once
-// Multicast of devices over host memory: one file holds the parts of all devices, and the address that stands for all
+// Multicast of devices over host memory: one file holds the parts of all devices, and the address that represents all
 // of them cannot be accessed.
 
 #include <cstddef>

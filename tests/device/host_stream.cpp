@@ -1,6 +1,6 @@
 // A stream is a thread with a queue. Every wait, in a stream or in a caller, is for a Point, on the runtime's one
 // condition variable, which also signals the end of the runtime; so no wait outlives it. Each stream waits for work
-// on a condition variable of its own: some tests have a hundred streams, and waking all of them for each call takes
+// on its own condition variable: some tests have a hundred streams, and waking all of them for each call takes
 // most of the time.
 #include "device/host_stream.hpp"
 

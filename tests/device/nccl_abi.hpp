@@ -57,7 +57,7 @@ inline constexpr int NCCL_SHRINK_DEFAULT = 0;
 inline constexpr int NCCL_SHRINK_ABORT = 1;
 inline constexpr int NCCL_REVOKE_DEFAULT = 0;
 
-/// Later versions append fields; `size` tells which fields exist.
+/// Later versions append fields; `size` determines which fields exist.
 struct ncclConfig_t {
   std::size_t size = sizeof(ncclConfig_t);
   unsigned int magic = NCCL_API_MAGIC;

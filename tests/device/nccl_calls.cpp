@@ -1,5 +1,5 @@
-// Collectives, sends and receives at the time of the call, when mistakes are reported. nccl_exchange.cpp does their
-// work.
+// Collectives, sends and receives at the time of the call, when invalid arguments are reported. nccl_exchange.cpp does
+// their work.
 #include <fmt/format.h>
 
 #include "device/nccl_world.hpp"

@@ -1,6 +1,6 @@
-// Where operations of different ranks meet. The n-th collectives that the ranks of a communicator post belong
+// Matches operations of different ranks. The n-th collectives that the ranks of a communicator post belong
 // together, and so do the n-th send and the n-th receive of a pair. The last rank to arrive does the work for all of
-// them, from copies of what was sent, so that buffers may be in place. Ranks that disagree get an asynchronous error,
+// them, from copies of the data sent, so that buffers may be in place. Ranks that disagree get an asynchronous error,
 // and their operations end only with an abort.
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ bool agree(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.root == b.root && same_op;
 }
 
-/// Returns the reduction of what all ranks sent.
+/// Returns the reduction of the data of all ranks.
 Bytes reduced(const std::map<int, Posted>& ranks, std::size_t count) {
   const Operation& first = ranks.begin()->second.operation;
   const std::size_t size = size_of(first.dtype);

@@ -4,7 +4,7 @@
 namespace accord::testing::nccl {
 namespace {
 
-ncclResult_t tell(std::string_view symbol, ncclComm_t comm, int* value, int (*get)(const ncclComm&)) {
+ncclResult_t store_fact(std::string_view symbol, ncclComm_t comm, int* value, int (*get)(const ncclComm&)) {
   const std::lock_guard lock(World::instance().mutex);
   ncclResult_t result = ncclSuccess;
   const auto found = find_in_state(symbol, comm, Needs::kReadiness, result);
@@ -52,15 +52,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  return tell("ncclCommCount", comm, count, [](const ncclComm& found) { return found.size; });
+  return store_fact("ncclCommCount", comm, count, [](const ncclComm& found) { return found.size; });
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  return tell("ncclCommCuDevice", comm, device, [](const ncclComm& found) { return found.device; });
+  return store_fact("ncclCommCuDevice", comm, device, [](const ncclComm& found) { return found.device; });
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  return tell("ncclCommUserRank", comm, rank, [](const ncclComm& found) { return found.rank; });
+  return store_fact("ncclCommUserRank", comm, rank, [](const ncclComm& found) { return found.rank; });
 }
 
 }  // extern "C"

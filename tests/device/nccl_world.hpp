@@ -128,7 +128,7 @@ struct ncclComm {
   int rank = -1;
   int size = 0;
   bool aborted = false;
-  bool stopped = false;  ///< what is in streams is not done
+  bool stopped = false;  ///< work in streams is not complete
   bool revoked = false;
   bool finalized = false;
   ncclResult_t error = ncclSuccess;

@@ -144,7 +144,7 @@ struct PassOn {
   }
 };
 
-/// Each warp multiplies matrices of its own, sums [16][16] += a [16][16] b [16][16], all row-major, in fragments that
+/// Each warp multiplies its own matrices, sums [16][16] += a [16][16] b [16][16], all row-major, in fragments that
 /// are loaded from shared memory.
 template <DType kDType>
 struct MultiplyTiles {

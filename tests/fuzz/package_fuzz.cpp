@@ -1,4 +1,4 @@
-// libFuzzer target for all code that reads a package. The first byte of an input selects what the rest is:
+// libFuzzer target for all code that reads a package. The first byte of an input selects the kind of the rest:
 //   0: graph.json
 //   1: manifest.json
 //   2: a whole package: lengths of manifest and graph (4 bytes each, little-endian), manifest, graph, one weight file
@@ -153,7 +153,7 @@ void fuzz_package(std::string_view input) {
     }
   }
   if (package.ok()) {
-    // The result does not matter, but it must arrive soon and do no harm.
+    // The result does not matter, but it must arrive soon without undefined behaviour.
     for (const accord::GroupPlace place :
          {accord::GroupPlace{0, 1}, accord::GroupPlace{0, 2}, accord::GroupPlace{1, 2}}) {
       std::map<std::string, accord::GroupPlace> places;

@@ -1,5 +1,5 @@
 // libFuzzer target for the code that reads the files of a tokenizer and the texts of users. The first byte of an
-// input selects what the rest is:
+// input selects the kind of the rest:
 //   0: tokenizer.json, a null byte, a text
 //   1: chat_format.json
 //   2: a text for a tokenizer with every kind of part

@@ -71,7 +71,7 @@ def test_this_tree_passes(check):
     assert check.violations(root_of_this_tree()) == []
 
 
-def test_the_table_gives_each_layer_what_lies_above_it():
+def test_the_table_gives_each_layer_the_layers_above_it():
     assert check_layers.allowed_includes(check_layers.section(TABLE, "Layers")) == {
         "base": {"base"},
         "store": {"store", "base"},
@@ -92,7 +92,7 @@ def test_includes_upwards_are_allowed(tree):
 
 
 @pytest.mark.parametrize(
-    ("file", "include", "says"),
+    ("file", "include", "message"),
     [
         ("src/base/a.cpp", '#include "comm/x.hpp"', "base includes comm/x.hpp"),
         ("src/store/a.cpp", '  #  include "topology/x.hpp"', "store includes topology/x.hpp"),
@@ -102,14 +102,14 @@ def test_includes_upwards_are_allowed(tree):
         ("src/extra/a.cpp", "int a;", "src/extra is not in the layer table"),
     ],
 )
-def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
+def test_an_include_against_the_order_of_layers_is_reported(tree, file, include, message):
     found = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert len(found) == 1
     assert found[0].startswith(file)
-    assert says in found[0]
+    assert message in found[0]
 
 
-def test_the_table_gives_each_folder_of_a_layer_what_lies_before_it():
+def test_the_table_gives_each_folder_of_a_layer_the_folders_before_it():
     assert check_layers.inner_orders(check_layers.section(TABLE, "Inside a layer")) == {
         "comm": {
             "flight": {"flight"},
@@ -121,14 +121,14 @@ def test_the_table_gives_each_folder_of_a_layer_what_lies_before_it():
     }
 
 
-def test_includes_of_folders_before_are_allowed(tree):
+def test_includes_of_earlier_folders_are_allowed(tree):
     text = '#include "comm/flight/a.hpp"\n#include "comm/nccl/a.hpp"\n#include "comm/a.hpp"\n'
     files = {f"src/comm/{place}": text for place in ("a.cpp", "device/a.cpp", "nccl/deep/a.cpp", "window/a.cpp")}
     assert check_layers.violations(tree(files)) == []
 
 
 @pytest.mark.parametrize(
-    ("file", "include", "says"),
+    ("file", "include", "message"),
     [
         (
             "src/comm/flight/a.cpp",
@@ -140,10 +140,10 @@ def test_includes_of_folders_before_are_allowed(tree):
         ("src/comm/extra/a.cpp", "int a;", 'folder src/comm/extra is not in the table "Inside a layer"'),
     ],
 )
-def test_an_include_that_crosses_the_folders_of_a_layer_is_found(tree, file, include, says):
+def test_an_include_against_the_order_of_folders_is_reported(tree, file, include, message):
     (found,) = check_layers.violations(tree({file: f"// text\n{include}\n"}))
     assert found.startswith(file)
-    assert says in found
+    assert message in found
 
 
 def test_headers_for_other_layers_may_be_included(tree):
@@ -177,7 +177,7 @@ def test_imports_upwards_without_a_circle_are_allowed(tree):
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "says"),
+    ("file", "text", "message"),
     [
         (
             "plan.py",
@@ -189,18 +189,18 @@ def test_imports_upwards_without_a_circle_are_allowed(tree):
         ("jit/a.py", "from accord import info\n", "1: accord.jit.a imports accord; jit may import _core"),
     ],
 )
-def test_an_import_that_crosses_the_layers_of_the_python_package_is_found(tree, file, text, says):
+def test_an_import_against_the_order_of_the_python_package_is_reported(tree, file, text, message):
     others = {"texts.py": "", "mesh/grid.py": "", "jit/__init__.py": ""}
     (found,) = check_imports.violations(tree(python({**others, file: text})))
-    assert found.startswith(f"python/accord/{file}:{says}")
+    assert found.startswith(f"python/accord/{file}:{message}")
 
 
-def test_a_module_outside_the_table_is_found(tree):
+def test_a_module_outside_the_table_is_reported(tree):
     found = check_imports.violations(tree(python({"extra/a.py": "from accord import plan\n"})))
     assert found == ["accord.extra.a: extra is not in the table of the Python package of docs/architecture.md"]
 
 
-def test_a_circle_of_imports_is_found_with_its_modules(tree):
+def test_a_circle_of_imports_is_reported_with_its_modules(tree):
     found = check_imports.violations(
         tree(
             python(
@@ -230,7 +230,7 @@ def test_a_circle_of_imports_is_found_with_its_modules(tree):
         "<cuda/atomic>",
     ],
 )
-def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
+def test_a_cuda_header_belongs_in_a_folder_named_cuda(tree, include):
     text = f"// text\n  # include {include}\n"
     inside = {"src/base/cuda/a.cpp": text, "src/base/cuda/deep/b.cu": text, "tests/unit/base/cuda/c.hpp": text}
     assert check_cuda.violations(tree(inside)) == []
@@ -241,12 +241,12 @@ def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
 @pytest.mark.parametrize(
     "include", ["<vector>", '"base/cuda/a.hpp"', '"comm/nccl/library.hpp"', '"device/nccl_abi.hpp"']
 )
-def test_other_headers_belong_anywhere(tree, include):
+def test_other_headers_are_allowed_anywhere(tree, include):
     assert check_cuda.violations(tree({"src/comm/a.cpp": f"#include {include}\n"})) == []
 
 
 @pytest.mark.parametrize("place", ["work/main", "root/.cache", "home/someone/x", "tmp/x.bin", "opt/wheels"])
-def test_a_path_of_one_machine_is_found(tree, place):
+def test_a_path_of_one_machine_is_reported(tree, place):
     found = check_paths.violations(tree({"scripts/x": f"first\ncd /{place}\n"}))
     assert [line.split(": ")[0] for line in found] == ["scripts/x:2"]
 
@@ -254,7 +254,7 @@ def test_a_path_of_one_machine_is_found(tree, place):
 @pytest.mark.parametrize(
     "text", ["$ROOT/work/x", "../tmp/x", "file:///tmp/x", "homework/root/x", "a /workspace", "/usr/lib"]
 )
-def test_other_paths_are_left_alone(tree, text):
+def test_other_paths_are_allowed(tree, text):
     assert check_paths.violations(tree({"a.txt": text})) == []
 
 

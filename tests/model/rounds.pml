@@ -1,26 +1,28 @@
-/* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp; src/comm/channel/channel.cpp for
-   failures), for Spin to go through in every order. tests/python/communicator/test_rounds_model.py runs it and says which
-   variants have to fail.
+/* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp;
+   src/comm/channel/channel.cpp for failures). Spin explores the model in every order.
+   tests/python/communicator/test_rounds_model.py runs it and lists the variants that must fail.
 
-   Every cell that ranks share is written and read in a step of its own. Memory is sequentially consistent here; the code
-   stores words with release and loads them with acquire, and looks at nothing that another rank wrote without such a pair.
+   Every shared cell is written and read in its own step. Memory is sequentially consistent here. The code stores words
+   with release, loads them with acquire, and reads data of another rank only after such a pair.
 
    Parameters (-D):
      N             ranks, 2 or 3
-     SCRATCH, FLAGS, CELLS  how many rounds' scratch, how many rounds' flags and packets, and how many rounds' small packets and
-                   records there are: round k uses number k mod that, and begins once all have completed the round that used
-                   it before. CELLS is FLAGS if not given
-     ROUNDS        how many each rank goes through
-     CALLS         a mask of the calls that may come (see below); each round's is chosen freely
-     DISAGREE      ranks choose for themselves, all but the last round, which is a barrier: then all have to hear of it
-     DISAGREE_FREELY  the same without the barrier: a difference may be overlooked for as long as no rank waits
+     SCRATCH, FLAGS, CELLS  the number of rounds of scratch, of flags and packets, and of small packets and records.
+                   Round k uses slot k mod that number, and begins once all ranks have completed the round that used
+                   the slot before. CELLS defaults to FLAGS
+     ROUNDS        the number of rounds of each rank
+     CALLS         a mask of the possible calls (see below); the call of each round is chosen freely
+     DISAGREE      each rank chooses its own calls, except for the last round, which is a barrier: then all ranks must
+                   be notified
+     DISAGREE_FREELY  the same without the barrier: a difference may go unnoticed for as long as no rank waits
      DEATH         one rank is killed, at any time
-   What a variant breaks: BROKEN_DEPTH, BROKEN_CLAIM, BROKEN_ROOTED_CLAIM, BROKEN_NO_GATE, BROKEN_EARLY_END, BROKEN_WORDS,
-   BROKEN_SILENT_GATE, BROKEN_SILENT_WAIT, BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
-   BROKEN_ALARM_FIRST, BROKEN_NO_DEATHS. */
+   Variants that break a rule: BROKEN_DEPTH, BROKEN_CLAIM, BROKEN_ROOTED_CLAIM, BROKEN_NO_GATE, BROKEN_EARLY_END,
+   BROKEN_WORDS, BROKEN_SILENT_GATE, BROKEN_SILENT_WAIT, BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS,
+   BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM, BROKEN_ALARM_FIRST, BROKEN_NO_DEATHS. */
 
-/* Calls. Those that hear from all pace themselves: whoever ends one knows that all have begun it. */
-#define EXCHANGE        0  /* each rank's scratch is read by all: two_shot and its like */
+/* Calls. A call in which each rank waits for all others paces itself: a rank that completes it knows that all have
+   begun it. */
+#define EXCHANGE        0  /* each rank's scratch is read by all: like two_shot */
 #define BROADCAST       1  /* from rank 0, through its scratch */
 #define BROADCAST_LAST  2  /* from the last rank, likewise */
 #define PACKETS         3  /* each rank's packets to all others */
@@ -36,15 +38,16 @@
 #endif
 #define HALF_OF_CELLS (CELLS > 1 -> CELLS / 2 : 1)
 #define HALF_OF_FLAGS (FLAGS > 1 -> FLAGS / 2 : 1)
-#define TELL_EVERY(c) (USES_CELLS(c) -> (HALF_OF_CELLS < FLAGS -> HALF_OF_CELLS : FLAGS) : HALF_OF_FLAGS)
-#define HEARS_ALL(c) (c == EXCHANGE || c == PACKETS || c == BARRIER)
+#define PUBLISH_EVERY(c) (USES_CELLS(c) -> (HALF_OF_CELLS < FLAGS -> HALF_OF_CELLS : FLAGS) : HALF_OF_FLAGS)
+#define WAITS_FOR_ALL(c) (c == EXCHANGE || c == PACKETS || c == BARRIER)
 #define LAST (N - 1)
 
-/* A word holds its round and all calls up to it: the code has a hash of these. 1, then three bits for each round. */
-#ifdef BROKEN_WORDS        /* the words do not tell rounds apart */
+/* A word contains its round and all calls up to it; the code uses a hash of these. 1, then three bits for each
+   round. */
+#ifdef BROKEN_WORDS        /* the words do not distinguish rounds */
 #define WORD(history, call, round) (8 + call)
 #define SAME_ROUND(word, round) (word != 0)
-#elif defined(BROKEN_NO_HISTORY)  /* they tell the round and its own call only */
+#elif defined(BROKEN_NO_HISTORY)  /* they contain only the round and its own call */
 #define WORD(history, call, round) ((1 << (3 * round)) + call)
 #define SAME_ROUND(word, round) ((word >> (3 * round)) == 1 && word < (2 << (3 * round)))
 #else
@@ -64,14 +67,14 @@ byte packet_data[N * N * FLAGS];
 int cell_word[N * N * CELLS];    /* the same of small packets */
 byte cell_data[N * N * CELLS];
 byte scratch[N * N * SCRATCH];   /* [owner][writer]: the round that wrote it */
-int record[N * RECORDS];         /* the word of the round that a rank has begun last, for each place */
+int record[N * RECORDS];         /* the word of the round that a rank began last, for each slot */
 byte completed[N];               /* the last round that a rank has completed, and the word of it: one cell */
 int completed_word[N];
 bit alarm[N];
 bit notice[N * N];               /* [to][from] */
 bit dead[N];
 
-/* What no rank sees: for the checks. */
+/* Not visible to ranks; used by the checks. */
 byte chosen[ROUNDS + 1] = 255;   /* the call of a round, once one rank has begun it */
 int history_of[N];               /* all that a rank has called */
 bit failed[N];
@@ -84,14 +87,14 @@ bit ended[N];
 #define CELL_DATA(to, from) cell_data[(to * N + from) * CELLS + k % CELLS]
 #define SCRATCH_OF(owner, writer) scratch[(owner * N + writer) * SCRATCH + k % SCRATCH]
 
-/* A rank that waits looks at these now and then. */
+/* A waiting rank polls these from time to time. */
 #define DIFFERS(m) (SAME_ROUND(record[m * RECORDS + k % RECORDS], k) && record[m * RECORDS + k % RECORDS] != word)
 #if N == 2
-#define ANY(what) (what(0) || what(1))
-#define ALL(what) (what(0) && what(1))
+#define ANY(is) (is(0) || is(1))
+#define ALL(is) (is(0) && is(1))
 #else
-#define ANY(what) (what(0) || what(1) || what(2))
-#define ALL(what) (what(0) && what(1) && what(2))
+#define ANY(is) (is(0) || is(1) || is(2))
+#define ALL(is) (is(0) && is(1) && is(2))
 #endif
 #ifdef BROKEN_NO_RECORDS
 #define RECORDS_DIFFER false
@@ -106,24 +109,25 @@ bit ended[N];
 #endif
 
 #ifdef BROKEN_SILENT_WAIT
-#define HAS_MORE_TO_TELL false
+#define HAS_MORE_TO_PUBLISH false
 #else
-#define HAS_MORE_TO_TELL (completed[me] + 1 < k)
+#define HAS_MORE_TO_PUBLISH (completed[me] + 1 < k)
 #endif
 
-/* A rank that waits for long tells what it has completed: a peer may wait for just that, at the gate of another call. */
+/* A rank that waits for long publishes the rounds that it has completed: a peer may wait for these at the gate of
+   another call. */
 #define WAIT_FOR(cell)                                  \
   do                                                    \
   :: cell == word -> break                              \
   :: cell != word && SAME_ROUND(cell, k) -> goto fails  \
-  :: cell != word && HAS_MORE_TO_TELL ->                \
+  :: cell != word && HAS_MORE_TO_PUBLISH ->             \
        d_step { completed[me] = k - 1; completed_word[me] = record[me * RECORDS + (k - 1) % RECORDS] } \
   :: RECORDS_DIFFER -> goto fails                       \
   :: A_DEATH -> goto fails                              \
-  :: alarm[me] -> goto hears_of_it                      \
+  :: alarm[me] -> goto notified                         \
   od
 
-/* The gate: the round that had this place before has been completed by all. */
+/* The gate: all ranks have completed the round that used this slot before. */
 #ifdef BROKEN_DEPTH
 #define DEPTH ((USES_SCRATCH(call) -> SCRATCH : (USES_CELLS(call) -> CELLS : FLAGS)) + 1)
 #else
@@ -147,13 +151,13 @@ bit ended[N];
 #define GATE_DIFFERS ANY(COMPLETED_ANOTHER)
 #endif
 
-/* For each p that is another rank and fulfils `which`: does `what`. */
-#define FOR_PEERS(which, what)                      \
-  p = 0;                                            \
-  do                                                \
-  :: p < N && p != me && (which) -> what; p++       \
-  :: p < N && !(p != me && (which)) -> p++          \
-  :: p == N -> p = 0; break                         \
+/* Runs `action` for each other rank p that satisfies `condition`. */
+#define FOR_PEERS(condition, action)                    \
+  p = 0;                                                \
+  do                                                    \
+  :: p < N && p != me && (condition) -> action; p++     \
+  :: p < N && !(p != me && (condition)) -> p++          \
+  :: p == N -> p = 0; break                             \
   od
 
 #define SEND_DATA(cell) cell = k
@@ -162,7 +166,7 @@ bit ended[N];
 #else
 #define SEND(data, signal) SEND_DATA(data); signal
 #endif
-/* What is read is of this round: what comes later has not overwritten it, what came before is not taken for it. */
+/* The data read is of this round: later data has not overwritten it, and earlier data is not mistaken for it. */
 #define READ(cell) assert(cell == k)
 
 inline choose() {
@@ -206,7 +210,7 @@ proctype Rank(byte me) provided (!dead[me]) {
       fi
 #endif
     }
-#ifndef BROKEN_SILENT_GATE  /* what was completed and not told yet is told where all wait for it */
+#ifndef BROKEN_SILENT_GATE  /* completed rounds are published where all ranks wait for them */
     if
     :: USES_SCRATCH(call) -> d_step { completed[me] = k; completed_word[me] = word }
     :: !USES_SCRATCH(call) -> skip
@@ -223,7 +227,7 @@ proctype Rank(byte me) provided (!dead[me]) {
       :: GATE_DIFFERS -> goto fails
       :: RECORDS_DIFFER -> goto fails
       :: A_DEATH -> goto fails
-      :: alarm[me] -> goto hears_of_it
+      :: alarm[me] -> goto notified
       fi
     fi;
     d_step {
@@ -233,7 +237,7 @@ proctype Rank(byte me) provided (!dead[me]) {
       word = WORD(history, call, k);
       record[me * RECORDS + k % RECORDS] = word
     }
-#ifdef BROKEN_EARLY_END  /* a round is called completed before the peers' data has been read */
+#ifdef BROKEN_EARLY_END  /* a round counts as completed before the peers' data has been read */
     d_step { completed[me] = k; completed_word[me] = word }
 #endif
     if
@@ -264,22 +268,22 @@ proctype Rank(byte me) provided (!dead[me]) {
     fi;
     skip;
     d_step {
-      if  /* where many rounds may be under way, the others are told every now and then */
-      :: USES_SCRATCH(call) || k % TELL_EVERY(call) == 0 -> completed[me] = k; completed_word[me] = word
-      :: !USES_SCRATCH(call) && k % TELL_EVERY(call) != 0 -> skip
+      if  /* where many rounds may be in progress, the others are notified only now and then */
+      :: USES_SCRATCH(call) || k % PUBLISH_EVERY(call) == 0 -> completed[me] = k; completed_word[me] = word
+      :: !USES_SCRATCH(call) && k % PUBLISH_EVERY(call) != 0 -> skip
       fi;
 #ifdef BROKEN_CLAIM
-      known = (HEARS_ALL(call) -> k : known);
+      known = (WAITS_FOR_ALL(call) -> k : known);
 #elif defined(BROKEN_ROOTED_CLAIM)
       known = k - 1;
 #else
-      known = (HEARS_ALL(call) -> k - 1 : known);
+      known = (WAITS_FOR_ALL(call) -> k - 1 : known);
 #endif
       call = 255
     }
   od;
 
-fails:  /* whoever finds a failure tells all others */
+fails:  /* a rank that detects a failure notifies all others */
 #ifndef BROKEN_NO_ALARM
 #ifdef BROKEN_ALARM_FIRST
   FOR_PEERS(true, alarm[p] = 1; notice[p * N + me] = 1);
@@ -290,7 +294,7 @@ fails:  /* whoever finds a failure tells all others */
   failed[me] = 1;
   goto ends;
 
-hears_of_it:  /* whoever hears of one can say what it was */
+notified:  /* a notified rank knows the reason */
   p = 0;
   do
   :: p < N && notice[me * N + p] -> break
@@ -304,13 +308,13 @@ ends:
 }
 
 #define HAS_ENDED(m) (dead[m] || ended[m])
-#define KNOWS_OF_A_FAILURE(m) (dead[m] || failed[m] || alarm[m])
-#define CAME_THROUGH(m) (dead[m] || !(failed[m] || alarm[m]))
+#define IS_NOTIFIED(m) (dead[m] || failed[m] || alarm[m])
+#define SUCCEEDED(m) (dead[m] || !(failed[m] || alarm[m]))
 #define AGREES(m) (history_of[m] == history_of[0])
-/* What was called so long ago that every gate since has seen it. */
+/* Calls that every later gate has checked. */
 #define OLD(m) (history_of[m] >> (3 * 2 * CELLS))
 
-/* When nothing can go on any more, all have ended, as they should. */
+/* When no process can continue, all ranks must have ended correctly. */
 proctype Judge() {
   timeout;
   d_step {
@@ -318,12 +322,12 @@ proctype Judge() {
 #if defined(DEATH)
     skip
 #elif defined(DISAGREE)
-    assert((ALL(AGREES) && ALL(CAME_THROUGH)) || ALL(KNOWS_OF_A_FAILURE))
+    assert((ALL(AGREES) && ALL(SUCCEEDED)) || ALL(IS_NOTIFIED))
 #elif defined(DISAGREE_FREELY)
-    assert(ALL(CAME_THROUGH) || ALL(KNOWS_OF_A_FAILURE));
-    assert(OLD(0) == OLD(1) && OLD(0) == OLD(LAST) || ALL(KNOWS_OF_A_FAILURE))
+    assert(ALL(SUCCEEDED) || ALL(IS_NOTIFIED));
+    assert(OLD(0) == OLD(1) && OLD(0) == OLD(LAST) || ALL(IS_NOTIFIED))
 #else
-    assert(ALL(CAME_THROUGH))
+    assert(ALL(SUCCEEDED))
 #endif
   }
 }

@@ -8,7 +8,7 @@
 
 namespace accord::testing {
 
-/// Returns the number of open descriptors, except for files of /proc, which threads read now and then.
+/// Returns the number of open descriptors, except for files of /proc, which threads read from time to time.
 inline std::size_t open_descriptors() {
   const std::filesystem::directory_iterator entries("/proc/self/fd");
   return static_cast<std::size_t>(std::count_if(begin(entries), end(entries), [](const auto& entry) {

@@ -13,7 +13,7 @@
 
 namespace accord::testing {
 
-/// Runs `body` as rank 0 .. size-1, each on a thread of its own with a communicator over a store in memory.
+/// Runs `body` as rank 0 .. size-1, each on its own thread with a communicator over a store in memory.
 inline void run_thread_ranks(int size, const CommunicatorOptions& options,
                              const std::function<void(Communicator)>& body) {
   const std::shared_ptr<Store> store = make_memory_store();

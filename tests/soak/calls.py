@@ -200,8 +200,8 @@ def all_to_all_v(r: Request) -> Call:
 
 
 MAKERS: dict[str, Callable[[Request], Call]] = {
-    maker.__name__: maker
-    for maker in (
+    factory.__name__: factory
+    for factory in (
         barrier, all_reduce, reduce_to_root, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
         all_gather_v, reduce_scatter_v, gather_v, scatter_v, all_to_all_v,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import accord
 
-GIVEN_BACK_WITHIN = 3  # seconds
+RELEASED_WITHIN = 3  # seconds
 
 
 def status(field: str) -> int:
@@ -45,15 +45,15 @@ def settled(least: dict[str, int]) -> dict[str, int]:
     moment after the last call."""
     began = time.monotonic()
     now = resources()
-    while time.monotonic() - began < GIVEN_BACK_WITHIN and any(now[name] > least.get(name, 0) for name in now):
+    while time.monotonic() - began < RELEASED_WITHIN and any(now[name] > least.get(name, 0) for name in now):
         before, now = now, resources()
         if not least and now == before:  # there is nothing to compare with
             break
     return now
 
 
-def tell(what: dict) -> None:
-    os.write(int(sys.argv[1]), json.dumps(what).encode() + b"\n")
+def send(message: dict) -> None:
+    os.write(int(sys.argv[1]), json.dumps(message).encode() + b"\n")
 
 
 def serve(play: Callable[[dict], dict]) -> None:
@@ -61,10 +61,10 @@ def serve(play: Callable[[dict], dict]) -> None:
     resources that this process holds."""
     faulthandler.register(signal.SIGUSR1)
     with accord.Communicator.create(accord.MemoryStore(), 0, 1) as alone:
-        # Creates what a process keeps for good. A rank that is stopped at once would not reach this point.
+        # Creates the objects that a process keeps. A rank that is stopped at once would not reach this point.
         alone.barrier()
     least = settled({})
-    tell({"ready": True})
+    send({"ready": True})
     for line in sys.stdin:
         episode = json.loads(line)
         exec(os.environ.get("SOAK_DEFECT", ""))  # lets test_soak.py check that the test can fail
@@ -74,4 +74,4 @@ def serve(play: Callable[[dict], dict]) -> None:
             result = {"error": f"{type(error).__name__}: {error}"}
         now = settled(least)
         least = {name: min(now[name], least.get(name, now[name])) for name in now}
-        tell(result | {"resources": now, "least": least, "memory": memory()})
+        send(result | {"resources": now, "least": least, "memory": memory()})

@@ -41,7 +41,7 @@ class Process:
         self.is_new = True
         self.memory: list[int] = []
 
-    def give(self, episode: dict) -> None:
+    def send_episode(self, episode: dict) -> None:
         self.child.stdin.write(json.dumps(episode).encode() + b"\n")
 
     def end(self) -> None:
@@ -54,33 +54,33 @@ class Process:
 
 def gather(processes: list[Process], key: str, deadline: float) -> list[dict | None]:
     """Returns each process's last message that has `key`, or None for a process that has ended."""
-    told: dict[int, dict | None] = {}
+    messages: dict[int, dict | None] = {}
     with selectors.DefaultSelector() as selector:
         for index, process in enumerate(processes):
             selector.register(process.reader, selectors.EVENT_READ, index)
         while True:
             for index, process in enumerate(processes):
                 line, newline, rest = process.text.partition(b"\n")
-                if index not in told and newline:
+                if index not in messages and newline:
                     message = json.loads(line)
                     # The process failed before it began. The message is read again later.
                     if "resources" in message and key == "began":
-                        told[index] = message
+                        messages[index] = message
                         continue
                     process.text = rest
                     if key in message:
-                        told[index] = message
-            if len(told) == len(processes):
-                return [told[index] for index in range(len(processes))]
+                        messages[index] = message
+            if len(messages) == len(processes):
+                return [messages[index] for index in range(len(processes))]
             if time.monotonic() > deadline:
-                hangs([p for index, p in enumerate(processes) if index not in told])
+                hangs([p for index, p in enumerate(processes) if index not in messages])
             for ready, _ in selector.select(timeout=0.5):
                 process = processes[ready.data]
                 piece = os.read(process.reader.fileno(), 1 << 16)
                 process.text += piece
                 if not piece:
                     process.child.wait()
-                    told.setdefault(ready.data, None)
+                    messages.setdefault(ready.data, None)
                     selector.unregister(process.reader)
 
 
@@ -130,7 +130,7 @@ def soak_until(
     before: set[str],
 ) -> int:
     """Plays episodes of `soak` until is_enough() and reports the progress. Returns the exit code of the test.
-    number_of(k) is the number of the k-th episode. `soak` has episode(), what, counts, longest, processes, folder and
+    number_of(k) is the number of the k-th episode. `soak` has episode(), description, counts, longest, processes, folder and
     end(). done() describes the progress so far. before: shared_names() from before any process was started."""
     shown = time.monotonic()
     episodes = 0
@@ -145,7 +145,7 @@ def soak_until(
         if left := shared_names() - before:
             raise SoakFailed(f"left in /dev/shm: {left}")
     except SoakFailed as failure:
-        print(f"{logs(soak.folder)}\nsoak: FAILED with --seed {seed}, {soak.what}: {failure}", flush=True)
+        print(f"{logs(soak.folder)}\nsoak: FAILED with --seed {seed}, {soak.description}: {failure}", flush=True)
         return 1
     finally:
         soak.end()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from calls import Call, random_call, ring
-from member import serve, tell
+from member import send, serve
 
 import accord
 
@@ -21,7 +21,7 @@ MOST_GROUPS = 6
 
 
 class OnPurpose(Exception):
-    """The error that a rank raises when it is told to fail."""
+    """The error that a rank raises on request."""
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Play:
 def play(episode: dict) -> dict:
     store = accord.FileStore(episode["store"])
     world = accord.Communicator.create(store, episode["rank"], episode["size"], timeout=episode["timeout"])
-    told, part, members, calls, errors = False, 0, list(range(episode["size"])), 0, []
+    reported, part, members, calls, errors = False, 0, list(range(episode["size"])), 0, []
     while True:
         life = Play(world, episode["seed"], episode, part)
         try:
@@ -167,9 +167,9 @@ def play(episode: dict) -> dict:
                 found = np.zeros(world.size, np.int64)
                 world.all_gather(np.array([episode["rank"]]), found)
                 members = found.tolist()
-            if not told:
-                tell({"began": True})
-                told = True
+            if not reported:
+                send({"began": True})
+                reported = True
             life.run(episode["steps"])
             return {"members": members, "calls": calls + life.calls, "errors": errors}
         except (accord.Error, OnPurpose) as error:

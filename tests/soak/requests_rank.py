@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from member import serve, tell
+from member import send, serve
 
 import accord
 
@@ -36,7 +36,7 @@ class Counts:
     sampled: dict[str, list[int]] = field(default_factory=dict)  # the longest answer to each request
 
 
-class Asking:
+class RequestRunner:
     """The requests of one episode. `known` has the ids of each prompt and the tokens that follow."""
 
     def __init__(self, model: accord.LanguageModel, episode: dict, known: list[dict]) -> None:
@@ -52,21 +52,21 @@ class Asking:
                 number, self.next = self.next, self.next + 1
             if number >= self.episode["requests"]:
                 return
-            if number == self.episode["tell_at"]:
-                tell({"reached": True})
+            if number == self.episode["notify_at"]:
+                send({"reached": True})
             choice = random.Random(f"{self.episode['seed']}/{number}")
             index = choice.randrange(len(self.known))
             way = choice.choice(list(WAYS))
             most = choice.randrange(1, len(self.known[index]["answer"]) + 1)
             cancel_at = choice.randrange(most) if choice.random() < 0.2 else None
             try:
-                if not self.ask(index, way, most, cancel_at):
+                if not self.submit(index, way, most, cancel_at):
                     return
             except accord.Error as error:
                 self.failed(error)
                 return
 
-    def ask(self, index: int, way: str, most: int, cancel_at: int | None) -> bool:
+    def submit(self, index: int, way: str, most: int, cancel_at: int | None) -> bool:
         """Submits one request. Returns whether more may follow."""
         stream = self.model.submit(
             self.known[index]["prompt"], max_new_tokens=most, seed=index, stop_tokens=[], **WAYS[way]
@@ -107,25 +107,25 @@ class Asking:
             self.counts.errors.append([type(error).__name__, list(getattr(error, "ranks", ())), str(error)])
 
 
-def ask_all(model: accord.LanguageModel, episode: dict) -> dict:
-    asking = Asking(model, episode, json.loads(Path(episode["known"]).read_text()))
-    threads = [threading.Thread(target=asking.run) for _ in range(THREADS)]
+def submit_all(model: accord.LanguageModel, episode: dict) -> dict:
+    runner = RequestRunner(model, episode, json.loads(Path(episode["known"]).read_text()))
+    threads = [threading.Thread(target=runner.run) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return asking.counts.__dict__
+    return runner.counts.__dict__
 
 
 def play(episode: dict) -> dict:
     store = accord.FileStore(episode["store"])
     with accord.Communicator.create(store, episode["rank"], episode["size"], timeout=60) as comm:
-        tell({"began": True})
+        send({"began": True})
         try:
             with accord.load(episode["package"], {"tp": comm}) as engine:
                 model = accord.LanguageModel.create(engine, cache_tokens=600, max_sequences=12, max_rows=64)
                 if episode["rank"] == 0:
-                    result = ask_all(model, episode)
+                    result = submit_all(model, episode)
                     if not result["errors"]:
                         model.stop()
                     return result

@@ -55,7 +55,7 @@ def make_model(folder: Path) -> None:
     known = []
     with torch.inference_mode():
         for number in range(PROMPTS):
-            # Some prompts begin alike, so that their beginnings are found in the cache.
+            # Some prompts share a prefix, which is then found in the cache.
             common = [7 * k % VOCABULARY for k in range(choice.choice([0, 0, 40]))]
             prompt = common + [choice.randrange(VOCABULARY) for _ in range(1 + number * 2 % 83)]
             answer, cache = [], None
@@ -80,7 +80,7 @@ class Soak:
         self.counts: collections.Counter[str] = collections.Counter()
         self.sampled: dict[str, list[int]] = {}
         self.longest = 0.0
-        self.what = ""
+        self.description = ""
 
     def start(self) -> Process:
         self.started += 1
@@ -96,15 +96,15 @@ class Soak:
         choice.shuffle(chosen)
         lost = chosen.index(victim) if victim else None
         requests = choice.choice([100, 300])
-        tell_at = choice.randrange(requests) if kills else -1
-        self.what = f"episode {number}: {size} ranks, {requests} requests, rank {lost} killed at {tell_at}"
+        notify_at = choice.randrange(requests) if kills else -1
+        self.description = f"episode {number}: {size} ranks, {requests} requests, rank {lost} killed at {notify_at}"
         began = time.monotonic()
         deadline = began + LONGEST
         gather([process for process in chosen if process.is_new], "ready", deadline)
         store = self.folder / f"store{number}"
         for rank, process in enumerate(chosen):
             process.is_new = False
-            process.give(
+            process.send_episode(
                 {
                     "store": str(store),
                     "rank": rank,
@@ -113,7 +113,7 @@ class Soak:
                     "package": str(self.model / PACKAGE),
                     "known": str(self.model / KNOWN),
                     "requests": requests,
-                    "tell_at": tell_at,
+                    "notify_at": notify_at,
                 }
             )
         gather(chosen, "began", deadline)
@@ -141,10 +141,10 @@ class Soak:
         if "error" in result:
             raise SoakFailed(f"rank {rank}: {result['error']}")
         if result.get("wrong"):
-            raise SoakFailed(f"rank {rank} met {result['wrong']}")
+            raise SoakFailed(f"rank {rank} saw {result['wrong']}")
         for error in result["errors"]:
             if lost is None or error[0] != "PeerLost" or error[1] != [lost]:
-                raise SoakFailed(f"rank {rank} met {error}")
+                raise SoakFailed(f"rank {rank} saw {error}")
         for kind in ("finished", "cancelled", "lost", "tokens"):
             self.counts[f"requests {kind}" if kind != "tokens" else kind] += result.get(kind, 0)
         for name, tokens in result.get("sampled", {}).items():
@@ -154,7 +154,7 @@ class Soak:
                 raise SoakFailed(f"rank {rank}: {name} gave {tokens}, and {known} before")
             self.sampled[f"{size} {name}"] = max(known, tokens, key=len)
 
-    def asked(self) -> int:
+    def submitted(self) -> int:
         return sum(count for name, count in self.counts.items() if name.startswith("requests"))
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ def main() -> int:
         soak = Soak(seed, Path(folder), model)
         return soak_until(
             soak,
-            is_enough=lambda: soak.asked() >= given.requests,
+            is_enough=lambda: soak.submitted() >= given.requests,
             number_of=lambda episode: episode,
             done=lambda: f"{soak.asked()} requests",
             seed=seed,

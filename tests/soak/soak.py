@@ -65,13 +65,13 @@ class Soak:
         at = choice.randrange(steps)
         store = self.folder / f"store{number}"
         began = time.monotonic()
-        self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
+        self.description = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
         deadline = began + LONGEST
         # An episode's timeouts are too short for an interpreter to start on a busy machine.
         gather([process for process in chosen if process.is_new], "ready", deadline)
         for rank, process in enumerate(chosen):
             process.is_new = False
-            process.give(
+            process.send_episode(
                 {
                     "store": str(store),
                     "rank": rank,
@@ -97,8 +97,8 @@ class Soak:
         results: list[dict | None] = [None] * size
         others = [rank for rank in range(size) if not (fault == "stop" and rank in victims)]
         for waited in (others, [rank for rank in range(size) if rank not in others]):
-            told = gather([chosen[rank] for rank in waited], "resources", deadline)
-            for rank, result in zip(waited, told, strict=True):
+            gathered = gather([chosen[rank] for rank in waited], "resources", deadline)
+            for rank, result in zip(waited, gathered, strict=True):
                 results[rank] = result
             if fault == "stop" and waited is others:
                 strikes[0].child.send_signal(signal.SIGCONT)
@@ -110,7 +110,7 @@ class Soak:
             if results[rank] is None or (fault.startswith("kill") and process in strikes):
                 process.end()
                 self.processes[self.processes.index(process)] = self.start()
-                self.counts["processes that ended and were started anew"] += 1
+                self.counts["processes that ended and were restarted"] += 1
         self.counts[f"episodes with fault {fault!r}"] += 1
         self.counts["calls"] += sum(result.get("calls", 0) for result in results if result)
         self.counts["groups that were shrunk"] += sum(bool(r and r.get("errors")) for r in results)
@@ -130,15 +130,15 @@ class Soak:
                 continue
             wrong = [error for error in result["errors"] if error[0] not in ERRORS[fault]]
             if wrong:
-                raise SoakFailed(f"rank {rank} met {wrong}")
+                raise SoakFailed(f"rank {rank} saw {wrong}")
             if rank not in result["members"]:
                 raise SoakFailed(f"rank {rank} is not in the group that it ended with: {result}")
             for other in result["members"]:
                 theirs = results[other]
                 if theirs is None or theirs.get("members") == result["members"]:
                     continue
-                # After a kill during the very last call, some ranks may learn of it when others have completed the
-                # call and gone.
+                # After a kill during the very last call, some ranks may be notified when others have completed the
+                # call and left.
                 ended_before = "members" in theirs and len(result["errors"]) < len(theirs["errors"])
                 if not (fault.startswith("kill") and ended_before and rank not in theirs["members"]):
                     raise SoakFailed(f"ranks {rank} and {other} went on in different groups: {result}, {theirs}")

@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Tests that gloo passes and accord does not, with the reason. docs/pytorch.md lists them too.
 DIFFERENCES = {
-    "test_barrier_timeout_arg": "the other ranks have left the group, which accord says instead of waiting",
+    "test_barrier_timeout_arg": "the other ranks have left the group, which accord reports instead of waiting",
     "test_ddp_dist_autograd_sparse_grads": "sparse tensors are refused",
     "test_sparse_all_reduce_sum": "sparse tensors are refused",
 }
@@ -83,13 +83,13 @@ def main() -> int:
     for row in rows:
         print(f"{row['test']:70} {row['gloo']:8} {row['accord']:8} {row['message'][:200]}")
     worse = [row for row in rows if is_worse(row)]
-    news = [row["test"] for row in worse if not row["reason"]]
+    unexpected = [row["test"] for row in worse if not row["reason"]]
     passed = {backend: sum(row[backend] == "passed" for row in rows) for backend in ("gloo", "accord")}
     print(
         f"torch suite, {arguments.ranks} ranks: gloo passes {passed['gloo']}, accord {passed['accord']}; "
-        f"{len(worse) - len(news)} known differences, {len(news)} others: {', '.join(news) or 'none'}"
+        f"{len(worse) - len(unexpected)} known differences, {len(unexpected)} others: {', '.join(unexpected) or 'none'}"
     )
-    return 1 if news or not rows else 0
+    return 1 if unexpected or not rows else 0
 
 
 if __name__ == "__main__":

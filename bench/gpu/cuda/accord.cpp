@@ -122,7 +122,7 @@ int skipped(const Status& why) {
   return kSkipped;
 }
 
-int look() {
+int list_device() {
   if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) return skipped(viable);
   std::printf("%s\n", value_of(device::cuda::runtime().describe(kDevice)).c_str());
   return 0;
@@ -130,7 +130,7 @@ int look() {
 
 int run(const std::vector<std::string>& arguments) {
   if (std::getenv("BENCH_RANK") != nullptr) return run_rank();
-  if (arguments == std::vector<std::string>{"--look"}) return look();
+  if (arguments == std::vector<std::string>{"--look"}) return list_device();
   int ranks = 1, threads = 0;
   const char* const named = std::getenv("CUDA_TEST_NCCL");
   std::string nccl = named != nullptr ? named : "libnccl.so.2";

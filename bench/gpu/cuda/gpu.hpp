@@ -19,8 +19,8 @@ inline constexpr int kSkipped = 77;
 inline constexpr Device kDevice{DeviceType::kCuda, 0};
 using Micros = std::chrono::duration<double, std::micro>;
 
-[[noreturn]] inline void fail(const std::string& what) {
-  std::fprintf(stderr, "bench_gpu: %s\n", what.c_str());
+[[noreturn]] inline void fail(const std::string& message) {
+  std::fprintf(stderr, "bench_gpu: %s\n", message.c_str());
   std::fflush(stdout);
   std::_Exit(1);  // other threads may be inside CUDA
 }
@@ -65,11 +65,11 @@ inline Figure measure(cudaStream_t stream, int calls, const std::function<void()
   return best;
 }
 
-inline void print(int ranks, const char* as, const char* what, std::size_t bytes, const char* by,
+inline void print(int ranks, const char* as, const char* operation, std::size_t bytes, const char* by,
                   const Figure& figure) {
   std::printf(R"({"ranks":%d,"as":"%s","what":"%s","bytes":%zu,"by":"%s","device_us":%.3f,"host_us":%.3f})"
               "\n",
-              ranks, as, what, bytes, by, figure.device_us, figure.host_us);
+              ranks, as, operation, bytes, by, figure.device_us, figure.host_us);
   std::fflush(stdout);
 }
 

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, whose kernels run side by side on multiprocessors of their own: sums of bfloat16
+// Ranks as threads of one process, whose kernels run side by side on their own multiprocessors: sums of bfloat16
 // by accord's plans, and the norm of their rows (hidden size 4096), computed by the kernel that adds them up or by a
 // separate kernel after it; one by one, and in CUDA graphs.
 #include <string>
@@ -57,7 +57,7 @@ void run_rank(Communicator& comm) {
       check(engine::gpu::launch_norm(runtime, norm, kDevice, stream));
     };
     struct Contender {
-      const char *what, *by;
+      const char *operation, *by;
       const std::function<void()>* put;
     };
     const Contender contenders[] = {{"all_reduce of bfloat16", "accord", &sum},
@@ -86,7 +86,7 @@ void run_rank(Communicator& comm) {
         }
         const std::string where = in_graph ? ", in a graph" : "";
         if (comm.rank() == 0)
-          print(comm.size(), "threads", (contender.what + where).c_str(), count * 2, contender.by, figure);
+          print(comm.size(), "threads", (contender.operation + where).c_str(), count * 2, contender.by, figure);
       }
   }
   check(comm.barrier());

@@ -25,7 +25,7 @@ class AnySource : public ::testing::TestWithParam<std::string> {
   CommunicatorOptions options() const { return testing::message_options(GetParam()); }
 };
 
-TEST_P(AnySource, each_message_of_its_tag_comes_once_with_its_rank) {
+TEST_P(AnySource, each_message_with_the_tag_is_received_once_with_its_rank) {
   constexpr int kSize = 4, kEach = testing::kSanitized ? 8 : 24;
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     for (const std::int32_t tag : {0, 3})
@@ -52,7 +52,7 @@ TEST_P(AnySource, each_message_of_its_tag_comes_once_with_its_rank) {
   });
 }
 
-TEST_P(AnySource, ranks_are_served_in_turns) {
+TEST_P(AnySource, ranks_are_served_in_turn) {
   constexpr int kSize = 4, kEach = 10;
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     if (comm.rank() > 0)
@@ -73,7 +73,7 @@ TEST_P(AnySource, ranks_are_served_in_turns) {
   });
 }
 
-TEST_P(AnySource, receives_from_one_rank_come_first_and_go_on_beside_it) {
+TEST_P(AnySource, receives_from_one_rank_take_precedence_and_run_concurrently) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     constexpr std::size_t kCount = 5000;
     if (comm.rank() == 1) {
@@ -98,7 +98,7 @@ TEST_P(AnySource, receives_from_one_rank_come_first_and_go_on_beside_it) {
   });
 }
 
-TEST_P(AnySource, several_threads_may_receive_at_once) {
+TEST_P(AnySource, several_threads_may_receive_concurrently) {
   constexpr int kSize = 3, kEach = testing::kSanitized ? 20 : 60;
   run_thread_ranks(kSize, options(), [](Communicator comm) {
     if (comm.rank() > 0) {
@@ -128,7 +128,7 @@ TEST_P(AnySource, several_threads_may_receive_at_once) {
   });
 }
 
-TEST_P(AnySource, it_ends_when_nobody_sends) {
+TEST_P(AnySource, it_times_out_when_no_rank_sends) {
   std::atomic<bool> over = false;
   run_thread_ranks(3, options(), [&](Communicator comm) {
     if (comm.rank() > 0) {
@@ -148,7 +148,7 @@ TEST_P(AnySource, it_ends_when_nobody_sends) {
   });
 }
 
-TEST_P(AnySource, what_was_sent_before_the_senders_left_is_received) {
+TEST_P(AnySource, messages_sent_before_the_senders_left_are_received) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     if (comm.rank() > 0) {
       send_message(comm, 0, 7, 0, 2);
@@ -170,7 +170,7 @@ TEST_P(AnySource, what_was_sent_before_the_senders_left_is_received) {
   });
 }
 
-TEST_P(AnySource, an_abort_ends_it_and_wrong_arguments_and_messages_are_told) {
+TEST_P(AnySource, an_abort_ends_it_and_invalid_arguments_and_messages_are_reported) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<std::uint32_t> values(4);
     EXPECT_EQ(comm.recv_any(words(values), -1).status().code(), StatusCode::kInvalidArgument);

@@ -18,7 +18,7 @@ class Async : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(Async, many_works_in_flight_end_in_order_with_the_right_sums) {
+TEST_P(Async, many_works_in_flight_complete_in_order_with_correct_sums) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     std::vector<std::vector<float>> buffers;
     std::vector<Work> works;
@@ -58,7 +58,7 @@ TEST_P(Async, works_of_two_communicators_started_in_opposite_orders_complete) {
   });
 }
 
-TEST_P(Async, a_work_needs_no_call_to_make_progress) {
+TEST_P(Async, a_work_makes_progress_without_any_call) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(1 << 20, 1);
     Work work = comm.all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum);
@@ -85,7 +85,7 @@ TEST_P(Async, a_synchronous_call_waits_for_the_works_before_it) {
   });
 }
 
-TEST_P(Async, several_threads_of_one_rank_may_call_at_once) {
+TEST_P(Async, several_threads_of_one_rank_may_call_concurrently) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
@@ -101,7 +101,7 @@ TEST_P(Async, several_threads_of_one_rank_may_call_at_once) {
 }
 
 // A group of one waits for no other rank, so its threads collide as often as possible.
-TEST_P(Async, calls_of_several_threads_run_one_after_the_other) {
+TEST_P(Async, calls_of_several_threads_run_one_after_another) {
   constexpr int kThreads = 4, kCalls = 20'000;
   run_thread_ranks(1, options(), [](Communicator comm) {
     std::vector<std::thread> threads;
@@ -117,15 +117,15 @@ TEST_P(Async, calls_of_several_threads_run_one_after_the_other) {
 TEST_P(Async, a_work_outlives_its_communicator) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(50000, 1);
-    std::optional<Communicator> gone = comm.split(0, 0, "gone").value();
-    Work work = gone->all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum);
-    gone.reset();
+    std::optional<Communicator> dropped = comm.split(0, 0, "gone").value();
+    Work work = dropped->all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum);
+    dropped.reset();
     ASSERT_TRUE(work.wait().ok());
     ASSERT_EQ(values, std::vector<float>(50000, 2));
   });
 }
 
-TEST_P(Async, wait_for_gives_up_without_cancelling) {
+TEST_P(Async, wait_for_times_out_without_cancelling) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     if (comm.rank() == 0) {
       Work work = comm.barrier_async();

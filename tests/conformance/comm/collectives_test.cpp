@@ -35,7 +35,7 @@ void check_all_reduce(Communicator& comm, DType dtype, ReduceOp op, std::size_t 
   ASSERT_EQ(input, expected);
 }
 
-TEST_P(Collectives, all_reduce_gives_the_canonical_tree_on_every_rank) {
+TEST_P(Collectives, all_reduce_matches_the_canonical_tree_on_every_rank) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts)
@@ -68,7 +68,7 @@ TEST_P(Collectives, all_reduce_of_bfloat16_adds_in_fp32_and_rounds_once) {
   }
 }
 
-TEST_P(Collectives, all_reduce_of_float16_sums_whole_numbers_exactly) {
+TEST_P(Collectives, all_reduce_of_float16_sums_integers_exactly) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     // 0x3c00 = 1, 0x4000 = 2, 0x4200 = 3; their sum 6 = 0x4600.
     const std::uint16_t mine[] = {0x3c00, 0x4000, 0x4200};
@@ -78,7 +78,7 @@ TEST_P(Collectives, all_reduce_of_float16_sums_whole_numbers_exactly) {
   });
 }
 
-TEST_P(Collectives, broadcast_gives_the_roots_bytes_to_all) {
+TEST_P(Collectives, broadcast_gives_every_rank_the_roots_bytes) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts)
@@ -128,7 +128,7 @@ TEST_P(Collectives, reduce_scatter_gives_each_rank_its_part_of_the_sum) {
   }
 }
 
-TEST_P(Collectives, no_rank_leaves_a_barrier_before_the_last_has_come) {
+TEST_P(Collectives, no_rank_leaves_a_barrier_before_the_last_one_arrives) {
   for (const int size : kSizes) {
     std::atomic<int> arrived = 0;
     run_thread_ranks(size, options(), [&](Communicator comm) {
@@ -141,11 +141,11 @@ TEST_P(Collectives, no_rank_leaves_a_barrier_before_the_last_has_come) {
   }
 }
 
-TEST_P(Collectives, messages_arrive_in_order_and_whole) {
+TEST_P(Collectives, messages_arrive_complete_and_in_order) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     const Rank next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + 2) % comm.size();
     for (const std::size_t count : kCounts) {
-      // All ranks send first: a large message must progress while its receiver is busy with a send of its own.
+      // All ranks send first: a large message must progress while its receiver is busy with its own send.
       std::vector<std::vector<float>> sent, received(3, std::vector<float>(count));
       std::vector<Work> works;
       for (int m = 0; m < 3; ++m) {
@@ -159,7 +159,7 @@ TEST_P(Collectives, messages_arrive_in_order_and_whole) {
   });
 }
 
-TEST_P(Collectives, different_operations_follow_each_other_without_harm) {
+TEST_P(Collectives, different_operations_run_one_after_another) {
   run_thread_ranks(4, options(), [](Communicator comm) {
     for (int round = 0; round < 300; ++round) {
       const std::size_t count = 1 + (round * 37) % 3000;
@@ -174,8 +174,8 @@ TEST_P(Collectives, different_operations_follow_each_other_without_harm) {
   });
 }
 
-TEST_P(Collectives, many_ranks_have_rows_of_their_own_in_the_table) {
-  for (const int size : {9, 17}) {  // all_reduce has rows of its own from 9 ranks, barrier from 17
+TEST_P(Collectives, many_ranks_have_their_own_rows_in_the_table) {
+  for (const int size : {9, 17}) {  // all_reduce has its own rows from 9 ranks, barrier from 17
     std::vector<std::atomic<int>> arrived(size), left(size);
     run_thread_ranks(size, options(), [&](Communicator comm) {
       for (Rank late = 0; late < size; ++late) {

@@ -22,7 +22,7 @@ class DeviceEndings : public testing::HostDevices {
   static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
 };
 
-TEST_F(DeviceEndings, a_finished_work_is_seen_by_every_concurrent_poller) {
+TEST_F(DeviceEndings, every_concurrent_poller_sees_a_finished_work) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     std::atomic<bool> over = false;
     std::thread other([&] {
@@ -43,8 +43,8 @@ TEST_F(DeviceEndings, a_finished_work_is_seen_by_every_concurrent_poller) {
   });
 }
 
-TEST_F(DeviceEndings, a_work_has_ended_while_another_call_of_the_rank_connects) {
-  std::atomic<bool> asked = false;
+TEST_F(DeviceEndings, a_work_completes_while_another_call_of_the_rank_connects) {
+  std::atomic<bool> checked = false;
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on), got = ones(on);
     ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -61,10 +61,10 @@ TEST_F(DeviceEndings, a_work_has_ended_while_another_call_of_the_rank_connects) 
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (!work.test() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
       EXPECT_TRUE(work.test());
-      asked = true;
+      checked = true;
       receiver.join();
     } else {
-      while (!asked) std::this_thread::yield();
+      while (!checked) std::this_thread::yield();
       ASSERT_TRUE(comm.send(values.buffer(), 0).ok());
     }
     EXPECT_TRUE(work.wait().ok());
@@ -72,7 +72,7 @@ TEST_F(DeviceEndings, a_work_has_ended_while_another_call_of_the_rank_connects) 
   });
 }
 
-TEST_F(DeviceEndings, a_call_that_fails_fails_the_works_that_are_under_way) {
+TEST_F(DeviceEndings, a_failed_call_fails_the_works_in_flight) {
   std::atomic<bool> failed = false;
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on), more = ones(on);
@@ -97,7 +97,7 @@ TEST_F(DeviceEndings, a_call_that_fails_fails_the_works_that_are_under_way) {
   });
 }
 
-TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_begun) {
+TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_started) {
   on_ranks(1, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
     ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -115,7 +115,7 @@ TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_begun) {
   });
 }
 
-TEST_F(DeviceEndings, a_group_that_was_let_go_of_closes_with_its_last_work) {
+TEST_F(DeviceEndings, a_released_group_closes_when_its_last_work_completes) {
   const OnDevice on{runtime(), {DeviceType::kCuda, 0}, runtime().create_stream({DeviceType::kCuda, 0}, false).value()};
   for (const bool waits : {true, false}) {
     const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);

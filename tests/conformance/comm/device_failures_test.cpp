@@ -32,7 +32,7 @@ class DeviceFailures : public testing::HostDevices {
   static CommunicatorOptions within(std::chrono::milliseconds timeout) { return {.timeout = timeout}; }
 };
 
-TEST_F(DeviceFailures, a_rank_that_does_not_come_is_named_by_those_who_wait_and_frees_their_streams) {
+TEST_F(DeviceFailures, waiting_ranks_name_a_missing_rank_and_release_their_streams) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -54,7 +54,7 @@ TEST_F(DeviceFailures, a_rank_that_does_not_come_is_named_by_those_who_wait_and_
   });
 }
 
-TEST_F(DeviceFailures, a_call_in_a_stream_times_out_though_nobody_asks) {
+TEST_F(DeviceFailures, a_call_in_a_stream_times_out_without_a_waiter) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -69,7 +69,7 @@ TEST_F(DeviceFailures, a_call_in_a_stream_times_out_though_nobody_asks) {
   });
 }
 
-TEST_F(DeviceFailures, ranks_that_differ_are_a_mismatch_on_all) {
+TEST_F(DeviceFailures, calls_that_differ_are_a_mismatch_on_all_ranks) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -83,7 +83,7 @@ TEST_F(DeviceFailures, ranks_that_differ_are_a_mismatch_on_all) {
   });
 }
 
-TEST_F(DeviceFailures, a_call_on_the_cpu_of_one_rank_is_a_mismatch_when_the_first_call_connects) {
+TEST_F(DeviceFailures, one_rank_calling_on_the_cpu_is_a_mismatch_when_the_first_call_connects) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
     float number = 1;
@@ -93,7 +93,7 @@ TEST_F(DeviceFailures, a_call_on_the_cpu_of_one_rank_is_a_mismatch_when_the_firs
   });
 }
 
-TEST_F(DeviceFailures, a_rank_that_closes_is_lost_to_those_who_wait_for_it) {
+TEST_F(DeviceFailures, ranks_that_wait_for_a_closed_rank_report_it_lost) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -106,7 +106,7 @@ TEST_F(DeviceFailures, a_rank_that_closes_is_lost_to_those_who_wait_for_it) {
   });
 }
 
-TEST_F(DeviceFailures, a_message_whose_peer_closes_is_lost) {
+TEST_F(DeviceFailures, a_message_fails_when_its_peer_closes) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -124,7 +124,7 @@ TEST_F(DeviceFailures, a_message_whose_peer_closes_is_lost) {
   });
 }
 
-TEST_F(DeviceFailures, abort_ends_what_is_under_way_on_all_ranks) {
+TEST_F(DeviceFailures, abort_ends_works_in_flight_on_all_ranks) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -141,7 +141,7 @@ TEST_F(DeviceFailures, abort_ends_what_is_under_way_on_all_ranks) {
   });
 }
 
-TEST_F(DeviceFailures, what_the_library_says_later_ends_calls) {
+TEST_F(DeviceFailures, an_asynchronous_nccl_error_ends_calls) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -159,7 +159,7 @@ TEST_F(DeviceFailures, what_the_library_says_later_ends_calls) {
   });
 }
 
-TEST_F(DeviceFailures, a_peer_that_the_library_has_lost_is_named_by_who_watches_over_it) {
+TEST_F(DeviceFailures, a_peer_that_nccl_reports_lost_is_named_by_the_group) {
   for (const bool is_put : {false, true}) {
     on_ranks(2, [is_put](Communicator& comm, const OnDevice& on) {
       connect(comm, on);
@@ -168,20 +168,20 @@ TEST_F(DeviceFailures, a_peer_that_the_library_has_lost_is_named_by_who_watches_
       ASSERT_TRUE(comm.barrier().ok());
       if (comm.rank() == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        return comm.abort("it is gone");
+        return comm.abort("rank 1 stopped");
       }
       Work work = comm.start(sum(values), {.stream = on.stream});
       testing::set_async_error(0, testing::nccl::ncclRemoteError);
       const Status status = work.wait();
       EXPECT_THAT(status.ranks(), ElementsAre(1)) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr("it is gone"));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 stopped"));
       on.synchronize();
     });
     testing::reset_nccl();
   }
 }
 
-TEST_F(DeviceFailures, a_peer_that_only_the_library_has_lost_fails_the_group_all_the_same) {
+TEST_F(DeviceFailures, a_peer_lost_only_in_nccl_still_fails_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -199,7 +199,7 @@ TEST_F(DeviceFailures, a_peer_that_only_the_library_has_lost_fails_the_group_all
   });
 }
 
-TEST_F(DeviceFailures, a_rank_that_cannot_begin_is_told_to_all_and_harms_nothing) {
+TEST_F(DeviceFailures, all_ranks_report_a_rank_that_cannot_connect_and_the_group_stays_usable) {
   testing::fail_next("ncclGetUniqueId", testing::nccl::ncclSystemError);
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
@@ -215,7 +215,7 @@ TEST_F(DeviceFailures, a_rank_that_cannot_begin_is_told_to_all_and_harms_nothing
   });
 }
 
-TEST_F(DeviceFailures, a_failed_or_hanging_connection_ends_for_all) {
+TEST_F(DeviceFailures, a_failed_or_hanging_connection_fails_on_all_ranks) {
   for (const bool hangs : {false, true}) {
     if (hangs) {
       testing::hang_next("ncclCommInitRankConfig", 1);
@@ -232,7 +232,7 @@ TEST_F(DeviceFailures, a_failed_or_hanging_connection_ends_for_all) {
   }
 }
 
-TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails_with_it) {
+TEST_F(DeviceFailures, a_failure_of_any_nccl_function_fails_the_group) {
   for (const char* const function :
        {"ncclAllReduce", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
     SCOPED_TRACE(function);
@@ -256,12 +256,12 @@ TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails
   }
 }
 
-TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_the_memory) {
+TEST_F(DeviceFailures, a_failed_call_holds_its_stream_while_its_memory_is_in_use) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const Stream other = on.runtime.create_stream(on.device, false).value();
     const DeviceArray values = ones(on), more(on, std::vector<float>(128), DType::kFloat32);
-    // Everything started waits for this, also the copy that an in-place call makes of its input.
+    // All started work waits for this, including the copy that an in-place call makes of its input.
     testing::BusyStream busy = runtime().make_stream_busy(other, on.device);
     Work first = comm.start(sum(values), {.stream = other});
     ASSERT_TRUE(comm.barrier().ok());
@@ -273,7 +273,7 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_t
     }
     std::atomic<bool> released = false, is_after = false;
     ASSERT_TRUE(runtime().enqueue(on.device, on.stream, [&] { is_after = released.load(); }).ok());
-    // Both calls failed, but their memory is in use for as long as `other` is busy: the works end all the same.
+    // Both calls failed, but their memory is in use for as long as `other` is busy: the works still complete.
     EXPECT_FALSE(first.wait().ok());
     EXPECT_FALSE(second.wait().ok());
     released = true;
@@ -292,7 +292,7 @@ TEST_F(DeviceFailures, a_failed_call_holds_its_stream_until_nothing_of_it_uses_t
   });
 }
 
-TEST_F(DeviceFailures, a_work_that_fails_ends_after_its_kernels) {
+TEST_F(DeviceFailures, a_failed_work_completes_after_its_kernels) {
   constexpr std::chrono::milliseconds kLess(300);  // than works of a failed group are given
   std::latch first_has_ended(1);
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
@@ -317,22 +317,22 @@ TEST_F(DeviceFailures, a_work_that_fails_ends_after_its_kernels) {
   });
 }
 
-TEST_F(DeviceFailures, each_call_of_the_device_may_fail_and_nothing_is_left) {
+TEST_F(DeviceFailures, a_failure_of_any_runtime_call_leaks_nothing) {
   for (const char* const call :
        {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "push_current"}) {
     SCOPED_TRACE(call);
-    const std::string what = std::string("no more ") + call;
+    const std::string message = std::string("no more ") + call;
     on_ranks(1, [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on);
-      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, message));
       const Status status =
           comm.start(Call::all_to_all(values.buffer(), values.buffer()), {.stream = on.stream}).wait();
-      EXPECT_THAT(status.to_string(), HasSubstr(what));
+      EXPECT_THAT(status.to_string(), HasSubstr(message));
     });
   }
 }
 
-TEST_F(DeviceFailures, a_group_that_asks_for_the_canonical_order_has_none_by_nccl) {
+TEST_F(DeviceFailures, nccl_sums_are_rejected_in_a_group_with_canonical_order) {
   on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "deterministic=canonical"},
            [](Communicator& comm, const OnDevice& on) {
              const DeviceArray values = ones(on);
@@ -346,7 +346,7 @@ TEST_F(DeviceFailures, a_group_that_asks_for_the_canonical_order_has_none_by_ncc
            });
 }
 
-TEST_F(DeviceFailures, without_devices_the_error_says_why) {
+TEST_F(DeviceFailures, without_devices_the_error_gives_the_reason) {
   device::replace_runtime(DeviceType::kCuda, nullptr);
   testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [](Communicator comm) {
     float number = 1;
@@ -357,7 +357,7 @@ TEST_F(DeviceFailures, without_devices_the_error_says_why) {
   });
 }
 
-TEST_F(DeviceFailures, options_of_a_group_get_to_the_library_and_have_to_be_equal) {
+TEST_F(DeviceFailures, group_options_reach_nccl_and_must_be_equal) {
   const std::string hints = "max_ctas=8,min_ctas=2,cga_cluster_size=4,net_name=Socket,is_high_priority_stream=yes";
   on_ranks(2, {.timeout = std::chrono::seconds(60), .hints = hints}, connect);
   EXPECT_THAT(testing::log_of(1),

@@ -1,4 +1,4 @@
-// Groups derived from groups that have made calls on devices, and NCCL communicators that are lent.
+// Groups derived from groups that have made calls on devices, and borrowed NCCL communicators.
 #include <gmock/gmock.h>
 
 #include "accord/nccl.hpp"
@@ -35,16 +35,16 @@ TEST_F(DeviceGroups, a_split_of_a_connected_group_splits_its_nccl_communicator) 
     if (color >= 0) {
       EXPECT_EQ((*part)->rank(), comm.rank() < 2 ? 1 : 0);
       EXPECT_EQ(count(**part, on), 2);
-      const DeviceArray whose(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
-      ASSERT_TRUE((*part)->broadcast(whose.buffer(), 0, {.stream = on.stream}).ok());
-      EXPECT_EQ(whose.values<std::int32_t>()[0], color + 2);
+      const DeviceArray root_rank(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
+      ASSERT_TRUE((*part)->broadcast(root_rank.buffer(), 0, {.stream = on.stream}).ok());
+      EXPECT_EQ(root_rank.values<std::int32_t>()[0], color + 2);
     }
     EXPECT_EQ(count(comm, on), 5);
   });
   EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommSplit")));
 }
 
-TEST_F(DeviceGroups, a_split_before_the_first_call_connects_by_itself) {
+TEST_F(DeviceGroups, a_split_before_the_first_call_connects_separately) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     Communicator part = **comm.split(0, 0, {.name = "part"});
     EXPECT_EQ(count(part, on), 2);
@@ -52,7 +52,7 @@ TEST_F(DeviceGroups, a_split_before_the_first_call_connects_by_itself) {
   EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclCommSplit"))));
 }
 
-TEST_F(DeviceGroups, a_split_that_nccl_refuses_fails_on_all_ranks) {
+TEST_F(DeviceGroups, a_split_rejected_by_nccl_fails_on_all_ranks) {
   on_ranks(2, {.timeout = std::chrono::seconds(2)}, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 2);
     ASSERT_TRUE(comm.barrier().ok());
@@ -63,7 +63,7 @@ TEST_F(DeviceGroups, a_split_that_nccl_refuses_fails_on_all_ranks) {
   });
 }
 
-TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
+TEST_F(DeviceGroups, survivors_make_calls_after_a_shrink) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 3);
     if (comm.rank() == 1) return;  // closes its communicator
@@ -78,7 +78,7 @@ TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
 }
 
 /// Runs `body` on each rank with an NCCL communicator that the rank has created itself.
-void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_t)>& body) {
+void with_borrowed(int size, const std::function<void(Communicator&, nccl::ncclComm_t)>& body) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
   testing::run_thread_ranks(size, {.timeout = std::chrono::seconds(60)}, [&](Communicator comm) {
@@ -91,8 +91,8 @@ void with_lent(int size, const std::function<void(Communicator&, nccl::ncclComm_
   });
 }
 
-TEST_F(DeviceGroups, a_lent_communicator_makes_the_calls_and_stays_its_owners) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+TEST_F(DeviceGroups, a_borrowed_communicator_makes_the_calls_and_remains_with_its_owner) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     ASSERT_TRUE(lend_nccl(comm, own).ok());
     const OnDevice on{runtime(), {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
     EXPECT_EQ(count(comm, on), 2);
@@ -105,8 +105,8 @@ TEST_F(DeviceGroups, a_lent_communicator_makes_the_calls_and_stays_its_owners) {
   EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclCommInitRankConfig"))));
 }
 
-TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_not_taken) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_rejected) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     Communicator turned = **comm.split(0, -comm.rank(), {.name = "turned"});
     const Status wrong = lend_nccl(turned, own);
     EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
@@ -115,8 +115,8 @@ TEST_F(DeviceGroups, a_communicator_of_other_ranks_is_not_taken) {
   });
 }
 
-TEST_F(DeviceGroups, a_rank_that_lends_none_is_a_mismatch) {
-  with_lent(2, [](Communicator& comm, nccl::ncclComm_t own) {
+TEST_F(DeviceGroups, a_rank_without_a_borrowed_communicator_is_a_mismatch) {
+  with_borrowed(2, [](Communicator& comm, nccl::ncclComm_t own) {
     if (comm.rank() == 0) {
       ASSERT_TRUE(lend_nccl(comm, own).ok());
     }
@@ -128,7 +128,7 @@ TEST_F(DeviceGroups, a_rank_that_lends_none_is_a_mismatch) {
   });
 }
 
-TEST_F(DeviceGroups, the_version_is_told_with_the_library) {
+TEST_F(DeviceGroups, the_library_is_reported_with_its_version) {
   const Result<std::string> version = nccl_version();
   ASSERT_TRUE(version.ok()) << version.status().to_string();
   EXPECT_THAT(*version, HasSubstr("2.29.7 ("));

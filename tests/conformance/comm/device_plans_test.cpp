@@ -46,7 +46,7 @@ class DevicePlans : public testing::HostDevices {
   }
 };
 
-TEST_F(DevicePlans, reductions_give_what_the_plain_computation_gives) {
+TEST_F(DevicePlans, reductions_match_a_plain_computation) {
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, by_plans(), [](Communicator& comm, const OnDevice& on) {
       // 8 integer types with 8 ops, 6 float types with 6 (premul_sum by NCCL), 2 complex types with sum, product and
@@ -56,20 +56,20 @@ TEST_F(DevicePlans, reductions_give_what_the_plain_computation_gives) {
   }
 }
 
-TEST_F(DevicePlans, bytes_of_every_dtype_get_where_they_belong) {
-  for (const int size : {1, 2, 4}) on_ranks(size, by_plans(), testing::check_device_moves);
+TEST_F(DevicePlans, elements_of_every_dtype_reach_their_destination) {
+  for (const int size : {1, 2, 4}) on_ranks(size, by_plans(), testing::check_device_data_movement);
 }
 
-TEST_F(DevicePlans, messages_works_prepared_calls_and_mistakes) {
+TEST_F(DevicePlans, messages_works_prepared_calls_and_invalid_calls) {
   for (const int size : {1, 2}) {
     on_ranks(size, by_plans(), testing::check_device_messages);
     on_ranks(size, by_plans(), testing::check_device_works);
     on_ranks(size, by_plans(), testing::check_device_prepared);
-    on_ranks(size, by_plans(), testing::check_device_mistakes);
+    on_ranks(size, by_plans(), testing::check_invalid_device_calls);
   }
 }
 
-TEST_F(DevicePlans, sums_have_the_bits_of_the_cpu_and_nccl_is_not_called) {
+TEST_F(DevicePlans, sums_are_bit_identical_to_the_cpu_and_nccl_is_not_called) {
   for (const char* const select : {kByPlans, "deterministic=canonical"}) {
     testing::clear_log();
     on_ranks(3, {.timeout = std::chrono::seconds(60), .select = select}, [](Communicator& comm, const OnDevice& on) {
@@ -85,7 +85,7 @@ TEST_F(DevicePlans, sums_have_the_bits_of_the_cpu_and_nccl_is_not_called) {
   }
 }
 
-TEST_F(DevicePlans, by_default_small_calls_are_plans_and_large_ones_nccls) {
+TEST_F(DevicePlans, by_default_plans_serve_small_calls_and_nccl_serves_large_ones) {
   on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "send_recv:0-inf=direct"},
            [](Communicator& comm, const OnDevice& on) {
              for (const std::size_t count : {std::size_t{1000}, std::size_t{100000}}) {
@@ -100,7 +100,7 @@ TEST_F(DevicePlans, by_default_small_calls_are_plans_and_large_ones_nccls) {
       1);
 }
 
-TEST_F(DevicePlans, calls_of_both_may_begin_together) {
+TEST_F(DevicePlans, calls_of_both_backends_may_start_together) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     const DeviceArray first = ones(on), second = ones(on), third = ones(on);
     const Call calls[] = {sum(first), Call::all_reduce(second.buffer(), second.buffer(), Reduction::premul_sum(3.0)),
@@ -114,7 +114,7 @@ TEST_F(DevicePlans, calls_of_both_may_begin_together) {
 
 // The plan has two lanes. With as many instances as there are multiprocessors it would have twice as many blocks as
 // can run at the same time.
-TEST_F(DevicePlans, a_plan_of_the_users_own_runs_on_devices) {
+TEST_F(DevicePlans, a_user_plan_runs_on_devices) {
   plan::PlanBuilder builder("device_lanes", {.collective = Collective::kAllGather}, 2,
                             {.input_chunks = 2, .output_chunks = 4, .scratch_chunks = 2});
   for (const Rank rank : builder.ranks()) {
@@ -176,7 +176,7 @@ TEST_F(DevicePlans, a_capture_holds_calls_and_each_launch_runs_them) {
   });
 }
 
-TEST_F(DevicePlans, calls_in_different_streams_follow_each_other) {
+TEST_F(DevicePlans, calls_in_different_streams_run_in_call_order) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     const Stream other = runtime().create_stream(on.device, false).value();
     const DeviceArray first = ones(on), second = ones(on);
@@ -193,7 +193,7 @@ TEST_F(DevicePlans, calls_in_different_streams_follow_each_other) {
   });
 }
 
-TEST_F(DevicePlans, a_call_follows_the_one_before_also_across_a_capture) {
+TEST_F(DevicePlans, a_call_follows_the_previous_one_across_a_capture) {
   on_ranks(1, by_plans(), [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const Stream captured = runtime().create_stream(on.device, false).value();
@@ -219,12 +219,12 @@ TEST_F(DevicePlans, a_call_follows_the_one_before_also_across_a_capture) {
 }
 
 // The blocked call stands for a launch that waits for earlier ones.
-TEST_F(DevicePlans, waits_end_also_while_a_call_of_this_rank_does_not_return) {
-  std::atomic<bool> stands = false;
+TEST_F(DevicePlans, an_abort_ends_waits_while_a_call_of_this_rank_blocks) {
+  std::atomic<bool> is_blocked = false;
   on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     if (comm.rank() == 1) {
-      while (!stands.load()) std::this_thread::yield();
+      while (!is_blocked.load()) std::this_thread::yield();
       return comm.abort("enough");
     }
     const DeviceArray values = ones(on);
@@ -233,7 +233,7 @@ TEST_F(DevicePlans, waits_end_also_while_a_call_of_this_rank_does_not_return) {
     const std::shared_ptr<comm::StopWord> word = channel.stop_word(on.device).value();
     const auto is_set = [&] { return std::atomic_ref(*const_cast<std::uint64_t*>(word->get())) != 0; };
     const auto put = [&] {
-      stands = true;
+      is_blocked = true;
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (!is_set() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
       EXPECT_TRUE(is_set()) << "the waits end";
@@ -245,7 +245,7 @@ TEST_F(DevicePlans, waits_end_also_while_a_call_of_this_rank_does_not_return) {
   });
 }
 
-TEST_F(DevicePlans, a_rank_that_does_not_come_is_named_and_frees_the_streams_of_the_others) {
+TEST_F(DevicePlans, a_missing_rank_is_named_and_the_streams_of_the_others_are_released) {
   on_ranks(3, by_plans(), [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values = ones(on);
@@ -262,7 +262,7 @@ TEST_F(DevicePlans, a_rank_that_does_not_come_is_named_and_frees_the_streams_of_
   });
 }
 
-TEST_F(DevicePlans, ranks_that_differ_are_a_mismatch_and_an_abort_ends_all) {
+TEST_F(DevicePlans, calls_that_differ_are_a_mismatch_and_an_abort_ends_all_calls) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     const DeviceArray values(on, std::vector<float>(20000, 1.0F), DType::kFloat32);
@@ -282,7 +282,7 @@ TEST_F(DevicePlans, ranks_that_differ_are_a_mismatch_and_an_abort_ends_all) {
   });
 }
 
-TEST_F(DevicePlans, parts_of_a_group_have_memory_of_their_own) {
+TEST_F(DevicePlans, parts_of_a_group_have_their_own_memory) {
   on_ranks(4, by_plans(), [](Communicator& comm, const OnDevice& on) {
     connect(comm, on);
     std::optional<Communicator> half = comm.split(comm.rank() % 2, comm.rank(), "half").value();
@@ -296,16 +296,16 @@ TEST_F(DevicePlans, parts_of_a_group_have_memory_of_their_own) {
   });
 }
 
-TEST_F(DevicePlans, each_call_of_the_device_may_fail_and_nothing_is_left) {
+TEST_F(DevicePlans, a_failure_of_any_runtime_call_leaks_nothing) {
   for (const char* const call :
        {"allocate", "allocate_host", "fill", "launch", "multiprocessors", "copy", "create_stream", "create_event"}) {
     SCOPED_TRACE(call);
-    const std::string what = std::string("no more ") + call;
+    const std::string message = std::string("no more ") + call;
     on_ranks(1, by_plans(), [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray bits(on, std::vector<std::int32_t>{6}, DType::kInt32);
-      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, message));
       const Status status = comm.all_reduce(bits.buffer(), ReduceOp::kBor, {.stream = on.stream});
-      EXPECT_THAT(status.to_string(), HasSubstr(what));
+      EXPECT_THAT(status.to_string(), HasSubstr(message));
     });
   }
 }

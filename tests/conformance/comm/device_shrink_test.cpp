@@ -49,18 +49,18 @@ class DeviceShrink : public testing::HostDevices {
       ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();
       EXPECT_EQ(smaller->rank(), comm.rank() / 2);
       EXPECT_EQ(count(*smaller, on), 2);
-      const DeviceArray whose(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
-      ASSERT_TRUE(smaller->broadcast(whose.buffer(), 1, {.stream = on.stream}).ok());
-      EXPECT_EQ(whose.values<std::int32_t>()[0], 2);
+      const DeviceArray root_rank(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
+      ASSERT_TRUE(smaller->broadcast(root_rank.buffer(), 1, {.stream = on.stream}).ok());
+      EXPECT_EQ(root_rank.values<std::int32_t>()[0], 2);
     });
   }
-  static bool called(const std::string& what) {
+  static bool called(const std::string& prefix) {
     const std::vector<std::string> log = testing::log_of(0);
-    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) == 0; });
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(prefix) == 0; });
   }
 };
 
-TEST_F(DeviceShrink, a_group_that_has_not_failed_shrinks_its_communicator) {
+TEST_F(DeviceShrink, a_healthy_group_shrinks_its_communicator) {
   shrink_without_rank_1(After::kNothing);
   EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0 blocking=0"));
   EXPECT_FALSE(called("ncclCommRevoke"));
@@ -72,7 +72,7 @@ TEST_F(DeviceShrink, a_failed_group_revokes_its_communicator_and_shrinks_it) {
   EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=1 blocking=0"));
 }
 
-TEST_F(DeviceShrink, versions_that_cannot_revoke_connect_a_failed_group_anew) {
+TEST_F(DeviceShrink, versions_without_revoke_reconnect_a_failed_group) {
   const testing::OtherNccl other(22700);
   shrink_without_rank_1(After::kFailure);
   EXPECT_FALSE(called("ncclCommShrink"));
@@ -82,14 +82,14 @@ TEST_F(DeviceShrink, versions_that_cannot_revoke_connect_a_failed_group_anew) {
   EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0"));
 }
 
-TEST_F(DeviceShrink, versions_that_cannot_shrink_connect_anew) {
+TEST_F(DeviceShrink, versions_without_shrink_reconnect) {
   const testing::OtherNccl other(22600);
   shrink_without_rank_1(After::kNothing);
   shrink_without_rank_1(After::kFailure);
   EXPECT_FALSE(called("ncclCommShrink"));
 }
 
-TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_connected_anew) {
+TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_reconnected) {
   for (const bool hangs : {false, true}) {
     for (const int rank : {0, 2}) {
       if (hangs) {
@@ -105,14 +105,14 @@ TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_con
   }
 }
 
-TEST_F(DeviceShrink, a_shrink_that_nccl_refuses_to_one_rank_connects_all_anew) {
+TEST_F(DeviceShrink, a_shrink_that_fails_on_one_rank_reconnects_all_ranks) {
   shrink_without_rank_1(After::kNothing, [](Communicator& comm) {
     if (comm.rank() == 2) testing::fail_next("ncclCommShrink", nccl::ncclSystemError, 2);
   });
   EXPECT_TRUE(called("ncclCommShrink"));
 }
 
-TEST_F(DeviceShrink, a_rank_that_never_called_on_a_device_lets_all_connect_by_themselves) {
+TEST_F(DeviceShrink, a_rank_that_never_called_on_a_device_makes_all_ranks_reconnect) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     if (comm.rank() == 1) return;
     while (comm.gone().empty()) std::this_thread::yield();
@@ -123,7 +123,7 @@ TEST_F(DeviceShrink, a_rank_that_never_called_on_a_device_lets_all_connect_by_th
   EXPECT_FALSE(called("ncclCommShrink"));
 }
 
-TEST_F(DeviceShrink, windows_of_a_failed_group_go_when_their_last_handle_does) {
+TEST_F(DeviceShrink, windows_of_a_failed_group_are_released_with_their_last_handle) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     Result<DeviceWindow> window = comm.device_window(4096, on.device);
     ASSERT_TRUE(window.ok()) << window.status().to_string();

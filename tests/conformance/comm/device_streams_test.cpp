@@ -38,7 +38,7 @@ TEST_F(DeviceStreams, the_first_program_of_the_docs) {
   });
 }
 
-TEST_F(DeviceStreams, a_call_returns_before_its_stream_gets_there) {
+TEST_F(DeviceStreams, a_call_returns_before_its_stream_reaches_it) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, of(1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
@@ -54,7 +54,7 @@ TEST_F(DeviceStreams, a_call_returns_before_its_stream_gets_there) {
   });
 }
 
-TEST_F(DeviceStreams, a_started_call_comes_after_what_its_stream_has_and_beside_what_comes_later) {
+TEST_F(DeviceStreams, a_started_call_follows_earlier_work_of_its_stream_and_overlaps_later_work) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, of(1), DType::kFloat32);
     Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream});
@@ -63,7 +63,7 @@ TEST_F(DeviceStreams, a_started_call_comes_after_what_its_stream_has_and_beside_
   });
 }
 
-TEST_F(DeviceStreams, messages_to_one_peer_do_not_wait_for_those_to_others) {
+TEST_F(DeviceStreams, messages_to_one_peer_do_not_wait_for_other_peers) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, of(static_cast<float>(comm.rank())), DType::kFloat32),
         got(on, of(-1), DType::kFloat32);
@@ -116,7 +116,7 @@ TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
   });
 }
 
-TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_refused_and_harms_nothing) {
+TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_rejected_and_the_group_stays_usable) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray sum(on, of(1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
@@ -130,7 +130,7 @@ TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_refused_and_har
   });
 }
 
-TEST_F(DeviceStreams, a_captured_call_that_copies_its_input_shares_the_copy_with_no_other) {
+TEST_F(DeviceStreams, a_captured_call_does_not_share_the_copy_of_its_input) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const CallOptions options{.stream = on.stream};
     const float rank = static_cast<float>(comm.rank());
@@ -155,7 +155,7 @@ TEST_F(DeviceStreams, a_captured_call_that_copies_its_input_shares_the_copy_with
   });
 }
 
-TEST_F(DeviceStreams, a_launch_whose_peer_is_gone_ends_with_the_group) {
+TEST_F(DeviceStreams, a_launch_whose_peer_closed_ends_with_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray sum(on, of(1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
@@ -173,7 +173,7 @@ TEST_F(DeviceStreams, a_launch_whose_peer_is_gone_ends_with_the_group) {
   });
 }
 
-TEST_F(DeviceStreams, closing_waits_for_what_is_in_streams) {
+TEST_F(DeviceStreams, closing_waits_for_work_in_streams) {
   std::atomic<bool> released = false;
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, of(1), DType::kFloat32);

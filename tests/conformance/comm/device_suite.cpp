@@ -26,7 +26,7 @@ std::vector<Enum> all(int count) {
   return values;
 }
 
-/// Small whole numbers, different for each rank and position, on which every op is exact: factors of 1 or 2 for
+/// Small integers, different for each rank and position, on which every op is exact: factors of 1 or 2 for
 /// products, multiples of the number of ranks for averages.
 int whole_number(ReduceOp op, int rank, int size, std::size_t i) {
   const int mixed = static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 3 + i / 5) % 4);
@@ -237,7 +237,7 @@ int check_reductions(Communicator& comm, const OnDevice& on, std::span<const DTy
   return known;
 }
 
-void check_moves(Communicator& comm, const OnDevice& on, std::span<const DType> dtypes) {
+void check_data_movement(Communicator& comm, const OnDevice& on, std::span<const DType> dtypes) {
   for (const DType dtype : dtypes)
     for (const std::size_t part : kParts) {
       SCOPED_TRACE(::testing::Message() << part << " x " << to_string(dtype));
@@ -265,8 +265,12 @@ int check_device_reductions_of_few_dtypes(Communicator& comm, const OnDevice& on
   return check_reductions(comm, on, kFewDTypes);
 }
 
-void check_device_moves(Communicator& comm, const OnDevice& on) { check_moves(comm, on, all<DType>(kDTypeCount)); }
-void check_device_moves_of_few_dtypes(Communicator& comm, const OnDevice& on) { check_moves(comm, on, kFewDTypes); }
+void check_device_data_movement(Communicator& comm, const OnDevice& on) {
+  check_data_movement(comm, on, all<DType>(kDTypeCount));
+}
+void check_device_data_movement_of_few_dtypes(Communicator& comm, const OnDevice& on) {
+  check_data_movement(comm, on, kFewDTypes);
+}
 
 void check_device_messages(Communicator& comm, const OnDevice& on) {
   const CallOptions options{.stream = on.stream};
@@ -367,7 +371,7 @@ void check_device_prepared(Communicator& comm, const OnDevice& on) {
   }
 }
 
-void check_device_mistakes(Communicator& comm, const OnDevice& on) {
+void check_invalid_device_calls(Communicator& comm, const OnDevice& on) {
   const DeviceArray values(on, std::vector<float>(4), DType::kFloat32);
   std::vector<float> host(4);
   const Buffer on_host{host.data(), 4, DType::kFloat32};

@@ -24,7 +24,7 @@ class DeviceSwitch : public testing::HostDevices {
                       "reduce_scatter[memory=cuda]:0-inf=nvls;all_reduce[memory=cuda]:0-inf=nvls",
             .hints = "max_ctas=3"};
   }
-  /// Whole numbers, so that sums are exact in any order.
+  /// Integers, so that sums are exact in any order.
   static std::vector<float> some(int rank, std::size_t count, std::size_t first = 0) {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i)
@@ -47,7 +47,7 @@ class DeviceSwitch : public testing::HostDevices {
   }
 };
 
-TEST_F(DeviceSwitch, collectives_give_what_the_plain_computation_gives) {
+TEST_F(DeviceSwitch, collectives_match_a_plain_computation) {
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, through_switch(), [](Communicator& comm, const OnDevice& on) {
       const CallOptions options{.stream = on.stream};
@@ -71,7 +71,7 @@ TEST_F(DeviceSwitch, collectives_give_what_the_plain_computation_gives) {
   }
 }
 
-TEST_F(DeviceSwitch, execution_plans_of_mscclpp_run_through_it) {
+TEST_F(DeviceSwitch, mscclpp_execution_plans_run_through_the_switch) {
   for (const plan::testing::NamedText& named : plan::testing::switch_plans(2)) {
     const Result<std::string> json = import_mscclpp_plan(named.plan.text());
     ASSERT_TRUE(json.ok()) << json.status().to_string();
@@ -99,7 +99,7 @@ TEST_F(DeviceSwitch, execution_plans_of_mscclpp_run_through_it) {
   }
 }
 
-TEST_F(DeviceSwitch, calls_in_a_row_each_have_their_own_memory) {
+TEST_F(DeviceSwitch, consecutive_calls_each_have_their_own_memory) {
   on_ranks(3, through_switch(), [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(5000, 1.0F), DType::kFloat32);
     for (int i = 0; i < 10; ++i)
@@ -124,7 +124,7 @@ TEST_F(DeviceSwitch, without_multicast_the_previous_rule_is_used) {
         const DeviceArray mine(on, some(comm.rank(), 10), DType::kFloat32);
         const DeviceArray whole(on, std::vector<float>(20), DType::kFloat32);
         EXPECT_TRUE(comm.all_gather(mine.buffer(), whole.buffer(), {.stream = on.stream}).ok())
-            << "it is not asked for again";
+            << "the switch is not requested again";
       });
       EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclAllReduce")))) << call;
     }
@@ -132,7 +132,7 @@ TEST_F(DeviceSwitch, without_multicast_the_previous_rule_is_used) {
 }
 
 // Rank 0 has its sum and closes before rank 1 has begun its own, which reads rank 0's memory.
-TEST_F(DeviceSwitch, close_waits_for_ranks_that_still_read_its_memory) {
+TEST_F(DeviceSwitch, close_waits_for_ranks_that_still_read_the_memory) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     expect_sum(comm, on);
     const DeviceArray mine(on, some(comm.rank(), 2000), DType::kFloat32);
@@ -145,7 +145,7 @@ TEST_F(DeviceSwitch, close_waits_for_ranks_that_still_read_its_memory) {
   });
 }
 
-TEST_F(DeviceSwitch, ranks_that_share_a_gpu_have_none) {
+TEST_F(DeviceSwitch, ranks_that_share_a_gpu_do_not_use_the_switch) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     const OnDevice shared{
         on.runtime, {DeviceType::kCuda, 0}, on.runtime.create_stream({DeviceType::kCuda, 0}, false).value()};
@@ -156,7 +156,7 @@ TEST_F(DeviceSwitch, ranks_that_share_a_gpu_have_none) {
   });
 }
 
-TEST_F(DeviceSwitch, sums_that_the_switch_lacks_use_another_plan) {
+TEST_F(DeviceSwitch, sums_that_the_switch_does_not_support_use_another_plan) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, some(comm.rank(), 100), DType::kFloat32);
     const Status status = comm.all_reduce(values.buffer(), ReduceOp::kMax, {.stream = on.stream});

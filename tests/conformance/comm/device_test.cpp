@@ -17,26 +17,26 @@ const bool kChosen = testing::is_spawned_rank() || setenv("ACCORD_NCCL", testing
 
 class Devices : public testing::HostDevices {};
 
-TEST_F(Devices, reductions_give_what_the_plain_computation_gives) {
+TEST_F(Devices, reductions_match_a_plain_computation) {
   ASSERT_TRUE(kChosen);
   for (const int size : {1, 2, 3, 4}) {
     on_ranks(size, [](Communicator comm, const OnDevice& on) {
-      // Plans serve what NCCL lacks: 8 integer types with 8 ops, 6 float types with 6, 2 complex types with 3, bool
-      // with 7.
+      // Plans serve the calls that NCCL does not support: 8 integer types with 8 ops, 6 float types with 6, 2 complex
+      // types with 3, bool with 7.
       EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (comm.size() == 1 ? 2 : 0) + 2 * 3 + 7);
     });
   }
 }
 
-TEST_F(Devices, bytes_of_every_dtype_get_where_they_belong) {
-  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_moves);
+TEST_F(Devices, elements_of_every_dtype_reach_their_destination) {
+  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_data_movement);
 }
 
 TEST_F(Devices, messages) {
   for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_messages);
 }
 
-TEST_F(Devices, works_keep_the_order_of_streams) {
+TEST_F(Devices, works_keep_stream_order) {
   for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_works);
 }
 
@@ -44,8 +44,8 @@ TEST_F(Devices, prepared_calls) {
   for (const int size : {1, 3}) on_ranks(size, testing::check_device_prepared);
 }
 
-TEST_F(Devices, mistakes_of_one_rank_harm_nothing) {
-  for (const int size : {1, 2}) on_ranks(size, testing::check_device_mistakes);
+TEST_F(Devices, invalid_calls_of_one_rank_leave_the_group_usable) {
+  for (const int size : {1, 2}) on_ranks(size, testing::check_invalid_device_calls);
 }
 
 }  // namespace

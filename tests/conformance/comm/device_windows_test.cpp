@@ -31,7 +31,7 @@ class DeviceWindows : public testing::HostDevices {
   }
 };
 
-TEST_F(DeviceWindows, a_window_is_symmetric_where_nccl_has_such) {
+TEST_F(DeviceWindows, a_window_is_symmetric_where_nccl_supports_it) {
   for (const int size : {1, 2, 4}) {
     on_ranks(size, [](Communicator& comm, const OnDevice& on) {
       Result<DeviceWindow> window = comm.device_window(8192, on.device);
@@ -47,7 +47,7 @@ TEST_F(DeviceWindows, a_window_is_symmetric_where_nccl_has_such) {
   EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommWindowDeregister")));
 }
 
-TEST_F(DeviceWindows, older_libraries_register_what_they_can) {
+TEST_F(DeviceWindows, older_libraries_register_memory_as_far_as_they_support_it) {
   for (const auto& [version, expected] : {std::pair{22600, WindowUse::kRegistered}, {21800, WindowUse::kPlain}}) {
     const testing::OtherNccl other(version);
     on_ranks(2, [use_of = expected](Communicator& comm, const OnDevice& on) {
@@ -71,7 +71,7 @@ TEST_F(DeviceWindows, a_machine_without_windows_has_registered_memory) {
   });
 }
 
-TEST_F(DeviceWindows, memory_of_the_programs_own_is_registered_and_stays_its_own) {
+TEST_F(DeviceWindows, user_memory_is_registered_and_remains_with_the_program) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     // Aligned to less than a page on some rank.
     const DeviceArray values(on, std::vector<float>(1024), DType::kFloat32);
@@ -86,7 +86,7 @@ TEST_F(DeviceWindows, memory_of_the_programs_own_is_registered_and_stays_its_own
   });
 }
 
-TEST_F(DeviceWindows, a_lent_communicator_registers_too) {
+TEST_F(DeviceWindows, a_borrowed_communicator_registers_memory_too) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
@@ -121,7 +121,7 @@ TEST_F(DeviceWindows, a_window_may_outlive_its_communicator_and_its_group) {
   });
 }
 
-TEST_F(DeviceWindows, ranks_that_ask_for_different_sizes_are_told) {
+TEST_F(DeviceWindows, different_sizes_are_reported) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const Status status = comm.device_window(comm.rank() == 0 ? 4096 : 8192, on.device).status();
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
@@ -133,7 +133,7 @@ TEST_F(DeviceWindows, ranks_that_ask_for_different_sizes_are_told) {
   });
 }
 
-TEST_F(DeviceWindows, a_rank_without_memory_is_told_to_all_and_harms_nothing) {
+TEST_F(DeviceWindows, all_ranks_report_a_rank_without_memory_and_the_group_stays_usable) {
   for (const char* const function : {"ncclMemAlloc", "ncclCommRegister"}) {
     SCOPED_TRACE(function);
     testing::set_windows(false);
@@ -150,7 +150,7 @@ TEST_F(DeviceWindows, a_rank_without_memory_is_told_to_all_and_harms_nothing) {
   }
 }
 
-TEST_F(DeviceWindows, a_window_that_nccl_refuses_or_never_ends_fails_the_group) {
+TEST_F(DeviceWindows, a_window_that_nccl_rejects_or_never_completes_fails_the_group) {
   for (const bool hangs : {false, true}) {
     on_ranks(2, {.timeout = std::chrono::milliseconds(500)}, [hangs](Communicator& comm, const OnDevice& on) {
       if (comm.rank() == 1 && hangs) testing::hang_next("ncclCommWindowRegister", 1);

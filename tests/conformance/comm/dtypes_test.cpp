@@ -92,7 +92,7 @@ void check_reductions(Communicator& comm, DType dtype, ReduceOp op, const Bytes&
   ASSERT_EQ(part, Bytes(begin, begin + static_cast<std::ptrdiff_t>(part.size()))) << "reduce_scatter";
 }
 
-TEST_P(Dtypes, every_op_gives_every_rank_the_bits_of_the_canonical_tree) {
+TEST_P(Dtypes, every_op_matches_the_canonical_tree_bit_for_bit_on_every_rank) {
   for (const int size : kSizes) {
     struct Case {
       DType dtype;
@@ -141,7 +141,7 @@ TEST_P(Dtypes, bool_is_combined_as_truth_values) {
   });
 }
 
-TEST_P(Dtypes, collectives_that_move_bytes_take_every_dtype) {
+TEST_P(Dtypes, collectives_that_move_bytes_accept_every_dtype) {
   for (const int size : {2, 3}) {
     run_thread_ranks(size, options(), [size](Communicator comm) {
       for (const DType dtype : all_dtypes())
@@ -165,7 +165,7 @@ TEST_P(Dtypes, collectives_that_move_bytes_take_every_dtype) {
   }
 }
 
-TEST_P(Dtypes, a_combination_without_meaning_is_refused_before_anything_is_sent) {
+TEST_P(Dtypes, an_invalid_combination_is_rejected_before_anything_is_sent) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::complex<double> value = 1.0;
     if (comm.rank() == 0) {  // the other rank never calls, so this call must not wait
@@ -182,7 +182,7 @@ TEST_P(Dtypes, a_combination_without_meaning_is_refused_before_anything_is_sent)
   });
 }
 
-TEST_P(Dtypes, the_factor_of_premul_sum_is_a_number_or_one_element_and_is_checked) {
+TEST_P(Dtypes, the_factor_of_premul_sum_is_checked_and_is_a_number_or_one_element) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     // bfloat16: 0x3F80 = 1, 0x4000 = 2, 0xBF80 = -1; rank 0 has 2 x 1, rank 1 has -1 x 2.
     std::uint16_t value = comm.rank() == 0 ? 0x3F80 : 0x4000;

@@ -27,7 +27,7 @@ Status all_reduce(Communicator& comm, std::size_t count, DType dtype = DType::kF
   return comm.all_reduce(Buffer{memory.data(), count, dtype}, op);
 }
 
-TEST_P(Failure, ranks_that_call_with_different_counts_all_learn_who_did) {
+TEST_P(Failure, different_counts_are_reported_on_all_ranks_with_the_calling_ranks) {
   for (const std::size_t base : {1, 5000, 100000}) {
     run_thread_ranks(3, options(), [base](Communicator comm) {
       const Status status = all_reduce(comm, comm.rank() == 2 ? base + 1 : base);
@@ -42,16 +42,16 @@ TEST_P(Failure, ranks_that_call_with_different_counts_all_learn_who_did) {
 
 TEST_P(Failure, an_equal_call_after_a_failure_describes_the_call_once) {
   run_thread_ranks(3, options(), [](Communicator comm) {
-    const std::string what = "all_reduce on group \"tp\" (ranks 0-2): ";
+    const std::string prefix = "all_reduce on group \"tp\" (ranks 0-2): ";
     for (int call = 0; call < 3; ++call) {
       const Status status = all_reduce(comm, comm.rank() == 2 ? 9 : 8);
       ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
-      const std::size_t told = status.message().find(what);
-      ASSERT_NE(told, std::string::npos) << status.to_string();
-      EXPECT_EQ(status.message().find(what, told + 1), std::string::npos) << status.to_string();
+      const std::size_t position = status.message().find(prefix);
+      ASSERT_NE(position, std::string::npos) << status.to_string();
+      EXPECT_EQ(status.message().find(prefix, position + 1), std::string::npos) << status.to_string();
     }
     EXPECT_THAT(comm.barrier().message(), HasSubstr("barrier on group \"tp\" (ranks 0-2): ")) << "another call";
-    EXPECT_THAT(comm.barrier().message(), HasSubstr(what));
+    EXPECT_THAT(comm.barrier().message(), HasSubstr(prefix));
   });
 }
 
@@ -69,14 +69,14 @@ TEST_P(Failure, different_dtypes_ops_roots_and_collectives_are_mismatches) {
   for (const auto& other : others) {
     run_thread_ranks(2, options(), [&](Communicator comm) {
       Status status = comm.rank() == 1 ? other.second(comm) : all_reduce(comm, 8);
-      // A broadcast's root does not wait for other ranks; it learns of the failure at its next call.
+      // A broadcast's root does not wait for other ranks; it is notified of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << other.first << ": " << status.to_string();
     });
   }
 }
 
-TEST_P(Failure, a_rank_that_does_not_come_is_a_timeout_that_names_it) {
+TEST_P(Failure, a_missing_rank_is_named_by_a_timeout) {
   std::atomic<int> failed = 0;
   run_thread_ranks(3, options(std::chrono::seconds(20)), [&](Communicator comm) {
     if (comm.rank() == 1) {
@@ -128,7 +128,7 @@ TEST_P(Failure, abort_ends_the_calls_of_all_ranks) {
   });
 }
 
-TEST_P(Failure, abort_from_another_thread_ends_a_call_under_way) {
+TEST_P(Failure, abort_from_another_thread_ends_a_call_in_progress) {
   std::atomic<bool> waiting = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {
@@ -143,7 +143,7 @@ TEST_P(Failure, abort_from_another_thread_ends_a_call_under_way) {
   });
 }
 
-TEST_P(Failure, a_peer_that_closed_is_lost_to_those_who_wait_for_it) {
+TEST_P(Failure, ranks_that_wait_for_a_closed_peer_report_it_lost) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     ASSERT_TRUE(comm.barrier().ok());
     if (comm.rank() == 1) {
@@ -157,7 +157,7 @@ TEST_P(Failure, a_peer_that_closed_is_lost_to_those_who_wait_for_it) {
   });
 }
 
-TEST_P(Failure, what_a_peer_did_before_it_closed_still_counts) {
+TEST_P(Failure, a_call_completes_with_the_contribution_of_a_peer_that_closed_afterwards) {
   for (int round = 0; round < 50; ++round) {
     run_thread_ranks(3, options(), [](Communicator comm) {
       float value = 1;
@@ -243,7 +243,7 @@ TEST_P(Failure, a_queued_call_keeps_its_own_timeout) {
   });
 }
 
-TEST_P(Failure, a_queued_send_tells_behind_which_one_it_is) {
+TEST_P(Failure, a_timed_out_send_reports_the_send_that_it_was_queued_behind) {
   std::atomic<bool> over = false;
   run_thread_ranks(2, options(std::chrono::minutes(10)), [&](Communicator comm) {
     if (comm.rank() == 1) {
@@ -283,7 +283,7 @@ TEST_P(Failure, a_mismatch_found_by_the_next_call_names_the_calls_that_differed)
   });
 }
 
-TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call) {
+TEST_P(Failure, the_next_call_detects_differing_calls_that_did_not_wait) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     float value = 0;
     ASSERT_TRUE(comm.broadcast(Buffer{&value, 1, DType::kFloat32}, comm.rank()).ok());  // both ranks are its root
@@ -296,7 +296,7 @@ TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call
 
 // Between hosts, both roots write into the third rank's window while it reads there. The calls race, not accord, but
 // a sanitizer reports it, so its build uses two ranks.
-TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
+TEST_P(Failure, ranks_that_never_wait_for_each_other_detect_a_mismatch) {
   const int size = testing::kSanitized && GetParam() == std::string("ucx") ? 2 : 3;
   for (const std::size_t count : {1, 100000}) {
     std::atomic<int> failed = 0;
@@ -314,7 +314,7 @@ TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
   }
 }
 
-TEST_P(Failure, wrong_arguments_are_refused_by_name_and_harm_nothing) {
+TEST_P(Failure, invalid_arguments_are_rejected_by_name_and_the_group_stays_usable) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     float values[4] = {};
     const Buffer four{values, 4, DType::kFloat32};

@@ -81,7 +81,7 @@ TEST(Flight, every_rank_records_the_same_calls_under_the_same_numbers) {
   });
 }
 
-TEST(Flight, communicators_differ_by_their_id_also_when_their_names_are_equal) {
+TEST(Flight, communicators_with_equal_names_have_different_ids) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     Result<std::optional<Communicator>> same = comm.split(0, 0, "seen");
@@ -99,7 +99,7 @@ TEST(Flight, communicators_differ_by_their_id_also_when_their_names_are_equal) {
   });
 }
 
-TEST(Flight, a_failed_call_is_recorded_with_whom_it_waited_for) {
+TEST(Flight, a_failed_call_is_recorded_with_the_ranks_that_it_waited_for) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     ASSERT_TRUE(comm.barrier().ok());
@@ -127,7 +127,7 @@ TEST(Flight, a_failed_call_is_recorded_with_whom_it_waited_for) {
   });
 }
 
-TEST(Flight, works_that_wait_their_turn_are_queued) {
+TEST(Flight, works_that_wait_for_their_turn_are_recorded_as_queued) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     float value = 1;
@@ -155,7 +155,7 @@ TEST(Flight, works_that_wait_their_turn_are_queued) {
   });
 }
 
-TEST(Flight, counters_tell_calls_and_bytes_of_each_collective) {
+TEST(Flight, counters_report_calls_and_bytes_of_each_collective) {
   run_thread_ranks(2, options(), [&](Communicator comm) {
     std::vector<double> values(30);
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(comm.all_reduce({values.data(), 10, DType::kFloat64}, ReduceOp::kSum).ok());
@@ -179,7 +179,7 @@ TEST(Flight, counters_tell_calls_and_bytes_of_each_collective) {
   });
 }
 
-TEST(Flight, parts_of_unequal_counts_are_recorded_with_what_ranks_know_of_them) {
+TEST(Flight, unequal_parts_are_recorded_as_far_as_a_rank_knows_their_counts) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     const std::vector<std::size_t> counts = {3, 5};
@@ -203,7 +203,7 @@ TEST(Flight, parts_of_unequal_counts_are_recorded_with_what_ranks_know_of_them) 
   });
 }
 
-TEST(Flight, a_dump_that_cannot_be_written_says_why) {
+TEST(Flight, a_dump_that_cannot_be_written_reports_the_reason) {
   const TemporaryDirectory directory;
   Result<Communicator> comm = Communicator::create(make_memory_store(), 0, 1, options());
   ASSERT_TRUE(comm.ok());

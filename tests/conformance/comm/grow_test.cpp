@@ -50,7 +50,7 @@ TEST_P(Grow, members_keep_their_ranks_and_joiners_follow) {
   for (std::thread& joiner : joiners) joiner.join();
 }
 
-TEST_P(Grow, one_rank_at_a_time_after_a_shrink) {
+TEST_P(Grow, a_shrunk_group_grows_one_rank_at_a_time) {
   constexpr int kTimes = 3;
   std::thread joiner([this] {
     for (int times = 0; times < kTimes; ++times) {
@@ -73,7 +73,7 @@ TEST_P(Grow, one_rank_at_a_time_after_a_shrink) {
   joiner.join();
 }
 
-TEST_P(Grow, a_rank_that_does_not_join_is_named_and_it_can_be_tried_again) {
+TEST_P(Grow, a_rank_that_does_not_join_is_named_and_the_growth_can_be_retried) {
   std::atomic<int> failed = 0;
   std::thread joiner;
   run_thread_ranks(2, options("world"), [&](Communicator world) {
@@ -93,13 +93,13 @@ TEST_P(Grow, a_rank_that_does_not_join_is_named_and_it_can_be_tried_again) {
   joiner.join();
 }
 
-TEST_P(Grow, a_joiner_that_nobody_waits_for_times_out_and_one_too_many_is_told_so) {
+TEST_P(Grow, an_unexpected_joiner_times_out_and_a_surplus_joiner_is_rejected) {
   const Status none = Communicator::join(store_, options("nobody", std::chrono::milliseconds(20))).status();
   EXPECT_EQ(none.code(), StatusCode::kTimeout) << none.to_string();
   EXPECT_THAT(none.message(), HasSubstr("no group of that name"));
 }
 
-TEST_P(Grow, members_that_want_different_numbers_are_a_mismatch) {
+TEST_P(Grow, members_that_request_different_numbers_are_a_mismatch) {
   run_thread_ranks(2, options("world"), [this](Communicator world) {
     const Status status = world.grow(store_, 1 + world.rank(), {.name = "grown"}).status();
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
@@ -109,7 +109,7 @@ TEST_P(Grow, members_that_want_different_numbers_are_a_mismatch) {
   });
 }
 
-TEST_P(Grow, a_member_that_is_refused_or_gives_up_ends_the_others_at_once) {
+TEST_P(Grow, a_member_that_is_rejected_or_gives_up_fails_the_others_immediately) {
   run_thread_ranks(2, options("world", std::chrono::minutes(10)), [this](Communicator world) {
     const auto expect_lost = [](const Status& status, const std::string& why) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
@@ -131,11 +131,11 @@ TEST_P(Grow, a_member_that_is_refused_or_gives_up_ends_the_others_at_once) {
       EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr("rank 1 gave up"));
     }
-    EXPECT_TRUE(world.barrier().ok()) << "the old group goes on";
+    EXPECT_TRUE(world.barrier().ok()) << "the old group stays usable";
   });
 }
 
-TEST_P(Grow, a_joiner_of_an_abandoned_growth_ends_with_it) {
+TEST_P(Grow, a_joiner_of_an_abandoned_growth_fails_with_it) {
   std::thread joiner([this] {
     const Status status = Communicator::join(store_, options("grown", std::chrono::minutes(10))).status();
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
@@ -148,7 +148,7 @@ TEST_P(Grow, a_joiner_of_an_abandoned_growth_ends_with_it) {
   joiner.join();
 }
 
-TEST_P(Grow, a_joiner_that_is_refused_or_has_other_rules_is_told_of) {
+TEST_P(Grow, members_report_a_joiner_that_is_rejected_or_has_different_rules) {
   const auto join_when_shown = [this](std::string name, std::string select) {
     EXPECT_TRUE(store_->get("accord/" + name + "/growing", std::chrono::seconds(20)).ok());
     CommunicatorOptions given = options(name);
@@ -174,7 +174,7 @@ TEST_P(Grow, a_joiner_that_is_refused_or_has_other_rules_is_told_of) {
       << "at once, where no group grows";
 }
 
-TEST_P(Grow, what_a_store_says_of_a_growth_may_be_anything) {
+TEST_P(Grow, corrupt_growth_records_in_the_store_are_rejected) {
   for (const char* text : {"", "1 2", "1 -1 5", "1 0 1", "0 1 1", "1 99999999999 5", "1 2 2147483647", "1 2 x"}) {
     ASSERT_TRUE(store_->set("accord/grown/growing", text).ok());
     const Status status = Communicator::join(store_, options("grown")).status();

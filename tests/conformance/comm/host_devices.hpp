@@ -36,7 +36,7 @@ class HostDevices : public ::testing::Test {
 
   static HostRuntime& runtime() { return HostRuntime::instance(); }
 
-  /// Gives each rank a device and a stream of its own. If `options` have no selection, calls go to NCCL.
+  /// Gives each rank a device and its own stream. If `options` have no selection, calls go to NCCL.
   static void on_ranks(int size, CommunicatorOptions options,
                        const std::function<void(Communicator&, const OnDevice&)>& body) {
     if (options.select.empty()) options.select = kByNccl;

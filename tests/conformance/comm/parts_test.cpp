@@ -92,7 +92,7 @@ TEST_P(UnequalParts, reduce_scatter_v_gives_each_rank_its_part_of_the_canonical_
   }
 }
 
-TEST_P(UnequalParts, gather_v_gives_the_root_all_parts_and_scatter_v_gives_them_back) {
+TEST_P(UnequalParts, gather_v_gives_the_root_all_parts_and_scatter_v_returns_them) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const Counts& counts : divisions(comm.size()))
@@ -112,7 +112,7 @@ TEST_P(UnequalParts, gather_v_gives_the_root_all_parts_and_scatter_v_gives_them_
   }
 }
 
-TEST_P(UnequalParts, all_to_all_v_brings_each_part_to_its_rank_also_started) {
+TEST_P(UnequalParts, all_to_all_v_sends_each_part_to_its_rank_synchronously_and_as_a_work) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t scale : {0, 1, 60, testing::kSanitized ? 999 : 5001}) {
@@ -142,7 +142,7 @@ TEST_P(UnequalParts, all_to_all_v_brings_each_part_to_its_rank_also_started) {
   }
 }
 
-TEST_P(UnequalParts, all_to_all_v_works_in_place_where_both_counts_are_the_same) {
+TEST_P(UnequalParts, all_to_all_v_works_in_place_where_both_counts_are_equal) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     Counts counts;
     std::vector<float> values, expected;
@@ -181,7 +181,7 @@ TEST_P(UnequalParts, counts_on_which_ranks_disagree_fail_on_all_of_them) {
       constexpr Rank kRoot = 1;
       Status status = scatters ? comm.scatter_v(ConstBuffer(buffer(all)), buffer(mine), counts, kRoot)
                                : comm.gather_v(ConstBuffer(buffer(mine)), buffer(all), counts, kRoot);
-      // A rank that only sends does not wait for other ranks; it learns of the failure at its next call.
+      // A rank that only sends does not wait for other ranks; it is notified of the failure at its next call.
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
       const char* expected = scatters ? "rank 1 sends 2 x float32 to rank 2, which expects 3"
@@ -191,7 +191,7 @@ TEST_P(UnequalParts, counts_on_which_ranks_disagree_fail_on_all_of_them) {
   }
 }
 
-TEST_P(UnequalParts, a_rank_that_calls_the_form_of_equal_parts_is_told) {
+TEST_P(UnequalParts, a_rank_that_calls_the_equal_parts_form_is_reported) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> input(4), output(4);
     const Counts counts = {2, 2};
@@ -203,7 +203,7 @@ TEST_P(UnequalParts, a_rank_that_calls_the_form_of_equal_parts_is_told) {
   });
 }
 
-TEST_P(UnequalParts, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
+TEST_P(UnequalParts, counts_that_do_not_fit_are_rejected_before_any_rank_waits) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> three(3), four(4);
     const auto message = [](const Status& status) { return std::string(status.message()); };
@@ -233,7 +233,7 @@ TEST_P(UnequalParts, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
   });
 }
 
-TEST_P(UnequalParts, all_to_all_v_in_place_is_refused_where_the_counts_differ) {
+TEST_P(UnequalParts, all_to_all_v_in_place_is_rejected_where_the_counts_differ) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     const std::vector<Counts> input_counts = {{1, 2, 0}, {2, 1, 0}, {2, 0, 1}};
     const std::vector<Counts> output_counts = {{1, 0, 2}, {0, 1, 2}, {0, 2, 1}};

@@ -15,7 +15,7 @@ using testing::OnDevice;
 
 class PeerWindows : public testing::HostDevices {};
 
-TEST_F(PeerWindows, what_kernels_put_is_there_for_who_waits_for_the_signal) {
+TEST_F(PeerWindows, data_put_by_kernels_is_visible_after_the_signal) {
   constexpr int kRounds = 300;
   constexpr std::size_t kBytes = 1001;
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
@@ -26,7 +26,7 @@ TEST_F(PeerWindows, what_kernels_put_is_there_for_who_waits_for_the_signal) {
     const DeviceChannelHandle to = window.channel(next), from = window.channel(before);
     EXPECT_EQ(to.remote, window.memory(next));
     int wrong = 0;
-    // A token travels round the ring: each rank adds one to what it got and passes it on.
+    // A token travels around the ring: each rank adds one to the token that it received and passes it on.
     ASSERT_TRUE(runtime()
                     .enqueue(on.device, on.stream,
                              [=, &wrong, rank = comm.rank()] {
@@ -54,7 +54,7 @@ TEST_F(PeerWindows, what_kernels_put_is_there_for_who_waits_for_the_signal) {
   });
 }
 
-TEST_F(PeerWindows, a_wait_ends_when_it_is_told_to) {
+TEST_F(PeerWindows, a_wait_ends_on_request) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     PeerWindow window = PeerWindow::create(comm, 8, on.device).value();
     const DeviceChannelHandle from = window.channel(1 - comm.rank());
@@ -67,7 +67,7 @@ TEST_F(PeerWindows, a_wait_ends_when_it_is_told_to) {
   });
 }
 
-TEST_F(PeerWindows, what_one_rank_lacks_is_an_error_of_all_and_harms_nothing) {
+TEST_F(PeerWindows, a_missing_resource_of_one_rank_fails_on_all_and_the_group_stays_usable) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     for (const char* const call : {"allocate_host", "allocate", "reach"}) {
       if (comm.rank() == 1) runtime().fail_next(call, Status(StatusCode::kUnsupported, "none is left"));

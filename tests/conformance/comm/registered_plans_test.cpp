@@ -20,7 +20,7 @@ using testing::run_thread_ranks;
 
 using Numbers = std::vector<std::int64_t>;
 
-// Values of rank `rank`: whole numbers, so that sums are exact in any order.
+// Values of rank `rank`: integers, so that sums are exact in any order.
 Numbers numbers(int rank, std::size_t count) {
   Numbers values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = (rank + 1) * 1000003LL + static_cast<std::int64_t>(i) * 7;
@@ -85,7 +85,7 @@ std::string collective_name(std::string_view foreign) {
 
 class RegisteredPlans : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(RegisteredPlans, of_mscclpp_give_what_their_collective_asks_for) {
+TEST_P(RegisteredPlans, from_mscclpp_match_the_definition_of_their_collective) {
   const std::vector<int> sizes = testing::kSanitized ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8};
   for (const int size : sizes) {
     std::vector<NamedText> all = execution_plans(size);
@@ -127,7 +127,7 @@ CommunicatorOptions selecting(std::string select) {
 
 // A correct plan that reveals whether it ran: it does not support avg, which every default plan does.
 std::string ring_text(int size) { return plan::testing::ring_in_place(size).text(); }
-bool runs_the_ring(Communicator& comm) {
+bool runs_ring_plan(Communicator& comm) {
   std::vector<float> values(8, 1);
   const Status status = comm.all_reduce(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kAvg);
   EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnsupported) << status.to_string();
@@ -140,36 +140,36 @@ std::string imported_ring(int size) {
   return json.ok() ? *json : "";
 }
 
-TEST(RegisteredPlan, of_other_numbers_of_ranks_is_passed_over) {
+TEST(RegisteredPlan, for_another_number_of_ranks_is_skipped) {
   ASSERT_TRUE(register_plan(imported_ring(4), {.name = "for_four"}).ok());
   run_thread_ranks(4, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_TRUE(runs_ring_plan(comm)); });
   run_thread_ranks(3, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
   ASSERT_TRUE(register_plan(imported_ring(3), {.name = "for_four"}).ok());  // one name for several numbers of ranks
   run_thread_ranks(3, selecting("all_reduce:0-inf=for_four"),
-                   [](Communicator comm) { EXPECT_TRUE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_TRUE(runs_ring_plan(comm)); });
 }
 
-TEST(RegisteredPlan, of_an_order_of_its_own_is_passed_over_by_canonical_tables) {
+TEST(RegisteredPlan, with_a_custom_order_is_skipped_by_canonical_tables) {
   ASSERT_TRUE(register_plan(imported_ring(2), {.name = "not_canonical"}).ok());
   run_thread_ranks(2, selecting("all_reduce:0-inf=not_canonical;deterministic=canonical"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
 }
 
-TEST(RegisteredPlan, serves_calls_of_its_range_on_communicators_that_exist_already_unless_a_table_says_otherwise) {
+TEST(RegisteredPlan, serves_calls_of_its_range_on_existing_communicators_unless_a_table_overrides_it) {
   const std::string json = imported_ring(5);
   run_thread_ranks(5, selecting(""), [&](Communicator comm) {
-    EXPECT_FALSE(runs_the_ring(comm));
+    EXPECT_FALSE(runs_ring_plan(comm));
     ASSERT_TRUE(comm.barrier().ok());
     ASSERT_TRUE(register_plan(json, {.name = "later", .bytes = "0-1k"}).ok());  // on every rank; the first one counts
     ASSERT_TRUE(comm.barrier().ok());
-    EXPECT_TRUE(runs_the_ring(comm));
+    EXPECT_TRUE(runs_ring_plan(comm));
     std::vector<float> large(1000, 1);
     EXPECT_TRUE(comm.all_reduce(Buffer{large.data(), large.size(), DType::kFloat32}, ReduceOp::kAvg).ok());
   });
   run_thread_ranks(5, selecting("all_reduce:0-inf=one_shot"),
-                   [](Communicator comm) { EXPECT_FALSE(runs_the_ring(comm)); });
+                   [](Communicator comm) { EXPECT_FALSE(runs_ring_plan(comm)); });
 }
 
 TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {
@@ -191,7 +191,7 @@ TEST(RegisteredPlan, must_be_correct_and_uniquely_named) {
   EXPECT_THAT(message(wrong, {.name = "wrong"}), HasSubstr("waits for ever"));
 }
 
-TEST(RegisteredPlan, cannot_be_replaced_by_another_of_its_name) {
+TEST(RegisteredPlan, cannot_be_replaced_by_another_with_its_name) {
   ASSERT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok());
   const std::uint64_t version = plan::registry_version();
   EXPECT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok()) << "the same again";
@@ -201,7 +201,7 @@ TEST(RegisteredPlan, cannot_be_replaced_by_another_of_its_name) {
               HasSubstr("another plan for 7 ranks and root 0 is registered under the name \"once\""));
 }
 
-TEST(RegisteredPlan, is_among_the_names_that_a_misspelt_table_is_told) {
+TEST(RegisteredPlan, is_suggested_for_a_misspelt_name_in_a_table) {
   ASSERT_TRUE(register_plan(imported_ring(2), {.name = "quadratic"}).ok());
   run_thread_ranks(1, selecting(""), [](Communicator) {});
   const auto comm = Communicator::create(make_memory_store(), 0, 1, selecting("all_reduce:0-inf=quadratik"));

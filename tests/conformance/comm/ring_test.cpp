@@ -1,4 +1,4 @@
-// Rings over real transports. Their sums have an order of their own, so they are compared with that order and not
+// Rings over real transports. Their sums have their own order, so they are compared with that order and not
 // with the tree.
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class Rings : public testing::Planned {};
 
 // Returns the sum of element i over all ranks, added once round the ring from rank `first`, in fp32; the elements are
 // bfloat16 values if `is_bfloat16`.
-float round_the_ring(int size, Rank first, std::size_t i, bool is_bfloat16 = false) {
+float sum_around_the_ring(int size, Rank first, std::size_t i, bool is_bfloat16 = false) {
   float sum = 0;
   for (int step = 0; step < size; ++step) {
     float value = sample((first + step) % size, i);
@@ -30,13 +30,13 @@ float round_the_ring(int size, Rank first, std::size_t i, bool is_bfloat16 = fal
   return sum;
 }
 
-TEST_P(Rings, reduce_scatter_adds_each_part_from_the_rank_after_its_owner_round_to_it) {
+TEST_P(Rings, reduce_scatter_adds_each_part_around_the_ring_to_its_owner) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts) {
         std::vector<float> input = samples(comm.rank(), count * comm.size()), output(count), expected(count);
         for (std::size_t i = 0; i < count; ++i)
-          expected[i] = round_the_ring(comm.size(), (comm.rank() + 1) % comm.size(), count * comm.rank() + i);
+          expected[i] = sum_around_the_ring(comm.size(), (comm.rank() + 1) % comm.size(), count * comm.rank() + i);
         ASSERT_TRUE(comm.reduce_scatter(ConstBuffer(buffer(input)), buffer(output), ReduceOp::kSum).ok());
         ASSERT_EQ(output, expected);
       }
@@ -50,7 +50,7 @@ TEST_P(Rings, reduce_scatter_of_bfloat16_rounds_once) {
     std::vector<std::uint16_t> input(kCount * 4), output(kCount), expected(kCount);
     for (std::size_t i = 0; i < input.size(); ++i) input[i] = testing::to_bfloat16(sample(comm.rank(), i));
     for (std::size_t i = 0; i < kCount; ++i)
-      expected[i] = testing::to_bfloat16(round_the_ring(4, (comm.rank() + 1) % 4, kCount * comm.rank() + i, true));
+      expected[i] = testing::to_bfloat16(sum_around_the_ring(4, (comm.rank() + 1) % 4, kCount * comm.rank() + i, true));
     const Status status = comm.reduce_scatter(ConstBuffer(buffer(input, DType::kBFloat16)),
                                               buffer(output, DType::kBFloat16), ReduceOp::kSum);
     ASSERT_TRUE(status.ok()) << status.to_string();
@@ -58,7 +58,7 @@ TEST_P(Rings, reduce_scatter_of_bfloat16_rounds_once) {
   });
 }
 
-TEST_P(Rings, all_reduce_gives_one_of_the_rings_sums_and_the_same_bits_on_all_ranks_in_every_run) {
+TEST_P(Rings, all_reduce_gives_one_of_the_ring_sums_bit_identical_on_all_ranks_in_every_run) {
   for (const int size : kSizes) {
     std::vector<std::vector<float>> results(size);
     run_thread_ranks(size, options(), [&](Communicator comm) {
@@ -70,7 +70,7 @@ TEST_P(Rings, all_reduce_gives_one_of_the_rings_sums_and_the_same_bits_on_all_ra
         for (std::size_t i = 0; i < count; ++i) {
           bool is_one = false;
           for (Rank first = 0; first < comm.size(); ++first)
-            is_one |= values[i] == round_the_ring(comm.size(), first, i);
+            is_one |= values[i] == sum_around_the_ring(comm.size(), first, i);
           ASSERT_TRUE(is_one) << "element " << i << " of " << count;
         }
         results[comm.rank()].insert(results[comm.rank()].end(), values.begin(), values.end());

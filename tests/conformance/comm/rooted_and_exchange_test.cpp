@@ -20,7 +20,7 @@ using testing::samples;
 
 class RootedAndExchange : public testing::Planned {};
 
-TEST_P(RootedAndExchange, reduce_gives_the_root_the_canonical_tree_and_writes_nothing_elsewhere) {
+TEST_P(RootedAndExchange, reduce_gives_the_root_the_canonical_sum_and_writes_nothing_elsewhere) {
   for (const int size : kSizes) {
     run_thread_ranks(size, options(), [](Communicator comm) {
       for (const std::size_t count : kCounts)
@@ -105,7 +105,7 @@ TEST_P(RootedAndExchange, all_to_all_transposes_the_parts) {
   }
 }
 
-TEST_P(RootedAndExchange, ranks_that_name_different_roots_are_told) {
+TEST_P(RootedAndExchange, different_roots_are_reported) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(16);
     const Status status = comm.reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum, comm.rank());
@@ -113,7 +113,7 @@ TEST_P(RootedAndExchange, ranks_that_name_different_roots_are_told) {
   });
 }
 
-TEST_P(RootedAndExchange, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
+TEST_P(RootedAndExchange, counts_that_do_not_fit_are_rejected_before_any_rank_waits) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> three(3), four(4);
     const auto message = [](const Status& status) { return std::string(status.message()); };

@@ -43,14 +43,14 @@ TEST_P(Shrink, survivors_of_ranks_that_left_keep_their_order) {
   });
 }
 
-TEST_P(Shrink, all_ranks_go_on_after_one_has_aborted) {
+TEST_P(Shrink, all_ranks_continue_after_one_aborted) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     if (comm.rank() == 1) comm.abort("the loss is NaN");
     float value = 1;
     ASSERT_EQ(comm.all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum).code(), StatusCode::kAborted);
     Result<Communicator> rest = comm.shrink("again");
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
-    EXPECT_EQ(comm.state(), CommunicatorState::kFailed) << "the old one stays as it is";
+    EXPECT_EQ(comm.state(), CommunicatorState::kFailed) << "the old one is unchanged";
     comm.close();
     EXPECT_EQ(float_sum_of(*rest, 1), 3);
   });
@@ -69,7 +69,7 @@ TEST_P(Shrink, a_group_shrinks_until_one_rank_is_left) {
   });
 }
 
-TEST_P(Shrink, a_rank_that_does_not_call_is_left_out_and_told_when_it_does) {
+TEST_P(Shrink, a_rank_that_does_not_call_is_excluded_and_notified_when_it_calls) {
   std::atomic<int> shrunk = 0;
   run_thread_ranks(4, options(), [&](Communicator comm) {
     CallOptions patience;
@@ -90,7 +90,7 @@ TEST_P(Shrink, a_rank_that_does_not_call_is_left_out_and_told_when_it_does) {
   });
 }
 
-TEST_P(Shrink, patience_may_be_without_end) {
+TEST_P(Shrink, patience_may_be_infinite) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     CallOptions patience;
     patience.timeout = Duration::max();
@@ -100,7 +100,7 @@ TEST_P(Shrink, patience_may_be_without_end) {
   });
 }
 
-TEST_P(Shrink, is_refused_the_second_time_and_after_the_end) {
+TEST_P(Shrink, is_rejected_the_second_time_and_after_close) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     ASSERT_TRUE(comm.shrink("first").ok());
     const Status again = comm.shrink("second").status();
@@ -111,7 +111,7 @@ TEST_P(Shrink, is_refused_the_second_time_and_after_the_end) {
   });
 }
 
-TEST_P(Shrink, close_ends_one_that_waits) {
+TEST_P(Shrink, close_ends_a_waiting_shrink) {
   std::atomic<bool> waiting = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {

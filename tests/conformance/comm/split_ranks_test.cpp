@@ -48,7 +48,7 @@ std::vector<std::int64_t> members_of(Communicator& group, const Communicator& wo
   return all;
 }
 
-TEST_P(SplitByRanks, the_new_rank_is_the_place_in_the_list_and_others_need_not_call) {
+TEST_P(SplitByRanks, the_new_rank_is_the_position_in_the_list_and_others_need_not_call) {
   run_thread_ranks(5, options(), [](Communicator world) {
     const std::vector<Rank> list = {4, 0, 3};
     const auto place = std::find(list.begin(), list.end(), world.rank());
@@ -62,7 +62,7 @@ TEST_P(SplitByRanks, the_new_rank_is_the_place_in_the_list_and_others_need_not_c
   });
 }
 
-TEST_P(SplitByRanks, an_empty_list_gives_none_and_asks_nobody) {
+TEST_P(SplitByRanks, an_empty_list_gives_no_group_and_contacts_no_rank) {
   run_thread_ranks(2, options(), [](Communicator world) {
     if (world.rank() == 1) return;
     const Result<std::optional<Communicator>> none = world.split_ranks(std::span<const Rank>(), "none");
@@ -71,7 +71,7 @@ TEST_P(SplitByRanks, an_empty_list_gives_none_and_asks_nobody) {
   });
 }
 
-TEST_P(SplitByRanks, the_parents_order_of_calls_and_its_messages_are_untouched) {
+TEST_P(SplitByRanks, the_call_order_and_messages_of_the_parent_are_unaffected) {
   run_thread_ranks(3, options(), [](Communicator world) {
     // Ranks 0 and 2 create a group while a call of rank 0 on the parent waits for rank 2 and a message is in flight.
     std::int64_t sum = world.rank() + 1, sent = 7, got = 0;
@@ -96,8 +96,8 @@ TEST_P(SplitByRanks, the_parents_order_of_calls_and_its_messages_are_untouched) 
   });
 }
 
-TEST_P(SplitByRanks, threads_make_overlapping_groups_at_the_same_time) {
-  // Every pair of ranks creates its group on a thread of its own, several times; the threads may run in any order.
+TEST_P(SplitByRanks, threads_create_overlapping_groups_concurrently) {
+  // Every pair of ranks creates its group on its own thread, several times; the threads may run in any order.
   constexpr int kSize = 4, kTimes = 3;
   run_thread_ranks(kSize, options(), [](Communicator world) {
     std::vector<std::thread> threads;
@@ -116,7 +116,7 @@ TEST_P(SplitByRanks, threads_make_overlapping_groups_at_the_same_time) {
   });
 }
 
-TEST_P(SplitByRanks, many_groups_of_one_name_go_through_the_same_mailboxes) {
+TEST_P(SplitByRanks, many_groups_with_one_name_use_the_same_mailboxes) {
   run_thread_ranks(2, options(), [](Communicator world) {
     const std::vector<Rank> list = {1, 0};
     for (int times = 0; times < 100; ++times) {
@@ -129,7 +129,7 @@ TEST_P(SplitByRanks, many_groups_of_one_name_go_through_the_same_mailboxes) {
   });
 }
 
-TEST_P(SplitByRanks, parts_are_split_again_and_so_are_shrunk_groups) {
+TEST_P(SplitByRanks, parts_and_shrunk_groups_are_split_again) {
   run_thread_ranks(6, options(), [](Communicator world) {
     if (world.rank() == 1) return world.close();
     Result<Communicator> shrunk = world.shrink("rest");  // ranks 0 2 3 4 5 of the world
@@ -146,7 +146,7 @@ TEST_P(SplitByRanks, parts_are_split_again_and_so_are_shrunk_groups) {
   });
 }
 
-TEST_P(SplitByRanks, a_list_that_makes_no_sense_is_refused_at_once) {
+TEST_P(SplitByRanks, an_invalid_list_is_rejected_immediately) {
   run_thread_ranks(3, options(), [](Communicator world) {
     if (world.rank() != 0) return;
     const auto refused = [&world](const std::vector<Rank>& list) {
@@ -166,7 +166,7 @@ TEST_P(SplitByRanks, a_list_that_makes_no_sense_is_refused_at_once) {
   });
 }
 
-TEST_P(SplitByRanks, lists_that_differ_are_a_mismatch_that_names_the_rank_on_all_of_them) {
+TEST_P(SplitByRanks, lists_that_differ_are_a_mismatch_that_names_the_rank_on_all_listed_ranks) {
   std::atomic<int> failed = 0;
   run_thread_ranks(4, options(), [&failed](Communicator world) {
     // Ranks 0 and 1 disagree. Rank 2, which both lists name, arrives after they have failed and does not have to
@@ -187,7 +187,7 @@ TEST_P(SplitByRanks, lists_that_differ_are_a_mismatch_that_names_the_rank_on_all
   });
 }
 
-TEST_P(SplitByRanks, a_rank_that_never_calls_is_named_and_it_may_be_tried_again) {
+TEST_P(SplitByRanks, a_rank_that_never_calls_is_named_and_the_split_can_be_retried) {
   std::atomic<int> failed = 0;
   run_thread_ranks(3, options(), [&failed](Communicator world) {
     const std::vector<Rank> list = {0, 1, 2};
@@ -205,7 +205,7 @@ TEST_P(SplitByRanks, a_rank_that_never_calls_is_named_and_it_may_be_tried_again)
   });
 }
 
-TEST_P(SplitByRanks, one_that_gives_up_ends_the_others_with_its_reason) {
+TEST_P(SplitByRanks, a_rank_that_gives_up_fails_the_others_with_its_reason) {
   run_thread_ranks(3, options(), [](Communicator world) {
     if (world.rank() == 2) return (void)world.barrier();
     CommunicatorOptions options = impatient("part");
@@ -229,7 +229,7 @@ TEST_P(SplitByRanks, a_listed_rank_that_closed_is_lost_and_named) {
   });
 }
 
-TEST_P(SplitByRanks, a_failure_or_the_close_of_the_parent_ends_it) {
+TEST_P(SplitByRanks, a_failure_or_the_close_of_the_parent_ends_the_split) {
   run_thread_ranks(3, options(), [](Communicator world) {
     if (world.rank() == 2) return world.abort("enough");
     const Status status = world.split_ranks(std::vector<Rank>{0, 1, 2}, "part").status();
@@ -245,7 +245,7 @@ TEST_P(SplitByRanks, a_failure_or_the_close_of_the_parent_ends_it) {
   });
 }
 
-TEST_P(SplitByRanks, mailboxes_that_nobody_empties_end_in_a_timeout) {
+TEST_P(SplitByRanks, a_full_mailbox_ends_in_a_timeout) {
   std::atomic<bool> full = false;
   run_thread_ranks(2, options(), [&full](Communicator world) {
     const std::vector<Rank> list = {0, 1};
@@ -265,7 +265,7 @@ TEST_P(SplitByRanks, mailboxes_that_nobody_empties_end_in_a_timeout) {
   });
 }
 
-TEST_P(SplitByRanks, the_timeout_is_the_parents_unless_it_is_given) {
+TEST_P(SplitByRanks, the_timeout_is_inherited_from_the_parent_unless_given) {
   CommunicatorOptions given = options();
   given.timeout = std::chrono::milliseconds(300);
   std::atomic<bool> timed_out = false;
@@ -287,7 +287,7 @@ TEST_P(SplitByRanks, the_timeout_is_the_parents_unless_it_is_given) {
   });
 }
 
-TEST_P(SplitByRanks, rules_that_differ_are_a_mismatch_that_says_what_each_has) {
+TEST_P(SplitByRanks, rules_that_differ_are_a_mismatch_that_quotes_both) {
   run_thread_ranks(3, options(), [](Communicator world) {
     const std::string odd = "all_reduce:0-inf=two_shot";
     const auto part = [&](std::string name, bool differ) {
@@ -349,7 +349,7 @@ TEST_P(SplitByRanks, a_rejected_rank_fails_the_others_immediately_including_late
   });
 }
 
-TEST_P(SplitByRanks, one_name_and_list_at_a_time_on_each_rank_of_a_parent) {
+TEST_P(SplitByRanks, each_rank_of_a_parent_splits_one_name_and_list_at_a_time) {
   constexpr int kThreads = 4;
   std::atomic<bool> refused = false;
   run_thread_ranks(2, options(), [&refused](Communicator world) {

@@ -1,5 +1,5 @@
 // Messages with tags: each goes to the first receive of its tag, whatever arrives before it, and none is lost, mixed
-// up or waited for in vain.
+// up or waited for forever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class Tags : public ::testing::TestWithParam<std::string> {
   CommunicatorOptions options() const { return testing::message_options(GetParam()); }
 };
 
-TEST_P(Tags, receives_in_another_order_than_the_sends_get_their_own_messages) {
+TEST_P(Tags, receives_in_a_different_order_than_the_sends_get_their_own_messages) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::size_t count : kMessageCounts)
       for (const std::vector<std::int32_t>& order :
@@ -47,7 +47,7 @@ TEST_P(Tags, receives_in_another_order_than_the_sends_get_their_own_messages) {
 }
 
 // Small and large messages use different plans, which keep their words in different places.
-TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
+TEST_P(Tags, messages_of_different_sizes_overtake_each_other) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::size_t first : kMessageCounts)
       for (const std::size_t second : kMessageCounts)
@@ -64,7 +64,7 @@ TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
   });
 }
 
-TEST_P(Tags, a_receive_ends_as_soon_as_its_own_message_is_there) {
+TEST_P(Tags, a_receive_completes_as_soon_as_its_own_message_arrives) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::size_t count : kMessageCounts)
       for (const std::int32_t first : {1, 0}) {  // a receive without a tag waits in a different way
@@ -89,7 +89,7 @@ TEST_P(Tags, a_receive_ends_as_soon_as_its_own_message_is_there) {
   });
 }
 
-TEST_P(Tags, what_is_kept_goes_to_a_receive_that_comes_while_another_one_waits) {
+TEST_P(Tags, a_stored_message_goes_to_a_receive_posted_while_another_one_waits) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     for (const std::int32_t awaited : {0, 9}) {
       float go = 1;
@@ -112,7 +112,7 @@ TEST_P(Tags, what_is_kept_goes_to_a_receive_that_comes_while_another_one_waits) 
   });
 }
 
-TEST_P(Tags, messages_of_one_tag_stay_in_order_and_go_to_receives_in_the_order_of_the_calls) {
+TEST_P(Tags, messages_of_one_tag_stay_in_order_and_match_receives_in_call_order) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     constexpr int kEach = 40;
     if (comm.rank() == 0) {
@@ -236,7 +236,7 @@ TEST_P(Tags, batches_and_prepared_calls_have_tags) {
   });
 }
 
-TEST_P(Tags, tags_that_the_word_of_a_round_cannot_tell_apart_are_not_mixed_up) {
+TEST_P(Tags, tags_whose_round_words_collide_are_not_mixed_up) {
   std::unordered_map<std::uint32_t, std::int32_t> seen;
   std::int32_t one = 0, other = 0;
   for (std::int32_t tag = 1; other == 0; ++tag) {
@@ -256,7 +256,7 @@ TEST_P(Tags, tags_that_the_word_of_a_round_cannot_tell_apart_are_not_mixed_up) {
   });
 }
 
-TEST_P(Tags, a_message_that_is_not_what_its_receive_expects_is_a_mismatch_whenever_it_came) {
+TEST_P(Tags, a_message_that_differs_from_its_receive_is_a_mismatch_whenever_it_arrives) {
   for (const bool kept : {true, false})
     for (const std::int32_t tag : {0, 6}) {
       run_thread_ranks(2, options(), [&](Communicator comm) {
@@ -270,14 +270,14 @@ TEST_P(Tags, a_message_that_is_not_what_its_receive_expects_is_a_mismatch_whenev
         const Status status = comm.recv(words(values), 0, tag);
         ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
         EXPECT_EQ(status.ranks(), std::vector<Rank>{0});
-        const std::string told = tag == 0 ? "" : ", tag 6";
-        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send of 5 x uint32" + told));
-        EXPECT_THAT(status.message(), HasSubstr("rank 1 called recv of 4 x uint32" + told));
+        const std::string tag_text = tag == 0 ? "" : ", tag 6";
+        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send of 5 x uint32" + tag_text));
+        EXPECT_THAT(status.message(), HasSubstr("rank 1 called recv of 4 x uint32" + tag_text));
       });
     }
 }
 
-TEST_P(Tags, a_message_that_does_not_come_is_a_timeout_that_names_its_tag_and_those_that_came) {
+TEST_P(Tags, a_missing_message_is_a_timeout_that_names_its_tag_and_the_messages_that_arrived) {
   std::atomic<bool> over = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 0) {
@@ -299,7 +299,7 @@ TEST_P(Tags, a_message_that_does_not_come_is_a_timeout_that_names_its_tag_and_th
   });
 }
 
-TEST_P(Tags, what_was_sent_before_the_sender_left_is_still_received) {
+TEST_P(Tags, messages_sent_before_the_sender_left_are_received) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     if (comm.rank() == 0) {
       for (const std::int32_t tag : {1, 2, 0}) send_message(comm, 1, tag, 0, 2);
@@ -313,7 +313,7 @@ TEST_P(Tags, what_was_sent_before_the_sender_left_is_still_received) {
   });
 }
 
-TEST_P(Tags, a_negative_tag_is_refused_at_once) {
+TEST_P(Tags, a_negative_tag_is_rejected_immediately) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<std::uint32_t> values(2);
     const Status status = comm.send(ConstBuffer(words(values)), 1 - comm.rank(), -3);

@@ -1,4 +1,4 @@
-// Several calls at once: messages in any order, collectives in the order of the list; and what a Work reports when it
+// Several calls at once: messages in any order, collectives in the order of the list; and the report of a Work when it
 // ends.
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST_P(Together, collectives_run_in_the_order_of_the_list_among_messages_and_oth
   });
 }
 
-TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
+TEST_P(Together, prepared_calls_run_any_number_of_times) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     std::vector<float> values(5000), gathered(3), factor(1, 2);
     std::vector<std::size_t> counts = {1, 0, 2};
@@ -118,7 +118,7 @@ TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
   });
 }
 
-TEST_P(Together, a_call_that_comes_again_is_checked_and_planned_as_the_first_time) {
+TEST_P(Together, a_repeated_call_is_checked_and_planned_like_the_first) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(3000), sums(3000);
     const auto sum_of = [&](std::size_t count, float value) {
@@ -148,7 +148,7 @@ TEST_P(Together, a_call_that_comes_again_is_checked_and_planned_as_the_first_tim
   });
 }
 
-TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_closed) {
+TEST_P(Together, prepared_calls_are_rejected_when_the_group_has_failed_or_closed) {
   run_thread_ranks(1, options(), [](Communicator comm) {
     std::vector<float> values(3);
     const Call call = Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum);
@@ -181,7 +181,7 @@ TEST_P(Together, one_invalid_call_prevents_the_whole_list_from_starting) {
   });
 }
 
-TEST_P(Together, a_message_that_does_not_come_fails_the_list_and_names_the_rank) {
+TEST_P(Together, a_missing_message_fails_the_list_and_names_the_rank) {
   std::atomic<bool> failed = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {
@@ -199,7 +199,7 @@ TEST_P(Together, a_message_that_does_not_come_fails_the_list_and_names_the_rank)
   });
 }
 
-TEST_P(Together, callbacks_are_called_once_in_order_with_how_the_work_ended) {
+TEST_P(Together, callbacks_are_called_once_in_order_with_the_status_of_the_work) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::mutex mutex;
     std::condition_variable called;
@@ -226,7 +226,7 @@ TEST_P(Together, callbacks_are_called_once_in_order_with_how_the_work_ended) {
   });
 }
 
-TEST_P(Together, a_callback_tells_a_failure_and_status_is_open_until_then) {
+TEST_P(Together, a_callback_reports_a_failure_and_status_is_pending_until_then) {
   std::atomic<bool> failed = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 1) {
@@ -284,7 +284,7 @@ TEST_P(Together, a_callback_may_start_operations_but_not_wait_for_them) {
   });
 }
 
-TEST_P(Together, threads_that_wait_for_works_of_one_group_in_any_order_all_come_back) {
+TEST_P(Together, threads_that_wait_for_works_of_one_group_in_any_order_all_return) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     constexpr int kWorks = 60;
     std::vector<std::vector<float>> values;

@@ -1,4 +1,4 @@
-// Windows: a put lands where the rank says, signals are counted, and nothing hangs whichever rank leaves first.
+// Windows: a put arrives at the given offset, signals are counted, and nothing hangs whichever rank leaves first.
 #include "accord/window.hpp"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST_P(Windows, contributions_may_differ_and_be_empty) {
         });
 }
 
-TEST_P(Windows, what_is_put_before_a_signal_is_there_after_its_wait) {
+TEST_P(Windows, data_put_before_a_signal_is_visible_after_its_wait) {
   for (const int size : kSizes)
     with_window(
         size, [](Rank) { return std::size_t{1} << 20; },
@@ -84,7 +84,7 @@ TEST_P(Windows, what_is_put_before_a_signal_is_there_after_its_wait) {
         });
 }
 
-TEST_P(Windows, get_reads_what_a_rank_has_and_mapped_memory_is_the_same) {
+TEST_P(Windows, get_reads_a_ranks_memory_and_mapped_memory_is_the_same) {
   with_window(3, kilobyte, [](Communicator& comm, Window& window) {
     std::fill(window.local().begin(), window.local().end(), static_cast<std::byte>(comm.rank() + 1));
     ASSERT_TRUE(comm.barrier().ok());
@@ -117,7 +117,7 @@ TEST_P(Windows, signals_are_counted_for_each_ordered_pair) {
   });
 }
 
-TEST_P(Windows, mistakes_are_refused_with_the_bounds_and_harm_nothing) {
+TEST_P(Windows, invalid_calls_are_rejected_with_the_bounds_and_the_window_stays_usable) {
   with_window(
       2, [](Rank rank) { return rank == 0 ? std::size_t{64} : std::size_t{0}; },
       [](Communicator& comm, Window& window) {
@@ -145,7 +145,7 @@ TEST_P(Windows, mistakes_are_refused_with_the_bounds_and_harm_nothing) {
       });
 }
 
-TEST_P(Windows, pieces_are_allocated_and_come_back) {
+TEST_P(Windows, blocks_are_allocated_and_released) {
   with_window(
       2, [](Rank) { return std::size_t{64} << 10; },
       [](Communicator& comm, Window& window) {
@@ -182,7 +182,7 @@ TEST_P(Windows, a_window_outlives_its_communicator_and_a_block_its_window) {
   });
 }
 
-TEST_P(Windows, a_peer_that_lets_go_ends_the_wait_and_leaves_its_memory_and_signals) {
+TEST_P(Windows, a_peer_that_releases_the_window_ends_the_wait_but_its_memory_and_signals_remain) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::optional<Window> window(*comm.window(64));
     if (comm.rank() == 1) {
@@ -200,7 +200,7 @@ TEST_P(Windows, a_peer_that_lets_go_ends_the_wait_and_leaves_its_memory_and_sign
   });
 }
 
-TEST_P(Windows, a_failed_or_closed_group_ends_everything_and_signals_that_came_before_count) {
+TEST_P(Windows, a_failed_or_closed_group_ends_all_calls_and_earlier_signals_still_count) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     Window window = *comm.window(64);
     ASSERT_TRUE(window.signal(1 - comm.rank()).ok());
@@ -227,7 +227,7 @@ TEST_P(Windows, a_rank_that_closes_its_communicator_is_named) {
   });
 }
 
-TEST_P(Windows, several_are_numbered_alike_on_all_ranks) {
+TEST_P(Windows, windows_have_the_same_numbers_on_all_ranks) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     Result<Window> first = comm.window(64), second = comm.window(64);
     ASSERT_TRUE(first.ok() && second.ok());
@@ -241,7 +241,7 @@ TEST_P(Windows, several_are_numbered_alike_on_all_ranks) {
   });
 }
 
-TEST_P(Windows, threads_of_a_rank_may_wait_for_and_send_signals_together) {
+TEST_P(Windows, threads_of_a_rank_may_wait_for_and_send_signals_concurrently) {
   with_window(2, kilobyte, [](Communicator& comm, Window& window) {
     constexpr int kEach = 500;
     const Rank other = 1 - comm.rank();

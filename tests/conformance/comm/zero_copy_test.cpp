@@ -58,7 +58,7 @@ class Arrays {
 Buffer of(std::span<float> values) { return {values.data(), values.size(), DType::kFloat32, {}}; }
 std::vector<float> values_of(std::span<const float> array) { return {array.begin(), array.end()}; }
 
-TEST_P(ZeroCopy, all_reduce_gives_the_canonical_tree_in_place_and_out_of_place) {
+TEST_P(ZeroCopy, all_reduce_matches_the_canonical_tree_in_place_and_out_of_place) {
   for (const int size : kSizes)
     run_thread_ranks(size, options(), [](Communicator comm) {
       Arrays arrays(comm);
@@ -84,7 +84,7 @@ TEST_P(ZeroCopy, all_reduce_gives_the_canonical_tree_in_place_and_out_of_place) 
     });
 }
 
-TEST_P(ZeroCopy, a_caller_may_change_its_buffers_as_soon_as_its_call_returns) {
+TEST_P(ZeroCopy, a_caller_may_change_its_buffers_once_its_call_returns) {
   for (const int size : {2, 3})
     run_thread_ranks(size, options(), [](Communicator comm) {
       Arrays arrays(comm);
@@ -171,7 +171,7 @@ TEST_P(ZeroCopy, every_rank_may_be_the_root) {
     });
 }
 
-TEST_P(ZeroCopy, scaled_and_narrow_sums_have_the_bits_of_ordinary_calls) {
+TEST_P(ZeroCopy, scaled_and_narrow_sums_are_bit_identical_to_ordinary_calls) {
   for (const int size : {2, 3, 5})
     run_thread_ranks(size, options(), [](Communicator comm) {
       Arrays arrays(comm);
@@ -193,7 +193,7 @@ TEST_P(ZeroCopy, scaled_and_narrow_sums_have_the_bits_of_ordinary_calls) {
     });
 }
 
-TEST_P(ZeroCopy, calls_on_buffers_of_all_kinds_may_follow_each_other_and_be_started) {
+TEST_P(ZeroCopy, calls_and_works_on_buffers_of_all_kinds_may_alternate) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     Arrays arrays(comm);
     constexpr std::size_t kCount = 5000;
@@ -235,7 +235,7 @@ std::string algorithms_of(const Communicator& comm) {
   return text.str();
 }
 
-TEST(Registration, decides_which_algorithm_serves_a_call) {
+TEST(Registration, selects_the_algorithm_of_a_call) {
   run_thread_ranks(2, {}, [](Communicator comm) {
     Arrays arrays(comm);
     std::vector<float> in_private(10000);
@@ -246,7 +246,7 @@ TEST(Registration, decides_which_algorithm_serves_a_call) {
   });
 }
 
-TEST(Registration, that_only_some_ranks_have_is_one_error_on_all) {
+TEST(Registration, on_some_ranks_only_is_the_same_error_on_all) {
   for (const std::size_t count : {10, 100000})
     run_thread_ranks(3, {}, [count](Communicator comm) {
       Arrays arrays(comm);
@@ -258,7 +258,7 @@ TEST(Registration, that_only_some_ranks_have_is_one_error_on_all) {
     });
 }
 
-TEST(Registration, is_of_all_buffers_that_a_rank_has) {
+TEST(Registration, counts_only_if_all_buffers_of_a_rank_are_registered) {
   run_thread_ranks(2, {}, [](Communicator comm) {
     Arrays arrays(comm);
     std::vector<float> input(10000, 1);
@@ -269,7 +269,7 @@ TEST(Registration, is_of_all_buffers_that_a_rank_has) {
   });
 }
 
-TEST(Registration, of_a_window_that_a_rank_has_let_go_of_is_told) {
+TEST(Registration, in_a_window_that_a_rank_released_is_reported) {
   run_thread_ranks(2, {}, [](Communicator comm) {
     std::vector<Window> windows = {*comm.window(1 << 16), *comm.window(1 << 16)};
     const bool lets_go = comm.rank() == 1;
@@ -281,7 +281,7 @@ TEST(Registration, of_a_window_that_a_rank_has_let_go_of_is_told) {
   });
 }
 
-TEST(Registration, ends_with_the_window_and_calls_go_on) {
+TEST(Registration, ends_with_the_window_and_calls_continue) {
   run_thread_ranks(2, {}, [](Communicator comm) {
     for (int i = 0; i < 20; ++i) {
       Window window = *comm.window(1 << 16);

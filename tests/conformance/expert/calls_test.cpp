@@ -1,4 +1,4 @@
-// Mistakes give an error on all ranks that names the rank at fault, and the group stays usable; overflow is a result.
+// Invalid calls fail on all ranks, name the rank at fault, and leave the group usable. Overflow is a result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ void expect_works(ExpertGroup& group, const ExpertHandle& handle) {
   EXPECT_THAT(y, ElementsAre(0, 0, 0, 1, 1, 1));
 }
 
-TEST(ExpertCreate, a_field_without_meaning_is_named_on_all_ranks) {
+TEST(ExpertCreate, an_invalid_field_is_named_on_all_ranks) {
   const auto with = [](auto change) {
     ExpertGroupConfig changed = config();
     change(changed);
@@ -91,7 +91,7 @@ TEST(ExpertCreate, a_field_without_meaning_is_named_on_all_ranks) {
     });
 }
 
-TEST(ExpertCreate, ranks_that_differ_are_a_mismatch_that_names_the_field) {
+TEST(ExpertCreate, configurations_that_differ_are_a_mismatch_that_names_the_field) {
   run_thread_ranks(3, options(), [&](Communicator comm) {
     ExpertGroupConfig mine = config();
     mine.experts = 6;
@@ -108,7 +108,7 @@ TEST(ExpertCreate, ranks_that_differ_are_a_mismatch_that_names_the_field) {
   });
 }
 
-TEST(ExpertCreate, several_groups_and_kinds_of_layers_live_side_by_side) {
+TEST(ExpertCreate, several_groups_and_kinds_of_layers_coexist) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     ExpertGroupConfig more = config();
     more.top_k = 1;
@@ -131,7 +131,7 @@ TEST(ExpertCreate, several_groups_and_kinds_of_layers_live_side_by_side) {
   });
 }
 
-TEST(ExpertCalls, what_one_rank_lacks_is_told_to_all_and_harms_nothing) {
+TEST(ExpertCalls, invalid_arguments_of_one_rank_fail_on_all_and_the_group_stays_usable) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const bool wrong = comm.rank() == 1;
     const std::vector<std::int32_t> good = {0, 1}, odd = {0, 1, 2}, many(10, 0);
@@ -170,7 +170,7 @@ TEST(ExpertCalls, what_one_rank_lacks_is_told_to_all_and_harms_nothing) {
   });
 }
 
-TEST(ExpertCalls, ranks_that_came_for_different_calls_are_a_mismatch_that_says_which) {
+TEST(ExpertCalls, different_calls_are_a_mismatch_that_names_them) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const std::vector<std::int32_t> chosen = {0, 3};
     ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen)}).ok());
@@ -189,7 +189,7 @@ TEST(ExpertCalls, ranks_that_came_for_different_calls_are_a_mismatch_that_says_w
   });
 }
 
-TEST(ExpertCalls, a_rank_without_tokens_or_rows_may_leave_out_what_others_give) {
+TEST(ExpertCalls, a_rank_without_tokens_or_rows_may_omit_buffers) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const bool has = comm.rank() == 0;
     const std::vector<std::int32_t> chosen = has ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{};
@@ -204,7 +204,7 @@ TEST(ExpertCalls, a_rank_without_tokens_or_rows_may_leave_out_what_others_give) 
   });
 }
 
-TEST(ExpertCalls, a_second_thread_is_refused) {
+TEST(ExpertCalls, a_second_thread_is_rejected) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     if (comm.rank() == 0) {
       // The first thread waits in prepare until rank 1 arrives, which happens once this thread has been rejected.
@@ -230,7 +230,7 @@ TEST(ExpertCalls, a_second_thread_is_refused) {
   });
 }
 
-TEST(ExpertCalls, closing_is_idempotent_and_leaves_the_communicator_alone) {
+TEST(ExpertCalls, closing_is_idempotent_and_does_not_affect_the_communicator) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     expect_works(group, handle);
     ASSERT_TRUE(comm.barrier().ok());
@@ -264,7 +264,7 @@ ExpertGroupConfig tight(OverflowPolicy policy) {
   return tight;
 }
 
-TEST(ExpertOverflow, fails_before_anything_is_moved_and_the_group_goes_on) {
+TEST(ExpertOverflow, fails_before_anything_is_moved_and_the_group_stays_usable) {
   with_group(tight(OverflowPolicy::kFail), [](Communicator&, ExpertGroup& group, ExpertHandle& handle) {
     const std::vector<std::int32_t> chosen = {0, 1, 0, 1, 0, 1, 0, 1};
     expect_error(group.prepare(handle, {.ids = ids(chosen)}), StatusCode::kResourceExhausted,
@@ -303,7 +303,7 @@ TEST(ExpertOverflow, drops_by_weight_the_same_list_on_all_ranks) {
   });
 }
 
-TEST(ExpertOverflow, drops_by_slot_what_lies_beyond_the_capacity) {
+TEST(ExpertOverflow, drops_by_slot_rows_beyond_the_capacity) {
   with_group(tight(OverflowPolicy::kDropBySlot), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const std::vector<std::int32_t> chosen = {0, 1, 0, 1};
     ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen)}).ok());
@@ -319,7 +319,7 @@ TEST(ExpertOverflow, drops_by_slot_what_lies_beyond_the_capacity) {
   });
 }
 
-TEST(ExpertStatistic, counts_what_goes_between_ranks_and_whom_it_waited_for) {
+TEST(ExpertStatistic, counts_rows_between_ranks_and_the_wait_for_each_peer) {
   with_group(config(), [](Communicator& comm, ExpertGroup& group, ExpertHandle& handle) {
     const std::vector<std::int32_t> chosen = {0, 3, 2, 3};
     ASSERT_TRUE(group.prepare(handle, {.ids = ids(chosen)}).ok());
@@ -344,7 +344,7 @@ TEST(ExpertStatistic, counts_what_goes_between_ranks_and_whom_it_waited_for) {
 }
 
 /// The values that TransformerEngine's tests of expert parallelism use.
-TEST(ExpertValues, match_those_of_transformer_engine) {
+TEST(ExpertValues, match_transformer_engine) {
   constexpr int kHidden = 512, kTokens = 32, kTopK = 2;
   for (const int ranks : {2, 4}) {
     const int experts = 4 * ranks;

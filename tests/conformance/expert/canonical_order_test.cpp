@@ -163,7 +163,7 @@ std::vector<std::byte> combined(const Ids& tokens, const Setting& setting, const
   return all;
 }
 
-TEST(CanonicalOrder, sums_have_the_same_bits_everywhere) {
+TEST(CanonicalOrder, sums_are_bit_identical_for_any_number_of_ranks) {
   const Ids tokens = random_ids(77, {kTokens}, kExperts, kTopK);
   const Kind kinds[] = {{DType::kFloat32, DType::kFloat32},           {DType::kFloat32, DType::kBFloat16, true},
                         {DType::kFloat64, DType::kFloat64, true},     {DType::kBFloat16, DType::kBFloat16},

@@ -48,8 +48,8 @@ inline void check_device_exchange(Communicator& comm, const OnDevice& on, const 
   const auto tokens = static_cast<std::size_t>(problem.tokens[mine]), hidden = static_cast<std::size_t>(problem.hidden);
   const auto top_k = static_cast<std::size_t>(problem.top_k), of_row = (hidden + 127) / 128;
   const auto rows = static_cast<std::size_t>(groups.host_handle.recv_rows()), room = rows + 3;
-  const auto random = [&](unsigned what, std::size_t count, DType dtype) {
-    return Twin(on, random_elements(seed * 64 + what * 8 + mine, count, dtype), dtype);
+  const auto random = [&](unsigned label, std::size_t count, DType dtype) {
+    return Twin(on, random_elements(seed * 64 + label * 8 + mine, count, dtype), dtype);
   };
   Twin x = random(1, tokens * hidden, problem.dtype), y = random(2, room * hidden, problem.dtype);
   Twin weights = random(3, tokens * top_k, problem.weights), grad_weights(on, tokens * top_k, problem.weights);
@@ -60,11 +60,11 @@ inline void check_device_exchange(Communicator& comm, const OnDevice& on, const 
 
   // Makes the call on both sides: `call` gets the side's group, its handle, and a function that picks its array of a
   // pair.
-  const auto on_both = [&](std::string_view what, const auto& call) {
+  const auto on_both = [&](std::string_view label, const auto& call) {
     const Status expected = call(groups.host, groups.host_handle, [](Twin& twin) { return twin.host(); });
     const Status found = call(groups.device, groups.device_handle, [](Twin& twin) { return twin.device(); });
-    ASSERT_TRUE(expected.ok()) << what << ": " << expected.to_string();
-    ASSERT_TRUE(found.ok()) << what << ": " << found.to_string();
+    ASSERT_TRUE(expected.ok()) << label << ": " << expected.to_string();
+    ASSERT_TRUE(found.ok()) << label << ": " << found.to_string();
   };
   on_both("dispatch", [&](ExpertGroup& group, const ExpertHandle& handle, auto of) {
     ExpertDispatch call{.tokens = of(x),

@@ -16,23 +16,23 @@ using testing::random_ids;
 
 class DeviceExchange : public testing::HostDevices {
  protected:
-  static void expect_the_bits_of_the_cpu(const ExpertProblem& problem, unsigned seed) {
+  static void expect_bit_identical_to_the_cpu(const ExpertProblem& problem, unsigned seed) {
     on_ranks(static_cast<int>(problem.tokens.size()),
              [&](Communicator& comm, const OnDevice& on) { testing::check_device_exchange(comm, on, problem, seed); });
   }
 };
 
 TEST_F(DeviceExchange, any_number_of_ranks_and_choices) {
-  expect_the_bits_of_the_cpu({.tokens = {5}}, 1);
-  expect_the_bits_of_the_cpu({.tokens = {7, 3}, .experts = 6, .top_k = 3, .alignment = 4}, 2);
-  expect_the_bits_of_the_cpu({.tokens = {4, 0, 9}, .experts = 12, .top_k = 1, .ids = DType::kInt32}, 3);
-  expect_the_bits_of_the_cpu({.tokens = {6, 11, 0, 2}, .experts = 16, .top_k = 8, .alignment = 2}, 4);
+  expect_bit_identical_to_the_cpu({.tokens = {5}}, 1);
+  expect_bit_identical_to_the_cpu({.tokens = {7, 3}, .experts = 6, .top_k = 3, .alignment = 4}, 2);
+  expect_bit_identical_to_the_cpu({.tokens = {4, 0, 9}, .experts = 12, .top_k = 1, .ids = DType::kInt32}, 3);
+  expect_bit_identical_to_the_cpu({.tokens = {6, 11, 0, 2}, .experts = 16, .top_k = 8, .alignment = 2}, 4);
 }
 
-TEST_F(DeviceExchange, nobody_has_a_token) { expect_the_bits_of_the_cpu({.tokens = {0, 0}}, 5); }
+TEST_F(DeviceExchange, no_rank_has_a_token) { expect_bit_identical_to_the_cpu({.tokens = {0, 0}}, 5); }
 
 TEST_F(DeviceExchange, more_choices_than_a_chunk_holds) {
-  expect_the_bits_of_the_cpu({.tokens = {90, 140}, .experts = 8, .top_k = 5, .hidden = 4, .alignment = 8}, 6);
+  expect_bit_identical_to_the_cpu({.tokens = {90, 140}, .experts = 8, .top_k = 5, .hidden = 4, .alignment = 8}, 6);
 }
 
 TEST_F(DeviceExchange, every_dtype_and_width) {
@@ -53,7 +53,7 @@ TEST_F(DeviceExchange, every_dtype_and_width) {
     SCOPED_TRACE(to_string(problem.dtype));
     problem.experts = 8;
     problem.top_k = 4;
-    expect_the_bits_of_the_cpu(problem, ++seed);
+    expect_bit_identical_to_the_cpu(problem, ++seed);
   }
 }
 
@@ -62,21 +62,22 @@ TEST_F(DeviceExchange, sums_that_all_wait_for_the_last_row) {
   const std::vector<std::int64_t> down = {0, 512, 768, 896, 960, 992, 1008, 1016, 1020, 1022, 1023};
   for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3FN})
     for (const int hidden : {16, 17})
-      expect_the_bits_of_the_cpu({.tokens = {3, 2},
-                                  .experts = 1024,
-                                  .top_k = 11,
-                                  .hidden = hidden,
-                                  .dtype = dtype,
-                                  .result = dtype == DType::kFloat64 ? dtype : DType::kFloat32,
-                                  .scales = dtype == DType::kFloat8E4M3FN,
-                                  .chosen = {{down, down, down}, {down, down}}},
-                                 40);
+      expect_bit_identical_to_the_cpu({.tokens = {3, 2},
+                                       .experts = 1024,
+                                       .top_k = 11,
+                                       .hidden = hidden,
+                                       .dtype = dtype,
+                                       .result = dtype == DType::kFloat64 ? dtype : DType::kFloat32,
+                                       .scales = dtype == DType::kFloat8E4M3FN,
+                                       .chosen = {{down, down, down}, {down, down}}},
+                                      40);
 }
 
 TEST_F(DeviceExchange, placements_with_replicas_and_ranks_without_experts) {
-  expect_the_bits_of_the_cpu(
+  expect_bit_identical_to_the_cpu(
       {.tokens = {8, 5, 6}, .experts = 5, .top_k = 3, .placement = {{0, 3}, {0, 1, 2, 3}, {1, 3, 4}}}, 30);
-  expect_the_bits_of_the_cpu({.tokens = {8, 5, 6}, .experts = 3, .top_k = 2, .placement = {{0, 1, 2}, {}, {1}}}, 31);
+  expect_bit_identical_to_the_cpu({.tokens = {8, 5, 6}, .experts = 3, .top_k = 2, .placement = {{0, 1, 2}, {}, {1}}},
+                                  31);
 }
 
 TEST_F(DeviceExchange, many_random_problems) {
@@ -90,12 +91,12 @@ TEST_F(DeviceExchange, many_random_problems) {
     problem.hidden = any(1, 40);
     problem.alignment = any(1, 9);
     SCOPED_TRACE(seed);
-    expect_the_bits_of_the_cpu(problem, seed);
+    expect_bit_identical_to_the_cpu(problem, seed);
   }
 }
 
 /// Uses values whose sums are exact, so that the definition holds in any order of addition.
-TEST_F(DeviceExchange, the_definition_gives_the_same) {
+TEST_F(DeviceExchange, results_match_the_definition) {
   const Ids ids = random_ids(50, {6, 9}, 6, 3);
   const testing::Slots slots = testing::slots_of(ids, *uniform_expert_placement(6, 2), 4);
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {

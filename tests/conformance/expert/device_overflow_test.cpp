@@ -95,7 +95,7 @@ class DeviceOverflow : public testing::HostDevices {
   }
 };
 
-TEST_F(DeviceOverflow, drops_by_weight_what_the_cpu_drops) {
+TEST_F(DeviceOverflow, drops_by_weight_the_same_rows_as_the_cpu) {
   expect_the_same_choices({.tokens = {12, 9}, .capacity = 14}, 1);
   expect_the_same_choices({.tokens = {12, 9}, .alignment = 4, .capacity = 15}, 2);
   expect_the_same_choices({.tokens = {3, 14, 8}, .alignment = 3, .capacity = 9}, 3);
@@ -106,7 +106,7 @@ TEST_F(DeviceOverflow, drops_by_weight_what_the_cpu_drops) {
   expect_the_same_choices({.tokens = {10, 10}, .capacity = 11, .placement = {{0, 1, 2, 3}, {0, 3, 4, 5}}}, 8);
 }
 
-TEST_F(DeviceOverflow, drops_by_slot_what_the_cpu_drops) {
+TEST_F(DeviceOverflow, drops_by_slot_the_same_rows_as_the_cpu) {
   constexpr OverflowPolicy kBySlot = OverflowPolicy::kDropBySlot;
   expect_the_same_choices({.tokens = {12, 9}, .capacity = 14, .policy = kBySlot}, 11);
   expect_the_same_choices({.tokens = {12, 9}, .alignment = 4, .capacity = 15, .policy = kBySlot}, 12);
@@ -114,7 +114,7 @@ TEST_F(DeviceOverflow, drops_by_slot_what_the_cpu_drops) {
   expect_the_same_choices({.tokens = {2, 2}, .capacity = 500, .policy = kBySlot}, 14);
 }
 
-TEST_F(DeviceOverflow, a_failure_moves_nothing_and_says_so_when_it_is_asked) {
+TEST_F(DeviceOverflow, a_failure_moves_nothing_and_is_reported_on_request) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertGroupConfig config = config_of({.tokens = {4}, .experts = 4, .top_k = 2, .capacity = 5});
     config.overflow = OverflowPolicy::kFail;
@@ -158,7 +158,7 @@ TEST_F(DeviceOverflow, a_failure_moves_nothing_and_says_so_when_it_is_asked) {
   });
 }
 
-TEST_F(DeviceOverflow, slots_without_room_are_left_out_and_counted) {
+TEST_F(DeviceOverflow, slots_without_room_are_dropped_and_counted) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertGroupConfig config = config_of({.tokens = {2}, .experts = 2, .top_k = 1, .policy = OverflowPolicy::kFail});
     config.device = on.device;

@@ -44,7 +44,7 @@ class Twin {
   Buffer device() const { return device_.buffer(); }
   /// The host's bytes; and a check that the device's bytes are equal.
   const Bytes& host_bytes() const { return host_; }
-  void expect_equal(std::string_view what) const { EXPECT_TRUE(host_ == device_.bytes()) << what; }
+  void expect_equal(std::string_view label) const { EXPECT_TRUE(host_ == device_.bytes()) << label; }
 
  private:
   const DType dtype_;

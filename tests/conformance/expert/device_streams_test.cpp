@@ -24,7 +24,7 @@ CommunicatorOptions within(Duration timeout) { return {.timeout = timeout}; }
 
 class ExpertStreams : public testing::HostDevices {};
 
-TEST_F(ExpertStreams, calls_return_before_their_stream_gets_there) {
+TEST_F(ExpertStreams, calls_return_before_their_stream_reaches_them) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     {
@@ -55,7 +55,7 @@ TEST_F(ExpertStreams, steps_allocate_nothing) {
   });
 }
 
-TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_other_choices) {
+TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_different_choices) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     const auto put = [](const DeviceArray& array, auto values) { array.put(testing::bytes_of(values)); };
@@ -81,7 +81,7 @@ TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_other_choices
   });
 }
 
-TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_for_it_end) {
+TEST_F(ExpertStreams, a_missing_rank_is_named_and_kernels_that_wait_for_it_end) {
   std::promise<void> ended;
   std::shared_future<void> end = ended.get_future().share();
   on_ranks(2, within(std::chrono::milliseconds(400)), [&](Communicator& comm, const OnDevice& on) {
@@ -105,7 +105,7 @@ TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_f
   });
 }
 
-TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_says_which) {
+TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_names_them) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());
@@ -125,7 +125,7 @@ TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_says_which) {
   });
 }
 
-TEST_F(ExpertStreams, a_rank_that_closes_ends_what_waits_for_it) {
+TEST_F(ExpertStreams, a_rank_that_closes_ends_the_waits_of_its_peers) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     step.all();
@@ -137,7 +137,7 @@ TEST_F(ExpertStreams, a_rank_that_closes_ends_what_waits_for_it) {
   });
 }
 
-TEST_F(ExpertStreams, a_rank_that_declines_ends_the_group) {
+TEST_F(ExpertStreams, a_rank_that_declines_fails_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());
@@ -173,7 +173,7 @@ TEST_F(ExpertStreams, a_kernel_that_cannot_be_launched_fails_the_group) {
   });
 }
 
-TEST_F(ExpertStreams, what_the_arguments_lack_is_told_to_the_rank_and_harms_nothing) {
+TEST_F(ExpertStreams, invalid_arguments_are_reported_to_the_rank_and_the_group_stays_usable) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     const auto expect_refused = [](const Status& status, StatusCode code, const std::string& text) {
@@ -242,7 +242,7 @@ TEST_F(ExpertStreams, a_rank_with_room_for_slots_that_omits_the_weights_of_other
   });
 }
 
-TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
+TEST_F(ExpertStreams, an_invalid_group_is_rejected_on_all_ranks) {
   const auto expect_refused = [](const std::function<void(ExpertGroupConfig&, Rank)>& change, StatusCode code,
                                  const std::string& text) {
     on_ranks(2, [&](Communicator& comm, const OnDevice& on) {

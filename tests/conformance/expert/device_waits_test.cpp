@@ -104,7 +104,7 @@ TEST_F(ExpertWaits, one_block_waits_until_the_peer_is_done) {
   EXPECT_TRUE(runtime().destroy_event(after).ok());
 }
 
-TEST_F(ExpertWaits, a_wait_that_was_ended_keeps_later_kernels_from_writing) {
+TEST_F(ExpertWaits, a_cancelled_wait_prevents_later_kernels_from_writing) {
   EXPECT_EQ(peer_->share_choices(2), 2);
   peer_->await_read();
   peer_->end_waits();

@@ -120,9 +120,9 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
     const std::vector<ExpertChoice>& sources = slots.sources[here];
     ASSERT_EQ(handle->recv_rows(), static_cast<std::int64_t>(sources.size()));
     EXPECT_THAT(handle->counts(), ::testing::ElementsAreArray(slots.counts[here]));
-    std::vector<ExpertChoice> said(sources.size());
-    handle->sources(said);
-    EXPECT_EQ(said, sources);
+    std::vector<ExpertChoice> received_sources(sources.size());
+    handle->sources(received_sources);
+    EXPECT_EQ(received_sources, sources);
 
     const std::size_t tokens = ids[here].size(), rows = sources.size();
     Rows x(tokens * hidden, mine), recv((rows + 1) * hidden, mine), y(rows * hidden, mine),
@@ -201,7 +201,7 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
   });
 }
 
-TEST_P(Exchange, all_four_follow_the_formulas) {
+TEST_P(Exchange, all_four_exchanges_follow_the_formulas) {
   expect_formulas({.tokens = {5}, .experts = 3, .top_k = 2, .hidden = 5}, 1);
   expect_formulas({.tokens = {9, 4}, .experts = 4, .top_k = 3, .hidden = 33, .alignment = 4}, 2);
   expect_formulas({.tokens = {17, 0, 6, 23}, .experts = 8, .top_k = 4, .hidden = 129, .alignment = 3}, 3);
@@ -219,7 +219,7 @@ TEST_P(Exchange, placements_may_be_uneven_and_have_replicas) {
                   5);
 }
 
-TEST_P(Exchange, nobody_may_have_a_token) {
+TEST_P(Exchange, all_ranks_may_be_without_tokens) {
   expect_formulas({.tokens = {0, 0}, .experts = 2, .top_k = 1, .hidden = 3}, 6);
 }
 

@@ -62,14 +62,14 @@ inline Ids random_ids(unsigned seed, const std::vector<int>& tokens, int experts
     ids.emplace_back(static_cast<std::size_t>(count), std::vector<std::int64_t>(static_cast<std::size_t>(top_k)));
     for (auto& token : ids.back())
       for (std::int64_t& id : token) {
-        const int what = kind(random);
-        id = what == 0 ? -1 : what == 1 ? -7 : what == 2 ? experts + any(random) : any(random);
+        const int choice = kind(random);
+        id = choice == 0 ? -1 : choice == 1 ? -7 : choice == 2 ? experts + any(random) : any(random);
       }
   }
   return ids;
 }
 
-/// Value of element h of a token: a small whole number, so that sums are exact in every order and dtype.
+/// Value of element h of a token: a small integer, so that sums are exact in every order and dtype.
 inline float value(Rank rank, std::int64_t token, std::int64_t h) {
   return static_cast<float>((rank * 31 + token * 7 + h * 3) % 13 - 6);
 }

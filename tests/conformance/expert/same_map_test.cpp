@@ -7,7 +7,7 @@
 namespace accord {
 namespace {
 
-TEST(ExpertMaps, a_map_that_is_prepared_again_for_equal_ids_is_the_same_map) {
+TEST(ExpertMaps, preparing_a_map_again_for_equal_ids_gives_the_same_map) {
   CommunicatorOptions options;
   options.transport = "inproc";
   testing::run_thread_ranks(2, options, [](Communicator comm) {

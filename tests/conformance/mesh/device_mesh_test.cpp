@@ -20,7 +20,7 @@ const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) =
 
 class DeviceMeshes : public testing::HostDevices {};
 
-TEST_F(DeviceMeshes, options_of_groups_get_to_nccl_and_the_report_says_so) {
+TEST_F(DeviceMeshes, group_options_reach_nccl_and_are_reported) {
   ASSERT_TRUE(kChosen);
   MeshConfig config{.world_size = 4, .tp = 2};
   config.options["tp"] = {
@@ -29,11 +29,11 @@ TEST_F(DeviceMeshes, options_of_groups_get_to_nccl_and_the_report_says_so) {
   on_ranks(4, [&](Communicator& comm, const OnDevice& on) {
     Result<Mesh> mesh = Mesh::create(plan, comm, {.strict = true});
     ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     for (const MeshOptionReport& report : mesh->report())
-      told.push_back(report.option + " " + std::string(to_string(report.fate)));
-    EXPECT_THAT(told, UnorderedElementsAre("is_high_priority_stream applied", "cga_cluster_size applied",
-                                           "max_ctas applied", "min_ctas applied", "net_name applied"));
+      reported.push_back(report.option + " " + std::string(to_string(report.fate)));
+    EXPECT_THAT(reported, UnorderedElementsAre("is_high_priority_stream applied", "cga_cluster_size applied",
+                                               "max_ctas applied", "min_ctas applied", "net_name applied"));
     const DeviceArray ones(on, std::vector<float>(8, 1.0F), DType::kFloat32);
     for (const char* const family : {"tp", "dp"}) {
       Communicator group = **mesh->group(family);

@@ -42,7 +42,7 @@ std::int64_t bits_of(const std::vector<Rank>& ranks) {
   return bits;
 }
 
-TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
+TEST_P(Meshes, every_group_has_its_planned_ranks) {
   const MeshPlan plan = plan_of("tp=2,pp=2,cp=2,ep=2,etp=1,optimizer_instances=2,gloo_groups=1,all_gather_group=1", 8);
   run_thread_ranks(8, options(), [&](Communicator comm) {
     const Result<Mesh> mesh = Mesh::create(plan, comm);
@@ -58,14 +58,14 @@ TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
       ASSERT_EQ(ranks[static_cast<std::size_t>((*group)->rank())], comm.rank());
       ASSERT_EQ(sum_over(**group, comm.rank()), bits_of(ranks)) << plan.families()[family].name;
     }
-    // Families with the same ranks and options share a group; the family for all_gathers has a group of its own.
+    // Families with the same ranks and options share a group; the family for all_gathers has its own group.
     const auto id = [&](const char* family) { return (*mesh->group(family))->group().get(); };
     ASSERT_EQ(id("dp_cp"), id("dp_cp_gloo"));
     ASSERT_NE(id("dp_cp"), id("dp_cp_ag"));
   });
 }
 
-TEST_P(Meshes, groups_of_one_rank_have_memory_of_their_own) {
+TEST_P(Meshes, groups_of_one_rank_have_their_own_memory) {
   // Different options give a rank several groups of itself alone, next to each other and to the groups of two.
   MeshConfig config = *parse_mesh_config("tp=2", {.world_size = 2});
   config.options["pp"].timeout_seconds = 7;
@@ -104,7 +104,7 @@ TEST_P(Meshes, groups_of_one_rank_have_memory_of_their_own) {
   });
 }
 
-TEST_P(Meshes, a_rank_that_declines_is_heard_by_all) {
+TEST_P(Meshes, a_rank_that_declines_is_reported_on_all_others) {
   const MeshPlan plan = plan_of("tp=2", 4);
   run_thread_ranks(4, options(), [&](Communicator comm) {
     if (comm.rank() == 2) {
@@ -119,7 +119,7 @@ TEST_P(Meshes, a_rank_that_declines_is_heard_by_all) {
   });
 }
 
-TEST_P(Meshes, messages_and_parts_of_groups_work_too) {
+TEST_P(Meshes, groups_carry_messages_also_if_only_some_ranks_use_them) {
   const MeshPlan plan = plan_of("pp=4", 4);
   run_thread_ranks(4, options(), [&](Communicator comm) {
     Result<Mesh> mesh = Mesh::create(plan, comm);
@@ -143,7 +143,7 @@ TEST_P(Meshes, messages_and_parts_of_groups_work_too) {
   });
 }
 
-TEST_P(Meshes, groups_end_by_themselves_and_outlive_the_mesh) {
+TEST_P(Meshes, groups_outlive_the_mesh_and_close_separately) {
   const MeshPlan plan = plan_of("tp=2,dp=2", 4);
   run_thread_ranks(4, options(), [&](Communicator comm) {
     std::optional<Communicator> dp;
@@ -166,7 +166,7 @@ TEST_P(Meshes, groups_end_by_themselves_and_outlive_the_mesh) {
   });
 }
 
-TEST_P(Meshes, a_closed_mesh_gives_no_groups_and_ends_those_that_it_gave) {
+TEST_P(Meshes, a_closed_mesh_gives_no_groups_and_closes_its_existing_groups) {
   const MeshPlan plan = plan_of("tp=2", 2);
   run_thread_ranks(2, options(), [&](Communicator comm) {
     Result<Mesh> mesh = Mesh::create(plan, comm);
@@ -182,7 +182,7 @@ TEST_P(Meshes, a_closed_mesh_gives_no_groups_and_ends_those_that_it_gave) {
   });
 }
 
-TEST_P(Meshes, who_ends_a_mesh_has_left_the_groups_that_it_never_made) {
+TEST_P(Meshes, a_rank_that_ends_its_mesh_leaves_groups_that_it_never_created) {
   const MeshPlan plan = plan_of("tp=2,pp=2", 4);
   for (const bool closes : {true, false}) {
     run_thread_ranks(4, options(), [&](Communicator comm) {
@@ -228,7 +228,7 @@ TEST_P(Meshes, several_meshes_coexist_and_one_may_cover_some_ranks) {
   });
 }
 
-TEST_P(Meshes, plans_that_differ_are_an_error_on_all_ranks_that_shows_both) {
+TEST_P(Meshes, plans_that_differ_are_an_error_on_all_ranks_that_quotes_both) {
   run_thread_ranks(3, options(), [&](Communicator comm) {
     const MeshPlan plan = plan_of(comm.rank() == 1 ? "cp=3" : "tp=3", 3);
     const Status status = Mesh::create(plan, comm).status();
@@ -240,7 +240,7 @@ TEST_P(Meshes, plans_that_differ_are_an_error_on_all_ranks_that_shows_both) {
   });
 }
 
-TEST_P(Meshes, options_are_applied_or_told_or_in_strict_mode_refused) {
+TEST_P(Meshes, options_are_applied_or_reported_or_rejected_in_strict_mode) {
   MeshConfig config{.world_size = 2, .tp = 2};
   config.options["tp"].max_ctas = 8;
   config.options["tp"].timeout_seconds = 0.25;
@@ -249,11 +249,12 @@ TEST_P(Meshes, options_are_applied_or_told_or_in_strict_mode_refused) {
   run_thread_ranks(2, options(), [&](Communicator comm) {
     Result<Mesh> mesh = Mesh::create(plan, comm);
     ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     for (const MeshOptionReport& report : mesh->report())
-      told.push_back(report.key + "." + report.option + "=" + report.value + " " + std::string(to_string(report.fate)));
-    ASSERT_THAT(told, ::testing::UnorderedElementsAre("dp.backend=nccl translated", "tp.max_ctas=8 not applicable",
-                                                      "tp.timeout_seconds=0.25 applied"));
+      reported.push_back(report.key + "." + report.option + "=" + report.value + " " +
+                         std::string(to_string(report.fate)));
+    ASSERT_THAT(reported, ::testing::UnorderedElementsAre("dp.backend=nccl translated", "tp.max_ctas=8 not applicable",
+                                                          "tp.timeout_seconds=0.25 applied"));
     if (comm.rank() == 0) {
       const auto began = std::chrono::steady_clock::now();
       ASSERT_EQ((**mesh->group("tp")).barrier().code(), StatusCode::kTimeout);
@@ -276,7 +277,7 @@ TEST_P(Meshes, strict_on_one_rank_alone_is_an_error_on_all) {
   });
 }
 
-TEST_P(Meshes, more_ranks_than_there_are_cannot_be_planned) {
+TEST_P(Meshes, a_plan_for_more_ranks_than_the_communicator_has_is_rejected) {
   const MeshPlan plan = plan_of("tp=2,rank_offset=1", 2);
   run_thread_ranks(1, options(), [&](Communicator comm) {
     const Status status = Mesh::create(plan, comm).status();

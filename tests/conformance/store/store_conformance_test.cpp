@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance, testing::ValuesIn(kImplementa
     EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.to_string(); \
   } while (false)
 
-TEST_P(StoreConformance, one_client_gets_what_another_set) {
+TEST_P(StoreConformance, one_client_gets_the_value_that_another_set) {
   const auto writer = client();
   const auto reader = client();
   EXPECT_OK(writer->set("greeting", "hello"));
@@ -103,7 +103,7 @@ TEST_P(StoreConformance, values_are_any_bytes_of_any_length_up_to_the_limit) {
   }
 }
 
-TEST_P(StoreConformance, keys_are_any_bytes_and_never_mixed_up) {
+TEST_P(StoreConformance, keys_are_any_bytes_and_are_never_mixed_up) {
   const std::string long_key(4000, 'k');
   const std::vector<std::string> keys = {
       "a/b",   "a_b",      "a%2Fb", "a b",  "A/B",      "..",           ".",
@@ -114,7 +114,7 @@ TEST_P(StoreConformance, keys_are_any_bytes_and_never_mixed_up) {
   for (const std::string& key : keys) EXPECT_EQ(*client()->get(key, Duration::zero()), "value of " + key);
 }
 
-TEST_P(StoreConformance, empty_and_oversized_keys_and_values_are_refused_with_their_sizes) {
+TEST_P(StoreConformance, empty_and_oversized_keys_and_values_are_rejected_with_their_sizes) {
   const auto store = client();
   const std::string too_long(4097, 'k');
   for (const std::string& key : {std::string(), too_long}) {
@@ -143,28 +143,28 @@ TEST_P(StoreConformance, get_waits_until_the_key_is_set) {
   waiting.join();
 }
 
-TEST_P(StoreConformance, get_waits_without_end_if_told_to) {
+TEST_P(StoreConformance, get_waits_forever_on_request) {
   const auto reader = client();
   std::thread waiting([&] { EXPECT_EQ(*reader->get("late", Duration::max()), "here"); });
   EXPECT_OK(client()->set("late", "here"));
   waiting.join();
 }
 
-TEST_P(StoreConformance, get_gives_up_at_its_timeout_and_names_the_key) {
+TEST_P(StoreConformance, get_times_out_and_names_the_key) {
   const auto store = client();
   const auto begin = Clock::now();
-  const Status status = store->get("nobody/sets this", 200ms).status();
+  const Status status = store->get("absent/key", 200ms).status();
   const auto waited = Clock::now() - begin;
   EXPECT_EQ(status.code(), StatusCode::kTimeout);
-  EXPECT_THAT(status.message(), HasSubstr("nobody/sets this"));
+  EXPECT_THAT(status.message(), HasSubstr("absent/key"));
   EXPECT_THAT(status.message(), HasSubstr("200 ms"));
   EXPECT_GE(waited, 200ms);
   EXPECT_LT(waited, 5s);
-  EXPECT_OK(store->set("nobody/sets this", "but now"));
-  EXPECT_EQ(*store->get("nobody/sets this", kLong), "but now");
+  EXPECT_OK(store->set("absent/key", "but now"));
+  EXPECT_EQ(*store->get("absent/key", kLong), "but now");
 }
 
-TEST_P(StoreConformance, get_with_no_time_looks_once) {
+TEST_P(StoreConformance, get_with_a_timeout_of_zero_checks_once) {
   const auto store = client();
   for (const Duration timeout : {Duration::zero(), Duration(-1s), Duration::min()}) {
     EXPECT_EQ(store->get("absent", timeout).status().code(), StatusCode::kTimeout);
@@ -174,7 +174,7 @@ TEST_P(StoreConformance, get_with_no_time_looks_once) {
   EXPECT_EQ(*client()->get("present", -1s), "yes");
 }
 
-TEST_P(StoreConformance, add_counts_from_nothing_and_leaves_a_decimal_number) {
+TEST_P(StoreConformance, add_counts_from_zero_and_stores_a_decimal_number) {
   const auto store = client();
   EXPECT_EQ(*store->add("count", 5), 5);
   EXPECT_EQ(*client()->add("count", -7), -2);
@@ -184,14 +184,14 @@ TEST_P(StoreConformance, add_counts_from_nothing_and_leaves_a_decimal_number) {
   EXPECT_EQ(*store->add("count", 0), 42);
 }
 
-TEST_P(StoreConformance, add_wakes_whoever_waits_for_the_key) {
+TEST_P(StoreConformance, add_wakes_clients_that_wait_for_the_key) {
   const auto reader = client();
   std::thread waiting([&] { EXPECT_EQ(*reader->get("count", kLong), "1"); });
   EXPECT_EQ(*client()->add("count", 1), 1);
   waiting.join();
 }
 
-TEST_P(StoreConformance, add_to_what_is_no_number_is_refused_and_changes_nothing) {
+TEST_P(StoreConformance, add_to_a_value_that_is_not_a_number_is_rejected_and_changes_nothing) {
   const auto store = client();
   for (const std::string value : {"", "seven", "1x", " 1", "1.5", "99999999999999999999"}) {
     EXPECT_OK(store->set("text", value));
@@ -202,7 +202,7 @@ TEST_P(StoreConformance, add_to_what_is_no_number_is_refused_and_changes_nothing
   }
 }
 
-TEST_P(StoreConformance, add_beyond_64_bits_is_refused_and_changes_nothing) {
+TEST_P(StoreConformance, add_beyond_64_bits_is_rejected_and_changes_nothing) {
   const auto store = client();
   EXPECT_OK(store->set("large", "9223372036854775806"));
   EXPECT_EQ(*store->add("large", 1), 9223372036854775807);
@@ -210,7 +210,7 @@ TEST_P(StoreConformance, add_beyond_64_bits_is_refused_and_changes_nothing) {
   EXPECT_EQ(*store->get("large", kLong), "9223372036854775807");
 }
 
-TEST_P(StoreConformance, erase_removes_a_key_and_does_not_mind_an_absent_one) {
+TEST_P(StoreConformance, erase_removes_a_key_and_accepts_an_absent_one) {
   const auto store = client();
   EXPECT_OK(store->set("key", "value"));
   EXPECT_OK(client()->erase("key"));
@@ -219,7 +219,7 @@ TEST_P(StoreConformance, erase_removes_a_key_and_does_not_mind_an_absent_one) {
   EXPECT_EQ(*store->add("key", 1), 1);
 }
 
-TEST_P(StoreConformance, one_set_wakes_all_who_wait_for_the_key) {
+TEST_P(StoreConformance, one_set_wakes_all_clients_that_wait_for_the_key) {
   std::vector<std::shared_ptr<Store>> readers;
   for (int i = 0; i < 8; ++i) readers.push_back(client());
   const auto writer = client();
@@ -234,7 +234,7 @@ TEST_P(StoreConformance, one_set_wakes_all_who_wait_for_the_key) {
   });
 }
 
-TEST_P(StoreConformance, threads_of_one_client_wait_side_by_side) {
+TEST_P(StoreConformance, threads_of_one_client_wait_concurrently) {
   const auto store = client();
   // Each thread waits for the next one's key, and the last one for nothing. A lock held while waiting would hang
   // here.
@@ -266,7 +266,7 @@ TEST_P(StoreConformance, concurrent_adds_give_every_sum_once) {
   EXPECT_EQ(sums, expected);
 }
 
-TEST_P(StoreConformance, a_reader_never_sees_half_a_value) {
+TEST_P(StoreConformance, a_reader_never_sees_a_partial_value) {
   const auto writer = client();
   const auto reader = client();
   EXPECT_OK(writer->set("value", std::string(300'000, 'a')));
@@ -284,7 +284,7 @@ TEST_P(StoreConformance, a_reader_never_sees_half_a_value) {
   writing.join();
 }
 
-TEST_P(StoreConformance, does_what_a_map_does_over_a_thousand_random_calls) {
+TEST_P(StoreConformance, matches_a_map_over_a_thousand_random_calls) {
   std::mt19937 random(17);
   std::map<std::string, std::string> expected;
   const std::shared_ptr<Store> stores[] = {client(), client()};
@@ -322,7 +322,7 @@ TEST_P(StoreConformance, does_what_a_map_does_over_a_thousand_random_calls) {
   }
 }
 
-TEST_P(StoreConformance, says_where_it_is) { EXPECT_NE(client()->describe(), ""); }
+TEST_P(StoreConformance, describes_its_location) { EXPECT_NE(client()->describe(), ""); }
 
 }  // namespace
 }  // namespace accord

@@ -32,7 +32,7 @@ TEST_P(Connect, descriptors_are_text_of_less_than_a_kibibyte) {
   EXPECT_TRUE(std::all_of(descriptor.begin(), descriptor.end(), [](char c) { return c >= ' ' && c <= '~'; }));
 }
 
-TEST_P(Connect, ranks_may_come_in_any_order) {
+TEST_P(Connect, ranks_may_connect_in_any_order) {
   std::vector<Rank> order = {0, 1, 2};
   do {
     Group group = open_group(transport(), 3, kBytes);
@@ -64,7 +64,7 @@ TEST_P(Connect, peers_may_be_connected_by_several_calls) {
   for (const Member& member : group) EXPECT_EQ(member.links.size(), 2u);
 }
 
-TEST_P(Connect, a_timeout_names_the_ranks_that_did_not_come) {
+TEST_P(Connect, a_timeout_names_the_missing_ranks) {
   Group group = open_group(transport(), 4, kBytes);
   std::vector<Status> statuses(4);
   in_threads(4, [&](Rank rank) {
@@ -80,7 +80,7 @@ TEST_P(Connect, a_timeout_names_the_ranks_that_did_not_come) {
   }
 }
 
-TEST_P(Connect, a_peer_that_has_closed_is_lost_and_not_waited_for) {
+TEST_P(Connect, a_closed_peer_is_lost_immediately) {
   for (const Rank stays : {0, 1}) {
     Group group = open_group(transport(), 2, kBytes);
     const std::vector<PeerDescriptor> peers = peers_of(group, stays);
@@ -91,7 +91,7 @@ TEST_P(Connect, a_peer_that_has_closed_is_lost_and_not_waited_for) {
   }
 }
 
-TEST_P(Connect, a_peer_that_closes_while_it_is_waited_for_is_lost) {
+TEST_P(Connect, a_peer_that_closes_during_connect_is_lost) {
   for (const Rank stays : {0, 1}) {
     Group group = open_group(transport(), 2, kBytes);
     const std::vector<PeerDescriptor> peers = peers_of(group, stays);
@@ -111,7 +111,7 @@ TEST_P(Connect, a_peer_that_closes_while_it_is_waited_for_is_lost) {
 }
 
 // Rank 2 never arrives, so rank 1 fails although it has met rank 0. Rank 0 sees it leave, in connect() or afterwards.
-TEST_P(Connect, a_failed_connect_leaves_in_good_order) {
+TEST_P(Connect, peers_see_a_rank_leave_after_its_connect_failed) {
   Group group = open_group(transport(), 3, kBytes);
   auto links = Result<std::vector<std::unique_ptr<Link>>>(Status(StatusCode::kInternal, "not connected"));
   in_threads(2, [&](Rank rank) {
@@ -148,7 +148,7 @@ TEST_P(Connect, window_sizes_that_differ_are_a_mismatch_that_names_the_ranks) {
   });
 }
 
-TEST_P(Connect, peers_without_meaning_are_refused) {
+TEST_P(Connect, invalid_peers_are_rejected) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string mine = endpoint(group, 0).descriptor();
   const std::string other = endpoint(group, 1).descriptor();
@@ -168,7 +168,7 @@ TEST_P(Connect, a_peer_is_connected_once) {
   EXPECT_THAT(status.message(), HasSubstr("already"));
 }
 
-TEST_P(Connect, garbage_descriptors_are_refused_and_the_rank_named) {
+TEST_P(Connect, garbage_descriptors_are_rejected_and_the_rank_is_named) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string name(transport().name());
   const std::vector<std::string> garbage = {
@@ -217,7 +217,7 @@ TEST_P(Connect, a_descriptor_of_another_version_or_transport_is_a_mismatch) {
 }
 
 // Any single changed byte in a descriptor gives an error, and never a link, a crash or a hang.
-TEST_P(Connect, a_damaged_descriptor_never_gives_a_link) {
+TEST_P(Connect, a_damaged_descriptor_never_results_in_a_link) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string intact = endpoint(group, 1).descriptor();
   for (std::size_t at = 0; at < intact.size(); ++at) {

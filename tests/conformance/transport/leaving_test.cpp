@@ -19,7 +19,7 @@ constexpr std::size_t kWindowBytes = 16384;
 class Leaving : public TransportSuite {};
 ACCORD_TEST_ALL_TRANSPORTS(Leaving);
 
-bool has_news(const Link& link) {
+bool has_notification(const Link& link) {
   pollfd entry = {link.liveness_fd(), POLLIN, 0};  // poll() ignores -1
   return ::poll(&entry, 1, 0) == 1;
 }
@@ -55,7 +55,7 @@ TEST_P(Leaving, peers_are_alive_until_they_leave) {
   for (const Rank peer : {1, 2}) {
     EXPECT_EQ(group[0].to(peer).peer_state(), PeerState::kAlive);
     EXPECT_EQ(group[0].to(peer).update_peer_state(), PeerState::kAlive);
-    EXPECT_FALSE(has_news(group[0].to(peer)));
+    EXPECT_FALSE(has_notification(group[0].to(peer)));
   }
   group[1].endpoint.reset();
   EXPECT_EQ(await_change(group[0].to(1)), PeerState::kLeft);
@@ -63,17 +63,17 @@ TEST_P(Leaving, peers_are_alive_until_they_leave) {
   EXPECT_EQ(group[0].to(2).update_peer_state(), PeerState::kAlive);
 }
 
-TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
+TEST_P(Leaving, a_peer_that_left_keeps_its_state_and_its_descriptor_stops_notifying) {
   Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
   group[1].endpoint.reset();
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
   EXPECT_EQ(link.update_peer_state(), PeerState::kLeft);
-  EXPECT_FALSE(has_news(link));
+  EXPECT_FALSE(has_notification(link));
 }
 
-// The endpoint stands for the rank: dropping a link is not leaving.
+// The endpoint represents the rank: dropping a link is not leaving.
 TEST_P(Leaving, a_rank_that_drops_its_links_has_not_left) {
   Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
@@ -88,7 +88,7 @@ TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_map
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
   std::vector<std::byte> got(kWindowBytes);
-  if (link.mapped() == nullptr) {  // the window is gone with the peer
+  if (link.mapped() == nullptr) {  // the window vanished with the peer
     for (const Status& status : {link.get(0, got), link.put(got, 0), link.signal(8, 1)}) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
       EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
@@ -107,9 +107,9 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
     Group group = connected_group(transport(), 2, kWindowBytes);
-    for (const int thing : order) {
-      Member& member = group[static_cast<std::size_t>(thing % 2)];
-      if (thing < 2) {
+    for (const int object : order) {
+      Member& member = group[static_cast<std::size_t>(object % 2)];
+      if (object < 2) {
         member.endpoint.reset();
       } else {
         member.links.clear();
@@ -143,7 +143,7 @@ TEST_P(Leaving, all_descriptors_are_closed) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_P(Leaving, many_groups_are_open_at_once) {
+TEST_P(Leaving, many_groups_are_open_simultaneously) {
   constexpr int kGroups = 64;
   constexpr int kRanks = 4;
   rlimit limit = {};

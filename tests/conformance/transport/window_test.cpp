@@ -43,7 +43,7 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::getpagesize());
 }
 
-// Bytes that count up modulo 251 from a start that depends on `seed`, so that rank and position can be told apart.
+// Bytes that count up modulo 251 from a start that depends on `seed`, so that rank and position can be distinguished.
 std::vector<std::byte> pattern(int seed, std::size_t bytes) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -51,7 +51,7 @@ std::vector<std::byte> pattern(int seed, std::size_t bytes) {
   return made;
 }
 
-TEST_P(Window, is_zeroed_and_page_aligned_and_of_the_size_asked_for) {
+TEST_P(Window, is_zeroed_page_aligned_and_of_the_requested_size) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{1000003}}) {
     const auto endpoint = transport().open({.rank = 0, .size = 1, .window_bytes = bytes});
     ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
@@ -62,7 +62,7 @@ TEST_P(Window, is_zeroed_and_page_aligned_and_of_the_size_asked_for) {
   }
 }
 
-TEST_P(Window, costs_memory_only_where_it_is_touched) {
+TEST_P(Window, uses_memory_only_for_touched_pages) {
   const std::size_t before = resident_bytes();
   Group group = connected_group(transport(), 2, std::size_t{1} << 30);
   std::memset(group[0].window(), 1, std::size_t{1} << 20);
@@ -75,7 +75,7 @@ TEST_P(Window, a_group_of_one_has_no_links) {
   EXPECT_EQ(group[0].links[0], nullptr);
 }
 
-TEST_P(Window, links_come_in_the_order_of_the_peers) {
+TEST_P(Window, links_are_in_the_order_of_the_peers) {
   Group group = open_group(transport(), 3, 4096);
   std::vector<std::vector<Rank>> got(3);
   in_threads(3, [&](Rank rank) {
@@ -90,7 +90,7 @@ TEST_P(Window, links_come_in_the_order_of_the_peers) {
   EXPECT_THAT(got[2], ElementsAre(1, 0));
 }
 
-TEST_P(Window, is_the_memory_that_peers_have_mapped) {
+TEST_P(Window, is_the_memory_that_peers_map) {
   Group group = connected_group(transport(), 3, 8192);
   for (Rank owner = 0; owner < 3; ++owner) {
     for (Rank peer = 0; peer < 3; ++peer) {
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(All, WindowOfRanks,
 
 // Every rank puts a block into every window and signals 1. A rank that has seen all blocks of its window signals 2.
 // Then every rank gets the blocks of all ranks from all windows.
-TEST_P(WindowOfRanks, holds_what_every_peer_put_once_it_has_signalled) {
+TEST_P(WindowOfRanks, holds_the_data_of_every_peer_after_its_signal) {
   const auto [transport, size] = GetParam();
   if (!transport->viable().ok()) GTEST_SKIP() << transport->viable().message();
   constexpr std::size_t kBlock = 10000;
@@ -183,7 +183,7 @@ TEST_P(Window, puts_are_visible_before_the_signal_that_follows_them_ten_thousand
   });
 }
 
-TEST_P(Window, refuses_bytes_that_do_not_fit_and_names_the_rank) {
+TEST_P(Window, rejects_bytes_that_do_not_fit_and_names_the_rank) {
   Group group = connected_group(transport(), 2, 4096);
   Link& link = group[0].to(1);
   std::vector<std::byte> bytes(64);
@@ -198,7 +198,7 @@ TEST_P(Window, refuses_bytes_that_do_not_fit_and_names_the_rank) {
   }
 }
 
-TEST_P(Window, refuses_signals_that_are_not_aligned_or_outside) {
+TEST_P(Window, rejects_signals_that_are_unaligned_or_out_of_bounds) {
   Group group = connected_group(transport(), 2, 4096);
   Link& link = group[1].to(0);
   EXPECT_TRUE(link.signal(4088, 7).ok());
@@ -209,7 +209,7 @@ TEST_P(Window, refuses_signals_that_are_not_aligned_or_outside) {
   EXPECT_EQ(link.signal(SIZE_MAX - 7, 1).code(), StatusCode::kInvalidArgument);
 }
 
-TEST_P(Window, refuses_requests_without_meaning) {
+TEST_P(Window, rejects_invalid_requests) {
   for (const EndpointRequest& request : {EndpointRequest{.rank = 2, .size = 2, .window_bytes = 1},
                                          EndpointRequest{.rank = -1, .size = 2, .window_bytes = 1},
                                          EndpointRequest{.rank = 0, .size = 0, .window_bytes = 1},

@@ -21,7 +21,7 @@ using testing::TemporaryDirectory;
 constexpr int kRanks = 3;
 constexpr Rank kVictim = 1;
 
-// Exit codes of the children: what they saw.
+// Exit codes of the children: the outcome that they saw.
 enum Seen : int { kNamedTheDead = 10, kOther = 11, kNoGroup = 13 };
 
 /// Returns whether the status is ACCORD_PEER_LOST and the last error names the victim, in its text and as the only
@@ -58,7 +58,7 @@ int rank_body(const std::string& directory, Rank rank, std::atomic<int>& ready) 
   return named ? kNamedTheDead : kOther;
 }
 
-TEST(KilledRankInC, is_named_by_the_last_error_of_the_others) {
+TEST(KilledRankInC, is_named_by_the_last_error_of_the_survivors) {
   const TemporaryDirectory directory;
   void* const shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);

@@ -44,7 +44,7 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named)
   }
 }
 
-TEST_F(DeviceFailureProcesses, a_rank_killed_in_the_middle_of_many_calls_is_named) {
+TEST_F(DeviceFailureProcesses, a_rank_killed_during_many_calls_is_named) {
   const std::vector<int> exits = exits_of(3, by_plans(), 0, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray small = ones(on, 50), large = ones(on, 1 << 18);
     for (int i = 0;; ++i) {
@@ -67,7 +67,7 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_before_it_connects_is_named) {
   EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
-TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
+TEST_F(DeviceFailureProcesses, survivors_continue_after_a_kill) {
   const std::vector<int> exits = exits_of(3, by_plans(), 1, [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 3000);
     EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -86,7 +86,7 @@ TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
   EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
-/// When the owner frees memory of a device, it is gone for all processes (host_memory.cpp).
+/// When the owner frees memory of a device, it vanishes for all processes (host_memory.cpp).
 TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
   on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 64);
@@ -111,7 +111,7 @@ TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its
   });
 }
 
-TEST_F(DeviceFailureProcesses, a_rank_that_has_closed_is_lost_to_later_calls) {
+TEST_F(DeviceFailureProcesses, later_calls_report_a_closed_rank_as_lost) {
   on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 64);
     EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -125,7 +125,7 @@ TEST_F(DeviceFailureProcesses, a_rank_that_has_closed_is_lost_to_later_calls) {
   });
 }
 
-TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_it) {
+TEST_F(DeviceFailureProcesses, a_missing_rank_is_named_by_a_timeout) {
   for (const bool connected : {false, true}) {
     on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on, 64);
@@ -152,7 +152,7 @@ TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_i
 std::atomic<bool> a_callback_runs = false, the_process_exits = false;
 
 // exit() takes down CUDA and NCCL, and a thread that is still inside them crashes.
-TEST_F(DeviceFailureProcesses, a_process_exits_once_the_watch_has_closed_the_group_that_was_left_to_it) {
+TEST_F(DeviceFailureProcesses, a_process_exits_after_the_watch_closed_the_released_group) {
   ProcessRanks ranks(1, [](Rank) -> int {
     (void)std::atexit([] {  // runs after accord's, which the first call registers
       const std::vector<std::string> calls = testing::log_of(0);

@@ -62,10 +62,10 @@ void check_collectives(Communicator& comm, const OnDevice& on, std::size_t count
   const std::size_t part = std::max<std::size_t>(1, count / static_cast<std::size_t>(size));
   const std::size_t all = part * static_cast<std::size_t>(size), begin = part * static_cast<std::size_t>(me);
   const CallOptions options{.stream = on.stream};
-  const auto expect = [&](const char* what, const Status& status, const DeviceArray& found,
+  const auto expect = [&](const char* label, const Status& status, const DeviceArray& found,
                           const std::vector<float>& expected) {
     EXPECT_TRUE(status.ok()) << status.to_string();
-    EXPECT_TRUE(found.bytes() == encoded(expected, dtype)) << what << " of " << count << " x " << to_string(dtype);
+    EXPECT_TRUE(found.bytes() == encoded(expected, dtype)) << label << " of " << count << " x " << to_string(dtype);
   };
   const DeviceArray mine(on, encoded(samples(me, all, dtype), dtype), dtype),
       whole(on, Bytes(all * size_of(dtype)), dtype), own(on, Bytes(part * size_of(dtype)), dtype);
@@ -91,7 +91,7 @@ void check_collectives(Communicator& comm, const OnDevice& on, std::size_t count
   expect("broadcast", status, values, samples(root, count, dtype));
 }
 
-TEST_F(DevicePlanProcesses, collectives_give_what_the_plain_computation_gives) {
+TEST_F(DevicePlanProcesses, collectives_match_a_plain_computation) {
   for (const int size : {2, 3, 4}) {
     on_ranks(size, by_plans(), [](Communicator& comm, const OnDevice& on) {
       for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
@@ -112,7 +112,7 @@ TEST_F(DevicePlanProcesses, odd_counts_and_large_packets) {
   }
 }
 
-/// Sums whole numbers, which are exact in the order of any switch. The switch's memory is passed between processes.
+/// Sums integers, which are exact in the order of any switch. The switch's memory is passed between processes.
 TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
   CommunicatorOptions options = by_plans();
   options.select = "all_reduce[memory=cuda]:0-inf=nvls";
@@ -137,7 +137,7 @@ TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
 
 /// No rank waits between the calls, which use packets and scratch memory in turn, so that their rounds follow each
 /// other.
-TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
+TEST_F(DevicePlanProcesses, consecutive_calls_each_give_their_own_result) {
   constexpr std::size_t kCalls = 40;
   on_ranks(3, by_plans(), [](Communicator& comm, const OnDevice& on) {
     std::vector<std::unique_ptr<DeviceArray>> arrays;
@@ -152,7 +152,7 @@ TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
   });
 }
 
-TEST_F(DevicePlanProcesses, groups_at_the_same_time_do_not_meet) {
+TEST_F(DevicePlanProcesses, concurrent_groups_do_not_interfere) {
   on_ranks(4, by_plans(), [](Communicator& comm, const OnDevice& on) {
     std::optional<Communicator> half = comm.split(comm.rank() % 2, comm.rank(), "half").value();
     const Stream other = runtime().create_stream(on.device, false).value();

@@ -21,7 +21,7 @@ namespace accord::testing {
 /// Set before anything reads the environment. NVIDIA's NCCL would look for GPUs.
 inline const bool kChosen = setenv("ACCORD_NCCL", library_path().c_str(), 1) == 0;
 
-/// Exit codes of ranks: what they saw.
+/// Exit codes of ranks: the outcome that they saw.
 enum Seen : int { kFine = 0, kNamedTheDead = 10, kWrong = 11, kTooLate = 12 };
 
 /// Memory that all ranks of a test share.
@@ -107,7 +107,7 @@ class DeviceProcesses : public HostDevices {
 
   static int run_rank(Rank rank, int size, const std::string& meeting, const CommunicatorOptions& options,
                       const Body& body) {
-    // Creates what a process has once, for all its groups.
+    // Creates the objects that all groups of a process share.
     { EXPECT_TRUE(Communicator::create(make_memory_store(), 0, 1)->barrier_async().wait().ok()); }
     const std::size_t before = open_descriptors();
     int seen = kWrong;

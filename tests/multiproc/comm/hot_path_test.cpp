@@ -52,7 +52,7 @@ TEST(HotPath, a_prepared_call_allocates_nothing_and_makes_no_system_call) {
     float kept[4] = {1, 2, 3, 4};
     const Buffer buffer{kept, 4, DType::kFloat32};
     Result<Prepared> prepared = comm->prepare(Call::all_reduce(buffer, buffer, ReduceOp::kSum));
-    // Goes once round the flight recorder's ring.
+    // Fills the flight recorder's ring once.
     if (!prepared.ok() || calls(*comm, *prepared, 2000) != kDone) return kFailed;
     const std::size_t before = allocations;
     forbid_system_calls();

@@ -1,5 +1,5 @@
-// Where the ranks of a launched job meet, with other programs at the ports around it. Each rank is a process, because
-// a process keeps the store of its job. Each test has a loopback address of its own, on which all ports are free.
+// The store of the ranks of a launched job, with other programs at the ports around it. Each rank is a process, because
+// a process keeps the store of its job. Each test has its own loopback address, on which all ports are free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class JobStore : public ::testing::Test {
   }
   std::string url(int port) const { return store::tcp_url(address_, port); }
 
-  /// Runs `body` in a process of its own and returns its exit code.
+  /// Runs `body` in its own process and returns its exit code.
   static int in_a_process(const std::function<int()>& body) {
     ProcessRanks process(1, [&](Rank) { return body(); });
     return process.wait(0, Deadline::in(2 * kLong));
@@ -40,11 +40,11 @@ class JobStore : public ::testing::Test {
       return 1;
     });
     const Result<std::shared_ptr<Store>> client = make_tcp_store(StoreRole::kClient, address_, port, kLong);
-    EXPECT_TRUE(client.ok() && (*client)->get("accord/job", kLong).ok()) << "rank 0 of " << job << " did not come";
+    EXPECT_TRUE(client.ok() && (*client)->get("accord/job", kLong).ok()) << "rank 0 of " << job << " did not arrive";
     return process;
   }
 
-  /// Starts another program, which listens on the port and says nothing until it is killed.
+  /// Starts another program, which listens on the port and sends nothing until it is killed.
   std::unique_ptr<ProcessRanks> occupy(int port) const {
     auto process = std::make_unique<ProcessRanks>(1, [&](Rank) {
       const Result<UniqueFd> listening = store::listen_at(address_, port);
@@ -54,14 +54,14 @@ class JobStore : public ::testing::Test {
     const store::Address address = store::resolve(address_, port).value().front();
     const Deadline deadline = Deadline::in(kLong);
     while (!store::connect_to(address, deadline, "").ok() && !deadline.passed()) std::this_thread::yield();
-    EXPECT_FALSE(deadline.passed()) << "nobody listens at port " << port;
+    EXPECT_FALSE(deadline.passed()) << "no process listens at port " << port;
     return process;
   }
 
   const std::string address_ = "127.77." + std::to_string(getpid() / 256 % 256) + "." + std::to_string(getpid() % 256);
 };
 
-TEST_F(JobStore, it_is_at_the_first_free_port) {
+TEST_F(JobStore, it_uses_the_first_free_port) {
   const auto host_of_other_job = host("other", 30000);
   const auto no_store = occupy(30001);
   const auto hosting = host("job", 30002);
@@ -72,7 +72,7 @@ TEST_F(JobStore, it_is_at_the_first_free_port) {
             0);
 }
 
-TEST_F(JobStore, it_is_found_when_the_ports_before_it_are_free_again) {
+TEST_F(JobStore, it_is_found_when_earlier_ports_are_free_again) {
   auto first = occupy(30000);
   auto second = occupy(30001);
   const auto hosting = host("job", 30002);
@@ -81,7 +81,7 @@ TEST_F(JobStore, it_is_found_when_the_ports_before_it_are_free_again) {
   EXPECT_EQ(in_a_process([&] { return find(1).ok() ? 0 : 1; }), 0);
 }
 
-TEST_F(JobStore, two_jobs_of_one_name_are_kept_apart_by_an_error) {
+TEST_F(JobStore, a_second_job_with_the_same_name_is_an_error) {
   const auto hosting = host("job", 30000);
   EXPECT_EQ(in_a_process([&] {
               const Status status = find(0).status();

@@ -31,7 +31,7 @@ constexpr auto kDeath = std::chrono::seconds(1);
 
 class KilledRanks : public ::testing::Test {
  protected:
-  /// Exit codes of the children: what they saw.
+  /// Exit codes of the children: the outcome that they saw.
   enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
 
   /// Memory that all children share.
@@ -103,7 +103,7 @@ TEST_F(KilledRanks, all_reduce_survives_a_peer_killed_while_it_waits) {
 
 // The kernel may take long to free a process's memory, to release its GPUs or to write its core file. Here a tracer
 // holds the process at that point. Before Linux 5.16, nothing shows then that the process is exiting.
-TEST_F(KilledRanks, a_process_that_the_kernel_still_takes_down_is_named) {
+TEST_F(KilledRanks, a_process_that_the_kernel_is_still_tearing_down_is_named) {
   ProcessRanks ranks(2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -133,7 +133,7 @@ TEST_F(KilledRanks, a_process_that_the_kernel_still_takes_down_is_named) {
   EXPECT_EQ(ranks.wait(1, deadline), kFine);
 }
 
-TEST_F(KilledRanks, a_kill_in_the_middle_of_a_large_all_reduce_is_named) {
+TEST_F(KilledRanks, a_rank_killed_during_a_large_all_reduce_is_named) {
   const std::vector<int> exits = exits_of(3, 0, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -147,7 +147,7 @@ TEST_F(KilledRanks, a_kill_in_the_middle_of_a_large_all_reduce_is_named) {
   EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, kNamedTheDead, kNamedTheDead}));
 }
 
-TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead) {
+TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead_rank) {
   const std::vector<int> exits = exits_of(2, 1, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -167,7 +167,7 @@ TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL}));
 }
 
-TEST_F(KilledRanks, receives_of_tags_end_with_their_sender_and_what_it_sent_before_is_there) {
+TEST_F(KilledRanks, tagged_receives_fail_with_their_sender_but_get_earlier_messages) {
   const std::vector<int> exits = exits_of(3, 1, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -205,7 +205,7 @@ TEST_F(KilledRanks, a_receive_from_any_rank_ends_when_one_of_them_is_killed) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL}));
 }
 
-TEST_F(KilledRanks, a_wait_for_a_signal_ends_and_the_dead_rank_s_memory_can_still_be_read) {
+TEST_F(KilledRanks, a_wait_for_a_signal_ends_and_the_dead_ranks_memory_can_still_be_read) {
   const std::vector<int> exits = exits_of(3, 2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -235,7 +235,7 @@ TEST_F(KilledRanks, a_rank_that_exits_without_closing_is_named) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kFine}));
 }
 
-TEST_F(KilledRanks, a_stopped_rank_is_a_timeout_that_names_it) {
+TEST_F(KilledRanks, a_stopped_rank_is_named_by_a_timeout) {
   ProcessRanks ranks(2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
     if (!comm.ok()) return static_cast<int>(kNoGroup);
@@ -271,7 +271,7 @@ TEST_F(KilledRanks, processes_reduce_and_close_in_any_order_without_error) {
   EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(30))), std::vector<int>(5, kFine));
 }
 
-TEST_F(KilledRanks, a_forked_child_cannot_use_or_harm_its_parents_group) {
+TEST_F(KilledRanks, a_forked_child_cannot_use_or_disturb_its_parents_group) {
   ProcessRanks ranks(2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
     if (!comm.ok()) return static_cast<int>(kNoGroup);

@@ -1,4 +1,4 @@
-// Many groups of the same processes: the exact cost of each, and what happens when descriptors run out.
+// Many groups of the same processes: the exact cost of each, and their failures when descriptors run out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -58,7 +58,7 @@ Result<Communicator> join(const std::string& directory, Rank rank) {
   return Communicator::create(*store, rank, kSize, options);
 }
 
-TEST(ManyGroups, cost_no_descriptor_and_a_page_for_each_rank_until_they_are_used) {
+TEST(ManyGroups, use_no_descriptor_and_one_page_for_each_rank_until_first_use) {
   const TemporaryDirectory directory;
   ProcessRanks ranks(kSize, [&](Rank rank) {
     Result<Communicator> world = join(directory.path(), rank);
@@ -91,7 +91,7 @@ TEST(ManyGroups, cost_no_descriptor_and_a_page_for_each_rank_until_they_are_used
   EXPECT_THAT(ranks.wait_all(Deadline::in(std::chrono::seconds(120))), Each(0));
 }
 
-TEST(ManyGroups, all_of_them_hear_of_a_death) {
+TEST(ManyGroups, are_all_notified_of_a_death) {
   const TemporaryDirectory directory;
   ProcessRanks ranks(kSize, [&](Rank rank) {
     Result<Communicator> world = join(directory.path(), rank);
@@ -110,7 +110,7 @@ TEST(ManyGroups, all_of_them_hear_of_a_death) {
   EXPECT_THAT(ranks.wait_all(Deadline::in(std::chrono::seconds(120))), ::testing::ElementsAre(0, 0, 3, 0));
 }
 
-TEST(ManyGroups, too_few_descriptors_are_told_to_all_ranks_with_the_limit) {
+TEST(ManyGroups, report_a_lack_of_descriptors_to_all_ranks_with_the_limit) {
   const TemporaryDirectory directory;
   ProcessRanks ranks(kSize, [&](Rank rank) {
     Result<Communicator> world = join(directory.path(), rank);

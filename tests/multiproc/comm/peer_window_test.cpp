@@ -50,7 +50,7 @@ class PeerWindowProcesses : public testing::DeviceProcesses {
   };
 };
 
-TEST_F(PeerWindowProcesses, what_kernels_put_is_there_for_who_waits_for_the_signal) {
+TEST_F(PeerWindowProcesses, data_put_by_kernels_is_visible_after_the_signal) {
   constexpr std::uint64_t kRounds = 23, kLaunches = 3;
   for (const int size : {2, 3, 4}) {
     on_ranks(size, {.timeout = std::chrono::seconds(60)}, [](Communicator& comm, const OnDevice& on) {
@@ -66,7 +66,7 @@ TEST_F(PeerWindowProcesses, what_kernels_put_is_there_for_who_waits_for_the_sign
   }
 }
 
-TEST_F(PeerWindowProcesses, a_rank_killed_while_kernels_wait_for_it_is_named_and_they_end_when_they_are_told_to) {
+TEST_F(PeerWindowProcesses, a_rank_killed_while_kernels_wait_for_it_is_named_and_they_end_on_request) {
   const auto exits = exits_of(3, {.timeout = std::chrono::seconds(30)}, 2, [&](Communicator& comm, const OnDevice& on) {
     Ring ring(comm, on);
     EXPECT_TRUE(ring.pass_on(10).ok());

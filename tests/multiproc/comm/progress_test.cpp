@@ -26,7 +26,7 @@ bool allow_descriptors(int more) {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-TEST(Progress, without_descriptors_it_is_an_error_and_with_them_it_works) {
+TEST(Progress, without_descriptors_it_fails_and_with_them_it_works) {
   ProcessRanks child(1, [](Rank) {
     for (const int more : {0, 1}) {  // neither is enough: it needs an epoll and an eventfd
       if (!allow_descriptors(more)) return 1;
@@ -44,7 +44,7 @@ TEST(Progress, without_descriptors_it_is_an_error_and_with_them_it_works) {
 }
 
 // Rank 1 dies when the second group is connected but not yet watched, and the first group has been notified.
-TEST(Progress, a_peer_that_dies_while_a_second_group_is_made_is_lost_there_too) {
+TEST(Progress, a_peer_that_dies_while_a_second_group_is_created_is_lost_there_too) {
   const TemporaryDirectory directory;
   const transport::SharedBoard board = transport::make_board();
   const exec::WindowLayout layout(2, 4096);

@@ -80,7 +80,7 @@ class ShrinkOfProcesses : public ::testing::Test {
   Seen* seen_;
 };
 
-TEST_F(ShrinkOfProcesses, survivors_of_a_killed_rank_go_on) {
+TEST_F(ShrinkOfProcesses, survivors_of_a_killed_rank_continue) {
   for (const Rank victim : {0, 2, 3}) {
     seen_->ready = 0;
     ProcessRanks ranks(4, [&](Rank rank) { return run(rank, 4, 3, "job" + std::to_string(victim)); });
@@ -118,7 +118,7 @@ TEST_F(ShrinkOfProcesses, survivors_continue_after_two_deaths_at_any_interval) {
   }
 }
 
-TEST_F(ShrinkOfProcesses, a_stopped_rank_is_left_out_after_the_patience) {
+TEST_F(ShrinkOfProcesses, a_stopped_rank_is_excluded_after_the_patience_expires) {
   seen_->ready = 0;
   ProcessRanks ranks(3, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3, "job");

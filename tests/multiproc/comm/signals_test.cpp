@@ -12,7 +12,7 @@ using testing::ProcessRanks;
 
 /// Blocks SIGTERM in this thread, as a program may do after it has begun to use accord, sends it to the process, and
 /// returns whether sigwait() gets it. The process dies if another thread takes it.
-bool takes_its_own_sigterm() {
+bool receives_its_own_sigterm() {
   sigset_t terminate;
   sigemptyset(&terminate);
   sigaddset(&terminate, SIGTERM);
@@ -22,21 +22,21 @@ bool takes_its_own_sigterm() {
   return sigwait(&terminate, &taken) == 0 && taken == SIGTERM;
 }
 
-TEST(Signals, the_progress_thread_leaves_them_to_the_program) {
+TEST(Signals, the_progress_thread_leaves_signals_to_the_program) {
   ProcessRanks child(1, [](Rank) {
     Result<Communicator> solo = Communicator::create(make_memory_store(), 0, 1);
     if (!solo.ok() || !solo->barrier_async().wait().ok()) return 1;
-    return takes_its_own_sigterm() ? 0 : 2;
+    return receives_its_own_sigterm() ? 0 : 2;
   });
   EXPECT_EQ(child.wait(0, Deadline::in(std::chrono::seconds(20))), 0);
 }
 
-TEST(Signals, the_thread_of_a_hosted_store_leaves_them_to_the_program) {
+TEST(Signals, the_thread_of_a_hosted_store_leaves_signals_to_the_program) {
   ProcessRanks child(1, [](Rank) {
     const Result<std::shared_ptr<Store>> store =
         make_tcp_store(StoreRole::kHost, "127.0.0.1", 0, std::chrono::seconds(20));
     if (!store.ok()) return 1;
-    return takes_its_own_sigterm() ? 0 : 2;
+    return receives_its_own_sigterm() ? 0 : 2;
   });
   EXPECT_EQ(child.wait(0, Deadline::in(std::chrono::seconds(20))), 0);
 }

@@ -59,7 +59,7 @@ class EngineProcesses : public ::testing::Test {
   }
 
   /// Returns the exit code of a rank whose run returned `status` after rank 1 was killed.
-  int names_the_dead(const Status& status) const {
+  int names_dead_rank(const Status& status) const {
     const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
     const bool named = status.code() == StatusCode::kPeerLost && status.ranks() == std::vector<Rank>{1};
     return named && since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
@@ -80,7 +80,7 @@ class EngineProcesses : public ::testing::Test {
   Board* board_;
 };
 
-TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models) {
+TEST_F(EngineProcesses, outputs_are_bit_identical_on_every_rank_and_match_the_model) {
   const TinyEncoder model(9);
   model.write(package());
   ProcessRanks ranks(2, [&](Rank rank) -> int {
@@ -101,7 +101,7 @@ TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models)
   for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(board_->outputs[0][i], expected[i], 2e-5);
 }
 
-TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_within_a_second) {
+TEST_F(EngineProcesses, a_rank_killed_between_runs_fails_the_runs_of_the_others_within_a_second) {
   TinyEncoder(8).write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {
     Result<Engine> engine = load(rank, 3);
@@ -115,7 +115,7 @@ TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_w
         ++board_->runs[rank];
         continue;
       }
-      return names_the_dead(status);
+      return names_dead_rank(status);
     }
   });
   kill_rank_1(ranks);
@@ -196,7 +196,7 @@ class NormedLayers {
   std::map<std::string, engine::Sharding> shardings_;
 };
 
-TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_and_ends_when_a_rank_dies) {
+TEST_F(EngineProcesses, a_sum_fused_with_its_norm_is_correct_and_fails_when_a_rank_dies) {
   const NormedLayers model;
   model.write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {
@@ -214,8 +214,8 @@ TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_a
         continue;
       }
       for (const OpTime& op : context->profile())
-        if (op.op == "accord.all_reduce") return kOther;  // would be a step of its own
-      return names_the_dead(outputs.status());
+        if (op.op == "accord.all_reduce") return kOther;  // would be its own step
+      return names_dead_rank(outputs.status());
     }
   });
   kill_rank_1(ranks);

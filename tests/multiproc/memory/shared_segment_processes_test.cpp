@@ -29,7 +29,7 @@ int holders(const std::string& name) {
   for (const auto& process : std::filesystem::directory_iterator("/proc")) {
     const std::string path = process.path();
     if (path.find_first_not_of("0123456789", std::strlen("/proc/")) != std::string::npos) continue;
-    const Result<std::string> maps = read_file(path + "/maps");  // gone, or not ours: it holds nothing of ours
+    const Result<std::string> maps = read_file(path + "/maps");  // vanished, or not ours: it holds none of our memory
     bool holds = maps.ok() && maps->find("/memfd:" + name) != std::string::npos;
     std::error_code error;
     for (std::filesystem::directory_iterator fd(path + "/fd", error), end; !error && fd != end; fd.increment(error)) {
@@ -91,15 +91,15 @@ TEST(SharedSegmentProcesses, nothing_is_left_after_kill_9) {
   const std::size_t shmem_before = shmem_bytes();
   const std::size_t dev_shm_before = entries_of_dev_shm();
   for (int round = 0; round < kRounds; ++round) {
-    Child owner = Child::start([&](const Child::Say& say) {
+    Child owner = Child::start([&](const Child::WriteLine& write_line) {
       const auto segment = SharedSegment::create(name, kBytes);
       if (!segment.ok()) return 1;
       std::memset(segment->bytes().data(), 1, kBytes);
-      say("touched");
+      write_line("touched");
       pause();
       return 0;
     });
-    ASSERT_EQ(owner.hear(), "touched");
+    ASSERT_EQ(owner.read_line(), "touched");
     EXPECT_EQ(holders(name), 1);
     owner.send(SIGKILL);
     EXPECT_EQ(owner.wait(), -SIGKILL);
@@ -112,43 +112,43 @@ TEST(SharedSegmentProcesses, nothing_is_left_after_kill_9) {
   EXPECT_LE(shmem_bytes(), shmem_before + kRounds * kBytes / 2);
 }
 
-TEST(SharedSegmentProcesses, a_peer_reads_on_after_the_makers_death_and_the_last_one_out_frees_it) {
+TEST(SharedSegmentProcesses, a_peer_can_read_after_the_creators_death_and_the_last_process_frees_the_segment) {
   const std::string name = unique_name("peer");
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
   UniqueFd left(sockets[0]);
   UniqueFd right(sockets[1]);
-  Child maker = Child::start([&](const Child::Say& say) {
+  Child creator = Child::start([&](const Child::WriteLine& write_line) {
     auto segment = SharedSegment::create(name, kBytes).value();
     std::memset(segment.bytes().data(), 5, kBytes);
     send_fd(left.get(), segment.fd());
-    say("sent");
+    write_line("sent");
     pause();
     return 0;
   });
-  Child peer = Child::start([&](const Child::Say& say) {
+  Child peer = Child::start([&](const Child::WriteLine& write_line) {
     auto segment = SharedSegment::open(receive_fd(right.get()), kBytes);
     if (!segment.ok()) return 1;
     segment->close_fd();
-    say("opened");
+    write_line("opened");
     for (char letter = 0; read(right.get(), &letter, 1) < 0;) {
     }
     const std::span<std::byte> bytes = segment->bytes();
     for (std::size_t i = 0; i < kBytes; i += 4096) {
       if (bytes[i] != std::byte{5}) return 2;
     }
-    say("read");
+    write_line("read");
     pause();
     return 0;
   });
-  ASSERT_EQ(maker.hear(), "sent");
-  ASSERT_EQ(peer.hear(), "opened");
+  ASSERT_EQ(creator.read_line(), "sent");
+  ASSERT_EQ(peer.read_line(), "opened");
   EXPECT_EQ(holders(name), 2);
-  maker.send(SIGKILL);
-  maker.wait();
+  creator.send(SIGKILL);
+  creator.wait();
   EXPECT_EQ(holders(name), 1);
   ASSERT_EQ(write(left.get(), "x", 1), 1);
-  EXPECT_EQ(peer.hear(), "read");
+  EXPECT_EQ(peer.read_line(), "read");
   peer.send(SIGKILL);
   peer.wait();
   EXPECT_EQ(holders(name), 0);
@@ -156,14 +156,14 @@ TEST(SharedSegmentProcesses, a_peer_reads_on_after_the_makers_death_and_the_last
 
 TEST(SharedSegmentProcesses, does_not_pass_through_exec) {
   const std::string name = unique_name("exec");
-  Child program = Child::start([&](const Child::Say& say) {
+  Child program = Child::start([&](const Child::WriteLine& write_line) {
     const auto segment = SharedSegment::create(name, 4096).value();
     if (holders(name) != 1) return 1;
-    say("made");
+    write_line("made");
     execl("/bin/sleep", "sleep", "60", nullptr);
     return 2;
   });
-  ASSERT_EQ(program.hear(), "made");
+  ASSERT_EQ(program.read_line(), "made");
   const Deadline deadline = Deadline::in(std::chrono::seconds(30));
   while (holders(name) != 0 && !deadline.passed()) usleep(1000);
   EXPECT_EQ(holders(name), 0);

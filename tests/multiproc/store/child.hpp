@@ -27,10 +27,10 @@ inline constexpr Duration kLong = std::chrono::seconds(60);
 /// Fork before the test's process has threads.
 class Child {
  public:
-  using Say = std::function<void(std::string_view line)>;
+  using WriteLine = std::function<void(std::string_view line)>;
 
-  /// `body` gets a function that sends one line to the parent's hear().
-  static Child start(const std::function<int(const Say& say)>& body) {
+  /// `body` gets a function that sends one line to the parent's read_line().
+  static Child start(const std::function<int(const WriteLine& write_line)>& body) {
     int ends[2] = {-1, -1};
     if (pipe2(ends, O_CLOEXEC) != 0) return Child(-1, UniqueFd());
     UniqueFd reading(ends[0]);
@@ -67,7 +67,7 @@ class Child {
   }
 
   /// Returns the child's next line; empty if the child ends, or after a minute.
-  std::string hear() {
+  std::string read_line() {
     const Deadline deadline = Deadline::in(std::chrono::seconds(60));
     std::string line;
     std::byte letter;

@@ -28,14 +28,14 @@ std::shared_ptr<Store> client_at(int port) {
 class Host {
  public:
   Host()
-      : child_(Child::start([](const Child::Say& say) {
+      : child_(Child::start([](const Child::WriteLine& write_line) {
           const auto store = make_tcp_store(StoreRole::kHost, "127.0.0.1", 0, kLong);
           if (!store.ok()) return 1;
-          say((*store)->describe());
+          write_line((*store)->describe());
           pause();
           return 0;
         })) {
-    const std::string url = child_.hear();
+    const std::string url = child_.read_line();
     port_ = std::stoi(url.substr(url.rfind(':') + 1));
   }
   int port() const { return port_; }
@@ -46,18 +46,18 @@ class Host {
   int port_ = 0;
 };
 
-TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
+TEST(TcpStoreProcesses, concurrent_adds_of_sixteen_clients_give_every_sum_once) {
   constexpr int kClients = 16;
   constexpr int kAdds = 100;
   Host host;
   std::vector<Child> children;
   for (int i = 0; i < kClients; ++i) {
-    children.push_back(Child::start([&](const Child::Say& say) {
+    children.push_back(Child::start([&](const Child::WriteLine& write_line) {
       const auto store = client_at(host.port());
       if (!store->add("ready", 1).ok() || !store->get("go", kLong).ok()) return 1;
       std::string sums;
       for (int n = 0; n < kAdds; ++n) sums += std::to_string(store->add("count", 1).value()) + ",";
-      say(sums);
+      write_line(sums);
       return 0;
     }));
   }
@@ -65,7 +65,7 @@ TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
   ASSERT_TRUE(store->set("go", "").ok());
   std::multiset<std::int64_t> sums;
   for (Child& child : children) {
-    const std::string line = child.hear();
+    const std::string line = child.read_line();
     for (const std::string_view sum : split_text(line, ',')) {
       if (!sum.empty()) sums.insert(parse_integer(sum, "sum").value());
     }
@@ -77,16 +77,16 @@ TEST(TcpStoreProcesses, sixteen_clients_that_add_at_once_get_every_sum_once) {
   EXPECT_EQ(*store->get("count", kLong), "1600");
 }
 
-TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
+TEST(TcpStoreProcesses, a_killed_client_does_not_disturb_others) {
   Host host;
   std::vector<Child> victims;
   // Killed while they wait, while they send a large value, and while they receive one.
   for (int i = 0; i < 6; ++i) {
-    victims.push_back(Child::start([&, i](const Child::Say& say) {
+    victims.push_back(Child::start([&, i](const Child::WriteLine& write_line) {
       const auto store = client_at(host.port());
       const std::string large(8 << 20, 'x');
       if (i == 0 && !store->set("large", large).ok()) return 1;
-      say("running");
+      write_line("running");
       if (i % 3 == 0) return store->get("never", kLong).ok() ? 1 : 0;
       for (;;) {
         if (i % 3 == 1 && !store->set("large", large).ok()) return 1;
@@ -94,13 +94,13 @@ TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
       }
     }));
   }
-  Child witness = Child::start([&](const Child::Say& say) {
+  Child witness = Child::start([&](const Child::WriteLine& write_line) {
     const auto store = client_at(host.port());
-    say("running");
+    write_line("running");
     return store->get("end", kLong).ok() ? 0 : 1;
   });
-  for (Child& victim : victims) EXPECT_EQ(victim.hear(), "running");
-  EXPECT_EQ(witness.hear(), "running");
+  for (Child& victim : victims) EXPECT_EQ(victim.read_line(), "running");
+  EXPECT_EQ(witness.read_line(), "running");
   const auto store = client_at(host.port());
   for (Child& victim : victims) {
     victim.send(SIGKILL);
@@ -114,15 +114,15 @@ TEST(TcpStoreProcesses, a_client_that_is_killed_disturbs_nobody) {
   EXPECT_EQ(witness.wait(), 0);
 }
 
-TEST(TcpStoreProcesses, clients_that_wait_get_peer_lost_at_once_when_the_host_is_killed) {
+TEST(TcpStoreProcesses, waiting_clients_get_peer_lost_immediately_when_the_host_is_killed) {
   Host host;
   std::vector<Child> waiting;
   for (int i = 0; i < 4; ++i) {
-    waiting.push_back(Child::start([&](const Child::Say& say) {
+    waiting.push_back(Child::start([&](const Child::WriteLine& write_line) {
       const auto store = client_at(host.port());
       if (!store->add("waiting", 1).ok()) return 1;
       const Status status = store->get("never", kLong).status();
-      say(status.to_string());
+      write_line(status.to_string());
       return status.code() == StatusCode::kPeerLost ? 0 : 2;
     }));
   }
@@ -134,13 +134,13 @@ TEST(TcpStoreProcesses, clients_that_wait_get_peer_lost_at_once_when_the_host_is
   const auto begin = Clock::now();
   host.child().send(SIGKILL);
   for (Child& child : waiting) {
-    EXPECT_THAT(child.hear(), HasSubstr("never"));
+    EXPECT_THAT(child.read_line(), HasSubstr("never"));
     EXPECT_EQ(child.wait(), 0);
   }
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 
-TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_was_killed) {
+TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_is_killed) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
@@ -156,7 +156,7 @@ TEST(TcpStoreProcesses, every_call_fails_with_peer_lost_after_the_host_was_kille
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 
-TEST(TcpStoreProcesses, a_host_that_stands_still_does_not_hold_a_get_beyond_its_timeout_and_five_seconds) {
+TEST(TcpStoreProcesses, a_stopped_host_delays_a_get_by_at_most_five_seconds_beyond_its_timeout) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
@@ -171,7 +171,7 @@ TEST(TcpStoreProcesses, a_host_that_stands_still_does_not_hold_a_get_beyond_its_
   EXPECT_EQ(*store->get("key", kLong), "value");
 }
 
-TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_goes_on) {
+TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_stays_usable) {
   Host host;
   const auto store = client_at(host.port());
   const auto begin = Clock::now();
@@ -181,13 +181,13 @@ TEST(TcpStoreProcesses, a_get_times_out_between_processes_and_the_store_goes_on)
   EXPECT_EQ(*store->get("never", kLong), "now");
 }
 
-TEST(TcpStoreProcesses, a_fork_of_a_client_has_connections_of_its_own) {
+TEST(TcpStoreProcesses, a_fork_of_a_client_has_its_own_connections) {
   Host host;
   const auto store = client_at(host.port());
   ASSERT_TRUE(store->set("key", "value").ok());
   std::vector<Child> forks;
   for (int i = 0; i < 4; ++i) {
-    forks.push_back(Child::start([&](const Child::Say&) {
+    forks.push_back(Child::start([&](const Child::WriteLine&) {
       for (int n = 0; n < 200; ++n) {
         const std::string key = "key" + std::to_string(i);
         if (!store->set(key, std::to_string(n)).ok() || *store->get(key, kLong) != std::to_string(n)) return 1;
@@ -199,18 +199,18 @@ TEST(TcpStoreProcesses, a_fork_of_a_client_has_connections_of_its_own) {
   for (Child& fork : forks) EXPECT_EQ(fork.wait(), 0);
 }
 
-TEST(TcpStoreProcesses, a_fork_of_the_host_may_end_as_it_likes) {
-  Child host = Child::start([](const Child::Say& say) {
+TEST(TcpStoreProcesses, a_fork_of_the_host_may_end_in_any_way) {
+  Child host = Child::start([](const Child::WriteLine& write_line) {
     auto store = make_tcp_store(StoreRole::kHost, "127.0.0.1", 0, kLong).value();
-    Child fork = Child::start([&](const Child::Say&) {
+    Child fork = Child::start([&](const Child::WriteLine&) {
       store.reset();
       return 7;
     });
     if (fork.wait() != 7) return 1;
-    say(store->set("key", "value").ok() && *store->get("key", kLong) == "value" ? "works" : "broken");
+    write_line(store->set("key", "value").ok() && *store->get("key", kLong) == "value" ? "works" : "broken");
     return 0;
   });
-  EXPECT_EQ(host.hear(), "works");
+  EXPECT_EQ(host.read_line(), "works");
   EXPECT_EQ(host.wait(), 0);
 }
 

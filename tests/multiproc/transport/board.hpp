@@ -107,7 +107,7 @@ inline Status join_group(Member& member, Board& board, Rank rank, int size, std:
   return connect_member(member, board, rank, size);
 }
 
-/// Returns the change of the peer's state that `link` reports within `timeout`. Asks for it only when the descriptor
+/// Returns the change of the peer's state that `link` reports within `timeout`. Queries it only when the descriptor
 /// is readable.
 inline PeerState await_change(Link& link, Duration timeout) {
   const Deadline deadline = Deadline::in(timeout);

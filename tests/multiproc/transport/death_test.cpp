@@ -22,7 +22,7 @@ bool has_pidfd() {
   return fd.valid();
 }
 
-// Forks a child that keeps open what it has inherited until it is killed or its time is over.
+// Forks a child that keeps its inherited descriptors open until it is killed or its time is over.
 pid_t fork_holder() {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -83,7 +83,7 @@ TEST(ShmDeath, a_peer_that_exits_without_leaving_is_lost) {
 }
 
 // The process ends right after the farewell, so that one poll may see both.
-TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
+TEST(ShmDeath, a_peer_that_leaves_and_exits_immediately_has_left) {
   for (int round = 0; round < 20; ++round) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(2, [&](Rank rank) {
@@ -99,7 +99,7 @@ TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
   }
 }
 
-TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
+TEST(ShmDeath, a_forked_child_that_exits_does_not_disturb_others) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
@@ -133,8 +133,8 @@ TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-// A child that asks about what it has inherited must not take the notification for which its parent waits.
-TEST(ShmDeath, a_forked_child_that_asks_takes_no_news_from_its_parent) {
+// A child that queries an inherited link must not consume the notification for which its parent waits.
+TEST(ShmDeath, a_forked_child_that_queries_state_leaves_its_parents_notification) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;

@@ -47,7 +47,7 @@ std::set<std::uint64_t> mapped_windows(const std::string& process) {
   return inodes;
 }
 
-std::set<std::uint64_t> windows_mapped_by_anybody() {
+std::set<std::uint64_t> windows_mapped_by_any_process() {
   std::set<std::uint64_t> inodes;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
@@ -118,7 +118,7 @@ TEST(ShmResources, sixty_four_processes_connect_and_signal_each_other) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-TEST(ShmResources, all_descriptors_and_mappings_are_given_back) {
+TEST(ShmResources, all_descriptors_and_mappings_are_released) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(4, [&](Rank rank) {
     const std::size_t before = open_descriptors();
@@ -166,18 +166,18 @@ TEST(ShmResources, nothing_is_left_after_kill_9) {
     ASSERT_TRUE(is_bound(socket)) << socket;
     sockets.push_back(socket);
   }
-  const std::set<std::uint64_t> mapped = windows_mapped_by_anybody();
+  const std::set<std::uint64_t> mapped = windows_mapped_by_any_process();
   EXPECT_TRUE(std::includes(mapped.begin(), mapped.end(), windows.begin(), windows.end()));
   for (const Rank rank : {0, 1, 2}) ranks.kill(rank, SIGKILL);
   EXPECT_THAT(ranks.wait_all(patience()), Each(128 + SIGKILL));
-  for (const std::uint64_t window : windows_mapped_by_anybody()) EXPECT_FALSE(windows.contains(window)) << window;
+  for (const std::uint64_t window : windows_mapped_by_any_process()) EXPECT_FALSE(windows.contains(window)) << window;
   for (const std::string& socket : sockets) EXPECT_FALSE(is_bound(socket)) << socket;
   for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm")) {
     EXPECT_EQ(entry.path().filename().string().find("accord"), std::string::npos) << entry.path();
   }
 }
 
-TEST(ShmResources, a_sandbox_that_refuses_is_named) {
+TEST(ShmResources, a_system_call_that_the_sandbox_blocks_is_named) {
   ProcessRanks sandboxes(2, [&](Rank which) {
     if (which == 0) {
       refuse(SYS_memfd_create, EPERM);
@@ -193,7 +193,7 @@ TEST(ShmResources, a_sandbox_that_refuses_is_named) {
   EXPECT_THAT(sandboxes.wait_all(patience()), Each(0));
 }
 
-TEST(ShmResources, a_death_is_seen_without_pidfd_too) {
+TEST(ShmResources, a_death_is_detected_without_pidfd) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     refuse(SYS_pidfd_open, ENOSYS);
@@ -210,7 +210,7 @@ TEST(ShmResources, a_death_is_seen_without_pidfd_too) {
 }
 
 // Rank 1 of 4 runs out of descriptors, at every point in turn, and gets an error that says so. The others get an
-// error that names a rank, or have already met rank 1 and see it leave.
+// error that names a rank, or have already connected to rank 1 and see it leave.
 TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
   constexpr std::size_t kCertainlyTooFew = 5;  // window, listener, and a connection to each of three
   for (std::size_t more = 0; more < 16; ++more) {
@@ -246,7 +246,7 @@ TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
   }
 }
 
-TEST(ShmResources, ranks_of_different_users_are_told_so) {
+TEST(ShmResources, ranks_of_different_users_get_an_error_that_names_the_cause) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
@@ -265,7 +265,7 @@ TEST(ShmResources, ranks_of_different_users_are_told_so) {
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-TEST(InprocDescriptor, of_another_process_is_refused_by_name) {
+TEST(InprocDescriptor, of_another_process_is_rejected_by_name) {
   Transport& inproc = **transport_by_name("inproc");
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {

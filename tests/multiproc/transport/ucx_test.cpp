@@ -1,4 +1,4 @@
-// Transport ucx between processes that only UCX can connect, over TCP here: what arrives, and how peers end.
+// Transport ucx between processes that only UCX can connect, over TCP here: delivery of data, and how peers end.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -45,7 +45,7 @@ std::vector<std::byte> pattern(int seed, std::size_t bytes) {
 }
 
 // The receiver does nothing for the transfer: it sleeps until the word has arrived.
-TEST_F(Ucx, megabytes_arrive_before_the_signal_also_at_a_rank_that_does_not_look) {
+TEST_F(Ucx, megabytes_arrive_before_the_signal_at_a_rank_that_does_not_poll) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
@@ -71,7 +71,7 @@ TEST_F(Ucx, megabytes_arrive_before_the_signal_also_at_a_rank_that_does_not_look
   EXPECT_THAT(ranks.wait_all(patience()), Each(0));
 }
 
-TEST_F(Ucx, packets_carry_their_word_behind_the_data_of_each_line) {
+TEST_F(Ucx, packets_carry_their_flag_word_after_the_data_of_each_line) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
@@ -123,7 +123,7 @@ TEST_F(Ucx, a_killed_peer_is_lost_within_a_second) {
 }
 
 // By the time a rank is seen to have left, its last signal has arrived.
-TEST_F(Ucx, what_a_rank_wrote_before_it_left_has_arrived) {
+TEST_F(Ucx, data_written_before_a_rank_left_has_arrived) {
   for (int round = 0; round < 10; ++round) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(2, [&](Rank rank) {
@@ -144,7 +144,7 @@ TEST_F(Ucx, what_a_rank_wrote_before_it_left_has_arrived) {
 }
 
 // A child that survives the killed rank holds none of its connections.
-TEST_F(Ucx, a_killed_peer_is_lost_although_a_child_of_it_lives_on) {
+TEST_F(Ucx, a_killed_peer_is_lost_even_if_its_child_survives) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
@@ -171,7 +171,7 @@ TEST_F(Ucx, a_killed_peer_is_lost_although_a_child_of_it_lives_on) {
   ::kill(static_cast<pid_t>(board->value[1].load()), SIGKILL);
 }
 
-TEST_F(Ucx, a_forked_child_cannot_use_it_and_disturbs_nobody) {
+TEST_F(Ucx, a_forked_child_cannot_use_it_and_does_not_disturb_others) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;

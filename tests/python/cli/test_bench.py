@@ -38,14 +38,14 @@ def report(*arguments: object) -> dict:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_every_operation_is_measured_and_right(ranks):
-    told = report("--all", "-n", ranks, "--min", 4, "--max", "64k", "--factor", 128)
-    assert told["ranks"] == ranks
-    assert not told["interrupted"]
-    assert [(row["operation"], row["bytes"]) for row in told["results"] if row["operation"] != "barrier"] == [
+def test_every_operation_is_measured_and_correct(ranks):
+    answer = report("--all", "-n", ranks, "--min", 4, "--max", "64k", "--factor", 128)
+    assert answer["ranks"] == ranks
+    assert not answer["interrupted"]
+    assert [(row["operation"], row["bytes"]) for row in answer["results"] if row["operation"] != "barrier"] == [
         (name, size) for name in SIZED for size in (4, 512, 65536)
     ]
-    for row in told["results"]:
+    for row in answer["results"]:
         assert row["wrong"] == 0
         assert 0 < row["minimum_seconds"] <= row["median_seconds"] <= row["maximum_seconds"]
         assert row["algorithm"]
@@ -89,7 +89,7 @@ def test_bandwidths_have_the_factors_of_nccl_tests():
     ],
 )
 def test_results_are_checked_for_every_kind_of_number(dtype, op):
-    told = report(
+    answer = report(
         "all_reduce",
         "reduce_scatter",
         "-n",
@@ -105,30 +105,32 @@ def test_results_are_checked_for_every_kind_of_number(dtype, op):
         "--op",
         op,
     )
-    assert [row["wrong"] for row in told["results"]] == [0] * 6
+    assert [row["wrong"] for row in answer["results"]] == [0] * 6
 
 
-def test_in_place_is_right_for_every_collective():
-    told = report("--all", "-n", 3, "--in-place", "--min", 64, "--max", "64k", "--factor", 1024)
-    assert told["in_place"]
-    assert all(row["wrong"] == 0 for row in told["results"])
+def test_in_place_is_correct_for_every_collective():
+    answer = report("--all", "-n", 3, "--in-place", "--min", 64, "--max", "64k", "--factor", 1024)
+    assert answer["in_place"]
+    assert all(row["wrong"] == 0 for row in answer["results"])
 
 
-def test_several_algorithms_are_compared_and_are_those_that_ran():
-    told = report("all_reduce", "--algorithm", "one_shot", "--algorithm", "two_shot@4k", "--min", "64k", "--max", "64k")
-    assert [(row["contender"], row["algorithm"]) for row in told["results"]] == [
+def test_several_algorithms_are_compared_and_the_named_ones_ran():
+    answer = report(
+        "all_reduce", "--algorithm", "one_shot", "--algorithm", "two_shot@4k", "--min", "64k", "--max", "64k"
+    )
+    assert [(row["contender"], row["algorithm"]) for row in answer["results"]] == [
         ("one_shot", "one_shot"),
         ("two_shot@4k", "two_shot"),
     ]
 
 
-def test_the_selection_decides_unless_told_otherwise():
-    told = report("all_reduce", "--select", "all_reduce:0-inf=ring", "--min", 8, "--max", 8)
-    assert told["results"][0]["algorithm"] == "ring"
-    assert told["results"][0]["contender"] == "default"
+def test_the_selection_applies_unless_overridden():
+    answer = report("all_reduce", "--select", "all_reduce:0-inf=ring", "--min", 8, "--max", 8)
+    assert answer["results"][0]["algorithm"] == "ring"
+    assert answer["results"][0]["contender"] == "default"
 
 
-def test_ranks_of_a_launcher_are_taken():
+def test_ranks_of_a_launcher_are_used():
     result = accord("run", "-n", 3, ACCORD, "bench", "all_reduce", "--min", 8, "--max", 8, *SHORT)
     assert result.returncode == 0, result.stderr
     assert "[0] accord" in result.stdout
@@ -140,7 +142,7 @@ def test_ranks_of_a_launcher_are_taken():
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_ranks_of_mpirun_are_taken():
+def test_ranks_of_mpirun_are_used():
     launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
     command = [*launch, str(ACCORD), "bench", "barrier", *SHORT, "--json", "-"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=clean_environment())
@@ -148,13 +150,13 @@ def test_ranks_of_mpirun_are_taken():
     assert json.loads(result.stdout)["ranks"] == 2
 
 
-def test_calls_may_be_counted():
+def test_the_number_of_calls_can_be_given():
     row = report("all_reduce", "--min", "1m", "--max", "1m", "--iterations", 7)["results"][0]
     assert row["calls"] >= 7
 
 
-@pytest.mark.parametrize("whom", ["all ranks", "one rank"])
-def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
+@pytest.mark.parametrize("interrupted", ["all ranks", "one rank"])
+def test_an_interrupt_ends_the_run_with_the_results_so_far(tmp_path, interrupted):
     path = tmp_path / "results.json"
     sweep = ("bench", "all_reduce", "--min", 8, "--max", "1g", "--seconds", 0.2, "--json", path)
     job = start_accord(*sweep, start_new_session=True)
@@ -162,7 +164,7 @@ def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
         lines = iter(lambda: next_line(job.stdout), "")
         while " packet" not in next(lines):
             pass  # the first size is done
-        if whom == "all ranks":
+        if interrupted == "all ranks":
             os.killpg(job.pid, signal.SIGINT)
         else:
             os.kill(job.pid, signal.SIGINT)
@@ -171,12 +173,12 @@ def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
         assert re.fullmatch(rf"accord bench: interrupted; \d+ results? (was|were) measured before, see {path}", line)
     finally:
         end(job)
-    told = json.loads(path.read_text())
-    assert told["interrupted"]
-    assert told["results"][0]["bytes"] == 8
+    answer = json.loads(path.read_text())
+    assert answer["interrupted"]
+    assert answer["results"][0]["bytes"] == 8
 
 
-def test_an_interrupt_ends_a_call_that_does_not_end(tmp_path):
+def test_an_interrupt_ends_a_hanging_call(tmp_path):
     path = tmp_path / "results.json"
     sizes = ("--min", 8, "--max", "64m", "--factor", 1024, "--seconds", 0.5)
     job = start_accord("bench", "all_reduce", *sizes, "--json", path)
@@ -190,14 +192,14 @@ def test_an_interrupt_ends_a_call_that_does_not_end(tmp_path):
         assert job.stderr.read().count("\n") == 1
     finally:
         end(job)
-    told = json.loads(path.read_text())
-    assert told["interrupted"]
-    assert told["results"][0]["bytes"] == 8
+    answer = json.loads(path.read_text())
+    assert answer["interrupted"]
+    assert answer["results"][0]["bytes"] == 8
     wait_until(lambda: not Path(f"/proc/{other}").exists(), "the end of the other rank")
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot"])
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path, option):
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(tmp_path, option):
     for path in (tmp_path / "absent/results", tmp_path):
         refused = accord("bench", "all_reduce", "--seconds", 3600, option, path, timeout=30)
         assert refused.returncode == 1
@@ -244,8 +246,8 @@ def test_invalid_arguments_are_rejected(arguments, message):
 
 def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tmp_path):
     path = tmp_path / "plot.svg"
-    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
-    assert told.returncode == 0, told.stderr
+    result = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
+    assert result.returncode == 0, result.stderr
     picture = ElementTree.parse(path).getroot()
     words = [text.text for text in picture.iter(f"{SVG}text")]
     for word in ("time, us", "bus bandwidth, GB/s"):

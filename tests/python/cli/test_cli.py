@@ -1,4 +1,4 @@
-"""`accord info` and what all commands have in common."""
+"""`accord info`, and behaviour that all commands share."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def named(parts: list[dict]) -> dict[str, dict]:
     return {part["name"]: part for part in parts}
 
 
-def test_info_tells_version_machine_and_kernels():
+def test_info_shows_version_machine_and_kernels():
     facts = info()
     assert re.fullmatch(r"\d+\.\d+\.\d+", facts["version"])
     assert accord("--version").stdout.strip() == facts["version"]
@@ -30,7 +30,7 @@ def test_info_tells_version_machine_and_kernels():
     assert re.match(r"(GNU|Clang) \d+", facts["compiler"])
 
 
-def test_info_tells_why_each_missing_part_is_off():
+def test_info_shows_why_each_missing_part_is_off():
     facts = info()
     parts = named(facts["transports"]) | named(facts["parts"])
     assert parts["shm"]["available"]
@@ -52,7 +52,7 @@ def test_info_finds_the_torch_of_the_python_in_path(tmp_path):
     assert f"{tmp_path}/python3 has no package torch" in without["detail"]
 
 
-def test_info_asks_the_python_that_the_variable_of_torchrun_names(tmp_path):
+def test_info_uses_the_python_named_by_torchruns_variable(tmp_path):
     broken = tmp_path / "a python"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
@@ -65,7 +65,7 @@ def test_info_asks_the_python_that_the_variable_of_torchrun_names(tmp_path):
     assert found["available"]
 
 
-def test_info_shows_variables_and_what_is_wrong_with_them():
+def test_info_shows_variables_and_their_errors():
     variables = {variable["name"]: variable for variable in info(ACCORD_TIMEOUT="7")["variables"]}
     assert variables["ACCORD_TIMEOUT"]["value"] == "7"
     assert variables["ACCORD_TIMEOUT"]["is_set"]
@@ -76,7 +76,7 @@ def test_info_shows_variables_and_what_is_wrong_with_them():
     assert "ACCORD_TIMEOUT" in misspelt.stdout
 
 
-def test_the_table_shows_what_the_json_holds():
+def test_the_table_shows_the_contents_of_the_json():
     table = accord("info").stdout
     facts = info()
     for part in facts["transports"] + facts["parts"]:
@@ -93,7 +93,7 @@ def test_every_command_has_help(command):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["inffo"], 'unknown command "inffo"; did you mean "info"?'),
         (["info", "--jsom"], 'unknown option "--jsom"; did you mean "--json"?'),
@@ -107,8 +107,8 @@ def test_every_command_has_help(command):
         (["engine"], "Usage: accord engine"),
     ],
 )
-def test_wrong_use_is_explained(arguments, says):
+def test_invalid_usage_is_explained(arguments, message):
     result = accord(*arguments)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
 
-# The program of each rank of a job. A case is what the ranks do after a barrier. `pause` never returns.
+# The program of each rank of a job. A case is the code that the ranks run after a barrier. `pause` never returns.
 PROGRAM = """
 import os, signal, sys, time
 import numpy as np
@@ -28,7 +28,7 @@ CASE
 pause()
 """
 CASES = {
-    "one never comes": "pause() if comm.rank == 1 else comm.all_reduce(x)",
+    "one never arrives": "pause() if comm.rank == 1 else comm.all_reduce(x)",
     "stopped": "comm.all_reduce(x)\nif comm.rank == 2: os.kill(os.getpid(), signal.SIGSTOP)\ncomm.reduce(x, 1)",
     "message": "comm.recv(x, 2) if comm.rank == 0 else comm.send(x, 2) if comm.rank == 1 else pause()",
     "another group": """
@@ -94,8 +94,8 @@ def only_finding(state: dict) -> dict:
     return state["findings"][0]
 
 
-def test_a_rank_that_never_comes_to_a_call_is_named(job):
-    launcher = job("one never comes")
+def test_a_rank_that_never_arrives_at_a_call_is_named(job):
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     finding = only_finding(state)
     assert finding["ranks"] == [1]
@@ -115,8 +115,8 @@ def test_a_rank_that_never_comes_to_a_call_is_named(job):
     assert state["ranks"][1]["condition"] == "running"
 
 
-def test_the_table_says_the_same(job):
-    launcher = job("one never comes")
+def test_the_table_shows_the_same_findings(job):
+    launcher = job("one never arrives")
     wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     text = accord("diagnose", "--pid", launcher.pid).stdout
     assert text.startswith('group "world" (3 ranks): waits\n  rank 1 has not arrived at call 2, ')
@@ -127,7 +127,7 @@ def test_the_table_says_the_same(job):
 
 
 def test_the_job_is_found_from_any_rank(job):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     by_rank = [rank["process"] for rank in state["ranks"]]
     assert len(set(by_rank)) == 3
@@ -135,7 +135,7 @@ def test_the_job_is_found_from_any_rank(job):
         assert only_finding(look(process)["world"])["ranks"] == [1]
 
 
-def test_a_stopped_rank_is_named_and_needs_no_help_to_be_read(job):
+def test_a_stopped_rank_is_named_and_read_without_its_cooperation(job):
     launcher = job("stopped")
     state = wait_until(lambda: found(launcher.pid, "stopped"), "rank 2 is stopped")
     finding = only_finding(state)
@@ -147,8 +147,8 @@ def test_a_stopped_rank_is_named_and_needs_no_help_to_be_read(job):
     assert look(state["ranks"][2]["process"])["world"]["findings"][0]["ranks"] == [2]
 
 
-def test_all_ranks_that_stop_are_named(job):
-    launcher = job("one never comes")
+def test_all_stopped_ranks_are_named(job):
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     for rank in (0, 1):
         os.kill(state["ranks"][rank]["process"], signal.SIGSTOP)
@@ -156,9 +156,9 @@ def test_all_ranks_that_stop_are_named(job):
     assert {(finding["kind"], *finding["ranks"]) for finding in state["findings"]} == {("stopped", 0), ("stopped", 1)}
 
 
-def test_a_killed_rank_is_gone_while_its_peers_are_stopped(job):
+def test_a_killed_rank_is_reported_while_its_peers_are_stopped(job):
     # Running peers fail within a second of a death. Stopped ones are still seen in the state that they were in.
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     processes = [rank["process"] for rank in state["ranks"]]
     os.kill(launcher.pid, signal.SIGSTOP)
@@ -186,7 +186,7 @@ def test_a_message_that_is_not_received_names_the_receiver_and_the_sender(job):
     assert state["ranks"][0]["waits_for"] == [2]
 
 
-def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
+def test_ranks_that_wait_for_each_other_in_two_groups_are_both_reported(job):
     launcher = job("another group")
 
     def both():
@@ -203,7 +203,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
     assert 'has been in call 4, all_gather of 1000 x float32 of group "world"' in in_pair["text"]
 
 
-def test_a_forked_child_is_not_taken_for_its_parent(job):
+def test_a_forked_child_is_not_mistaken_for_its_parent(job):
     launcher = job("forked", 2)
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     assert only_finding(state)["ranks"] == [1]
@@ -221,7 +221,7 @@ def test_queued_works_are_counted(job):
 
 
 def test_a_hanging_job_can_be_dumped_from_outside(job, tmp_path):
-    launcher = job("one never comes")
+    launcher = job("one never arrives")
     live = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     dumps = tmp_path / "dumps"
     assert accord("diagnose", "--pid", launcher.pid, "--dump", dumps).returncode == 0
@@ -233,7 +233,7 @@ def test_a_hanging_job_can_be_dumped_from_outside(job, tmp_path):
     assert only_finding(group)["ranks"] == [1]
 
 
-def test_a_process_without_a_communicator_is_refused(tmp_path):
+def test_a_process_without_a_communicator_is_rejected(tmp_path):
     with subprocess.Popen(["sleep", "100"]) as sleeper:
         try:
             result = accord("diagnose", "--pid", sleeper.pid)

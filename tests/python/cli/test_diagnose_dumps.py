@@ -52,15 +52,15 @@ def test_a_failure_leaves_a_dump_of_each_rank(tmp_path):
         assert last["ended_ns"] is None
 
 
-def test_a_directory_that_cannot_be_written_to_is_a_warning_and_the_failure_stays(tmp_path):
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    result = run_mismatch(tmp_path, in_the_way / "below")
+def test_an_unwritable_directory_is_a_warning_and_the_failure_is_unchanged(tmp_path):
+    file_in_the_way = tmp_path / "file"
+    file_in_the_way.write_text("")
+    result = run_mismatch(tmp_path, file_in_the_way / "below")
     assert result.returncode == 0, result.stderr
-    assert f"could not be written: {in_the_way}/below: Not a directory" in result.stderr
+    assert f"could not be written: {file_in_the_way}/below: Not a directory" in result.stderr
 
 
-def test_a_full_disk_is_a_warning_and_the_failure_stays(tmp_path):
+def test_a_full_disk_is_a_warning_and_the_failure_is_unchanged(tmp_path):
     limited = tmp_path / "limited.py"
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
     limited.write_text(PROGRAM.replace("comm.barrier()\n", "comm.barrier()\n" + limit))
@@ -163,7 +163,7 @@ def test_the_rank_that_called_something_else_is_named(tmp_path, case, odd, rest)
     assert rest in first["text"]
 
 
-def test_what_a_rank_would_have_called_is_known_also_if_it_had_dumped_before(tmp_path):
+def test_a_call_made_after_a_rank_dumped_is_still_reported(tmp_path):
     # Rank 1 is notified of the failure and dumps while it does something else. It makes its call after that.
     case = "time.sleep(2 if comm.rank == 1 else 0); comm.all_reduce(x[: 8 - comm.rank // 2])"
     group = diagnosis(dumps_of(tmp_path, case))
@@ -171,7 +171,7 @@ def test_what_a_rank_would_have_called_is_known_also_if_it_had_dumped_before(tmp
     assert "ranks 0 and 1 called all_reduce of 8 x float32 (sum)" in group["findings"][0]["text"]
 
 
-def test_a_rank_that_came_too_late_is_named(tmp_path):
+def test_a_rank_that_arrived_too_late_is_named(tmp_path):
     late = "time.sleep(3 if comm.rank == 1 else 0); comm.all_reduce(x)"
     group = diagnosis(dumps_of(tmp_path, late, timeout=1))
     (finding,) = group["findings"]
@@ -180,7 +180,7 @@ def test_a_rank_that_came_too_late_is_named(tmp_path):
     assert any("rank 1 did not arrive in time" in failure for failure in group["failures"])
 
 
-def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
+def test_a_killed_rank_leaves_no_dump(tmp_path):
     kill = "wait_until_waited_for(), os.kill(os.getpid(), signal.SIGKILL)"
     killed = f"({kill}) if comm.rank == 1 else comm.all_reduce(x)"
     group = diagnosis(dumps_of(tmp_path, killed))
@@ -221,11 +221,11 @@ def test_the_launcher_dumps_a_hanging_job_that_is_interrupted(tmp_path):
     assert (finding["kind"], finding["ranks"]) == ("behind", [1])
 
 
-def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
+def test_damaged_dumps_and_other_files_are_rejected_by_name(solo, tmp_path):
     whole = Path(solo.dump(tmp_path / "dumps"))
     text = whole.read_text()
     assert accord("diagnose", whole).stdout == "1 communicator in which no rank waits\n"
-    for contents, says in [
+    for contents, message in [
         (text[: len(text) // 2], "it is not JSON, or is incomplete"),
         ("", "it is not JSON, or is incomplete"),
         ('{"a": 1}', 'it is not an "accord flight log"'),
@@ -235,7 +235,7 @@ def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
         whole.write_text(contents)
         result = accord("diagnose", tmp_path / "dumps")
         assert (result.returncode, result.stdout) == (1, "")
-        assert f"accord diagnose: {whole}: {says}" in result.stderr
+        assert f"accord diagnose: {whole}: {message}" in result.stderr
     (tmp_path / "empty").mkdir()
     assert "the directory contains no dump (accord-*.json)" in accord("diagnose", tmp_path / "empty").stderr
     assert f"{tmp_path}/none: No such file" in accord("diagnose", tmp_path / "none").stderr
@@ -247,7 +247,7 @@ def solo():
         yield comm
 
 
-def test_a_dump_on_request_tells_where_it_is(solo, tmp_path):
+def test_a_dump_on_request_reports_its_path(solo, tmp_path):
     solo.all_reduce(np.ones(3, np.float64))
     path = Path(solo.dump(tmp_path / "dumps"))
     assert path.parent == tmp_path / "dumps"

@@ -80,7 +80,7 @@ def test_every_rank_is_a_process_with_a_track_for_each_order(trace):
     ]
 
 
-def test_operations_of_a_track_follow_each_other(trace):
+def test_operations_of_a_track_do_not_overlap(trace):
     tracks = defaultdict(list)
     for event in slices(trace):
         tracks[event["pid"], event["tid"]].append(event)
@@ -90,7 +90,7 @@ def test_operations_of_a_track_follow_each_other(trace):
             assert before["ts"] + before["dur"] <= after["ts"] + 0.002  # times have three decimals
 
 
-def test_ranks_of_one_host_are_on_one_clock(trace):
+def test_ranks_of_one_host_share_a_clock(trace):
     for number in range(1, 21):
         calls = slices(trace, communicator="world", number=number, call="all_reduce of 100000 x float32 (sum)")
         assert sorted(call["args"]["rank"] for call in calls) == [0, 1, 2]
@@ -98,7 +98,7 @@ def test_ranks_of_one_host_are_on_one_clock(trace):
         assert max(call["ts"] for call in calls) <= min(call["ts"] + call["dur"] for call in calls)
 
 
-def test_a_slice_tells_what_ran(trace):
+def test_a_slice_names_the_operation_that_ran(trace):
     (sent,) = [event for event in slices(trace, rank=0) if event["name"] == "send"]
     assert sent["cat"] == "message"
     assert sent["args"]["bytes"] == 40

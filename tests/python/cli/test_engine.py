@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, TO_ITS_OWN_END, accord
+from accord_command import ACCORD, RUN_TO_COMPLETION, accord
 from safetensors.numpy import load_file, save_file
 
 import accord as accord_package
@@ -66,7 +66,7 @@ def inputs(x, tmp_path_factory) -> Path:
     return path
 
 
-def test_inspect_tells_what_the_package_holds(package):
+def test_inspect_shows_the_contents_of_the_package(package):
     facts = json.loads(accord("engine", "inspect", package, "--json").stdout)
     assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["rows", HIDDEN]}]
     assert facts["outputs"] == [{"name": "y", "dtype": "float32", "shape": ["rows", HIDDEN]}]
@@ -87,7 +87,7 @@ def test_inspect_tells_what_the_package_holds(package):
     assert accord_package.inspect(package) == facts
 
 
-def test_inspect_says_which_numbers_of_ranks_loading_refuses(model, tmp_path):
+def test_inspect_shows_the_numbers_of_ranks_that_loading_rejects(model, tmp_path):
     path = tmp_path / "mlp.accord"
     sharding = {"up": accord_package.Column(unit=16), "down": accord_package.Row(unit=16)}
     accord_package.export(model, (torch.zeros(2, HIDDEN),), path=path, sharding=sharding)
@@ -121,25 +121,25 @@ def test_a_package_without_groups_is_run_as_a_whole_by_every_rank(whole_package,
     assert f"ranks 8   rank 0 reads {4 * (2 * HIDDEN * INNER + INNER + HIDDEN) / 1024:.1f} KiB" in table
 
 
-def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_package, inputs, tmp_path):
+def test_ranks_that_each_run_a_whole_package_also_agree_on_it(package, whole_package, inputs, tmp_path):
     damaged = tmp_path / "damaged.accord"
     shutil.copytree(whole_package, damaged)
     weights = bytearray((damaged / "weights-00001.safetensors").read_bytes())
     weights[-1] ^= 1
     (damaged / "weights-00001.safetensors").write_bytes(weights)
-    for seen_by_rank_1, says in (
+    for seen_by_rank_1, message in (
         (damaged, 'rank 1 of group "all ranks" could not get ready: weights-00001.safetensors'),
         (package, "rank 1 loaded a different package"),
     ):
         command = f'exec "{ACCORD}" engine run "$([ $RANK = 1 ] && echo "{seen_by_rank_1}" || echo "{whole_package}")"'
         command += f' --inputs "{inputs}"'
-        result = accord("run", "-n", 2, "--grace", 20, *TO_ITS_OWN_END, "sh", "-c", command)
+        result = accord("run", "-n", 2, "--grace", 20, *RUN_TO_COMPLETION, "sh", "-c", command)
         assert result.returncode == 1
         assert result.stdout == ""
-        assert says in result.stderr
+        assert message in result.stderr
 
 
-def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_group_that_is_said(inputs, model, tmp_path):
+def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_given_group(inputs, model, tmp_path):
     class Twice(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -167,7 +167,7 @@ def test_a_package_of_several_groups_is_run_by_one_rank_or_by_the_group_that_is_
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_run_counts_all_that_it_reads_of_manifest_and_graph(package, inputs, size):
+def test_run_counts_all_bytes_read_from_manifest_and_graph(package, inputs, size):
     result = accord("run", "-n", size, ACCORD, "engine", "run", package, "--inputs", inputs, "--json")
     once = sum((package / name).stat().st_size for name in ("manifest.json", "manifest.sha256", "graph.json"))
     once += json.loads((package / "manifest.json").read_text())["files"][1]["header_size"]
@@ -185,7 +185,7 @@ def test_an_invalid_number_of_runs_is_rejected(package, inputs, option):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_run_gives_pytorchs_outputs_and_counts_what_each_rank_read(package, inputs, x, model, tmp_path, size):
+def test_run_matches_pytorch_and_counts_the_bytes_that_each_rank_read(package, inputs, x, model, tmp_path, size):
     command = [ACCORD, "engine", "run", package, "--inputs", inputs, "--outputs", tmp_path / "y.safetensors"]
     result = accord("run", "-n", size, *command, "--repeat", 3, "--check-ranks-equal", "--json")
     assert result.returncode == 0, result.stderr
@@ -253,7 +253,7 @@ def test_an_input_file_that_does_not_exist_is_named(package):
 
 
 @pytest.mark.parametrize(
-    ("tensors", "says"),
+    ("tensors", "message"),
     [
         ({"z": np.zeros((1, HIDDEN), np.float32)}, "unknown input"),
         ({}, 'no tensor "x"'),
@@ -262,11 +262,11 @@ def test_an_input_file_that_does_not_exist_is_named(package):
         ({"x": np.zeros((1, HIDDEN + 1), np.float32)}, "17"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(package, tmp_path, tensors, says):
+def test_inputs_that_do_not_fit_are_named(package, tmp_path, tensors, message):
     save_file(tensors, tmp_path / "x.safetensors")
     result = accord("engine", "run", package, "--inputs", tmp_path / "x.safetensors")
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def header_of(entries: dict, data: bytes = b"") -> bytes:
@@ -278,7 +278,7 @@ F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"1234", "too short"),
         (struct.pack("<Q", 1 << 60) + b"{}", "header"),
@@ -295,13 +295,13 @@ F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         (header_of({"x": F32}, b"12345"), "1 bytes after the last tensor"),
     ],
 )
-def test_a_damaged_input_file_is_refused_with_its_name(package, tmp_path, content, says):
+def test_a_damaged_input_file_is_rejected_with_its_name(package, tmp_path, content, message):
     path = tmp_path / "damaged.safetensors"
     path.write_bytes(content)
     result = accord("engine", "run", package, "--inputs", path)
     assert result.returncode == 1
     assert "damaged.safetensors" in result.stderr
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_verify_passes_a_whole_package_and_lists_every_damaged_place(package, tmp_path):
@@ -340,7 +340,7 @@ def test_a_package_that_one_rank_cannot_read_runs_on_no_rank(package, inputs, tm
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_a_folder_that_is_no_package_is_named(tmp_path, command):
+def test_a_folder_that_is_not_a_package_is_named(tmp_path, command):
     result = accord("engine", command, tmp_path)
     assert result.returncode == 1
     assert str(tmp_path) in result.stderr

@@ -35,12 +35,12 @@ def generate(path: Path, *arguments: object, **more):
     return accord("engine", "generate", path, *arguments, **more)
 
 
-def test_a_prompt_is_continued_as_transformers_does(text_model):
-    told = generate(text_model.path, "--prompt", "Ça", "--stats")
-    assert told.returncode == 0, told.stderr
-    assert told.stdout == text_model.continued("Ça", 40) + "\n"
-    assert re.search(r"3 prompt tokens, 17 answer tokens; first after \d+\.\d", told.stderr)
-    assert "tokens/s" in told.stderr
+def test_the_continuation_of_a_prompt_matches_transformers(text_model):
+    result = generate(text_model.path, "--prompt", "Ça", "--stats")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == text_model.continued("Ça", 40) + "\n"
+    assert re.search(r"3 prompt tokens, 17 answer tokens; first after \d+\.\d", result.stderr)
+    assert "tokens/s" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,11 @@ def test_a_prompt_is_continued_as_transformers_does(text_model):
     ],
 )
 def test_ranks_answer_a_message(text_model, launched, ranks, options):
-    told = accord(*launched, "engine", "generate", text_model.path, "--chat", "--prompt", TEXTS[2], "--json", *options)
-    assert told.returncode == 0, told.stderr
-    answer = json.loads(told.stdout.removeprefix("[0] "))
+    result = accord(
+        *launched, "engine", "generate", text_model.path, "--chat", "--prompt", TEXTS[2], "--json", *options
+    )
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout.removeprefix("[0] "))
     assert answer["text"] == TEXTS[3]
     assert (answer["ranks"], answer["finish"]) == (ranks, "stop_token")
     assert answer["completion_tokens"] == len(text_model.tokens(CONVERSATIONS[2][:1], 40))
@@ -64,31 +66,31 @@ def test_ranks_answer_a_message(text_model, launched, ranks, options):
     assert answer["load_seconds"] > 0
 
 
-def test_options_are_those_of_the_library(text_model):
+def test_options_match_those_of_the_library(text_model):
     drawn = ["--temperature", 2, "--top-k", 50, "--top-p", 0.95, "--seed", 4, "--max-new-tokens", 15, "--no-stream"]
     expected = library.generate(
         text_model.path, "One", temperature=2.0, top_k=50, top_p=0.95, seed=4, max_new_tokens=15
     ).text
     assert generate(text_model.path, "--prompt", "One", *drawn).stdout == expected + "\n"
-    told = generate(text_model.path, "--prompt", "One", "--stop", "two", "--stop", "three")
-    assert told.stdout == " 😀 \n"
+    result = generate(text_model.path, "--prompt", "One", "--stop", "two", "--stop", "three")
+    assert result.stdout == " 😀 \n"
 
 
-def test_a_conversation_survives_a_bad_message(text_model):
+def test_a_conversation_survives_an_invalid_message(text_model):
     lines = [TEXTS[0], "", "far too long " * 200, TEXTS[1]]
-    told = generate(text_model.path, "--interactive", "--ranks", 2, input="\n".join(lines))
-    assert told.returncode == 0, told.stderr
+    result = generate(text_model.path, "--interactive", "--ranks", 2, input="\n".join(lines))
+    assert result.returncode == 0, result.stderr
     first = text_model.continued(CONVERSATIONS[0][:1], 40)
     messages = [CONVERSATIONS[0][0], {"role": "assistant", "content": first}, {"role": "user", "content": TEXTS[1]}]
-    assert told.stdout.splitlines() == [first, text_model.continued(messages, 40)]
-    assert "context" in told.stderr
+    assert result.stdout.splitlines() == [first, text_model.continued(messages, 40)]
+    assert "context" in result.stderr
 
 
 def test_a_system_message_comes_first(text_model):
     messages = [{"role": "system", "content": TEXTS[3]}, *CONVERSATIONS[1][:1]]
-    told = generate(text_model.path, "--system", TEXTS[3], "--prompt", TEXTS[1], "--json")
+    result = generate(text_model.path, "--system", TEXTS[3], "--prompt", TEXTS[1], "--json")
     prompt = text_model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert json.loads(told.stdout)["prompt_tokens"] == len(
+    assert json.loads(result.stdout)["prompt_tokens"] == len(
         text_model.tokenizer(prompt, add_special_tokens=False).input_ids
     )
 
@@ -113,10 +115,10 @@ def test_a_system_message_comes_first(text_model):
         (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, which is not a power of two"),
     ],
 )
-def test_what_cannot_be_is_an_error(text_model, arguments, code, message):
-    told = generate(text_model.path, *arguments)
-    assert (told.returncode, told.stdout) == (code, "")
-    assert message in told.stderr
+def test_invalid_input_is_an_error(text_model, arguments, code, message):
+    result = generate(text_model.path, *arguments)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert message in result.stderr
 
 
 def children_of(process: int) -> list[int]:
@@ -144,7 +146,7 @@ def test_the_interrupt_key_ends_an_answer(endless):
         end(started)
 
 
-def test_the_interrupt_key_ends_a_conversation_that_waits(text_model):
+def test_the_interrupt_key_ends_a_waiting_conversation(text_model):
     started = start_accord("engine", "generate", text_model.path, "--interactive", stdin=-1)
     try:
         started.stdin.write(TEXTS[0] + "\n")

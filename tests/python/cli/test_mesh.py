@@ -18,19 +18,19 @@ def shown(*arguments) -> dict:
     return json.loads(result.stdout)
 
 
-def test_json_has_what_the_plan_has():
-    plan, told = MeshPlan(SIZES, world_size=16), shown(SIZES, "--world", 16, "--rank", 5, "--all")
-    assert told["plan"] == plan.text
-    assert told["axes"] == plan.axes
-    assert told["expert_axes"] == plan.expert_axes
-    assert [family["name"] for family in told["families"]] == [family.name for family in plan.families]
-    for family in told["families"]:
+def test_json_has_the_contents_of_the_plan():
+    plan, answer = MeshPlan(SIZES, world_size=16), shown(SIZES, "--world", 16, "--rank", 5, "--all")
+    assert answer["plan"] == plan.text
+    assert answer["axes"] == plan.axes
+    assert answer["expert_axes"] == plan.expert_axes
+    assert [family["name"] for family in answer["families"]] == [family.name for family in plan.families]
+    for family in answer["families"]:
         assert family["all_groups"] == plan.all_groups(family["name"])
-    assert [(group["families"], group["ranks"]) for group in told["groups"]] == [
+    assert [(group["families"], group["ranks"]) for group in answer["groups"]] == [
         (names, ranks) for names, ranks, _ in plan.groups_of(5)
     ]
-    assert told["new_group_calls"] == sum(family.groups for family in plan.families) == 97
-    assert told["window_bytes"] > told["exchanged_bytes"] > 0
+    assert answer["new_group_calls"] == sum(family.groups for family in plan.families) == 97
+    assert answer["window_bytes"] > answer["exchanged_bytes"] > 0
     assert "all_groups" not in shown(SIZES, "--world", 16)["families"][0]
 
 
@@ -71,11 +71,11 @@ def test_two_configurations_are_compared_by_their_groups():
     assert "tp                         4 groups and 2; the first that differ: 0, 1, and 0-3" in other.stdout
     assert re.search(r"^inter_ep_dp +only in the second$", other.stdout, re.MULTILINE)
     assert not re.search(r"^pp ", other.stdout, re.MULTILINE)
-    told = shown("tp=2", "--world", 8, "--check", "tp=2")
-    assert told["differences"] == {}
+    answer = shown("tp=2", "--world", 8, "--check", "tp=2")
+    assert answer["differences"] == {}
 
 
-def test_sizes_that_say_the_number_of_ranks_need_no_world():
+def test_sizes_that_determine_the_number_of_ranks_need_no_world():
     given = shown("tp=2,pp=2,dp=2", "--world", 8, "--all")
     assert given["world_size"] == 8
     assert shown("tp=2,pp=2,dp=2", "--all") == given
@@ -106,7 +106,7 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
         (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, expected 4: the 4 ranks"),
     ],
 )
-def test_mistakes_are_refused(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     result = accord("mesh", "show", *arguments)
     assert result.returncode == 2
     assert message in result.stderr

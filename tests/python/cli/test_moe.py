@@ -35,7 +35,7 @@ def reports(tmp_path_factory):
     return on_threads(3, body)
 
 
-def test_the_matrices_are_those_of_the_ids(reports):
+def test_the_matrices_match_the_ids(reports):
     result = accord("moe", "report", *reports, "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
@@ -59,7 +59,7 @@ def test_the_matrices_are_those_of_the_ids(reports):
     assert [waits is None for waits in one["wait_seconds"]] == [True, False, True]
 
 
-def test_text_and_chart_tell_the_same(reports, tmp_path):
+def test_text_and_chart_show_the_same_values(reports, tmp_path):
     chart = tmp_path / "chart.svg"
     result = accord("moe", "report", *reports, "--chart", chart)
     assert result.returncode == 0, result.stderr
@@ -73,7 +73,7 @@ def test_text_and_chart_tell_the_same(reports, tmp_path):
     assert "expert 0 on rank 0: 10 choices" in titles
 
 
-def test_balance_prints_what_a_group_takes(reports):
+def test_balance_prints_a_placement_that_a_group_accepts(reports):
     result = accord("moe", "balance", reports[0], "--per-rank", 3)
     assert result.returncode == 0, result.stderr
     placement = json.loads(result.stdout)
@@ -86,7 +86,7 @@ def test_balance_prints_what_a_group_takes(reports):
     assert float(busiest[2]) < 1.2
 
 
-def test_mistakes_are_refused(reports, tmp_path):
+def test_invalid_arguments_are_rejected(reports, tmp_path):
     def refused(*arguments, code=1):
         result = accord("moe", *arguments)
         assert result.returncode == code, result.stdout + result.stderr

@@ -17,7 +17,7 @@ def exported(path, algorithm: str, ranks: int) -> dict:
     return json.loads(path.read_text())
 
 
-def test_list_has_the_figures_of_the_textbook():
+def test_list_has_the_textbook_figures():
     rows = {(row["collective"], row["name"]): row for row in plan_answer("list", "-n", 8, "--bytes", "64k")}
     message = 64 << 10
     assert rows["all_reduce", "two_shot"]["bytes_exchanged"] == 2 * 7 * message // 8
@@ -30,14 +30,14 @@ def test_list_has_the_figures_of_the_textbook():
     assert all(row["predicted_seconds"] > 0 for row in rows.values())
 
 
-def test_list_of_one_collective_says_what_refuses_an_op():
+def test_list_of_one_collective_shows_which_algorithms_reject_an_op():
     rows = {row["name"]: row for row in plan_answer("list", "all_reduce", "--op", "avg")}
     assert set(rows) == {path.stem for path in (ROOT / "src/plan/algorithms/all_reduce").glob("*.cpp")}
     assert rows["two_shot"]["refused"] == ""
     assert "adds only some ranks at a time" in rows["ring"]["refused"]
 
 
-def test_show_draws_ranks_and_steps_and_tells_the_cost():
+def test_show_draws_ranks_and_steps_and_prints_the_cost():
     shown = accord("plan", "show", "all_reduce:two_shot", "-n", 2, "--bytes", "8k")
     assert shown.returncode == 0, shown.stderr
     assert "rank 0 | cp i1>s1 | sig 1#0 | wait 1#0 | add i0,1.s0>o0,s0 |" in shown.stdout
@@ -45,14 +45,14 @@ def test_show_draws_ranks_and_steps_and_tells_the_cost():
     assert "predicted" in shown.stdout
 
 
-def test_show_puts_a_step_behind_what_it_waits_for():
+def test_show_puts_a_step_after_the_step_that_it_waits_for():
     drawing = plan_answer("show", "all_gather:ring", "-n", 3)["drawing"]
     columns = {(step["rank"], step["text"]): step["column"] for step in drawing}
     assert columns[1, "wait for signal 0 of rank 0"] > columns[0, "signal 0 to rank 1"]
     assert columns[2, "wait for signal 1 of rank 1"] > columns[1, "signal 1 to rank 2"]
 
 
-def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
+def test_show_writes_an_svg_with_a_box_per_step_and_an_arrow_per_message(tmp_path):
     path = tmp_path / "plan.svg"
     drawing = plan_answer("show", "all_reduce:one_shot", "-n", 3, "--svg", path)["drawing"]
     root = ElementTree.parse(path).getroot()
@@ -68,7 +68,7 @@ def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
     assert {"rank 0", "rank 1", "rank 2"} <= set(labels)
 
 
-def test_an_exported_plan_is_whole_and_exports_to_the_same_bytes(tmp_path):
+def test_an_exported_plan_is_complete_and_exports_to_the_same_bytes(tmp_path):
     plan = exported(tmp_path / "ring.json", "all_reduce:ring", 4)
     assert (plan["format"], plan["version"], plan["size"]) == ("accord-plan", 1, 4)
     assert len(plan["programs"]) == 4
@@ -76,7 +76,7 @@ def test_an_exported_plan_is_whole_and_exports_to_the_same_bytes(tmp_path):
     assert again.stdout == (tmp_path / "ring.json").read_text()
 
 
-def test_verify_accepts_what_was_exported_and_names_the_step_that_is_wrong(tmp_path):
+def test_verify_accepts_an_exported_plan_and_names_an_incorrect_step(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     good = accord("plan", "verify", path)
@@ -87,12 +87,12 @@ def test_verify_accepts_what_was_exported_and_names_the_step_that_is_wrong(tmp_p
     bad = accord("plan", "verify", path)
     assert bad.returncode == 1
     assert "rank 0, lane 0, step 2 (wait for signal 0 of rank 1): waits for ever" in bad.stdout
-    told = json.loads(accord("plan", "verify", path, "--json").stdout)
-    assert not told["ok"]
-    assert "waits for ever" in told["message"]
+    answer = json.loads(accord("plan", "verify", path, "--json").stdout)
+    assert not answer["ok"]
+    assert "waits for ever" in answer["message"]
 
 
-def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
+def test_verify_rejects_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     for program in plan["programs"]:
@@ -108,23 +108,23 @@ def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait
     assert "wait for signal 0 of rank" in refused.stdout
 
 
-def test_why_names_the_rule_that_decides_and_why_others_do_not():
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4)
-    assert told["algorithm"] == "two_shot"
-    rules = {rule["rule"]: rule for rule in told["rules"]}
+def test_why_names_the_deciding_rule_and_the_reason_against_each_other_rule():
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4)
+    assert answer["algorithm"] == "two_shot"
+    rules = {rule["rule"]: rule for rule in answer["rules"]}
     assert rules["all_reduce:8k-inf=two_shot"]["decides"]
     assert rules["all_reduce:128-8k=one_shot"]["reason"] == "is not for 8 KiB"
     assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 4 ranks"
-    assert {row["algorithm"] for row in told["algorithms"] if row["chosen"]} == {"two_shot"}
+    assert {row["algorithm"] for row in answer["algorithms"] if row["chosen"]} == {"two_shot"}
     anywhere = {row["name"] for row in plan_answer("list", "all_reduce") if "buffers in windows" not in row["needs"]}
     of_hosts_and_switches = {"hierarchical", "nvls"}
-    assert {row["algorithm"] for row in told["algorithms"]} == anywhere - of_hosts_and_switches
+    assert {row["algorithm"] for row in answer["algorithms"]} == anywhere - of_hosts_and_switches
 
 
-def test_why_takes_ranks_to_be_on_several_hosts():
-    told = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
-    assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
-    decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
+def test_why_distributes_ranks_over_several_hosts_on_request():
+    answer = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
+    assert (answer["algorithm"], answer["hosts"]) == ("hierarchical", 2)
+    decides = [rule["rule"] for rule in answer["rules"] if rule["decides"]]
     assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
     assert plan_answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
     # Groups of 6, 6 and 5 ranks are not subtrees of the canonical tree.
@@ -133,22 +133,22 @@ def test_why_takes_ranks_to_be_on_several_hosts():
     assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
 
 
-def test_why_tells_of_memory_of_gpus():
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
-    assert told["algorithm"] == "packet"
-    assert all("memory=cuda" in rule["rule"] for rule in told["rules"])
+def test_why_explains_calls_on_gpu_memory():
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
+    assert answer["algorithm"] == "packet"
+    assert all("memory=cuda" in rule["rule"] for rule in answer["rules"])
     assert plan_answer("why", "all_reduce", "1M", "-n", 4, "--cuda")["algorithm"] == "nccl"
     assert plan_answer("why", "all_reduce", "8K", "-n", 4, "--hosts", 2, "--cuda")["algorithm"] == "nccl"
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
-    assert told["rules"][0]["reason"] == "is for memory of the CPU"
-    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
-    assert told["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
+    assert answer["rules"][0]["reason"] == "is for memory of the CPU"
+    answer = plan_answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
+    assert answer["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
 
 
-def test_why_tells_what_serves_registered_buffers():
-    told = plan_answer("why", "all_to_all", "64K", "--registered")
-    assert told["algorithm"] == "zero_copy" and told["registered"]
-    assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
+def test_why_explains_the_choice_for_registered_buffers():
+    answer = plan_answer("why", "all_to_all", "64K", "--registered")
+    assert answer["algorithm"] == "zero_copy" and answer["registered"]
+    assert answer["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
     in_place = plan_answer("why", "all_to_all", "64K", "--registered", "--in-place")
     assert in_place["algorithm"] == "direct"
     assert in_place["rules"][0]["reason"] == "zero_copy is not for calls in place"
@@ -167,17 +167,17 @@ def test_plans_for_registered_buffers_are_verified_exported_and_run(tmp_path, pl
     exported(path, plan, 3)
     assert accord("plan", "verify", path).stdout.endswith(": ok\n")
     for transport in ("inproc", "shm"):
-        told = plan_answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
-        assert told["right"]
+        answer = plan_answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
+        assert answer["right"]
     [row] = [row for row in plan_answer("list", "all_to_all") if row["name"] == "zero_copy"]
     assert row["needs"] == ["mapped peers", "buffers in windows", "input and output apart"]
 
 
 def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     table = "all_reduce:0-16k=one_shot@4k"
-    told = plan_answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
-    assert (told["algorithm"], told["slot_bytes"]) == ("one_shot", 4096)
-    assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
+    answer = plan_answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
+    assert (answer["algorithm"], answer["slot_bytes"]) == ("one_shot", 4096)
+    assert answer["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
     overridden = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
     assert overridden["algorithm"] == "packet"
     assert overridden["rules"][1]["reason"] == "matches, but a later rule takes precedence"
@@ -186,11 +186,13 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     assert "canonical order" in canonical["rules"][0]["reason"]
 
 
-def test_why_counts_ranks_against_the_cores_of_this_machine():
+def test_why_compares_ranks_with_the_cores_of_this_machine():
     ranks = 2 * os.cpu_count()
-    told = plan_answer("why", "all_reduce", "1k", "-n", ranks, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
-    assert told["oversubscribed"]
-    assert told["algorithm"] == "ring"
+    answer = plan_answer(
+        "why", "all_reduce", "1k", "-n", ranks, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring"
+    )
+    assert answer["oversubscribed"]
+    assert answer["algorithm"] == "ring"
 
 
 @pytest.mark.parametrize(
@@ -208,13 +210,13 @@ def test_why_counts_ranks_against_the_cores_of_this_machine():
         (("verfy", "x"), 'unknown command "verfy"; did you mean "verify"?'),
     ],
 )
-def test_what_has_no_meaning_is_told_with_the_nearest_name(arguments, message):
+def test_an_unknown_name_is_reported_with_the_nearest_one(arguments, message):
     result = accord("plan", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
 
 
-def test_files_that_are_no_plans_are_told_apart(tmp_path):
+def test_missing_broken_and_unwritable_files_have_different_errors(tmp_path):
     missing = accord("plan", "verify", tmp_path / "none.json")
     assert missing.returncode == 1
     assert "none.json: No such file or directory" in missing.stderr
@@ -227,13 +229,13 @@ def test_files_that_are_no_plans_are_told_apart(tmp_path):
     assert "No such file or directory" in unwritable.stderr
 
 
-def test_a_folder_is_told_by_its_name(tmp_path):
+def test_a_folder_is_named_in_the_error(tmp_path):
     result = accord("plan", "verify", tmp_path)
     assert result.returncode == 1
     assert result.stderr == f"accord plan verify: io: {tmp_path}: Is a directory\n"
 
 
-def test_the_example_of_the_format_is_right(tmp_path):
+def test_the_example_of_the_format_is_correct(tmp_path):
     page = (ROOT / "docs/plan-format.md").read_text()
     block = page[page.index("    {\n") : page.index("Every key is required")]
     path = tmp_path / "example.json"
@@ -260,9 +262,9 @@ def test_the_example_of_the_format_is_right(tmp_path):
 )
 def test_run_checks_and_times_a_plan(plan, options):
     ranks = () if "-n" in options else ("-n", 3)
-    told = plan_answer("run", plan, *ranks, *options)
-    assert told["right"]
-    assert 0 < told["minimum_seconds"] <= told["median_seconds"]
+    answer = plan_answer("run", plan, *ranks, *options)
+    assert answer["right"]
+    assert 0 < answer["minimum_seconds"] <= answer["median_seconds"]
 
 
 @pytest.mark.parametrize(
@@ -272,9 +274,9 @@ def test_run_calls_a_plan_by_its_own_name(tmp_path, name, shown):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     path.write_text(json.dumps(plan | {"name": name}))
-    told = accord("plan", "run", path, env=clean_environment(ACCORD_DEBUG="info"))
-    assert f": {shown}, " in told.stderr
-    assert name in told.stdout
+    result = accord("plan", "run", path, env=clean_environment(ACCORD_DEBUG="info"))
+    assert f": {shown}, " in result.stderr
+    assert name in result.stdout
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "line\nline", "\x7f", "\x9b31m"])
@@ -289,7 +291,7 @@ def test_names_with_terminal_escapes_are_rejected(tmp_path, name):
         assert name not in refused.stderr
 
 
-def test_run_refuses_what_is_wrong(tmp_path):
+def test_run_rejects_an_incorrect_plan(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     plan["programs"][1]["lanes"][0].pop()
@@ -300,16 +302,16 @@ def test_run_refuses_what_is_wrong(tmp_path):
     assert "no step writes output[0] of rank 1" in refused.stderr
 
 
-def test_why_knows_a_plan_of_the_users_own(tmp_path):
+def test_why_includes_a_user_plan(tmp_path):
     path = tmp_path / "mine.json"
     plan = exported(path, "all_reduce:one_shot", 2)
     plan["name"] = "mine"
     path.write_text(json.dumps(plan))
-    asked = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
-    told = plan_answer(*asked, "-n", 2)
-    assert told["algorithm"] == "mine"
-    assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
-    passed_over = plan_answer(*asked, "-n", 3)
-    assert passed_over["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
-    assert passed_over["algorithm"] == "two_shot"
-    assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}
+    arguments = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
+    answer = plan_answer(*arguments, "-n", 2)
+    assert answer["algorithm"] == "mine"
+    assert [row["algorithm"] for row in answer["algorithms"] if row["chosen"]] == ["mine"]
+    skipped = plan_answer(*arguments, "-n", 3)
+    assert skipped["rules"][0]["reason"] == "no plan of that name supports 3 ranks"
+    assert skipped["algorithm"] == "two_shot"
+    assert "mine" not in {row["algorithm"] for row in skipped["algorithms"]}

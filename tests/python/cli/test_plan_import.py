@@ -6,7 +6,7 @@ from accord_command import accord, plan_answer
 from execution_plans import execution_plan
 
 
-def test_import_makes_a_plan_that_the_verifier_accepts(tmp_path):
+def test_import_creates_a_plan_that_the_verifier_accepts(tmp_path):
     foreign, ours = tmp_path / "foreign.json", tmp_path / "ours.json"
     foreign.write_text(json.dumps(execution_plan()))
     imported = accord("plan", "import", foreign, "--name", "mine", "-o", ours)
@@ -16,7 +16,7 @@ def test_import_makes_a_plan_that_the_verifier_accepts(tmp_path):
     assert (shown["hops"], shown["bytes_exchanged"], shown["order"]) == (1, 8192, "canonical")
 
 
-def test_import_takes_what_goes_through_a_switch_as_it_is_told(tmp_path):
+def test_import_converts_switch_operations_as_requested(tmp_path):
     plan = execution_plan()
     plan["protocol"] = "Simple"
     peers = {"name": "signal", "channel_type": "memory", "channel_ids": [0]}
@@ -42,7 +42,7 @@ def test_import_takes_what_goes_through_a_switch_as_it_is_told(tmp_path):
     assert plan_answer("run", ours, "--bytes", "8k")["right"]
 
 
-def test_import_names_what_it_refuses(tmp_path):
+def test_import_names_the_part_that_it_rejects(tmp_path):
     path = tmp_path / "plan.json"
     plan = execution_plan()
     plan["gpus"][1]["threadblocks"][0]["ops"][1]["name"] = "rrf"

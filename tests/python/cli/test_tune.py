@@ -37,7 +37,7 @@ def handmade(path, rules: str, processor: str):
     return path
 
 
-def test_the_file_says_where_it_was_measured_and_covers_every_size_once(table):
+def test_the_file_records_where_it_was_measured_and_covers_every_size_once(table):
     text = table.read_text()
     assert text.startswith(HEAD)
     assert text.endswith("# end\n")
@@ -52,7 +52,7 @@ def test_the_file_says_where_it_was_measured_and_covers_every_size_once(table):
 
 
 def test_a_communicator_uses_the_tuned_table(table):
-    told = accord(
+    result = accord(
         "bench",
         "all_reduce",
         "--min",
@@ -67,8 +67,8 @@ def test_a_communicator_uses_the_tuned_table(table):
         "-",
         env=clean_environment(ACCORD_SELECT=f"@{table}"),
     )
-    assert told.returncode == 0, told.stderr
-    assert all(row["wrong"] == 0 for row in json.loads(told.stdout)["results"])
+    assert result.returncode == 0, result.stderr
+    assert all(row["wrong"] == 0 for row in json.loads(result.stdout)["results"])
 
 
 def test_why_names_the_file_and_the_line(table, tmp_path):
@@ -76,16 +76,16 @@ def test_why_names_the_file_and_the_line(table, tmp_path):
         tmp_path / "mine.table", "# a remark\nall_reduce:0-1k=ring;  # fast?", this_processor(table.read_text())
     )
     for environment, option in (({"ACCORD_SELECT": f"@{path}"}, ()), ({}, ("--select", f"@{path}"))):
-        told = accord("plan", "why", "all_reduce", "512", "--json", *option, env=clean_environment(**environment))
-        assert told.returncode == 0, told.stderr
-        decides = [rule for rule in json.loads(told.stdout)["rules"] if rule["decides"]]
+        result = accord("plan", "why", "all_reduce", "512", "--json", *option, env=clean_environment(**environment))
+        assert result.returncode == 0, result.stderr
+        decides = [rule for rule in json.loads(result.stdout)["rules"] if rule["decides"]]
         assert decides == [{"rule": "all_reduce:0-1k=ring", "table": f"{path}:8", "decides": True, "reason": "matches"}]
 
 
-def test_rules_after_the_file_win(table, tmp_path):
+def test_rules_after_the_file_take_precedence(table, tmp_path):
     path = handmade(tmp_path / "mine.table", "all_reduce:0-1k=ring;", this_processor(table.read_text()))
-    told = accord("plan", "why", "all_reduce", "512", "--json", "--select", f"@{path};all_reduce:0-1k=one_shot")
-    answer = json.loads(told.stdout)
+    result = accord("plan", "why", "all_reduce", "512", "--json", "--select", f"@{path};all_reduce:0-1k=one_shot")
+    answer = json.loads(result.stdout)
     assert answer["algorithm"] == "one_shot"
     assert answer["rules"][0]["table"] == "--select"
 
@@ -115,7 +115,7 @@ def test_rules_after_the_file_win(table, tmp_path):
         (lambda text: text.replace("# end", "# End"), "it is cut off"),
     ],
 )
-def test_a_damaged_or_foreign_file_is_refused(table, tmp_path, spoil, message):
+def test_a_damaged_or_foreign_file_is_rejected(table, tmp_path, spoil, message):
     path = tmp_path / "spoiled.table"
     path.write_text(spoil(table.read_text()))
     for command in (("bench", "barrier", "--seconds", "0.002"), ("plan", "why", "barrier")):
@@ -125,13 +125,13 @@ def test_a_damaged_or_foreign_file_is_refused(table, tmp_path, spoil, message):
         assert str(path) in refused.stderr
 
 
-def test_an_unknown_algorithm_is_told_with_its_line(table, tmp_path):
+def test_an_unknown_algorithm_is_reported_with_its_line(table, tmp_path):
     path = handmade(tmp_path / "mine.table", "\nbarrier:0-inf=dirct;", this_processor(table.read_text()))
     refused = accord("plan", "why", "barrier", env=clean_environment(ACCORD_SELECT=f"@{path}"))
     assert "line 8, at character 15" in refused.stderr
 
 
-def test_ranks_with_different_files_are_told(table, tmp_path):
+def test_ranks_with_different_files_are_reported(table, tmp_path):
     rules = [f"all_reduce:0-{kib}k={name};" for name in ("ring", "one_shot") for kib in range(1, 20)]
     paths = [
         handmade(tmp_path / f"{i}.table", "\n".join(rules[i:]), this_processor(table.read_text())) for i in range(2)
@@ -143,14 +143,14 @@ def test_ranks_with_different_files_are_told(table, tmp_path):
         "try:\n"
         "    accord.Communicator.from_environment(select='@' + paths[int(os.environ['RANK'])])\n"
         "except accord.Mismatch as error:\n"
-        "    print('told:', error)\n"
+        "    print('raised:', error)\n"
     )
     result = accord("run", "-n", 2, program, env=clean_environment(PYTHONPATH=str(BUILD / "python")))
-    assert result.stdout.count("told:") == 2, result.stdout + result.stderr
+    assert result.stdout.count("raised:") == 2, result.stdout + result.stderr
     assert "bytes with the hash" in result.stdout
 
 
-def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+def test_a_table_that_cannot_be_written_is_reported_before_anything_is_measured(tmp_path):
     for path, code in ((tmp_path / "absent/table", 1), (tmp_path, 1), ("-", 2)):
         refused = accord("tune", "--seconds", 3600, "-o", path, timeout=30)
         assert refused.returncode == code
@@ -158,7 +158,7 @@ def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+def test_an_interrupted_run_resumes_where_it_stopped(tmp_path):
     path = tmp_path / "tuned.table"
     partial = tmp_path / "tuned.table.partial"
     arguments = ("tune", "all_reduce", "--min", 8, "--max", "1k", "--seconds", 0.4, "--quick", "-o", path)

@@ -108,7 +108,7 @@ def test_objects_with_dlpack_are_arrays(comm):
         comm.all_reduce(Broken(inner))
 
 
-def test_floats_of_ml_dtypes_are_known(comm):
+def test_floats_of_ml_dtypes_are_supported(comm):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
         numbers = np.array([1, 2, 3], dtype)
@@ -125,7 +125,7 @@ def test_numpy_arrays_are_arrays_of_every_dtype(comm):
         assert np.array_equal(array, out), dtype
 
 
-def test_premul_sum_takes_a_number_or_an_array_of_one_element(comm):
+def test_premul_sum_accepts_a_number_or_an_array_of_one_element(comm):
     for factor in (3, 3.0, np.array([3], np.float32), array.array("f", [3])):
         x = np.array([1, 2], np.float32)
         comm.all_reduce(x, "premul_sum", factor=factor)
@@ -187,7 +187,7 @@ def test_unsuitable_arrays_are_rejected_by_name(comm, given, error, message):
         comm.all_reduce(given)
     with pytest.raises(error, match=message.replace("array: ", "output: ")):
         comm.all_gather(np.zeros(1, np.float32), given)
-    assert comm.state == "ready", "a wrong argument is no failure of the group"
+    assert comm.state == "ready", "an invalid argument is not a failure of the group"
 
 
 def test_inputs_may_be_read_only(comm):
@@ -247,17 +247,17 @@ def test_calls_keep_no_reference_to_their_arrays(comm):
     grown.extend(b"more")  # fails if the buffer is still exported
 
 
-def test_tensors_are_let_go_too(comm):
+def test_calls_keep_no_reference_to_their_tensors(comm):
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(8)
-    gone = weakref.ref(tensor)
+    reference = weakref.ref(tensor)
     work = comm.all_reduce_async(tensor)
     work.wait()
     with pytest.raises(ValueError):
         comm.all_reduce(tensor, out=tensor[:3])
     del tensor
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def drop_work_unfinished(comm):
@@ -274,21 +274,21 @@ def drop_work_unfinished(comm):
         comm.recv(flag, 0)
         comm.all_reduce(array)
         return float(array[0])
-    gone = weakref.ref(array)
+    reference = weakref.ref(array)
     work = comm.all_reduce_async(array)
     del array, work
     gc.collect()
-    held = gone() is not None
+    held = reference() is not None
     comm.send(flag, 1)
     until = time.monotonic() + 20
-    while gone() is not None and time.monotonic() < until:
+    while reference() is not None and time.monotonic() < until:
         # Rejected at once. Every new Work also releases the finished ones that were dropped.
         comm.send_async(flag, 0).test()
         time.sleep(0.01)
-    return held, gone() is None
+    return held, reference() is None
 
 
-def test_arrays_of_a_dropped_work_are_held_until_it_has_ended(ranks):
+def test_arrays_of_a_dropped_work_are_held_until_it_completes(ranks):
     assert ranks(2).run(drop_work_unfinished) == [(True, True), 3.0]
 
 
@@ -299,7 +299,7 @@ def test_arrays_of_a_dropped_work_are_held_until_it_has_ended(ranks):
     order=st.permutations(range(4)),
     steps=st.lists(st.sampled_from([1, 2, -1]), min_size=4, max_size=4),
 )
-def test_an_array_is_taken_exactly_if_it_is_row_major(shared, dtype, shape, order, steps):
+def test_an_array_is_accepted_exactly_if_it_is_row_major(shared, dtype, shape, order, steps):
     whole = np.zeros(shape, numpy_dtype(dtype)).transpose([axis for axis in order if axis < len(shape)])
     part = whole[tuple(slice(None, None, step) for step in steps[: whole.ndim])]
     if part.flags.c_contiguous:

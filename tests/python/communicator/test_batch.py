@@ -1,4 +1,4 @@
-"""Calls that run together in a batch, and what a Work reports when it ends, on ranks that are processes."""
+"""Calls that run together in a batch, and the report of a Work when it ends, on ranks that are processes."""
 
 import sys
 import threading
@@ -63,12 +63,12 @@ def prepared_many_times(comm):
     return seen
 
 
-def test_a_prepared_batch_runs_as_often_as_it_is_wanted(ranks):
+def test_a_prepared_batch_runs_any_number_of_times(ranks):
     for rank, seen in enumerate(ranks(2).run(prepared_many_times)):
         assert seen == [(2.0 * turn, 2.0 * turn, 2.0 - rank) for turn in range(6)]
 
 
-def test_what_cannot_be_prepared_says_why():
+def test_a_call_that_cannot_be_prepared_raises_an_error_with_the_reason():
     batch = alone().batch()
     batch.send(np.ones(3), 1)
     with pytest.raises(accord.InvalidArgument, match="peer 1 is not a rank of the group"):
@@ -100,7 +100,7 @@ def test_a_block_that_raises_runs_nothing():
     assert (values == 1).all()
 
 
-def test_a_call_that_is_wrong_keeps_all_of_them_from_beginning():
+def test_one_invalid_call_prevents_the_whole_batch_from_starting():
     comm, values = alone(), np.ones(3)
     batch = comm.batch()
     batch.all_reduce(values, "premul_sum", factor=3.0)
@@ -114,7 +114,7 @@ def test_a_call_that_is_wrong_keeps_all_of_them_from_beginning():
         batch.all_reduce(object())
 
 
-def test_a_work_tells_its_end_to_callbacks_also_when_it_has_ended():
+def test_a_work_calls_callbacks_even_if_they_are_added_after_its_end():
     comm, values = alone(), np.ones(3)
     called = threading.Event()
     seen = []
@@ -129,7 +129,7 @@ def test_a_work_tells_its_end_to_callbacks_also_when_it_has_ended():
         work.on_end(3)
 
 
-def hear_of_a_failure(comm):
+def wait_for_a_failure(comm):
     import threading
 
     if comm.rank == 1:
@@ -145,10 +145,10 @@ def hear_of_a_failure(comm):
 
 
 def test_a_callback_gets_the_error(fresh_ranks):
-    assert "enough" in fresh_ranks(2).run(hear_of_a_failure)[0]
+    assert "enough" in fresh_ranks(2).run(wait_for_a_failure)[0]
 
 
-def test_what_a_callback_raises_is_reported_and_harms_nothing(monkeypatch):
+def test_an_exception_in_a_callback_is_reported_and_ignored(monkeypatch):
     reported = threading.Event()
     caught = []
     monkeypatch.setattr(sys, "unraisablehook", lambda entry: (caught.append(entry.exc_value), reported.set()))
@@ -165,16 +165,16 @@ def test_what_a_callback_raises_is_reported_and_harms_nothing(monkeypatch):
     comm.barrier()
 
 
-def test_an_array_whose_end_comes_back_to_its_work_harms_nothing():
+def test_an_array_whose_finalizer_uses_its_work_is_safe():
     comm, works = alone(), []
 
-    class ComesBack(np.ndarray):
+    class UsesItsWork(np.ndarray):
         def __del__(self):
             for work in works:
                 assert work.test()
 
     for end in ("wait", "test"):
-        array = np.ones(4, np.float32).view(ComesBack)
+        array = np.ones(4, np.float32).view(UsesItsWork)
         works.append(comm.all_reduce_async(array))
         del array
         while not getattr(works[-1], end)():

@@ -33,7 +33,7 @@ def all_reduce_out_of_place(comm, op, dtype, array):
 @pytest.mark.parametrize("size", mostly_slow(SIZES, 3))
 @pytest.mark.parametrize("dtype", REDUCIBLE_DTYPES)
 @pytest.mark.parametrize("op", ["sum", "min", "max"])
-def test_all_reduce_gives_every_rank_the_bits_of_the_canonical_tree(ranks, size, dtype, op):
+def test_all_reduce_matches_the_canonical_tree_bit_for_bit_on_every_rank(ranks, size, dtype, op):
     for count in COUNTS:
         inputs = inputs_of(size, dtype, count)
         expected = reduce(inputs, op, dtype)
@@ -48,7 +48,7 @@ def all_reduce_with_factor(comm, op, dtype, factor, array):
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_every_op_on_every_dtype_gives_the_bits_of_the_canonical_tree(ranks, dtype):
+def test_every_op_on_every_dtype_matches_the_canonical_tree_bit_for_bit(ranks, dtype):
     factors = [0.75, -1.3, 2.0]
     for op in ops_of(dtype):
         for count in (7, 3000):
@@ -208,7 +208,7 @@ def every_async(comm):
     return out.tolist(), gathered.tolist(), part.tolist(), root.tolist()
 
 
-def test_started_operations_end_as_the_synchronous_ones_do(ranks):
+def test_asynchronous_operations_have_the_results_of_synchronous_ones(ranks):
     for result in ranks(3).run(every_async):
         assert result == ([6] * 5, [1] * 5 + [2] * 5 + [3] * 5, [3] * 5, [1, 1, 1])
 
@@ -233,7 +233,7 @@ def split_by_parity(comm):
     return group.name, group.rank, group.size, int(x[0]), none is None
 
 
-def test_split_makes_groups_by_color_ordered_by_key(ranks):
+def test_split_creates_groups_by_color_ordered_by_key(ranks):
     assert ranks(4).run(split_by_parity) == [
         ("world/0", 1, 2, 2, True),
         ("world/1", 1, 2, 4, False),
@@ -265,7 +265,7 @@ BITS = {"bfloat16": (0x3F80, 0x4000, 0x4040), "float8_e4m3fn": (0x38, 0x40, 0x44
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dtype=st.sampled_from(REDUCIBLE_DTYPES), shape=st.lists(st.integers(0, 9), min_size=0, max_size=4).map(tuple))
-def test_all_reduce_takes_arrays_of_any_shape(ranks, dtype, shape):
+def test_all_reduce_accepts_arrays_of_any_shape(ranks, dtype, shape):
     one, two, three = (np.full(shape, bits, numpy_dtype(dtype)) for bits in BITS.get(dtype, (1, 2, 3)))
     for result in ranks(2).run(all_reduce_shape, dtype, per_rank=[(one,), (two,)]):
         assert result.shape == shape and np.array_equal(result, three)

@@ -26,8 +26,8 @@ def run(tmp_path, **environment: str) -> str:
     return result.stderr
 
 
-def test_topology_and_plans_are_told_once(tmp_path):
-    told = run(tmp_path, ACCORD_DEBUG="info", ACCORD_SELECT="all_reduce:0-1k=packet,1k-inf=two_shot")
+def test_topology_and_plans_are_logged_once(tmp_path):
+    log = run(tmp_path, ACCORD_DEBUG="info", ACCORD_SELECT="all_reduce:0-1k=packet,1k-inf=two_shot")
     for once in (
         r'group "world": 2 ranks on 1 host, over shm',
         r'group "half": 2 ranks on 1 host, over shm',
@@ -35,14 +35,13 @@ def test_topology_and_plans_are_told_once(tmp_path):
         r'group "world": all_reduce of 100000 x float32 \(sum\), 390\.6 KiB: two_shot, ',
         r'group "half": barrier, ',
     ):
-        assert len(re.findall(once, told)) == 1, (once, told)
-    assert "all_reduce of 3 x" not in told
+        assert len(re.findall(once, log)) == 1, (once, log)
+    assert "all_reduce of 3 x" not in log
     for rank in (0, 1):
         assert (
-            len(re.findall(rf" rank {rank}: process \d+, \d+ cores? \(processors [\d, -]+\), memory nodes? ", told))
-            == 2
+            len(re.findall(rf" rank {rank}: process \d+, \d+ cores? \(processors [\d, -]+\), memory nodes? ", log)) == 2
         )
 
 
-def test_without_the_variable_nothing_is_told(tmp_path):
+def test_without_the_variable_nothing_is_logged(tmp_path):
     assert run(tmp_path) == ""

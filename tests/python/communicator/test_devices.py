@@ -23,7 +23,7 @@ def run_collectives(_, path):
         comm.all_gather(part, whole, stream=stream.cuda_stream)
         stream.synchronize()
         assert values.values.tolist() == [6.0] * 7
-        assert set(values.asked_for) == {None}  # no other stream: the call's own stream orders it
+        assert set(values.requested_streams) == {None}  # no other stream: the call's own stream orders it
         assert whole.values.tolist() == [[0, 0], [1, 1], [2, 2]]
         with comm.batch() as batch:
             batch.send(part, (rank + 1) % 3)
@@ -35,7 +35,7 @@ def run_collectives(_, path):
     on_thread_ranks(3, body)
 
 
-def test_arrays_of_a_device_by_dlpack(device_process):
+def test_device_arrays_are_passed_by_dlpack(device_process):
     device_process(run_collectives)
 
 
@@ -71,11 +71,11 @@ def run_works(_, path):
     on_thread_ranks(2, body)
 
 
-def test_works_block_streams_and_not_their_callers(device_process):
+def test_works_block_streams_but_not_their_callers(device_process):
     device_process(run_works)
 
 
-def run_mistakes(_, path):
+def make_invalid_calls(_, path):
     import numpy as np
     import pytest
     from host_devices import OnDevice, library, on_thread_ranks
@@ -102,8 +102,8 @@ def run_mistakes(_, path):
     on_thread_ranks(1, body)
 
 
-def test_mistakes_are_named(device_process):
-    device_process(run_mistakes)
+def test_invalid_arguments_are_named(device_process):
+    device_process(make_invalid_calls)
 
 
 def run_hints(_, path):
@@ -124,7 +124,7 @@ def run_hints(_, path):
     assert "blocking=0 maxCTAs=12 netName=Socket" in text.value.decode()
 
 
-def test_hints_of_a_group_get_to_nccl(device_process):
+def test_hints_of_a_group_reach_nccl(device_process):
     device_process(run_hints)
 
 
@@ -161,7 +161,7 @@ def run_windows(_, path):
     on_thread_ranks(2, body)
 
 
-def test_windows_of_a_device(device_process):
+def test_windows_are_allocated_on_a_device(device_process):
     device_process(run_windows)
 
 
@@ -201,11 +201,11 @@ def run_lending(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_communicator_of_nccls_is_lent(device_process):
+def test_an_nccl_communicator_is_borrowed(device_process):
     device_process(run_lending)
 
 
-def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
+def test_the_nccl_python_package_takes_precedence_over_the_system_library(tmp_path):
     # torch loads its own NCCL by the same name, and would get the system's if that had been loaded first.
     package = tmp_path / "nvidia/nccl/lib"
     package.mkdir(parents=True)
@@ -213,5 +213,5 @@ def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
     environment = program_environment()
     environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
     text = 'import accord; print(next(part for part in accord.info()["parts"] if part["name"] == "nccl")["detail"])'
-    told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == f"2.29.7 ({package / 'libnccl.so.2'})"
+    result = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"2.29.7 ({package / 'libnccl.so.2'})"

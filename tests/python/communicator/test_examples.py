@@ -1,4 +1,4 @@
-"""The first programs of the README, run as their first lines say."""
+"""The first programs of the README, run as their first lines describe."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def test_the_first_program_adds_over_two_ranks(program: Path):
     assert sorted(ranks) == ["0", "1"], result.stdout
 
 
-def test_python_m_accord_is_the_command():
+def test_python_m_accord_runs_the_command():
     result = subprocess.run(
         [sys.executable, "-m", "accord", "info", "--json"], capture_output=True, text=True, timeout=60
     )

@@ -15,7 +15,7 @@ from accord_command import wait_until
 import accord
 
 
-def wait_for_the_dead(comm, victim, how, folder):
+def wait_for_a_dead_rank(comm, victim, how, folder):
     import time
 
     x = np.ones(10, np.float32)
@@ -40,7 +40,7 @@ def wait_for_the_dead(comm, victim, how, folder):
 
 @pytest.mark.parametrize("how", ["sync", "async", "recv"])
 @pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_peer_is_named_to_all_others_within_a_second(fresh_ranks, tmp_path, how, victim):
+def test_a_killed_peer_is_named_on_all_others_within_a_second(fresh_ranks, tmp_path, how, victim):
     delays = []
     # One attempt in time is enough: on a busy machine the ranks may not run for a second.
     for attempt in range(3):
@@ -54,7 +54,7 @@ def test_a_killed_peer_is_named_to_all_others_within_a_second(fresh_ranks, tmp_p
             killed.append(time.time())
             processes[victim].send_signal(signal.SIGKILL)
 
-        outcomes = fresh_ranks(3).outcomes(wait_for_the_dead, victim, how, str(folder), while_running=kill)
+        outcomes = fresh_ranks(3).outcomes(wait_for_a_dead_rank, victim, how, str(folder), while_running=kill)
         assert outcomes[victim].exit_code == -signal.SIGKILL
         delays.append(0.0)
         for rank in {0, 1, 2} - {victim}:
@@ -83,7 +83,7 @@ def too_late(comm, over):
     return "nothing"
 
 
-def test_a_timeout_names_the_rank_that_did_not_come(ranks, tmp_path):
+def test_a_timeout_names_the_missing_rank(ranks, tmp_path):
     first, second = ranks(2).run(too_late, str(tmp_path / "over"))
     assert first[:3] == ("Timeout", (1,), True)
     assert 0.3 <= first[3] < 20, "the call's own timeout, not the communicator's 30 s"
@@ -98,7 +98,7 @@ def absent(folder: str) -> float:
     return time.monotonic() - start
 
 
-def test_create_names_the_ranks_that_did_not_come(tmp_path):
+def test_create_names_the_missing_ranks(tmp_path):
     assert absent(str(tmp_path / "store")) < 3
 
 
@@ -133,7 +133,7 @@ def disagree(comm):
     return "nothing"
 
 
-def test_ranks_that_disagree_are_told_who_called_with_what(ranks):
+def test_a_mismatch_reports_the_call_of_each_rank(ranks):
     for message in ranks(2).run(disagree):
         assert "all_reduce" in message and "world" in message
         assert "4" in message and "5" in message and "rank" in message
@@ -155,7 +155,7 @@ def test_calls_after_close_raise_closed(ranks):
     assert ranks(2).run(closed) == [("closed", ["closed"] * 3, rank) for rank in range(2)]
 
 
-def leaves_by_error(comm):
+def leave_by_error(comm):
     group = comm.split(0, name="inner")
     try:
         with group:
@@ -168,13 +168,13 @@ def leaves_by_error(comm):
         return str(error), group.state
 
 
-def test_a_with_block_left_by_an_error_tells_the_others_which(ranks):
-    first, second = ranks(2).run(leaves_by_error)
+def test_a_with_block_left_by_an_error_reports_it_to_the_others(ranks):
+    first, second = ranks(2).run(leave_by_error)
     assert first == ("KeyError", "closed")
     assert "rank 0 left its `with` block with KeyError: 'weights'" in second[0] and second[1] == "closed"
 
 
-def waits_with_timeout(comm):
+def wait_with_timeout(comm):
     x = np.full(2, comm.rank, np.int32)
     if comm.rank == 0:
         work = comm.recv_async(x, 1)
@@ -185,8 +185,8 @@ def waits_with_timeout(comm):
     comm.send(x, 0)
 
 
-def test_wait_with_a_timeout_gives_false_and_the_work_goes_on(ranks):
-    assert ranks(2).run(waits_with_timeout)[0] == ((False, False), True, [1, 1])
+def test_wait_with_a_timeout_returns_false_and_the_work_continues(ranks):
+    assert ranks(2).run(wait_with_timeout)[0] == ((False, False), True, [1, 1])
 
 
 def forks(comm):
@@ -219,7 +219,7 @@ def forks(comm):
     return text.split("\n"), x[0]
 
 
-def test_a_forked_child_gets_an_error_and_disturbs_nobody(ranks):
+def test_a_forked_child_gets_an_error_and_does_not_disturb_others(ranks):
     for lines, value in ranks(2).run(forks):
         assert value == 2
         assert len(lines) == 6 and all("was forked and belongs to its parent" in line for line in lines[:5])
@@ -229,7 +229,7 @@ def test_a_forked_child_gets_an_error_and_disturbs_nobody(ranks):
 EXITS = {
     "nothing is closed": "",
     "works are under way": "works = [comm.all_reduce_async(np.zeros(100_000, np.float32)) for _ in range(3)]",
-    "a work's handle is gone": "comm.recv_async(np.zeros(4, np.float32), 1 - comm.rank)",
+    "a work's handle is dropped": "comm.recv_async(np.zeros(4, np.float32), 1 - comm.rank)",
     "a cycle holds it": "cycle = [comm]; cycle.append(cycle)",
     "another thread waits": """
 import threading
@@ -273,7 +273,7 @@ comm.barrier()
         assert (process.returncode, output) == (0, ""), output
 
 
-def test_errors_are_also_the_built_in_exceptions_that_fit():
+def test_errors_derive_from_the_matching_built_in_exceptions():
     pairs = {
         accord.InvalidArgument: ValueError,
         accord.Unsupported: NotImplementedError,
@@ -300,7 +300,7 @@ def test_errors_are_also_the_built_in_exceptions_that_fit():
     assert len({error.code for error in pairs}) == len(pairs)
 
 
-def test_a_communicator_cannot_be_pickled_or_made_without_create():
+def test_a_communicator_cannot_be_pickled_or_constructed_without_create():
     with accord.Communicator.create(accord.MemoryStore(), 0, 1) as comm:
         with pytest.raises(TypeError):
             pickle.dumps(comm)
@@ -308,7 +308,7 @@ def test_a_communicator_cannot_be_pickled_or_made_without_create():
         accord.Communicator()
 
 
-def test_create_refuses_what_makes_no_sense():
+def test_create_rejects_invalid_arguments():
     for rank, size in [(1, 1), (-1, 2), (0, 0)]:
         with pytest.raises(accord.InvalidArgument):
             accord.Communicator.create(accord.MemoryStore(), rank, size, timeout=1)
@@ -367,9 +367,9 @@ def test_a_failed_group_keeps_no_arrays():
             comm.all_reduce_async(x).wait()
         comm.all_reduce_async(x)
 
-    def let_go() -> bool:
+    def drop_references() -> bool:
         # Every new Work also releases the finished ones that were dropped.
         comm.all_reduce_async(bytearray(4), dtype="int32")
         return sys.getrefcount(x) == before
 
-    wait_until(let_go, "the arrays to be let go")
+    wait_until(drop_references, "the release of the arrays")

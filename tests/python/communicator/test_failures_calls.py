@@ -11,7 +11,7 @@ import accord
 
 SIZE, ODD = 4, 2
 
-# The odd rank's call. The others call all_reduce of 1000 float32 unless the case says otherwise.
+# The call of the odd rank. The others call all_reduce of 1000 float32 unless noted otherwise.
 DIFFERENT = [
     "another collective",
     "another root",
@@ -26,7 +26,7 @@ DIFFERENT = [
 ]
 
 
-def calls_something_else(comm, odd, cases, how, patience):
+def make_a_different_call(comm, odd, cases, how, patience):
     """Returns, for each case, the error of this rank's group and the result of shrinking it."""
     size = comm.size
 
@@ -86,8 +86,8 @@ def calls_something_else(comm, odd, cases, how, patience):
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "batch", "prepared"])
-def test_ranks_that_call_different_things_all_learn_who_called_what(ranks, how):
-    for rank, outcomes in enumerate(ranks(SIZE).run(calls_something_else, ODD, DIFFERENT, how, 20)):
+def test_a_mismatch_reports_the_call_of_each_rank_on_all_ranks(ranks, how):
+    for rank, outcomes in enumerate(ranks(SIZE).run(make_a_different_call, ODD, DIFFERENT, how, 20)):
         assert [case for case, _ in outcomes] == DIFFERENT
         for case, seen in outcomes:
             assert seen is not None, f"rank {rank} did not notice {case}"
@@ -97,12 +97,12 @@ def test_ranks_that_call_different_things_all_learn_who_called_what(ranks, how):
             assert f"rank {ODD}" in text and '"tp"' in text, (case, rank, text)
 
 
-def never_comes(comm, absent, folder):
-    def others_are_done():
+def never_arrives(comm, absent, folder):
+    def others_have_finished():
         return len(os.listdir(folder)) == comm.size - 1
 
     if comm.rank == absent:
-        while not others_are_done():
+        while not others_have_finished():
             time.sleep(0.01)
     start = time.monotonic()
     try:
@@ -117,8 +117,8 @@ def never_comes(comm, absent, folder):
         return seen, rest.size
 
 
-def test_a_rank_that_never_comes_to_a_split_is_named_within_the_timeout(ranks, tmp_path):
-    for rank, (seen, left) in enumerate(ranks(SIZE).run(never_comes, 1, str(tmp_path), timeout=1)):
+def test_a_rank_that_never_arrives_at_a_split_is_named_within_the_timeout(ranks, tmp_path):
+    for rank, (seen, left) in enumerate(ranks(SIZE).run(never_arrives, 1, str(tmp_path), timeout=1)):
         code, at_fault, text, took = seen
         assert (code, at_fault, left) == ("Timeout", (1,), SIZE), (rank, seen)
         assert '"world"' in text and "rank 1" in text

@@ -15,7 +15,7 @@ import accord
 SIZE, VICTIM = 4, 2
 
 
-def works_until_one_ends(comm, victim, ending, activity, folder, patience):
+def call_until_one_ends(comm, victim, ending, activity, folder, patience):
     import time
 
     me, size = comm.rank, comm.size
@@ -95,7 +95,7 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
 
 
 def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) -> tuple[float, list[dict], object]:
-    """Returns how long the other ranks took to learn of it, what they observed, and how the victim ended."""
+    """Returns the time until the other ranks were notified, their observations, and how the victim ended."""
     killed = []
 
     def strike(processes: list[subprocess.Popen]) -> None:
@@ -110,7 +110,7 @@ def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) 
             processes[VICTIM].send_signal(signal.SIGCONT)
 
     outcomes = fresh_ranks(SIZE).outcomes(
-        works_until_one_ends, VICTIM, ending, activity, str(folder), patience, while_running=strike, deadline=90
+        call_until_one_ends, VICTIM, ending, activity, str(folder), patience, while_running=strike, deadline=90
     )
     killed += [float(name.split()[1]) for name in os.listdir(folder) if name.startswith("ends")]
     others = [outcome for rank, outcome in enumerate(outcomes) if rank != VICTIM]
@@ -128,7 +128,7 @@ ACTIVITIES = ["small", "large", "rooted", "copies", "async", "batch", "prepared"
 
 
 @pytest.mark.parametrize("activity", ACTIVITIES)
-def test_a_rank_that_is_killed_in_any_call_is_named_within_a_second(fresh_ranks, tmp_path, activity):
+def test_a_rank_killed_in_any_call_is_named_within_a_second(fresh_ranks, tmp_path, activity):
     # One attempt in time is enough: on a busy machine the ranks may not run for a second.
     delays = []
     while len(delays) < 3 and min(delays, default=9) >= 1:
@@ -141,7 +141,7 @@ def test_a_rank_that_is_killed_in_any_call_is_named_within_a_second(fresh_ranks,
 
 
 @pytest.mark.parametrize("activity", ACTIVITIES)
-def test_a_rank_that_stands_still_in_any_call_is_named_within_the_timeout(fresh_ranks, tmp_path, activity):
+def test_a_rank_stopped_in_any_call_is_named_within_the_timeout(fresh_ranks, tmp_path, activity):
     delay, seen, victim = survivors(fresh_ranks, tmp_path, "stop", activity, patience=1)
     assert {rank["error"] for rank in seen} == {"Timeout"}
     assert delay < 20, "the call's own timeout of 1 s"
@@ -154,7 +154,7 @@ ENDINGS = {"_exit": "PeerLost", "return": "PeerLost", "raises": "PeerLost", "rai
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_rank_that_ends_by_itself_is_named_within_a_second(fresh_ranks, tmp_path, ending):
+def test_a_rank_that_exits_is_named_within_a_second(fresh_ranks, tmp_path, ending):
     delays = []
     while len(delays) < 3 and min(delays, default=9) >= 1:
         folder = tmp_path / str(len(delays))

@@ -17,7 +17,7 @@ import accord
 SIZE = 4
 
 
-def lacks(comm, poor, kind, folder):
+def run_out_of(comm, short_of, kind, folder):
     """Rank `poor` creates groups with more and more of a resource, starting with none, until there is enough."""
     import resource
 
@@ -38,7 +38,7 @@ def lacks(comm, poor, kind, folder):
     held = open_descriptors()
     seen = []
     for attempt in range(30):
-        if comm.rank == poor:
+        if comm.rank == short_of:
             resource.setrlimit(limit, (more_by(attempt), before[1]))
         start = time.monotonic()
         group = error = None
@@ -51,13 +51,13 @@ def lacks(comm, poor, kind, folder):
             group.barrier()
         except accord.Error as failure:
             error = type(failure).__name__, failure.ranks, str(failure), time.monotonic() - start
-        if comm.rank == poor:
+        if comm.rank == short_of:
             resource.setrlimit(limit, before)
         if group is not None:
             group.close()
         if comm.state == "ready":
             comm.barrier(timeout=30)
-        assert comm.rank != poor or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
+        assert comm.rank != short_of or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
         seen.append(error)
         if error is None:
             break
@@ -68,17 +68,17 @@ CASES = ["descriptors at split", "descriptors at creation", "file size at split"
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_a_rank_that_lacks_something_says_what_and_the_others_who(ranks, tmp_path, kind):
-    poor = 1
-    outcomes = ranks(SIZE).run(lacks, poor, kind, str(tmp_path), deadline=120)
+def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_rank(ranks, tmp_path, kind):
+    short_of = 1
+    outcomes = ranks(SIZE).run(run_out_of, short_of, kind, str(tmp_path), deadline=120)
     attempts = len(outcomes[0][0])
     assert attempts > 1, "there was enough from the beginning"
     for rank, (seen, state) in enumerate(outcomes):
         assert len(seen) == attempts and seen[-1] is None and state == "ready", (rank, seen)
         for error in seen[:-1]:
-            assert error is not None, f"rank {rank} had a group that rank {poor} was not in"
+            assert error is not None, f"rank {rank} had a group that rank {short_of} was not in"
             code, at_fault, text, took = error
-            if rank == poor:
+            if rank == short_of:
                 assert code == "ResourceExhausted" and "ulimit" in text, (rank, error)
             else:
                 # Another rank may have given up earlier and been the first one that this rank missed.
@@ -88,7 +88,7 @@ def test_a_rank_that_lacks_something_says_what_and_the_others_who(ranks, tmp_pat
                 assert code != "Timeout" or kind == "descriptors at creation", (rank, error)
             assert took < 20, "the timeout is 2 s at creation, and 30 s otherwise"
     for attempt in range(attempts - 1):
-        assert (poor,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != poor}, outcomes
+        assert (short_of,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != short_of}, outcomes
 
 
 def rank_process(code: str, *arguments: object, prefix: list[str] | None = None, **more) -> subprocess.Popen[str]:
@@ -145,7 +145,7 @@ except accord.ResourceExhausted as error:
     assert str(tmp_path) in text and "No space left on device" in text
 
 
-def test_a_full_disk_for_dumps_leaves_the_failure_as_it_is(tmp_path):
+def test_a_full_disk_for_dumps_does_not_change_the_failure(tmp_path):
     code = """
 comm = accord.Communicator.create(accord.MemoryStore(), 0, 1, name="tp")
 try:
@@ -168,7 +168,7 @@ print(os.listdir(sys.argv[1]))
     assert left == "['full']", "no half of a dump stays"
 
 
-def test_a_store_that_is_not_there_is_a_timeout_that_names_it():
+def test_a_missing_store_is_a_timeout_that_names_it():
     with pytest.raises(accord.Timeout, match=r"127\.0\.0\.1:1\b"):
         accord.TcpStore("127.0.0.1", 1, False, timeout=0.3)
 
@@ -184,7 +184,7 @@ except accord.Error as error:
 """
 
 
-def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
+def test_a_store_whose_host_is_killed_during_the_rendezvous_ends_the_wait():
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
     port = int(next_line(host.stdout))
@@ -192,23 +192,23 @@ def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
         rank_process(JOINS % "accord.TcpStore('127.0.0.1', int(sys.argv[1]), False)", port, rank) for rank in (1, 2)
     ]
     assert [next_line(client.stdout) for client in clients] == ["begins\n"] * 2
-    end(host)  # ranks 1 and 2 have reached it; they already wait for rank 0 or will find it gone
+    end(host)  # ranks 1 and 2 have reached it; they already wait for rank 0 or will find that it has left
     for text in outputs(*clients):
         name, soon, message = text.split(" ", 2)
         assert name == "PeerLost" and soon == "True" and f"127.0.0.1:{port}" in message, text
 
 
-def test_a_directory_that_is_removed_while_ranks_meet_ends_their_wait(tmp_path):
+def test_a_directory_removed_during_the_rendezvous_ends_the_wait(tmp_path):
     folder = tmp_path / "store"
     clients = [rank_process(JOINS % "accord.FileStore(sys.argv[1])", folder, rank) for rank in (0, 1)]
-    wait_until(lambda: (folder / "accord%2Fworld%2F1%2Fhello%2F1").exists(), "rank 1 to have come")
+    wait_until(lambda: (folder / "accord%2Fworld%2F1%2Fhello%2F1").exists(), "the arrival of rank 1")
     shutil.rmtree(folder)
     for text in outputs(*clients):
         name, soon, message = text.removeprefix("begins\n").split(" ", 2)
         assert name == "NotFound" and soon == "True" and str(folder) in message, text
 
 
-def test_a_group_does_not_need_its_store_any_more(fresh_ranks, tmp_path):
+def test_a_created_group_no_longer_needs_its_store(fresh_ranks, tmp_path):
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
     port = int(next_line(host.stdout))
@@ -218,11 +218,11 @@ def test_a_group_does_not_need_its_store_any_more(fresh_ranks, tmp_path):
         end(host)
         (tmp_path / "gone").mkdir()
 
-    outcomes = fresh_ranks(SIZE).outcomes(goes_on_without_its_store, port, 3, str(tmp_path), while_running=kill)
+    outcomes = fresh_ranks(SIZE).outcomes(continue_without_the_store, port, 3, str(tmp_path), while_running=kill)
     assert [outcome.value for outcome in outcomes[:3]] == [(4.0, 2, 3)] * 3, outcomes
 
 
-def goes_on_without_its_store(_comm, port, victim, folder):
+def continue_without_the_store(_comm, port, victim, folder):
 
     comm = accord.Communicator.create(
         accord.TcpStore("127.0.0.1", port, False), _comm.rank, _comm.size, name="tp", timeout=20
@@ -247,7 +247,7 @@ def goes_on_without_its_store(_comm, port, victim, folder):
             return float(total[0]), size, rest.size
 
 
-def test_a_rank_that_is_refused_at_creation_tells_the_others_why(tmp_path):
+def test_a_rank_rejected_at_creation_reports_the_reason_to_the_others(tmp_path):
     code = """
 start = time.monotonic()
 rank = int(sys.argv[2])
@@ -266,7 +266,7 @@ except accord.Error as error:
                 assert text.startswith(f"PeerLost ({refused},)") and f"rank {refused} does not take part" in text
 
 
-def test_a_misspelt_variable_of_one_rank_is_told_to_the_others(tmp_path):
+def test_a_misspelt_variable_of_one_rank_is_reported_to_the_others(tmp_path):
     code = """
 try:
     accord.Communicator.create(accord.FileStore(sys.argv[1]), int(sys.argv[2]), 2, timeout=50)
@@ -285,7 +285,7 @@ except accord.Error as error:
     assert texts[1].startswith("(0,)"), texts
 
 
-def test_too_few_descriptors_for_the_store_are_an_error_at_once():
+def test_too_few_descriptors_for_the_store_are_an_immediate_error():
     code = """
 import resource
 held = len(os.listdir("/proc/self/fd"))

@@ -12,7 +12,7 @@ from accord_command import end, wait_until
 import accord
 
 
-def listed_alone(comm):
+def split_listed_ranks(comm):
     if comm.rank == 1:
         return comm.split_ranks([])
     part = comm.split_ranks([3, 0, 2])
@@ -23,7 +23,7 @@ def listed_alone(comm):
 
 
 def test_split_ranks_is_called_by_the_listed_ranks_only(ranks):
-    assert ranks(4).run(listed_alone) == [
+    assert ranks(4).run(split_listed_ranks) == [
         ("world/3,0,2", 1, [3, 0, 2], "inner", 1),
         None,
         ("world/3,0,2", 2, [3, 0, 2], "inner", 1),
@@ -45,7 +45,7 @@ def refused(comm):
     return failures, comm.state
 
 
-def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
+def test_invalid_lists_and_lists_that_differ_are_rejected(ranks):
     for rank, (failures, state) in enumerate(ranks(2).run(refused)):
         assert failures == [
             None,
@@ -75,14 +75,14 @@ def split_with_options(comm):
     return failures
 
 
-def test_a_split_by_color_takes_options(ranks):
+def test_a_split_by_color_accepts_options(ranks):
     for rank, (transport, select, timeout) in enumerate(ranks(2).run(split_with_options)):
         assert transport[0] == "Unsupported" and "inproc: does not reach from rank 0 to rank 1" in transport[1]
         assert select[0] == "Mismatch" and "barrier:0-inf=binomial" in select[1]
         assert timeout == ((1,), True), f"rank {rank}"
 
 
-def make_a_group_with_the_dead(comm, victim, folder):
+def split_with_a_dead_rank(comm, victim, folder):
     import time
 
     if comm.rank == victim:
@@ -101,11 +101,11 @@ def test_a_listed_rank_that_dies_is_named(fresh_ranks, tmp_path):
         wait_until(lambda: len(os.listdir(tmp_path)) == 1, "the victim is there")
         processes[1].send_signal(signal.SIGKILL)
 
-    outcomes = fresh_ranks(4).outcomes(make_a_group_with_the_dead, 1, str(tmp_path), while_running=kill)
+    outcomes = fresh_ranks(4).outcomes(split_with_a_dead_rank, 1, str(tmp_path), while_running=kill)
     assert [outcomes[rank].value for rank in (0, 2, 3)] == [(1,), (1,), None]
 
 
-def make_groups_until_one_dies(comm, victim, folder):
+def create_groups_until_one_rank_dies(comm, victim, folder):
     ranks, made = [2, 0, 1], 0
     try:
         while True:
@@ -118,16 +118,16 @@ def make_groups_until_one_dies(comm, victim, folder):
         return error.ranks
 
 
-def test_a_rank_that_dies_while_groups_are_made_is_named_alone(fresh_ranks, tmp_path):
+def test_only_the_rank_that_dies_while_groups_are_created_is_named(fresh_ranks, tmp_path):
     def kill(processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 1, "groups are being made")
         processes[1].send_signal(signal.SIGKILL)
 
-    outcomes = fresh_ranks(3).outcomes(make_groups_until_one_dies, 1, str(tmp_path), while_running=kill)
+    outcomes = fresh_ranks(3).outcomes(create_groups_until_one_rank_dies, 1, str(tmp_path), while_running=kill)
     assert [outcomes[rank].value for rank in (0, 2)] == [(1,), (1,)], outcomes
 
 
-def wait_for_the_absent(comm):
+def wait_for_a_missing_rank(comm):
     if comm.rank == 2:
         comm.recv(np.zeros(1), 0)
         return None
@@ -140,7 +140,7 @@ def wait_for_the_absent(comm):
 
 
 def test_a_listed_rank_that_does_not_call_is_named(ranks):
-    assert ranks(3).run(wait_for_the_absent) == [((2,), "ready"), ((2,), "ready"), None]
+    assert ranks(3).run(wait_for_a_missing_rank) == [((2,), "ready"), ((2,), "ready"), None]
 
 
 def grow_by_three(comm, folder):
@@ -150,7 +150,7 @@ def grow_by_three(comm, folder):
         return error.ranks, time.time(), comm.state
 
 
-def test_a_joiner_that_dies_on_its_way_is_named_at_once(fresh_ranks, tmp_path):
+def test_a_joiner_that_dies_while_joining_is_named_immediately(fresh_ranks, tmp_path):
     program = f"import accord; accord.Communicator.join(accord.FileStore({str(tmp_path)!r}), 'world/grown', timeout=50)"
     store, joiners, killed = accord.FileStore(str(tmp_path)), [], []
 
@@ -166,8 +166,8 @@ def test_a_joiner_that_dies_on_its_way_is_named_at_once(fresh_ranks, tmp_path):
         for outcome in outcomes:
             ranks_at_fault, when, state = outcome.value
             assert ranks_at_fault == (2,) and when - killed[0] < 15 and state == "ready"
-        told = joiners[1].communicate(timeout=30)[1]
-        assert "PeerLost" in told and "rank 2 died while it joined" in told
+        errors = joiners[1].communicate(timeout=30)[1]
+        assert "PeerLost" in errors and "rank 2 died while it joined" in errors
     finally:
         end(*joiners)
 

@@ -80,7 +80,7 @@ except accord.Aborted as error:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_ctrl_c_ends_a_call_at_once(tmp_path, call):
+def test_ctrl_c_ends_a_call_immediately(tmp_path, call):
     waiting = start(
         f"""
 ready()
@@ -98,23 +98,23 @@ except KeyboardInterrupt:
     sent = time.monotonic()
     waiting.send_signal(signal.SIGINT)
     state = next_line(waiting.stdout).strip()
-    assert time.monotonic() - sent < 15, "the call has gone on to its own timeout of 30 s"
+    assert time.monotonic() - sent < 15, "the call continued to its own timeout of 30 s"
     assert state == ("failed" if aborts else "ready"), waiting.stderr.read()
-    told = other.communicate("", timeout=20)[0]
-    assert "rank 0 was interrupted from the keyboard" in told if aborts else told == ""
+    output = other.communicate("", timeout=20)[0]
+    assert "rank 0 was interrupted from the keyboard" in output if aborts else output == ""
     assert waiting.communicate(timeout=20)[1] == "" and waiting.returncode == 0
 
 
-def test_the_peers_of_an_interrupted_call_are_told(tmp_path):
+def test_peers_are_notified_of_an_interrupted_call(tmp_path):
     waiting = start("ready()\ncomm.recv(x, 1)", tmp_path, 0)
-    told = start(
+    notified = start(
         "try:\n    comm.recv(np.zeros(9, np.float32), 0)\nexcept accord.Aborted as error:\n    print(error)",
         tmp_path,
         1,
     )
     in_a_wait(waiting)
     waiting.send_signal(signal.SIGINT)
-    assert "rank 0 was interrupted from the keyboard" in told.communicate(timeout=20)[0]
+    assert "rank 0 was interrupted from the keyboard" in notified.communicate(timeout=20)[0]
     assert "KeyboardInterrupt" in waiting.communicate(timeout=20)[1]
     assert waiting.returncode == -signal.SIGINT
 
@@ -141,7 +141,7 @@ print(work.wait(), x.tolist())
     assert waiting.communicate(timeout=20)[0] == "True [2.0, 2.0, 2.0, 2.0]\n"
 
 
-def test_a_handler_of_the_programs_own_does_not_end_the_call(tmp_path):
+def test_a_user_handler_does_not_end_the_call(tmp_path):
     """A training program that finishes its step after Ctrl-C must be able to finish it."""
     waiting = start(
         """
@@ -162,7 +162,7 @@ print(stopped, comm.state, x.tolist())
     assert waiting.communicate(timeout=20)[0] == "[True] ready [2.0, 2.0, 2.0, 2.0]\n"
 
 
-def test_an_interrupt_that_was_handled_does_not_touch_the_next_call(tmp_path):
+def test_a_handled_interrupt_does_not_affect_the_next_call(tmp_path):
     program = """
 for _ in range(30):
     if rank == 0:
@@ -180,7 +180,7 @@ print(comm.state)
         assert output == "ready\n", errors
 
 
-def test_handlers_set_later_are_respected_and_the_default_can_be_put_back(tmp_path):
+def test_handlers_set_later_are_respected_and_the_default_can_be_restored(tmp_path):
     waiting = start(
         """
 for handler in (signal.SIG_IGN, signal.SIG_DFL, lambda *_: None, signal.default_int_handler):
@@ -227,7 +227,7 @@ else:
     assert waiting.wait(timeout=20) == 0
 
 
-def test_what_an_interrupted_call_leaves_behind_takes_no_signals(tmp_path):
+def test_threads_left_by_an_interrupted_call_receive_no_signals(tmp_path):
     waiting = start(
         f"""
 ready()

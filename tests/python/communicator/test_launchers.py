@@ -66,5 +66,5 @@ def test_torchrun_needs_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("libraries", [("accord", "torch"), ("torch", "accord")], ids=" then ".join)
-def test_torch_distributed_meets_at_the_master_port_before_or_after(tmp_path, libraries):
+def test_torch_distributed_connects_at_the_master_port_before_or_after_accord(tmp_path, libraries):
     check_sums(ACCORD_RUN, tmp_path, *libraries)

@@ -1,4 +1,4 @@
-"""An object keeps working after the last reference to the object that created it is gone."""
+"""An object keeps working after the last reference to its creator is dropped."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def on_a_rank(comm):
     check_sums(experts().communicator)
 
 
-def test_objects_outlive_those_that_made_them(ranks):
+def test_objects_outlive_their_creators(ranks):
     ranks(2).run(on_a_rank)
 
 
-def test_what_a_plan_lists_outlives_it():
+def test_the_entries_of_a_plan_outlive_it():
     from accord.mesh import MeshPlan
 
     family = MeshPlan("tp=2", world_size=4).families[0]
@@ -83,7 +83,7 @@ def test_what_a_plan_lists_outlives_it():
     assert (family.name, family.groups, family.group_size) == ("dp_cp", 2, 2)
 
 
-def test_outputs_contexts_and_facts_outlive_an_engine(text_model):
+def test_outputs_contexts_and_descriptions_outlive_an_engine(text_model):
     ids = np.array(text_model.tokenizer("The quick").input_ids)
     positions = np.arange(len(ids))
 

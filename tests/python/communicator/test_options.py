@@ -35,7 +35,7 @@ def create(folder: Path, rank: int, more: str) -> str:
     return f"accord.Communicator.create(accord.FileStore({str(folder)!r}), {rank}, 2, {more})"
 
 
-def test_the_environments_select_is_applied_once():
+def test_the_select_variable_is_applied_once():
     """Both ranks ask for the same selection, one by a variable and one by an argument. A difference would be a
     Mismatch."""
     with socket.socket() as probe:
@@ -47,15 +47,15 @@ def test_the_environments_select_is_applied_once():
     assert [outcome(first), outcome(second)] == ["made 2"] * 2
 
 
-def test_an_explicit_timeout_is_kept_also_if_it_is_the_default(tmp_path):
+def test_an_explicit_timeout_is_kept_even_if_it_equals_the_default(tmp_path):
     folder = tmp_path / "store"
     first = start(create(folder, 0, "timeout=300"), ACCORD_TIMEOUT="0.001")
-    wait_until(lambda: folder.exists() and list(folder.iterdir()), "rank 0 has said that it is there")
+    wait_until(lambda: folder.exists() and list(folder.iterdir()), "rank 0 has announced itself")
     second = start(create(folder, 1, "timeout=60"))
     assert [outcome(first), outcome(second)] == ["made 2"] * 2
 
 
-def test_an_explicit_transport_is_kept_also_if_it_is_the_default(tmp_path):
+def test_an_explicit_transport_is_kept_even_if_it_equals_the_default(tmp_path):
     ranks = [
         start(create(tmp_path / "store", rank, "timeout=60, transport='auto'"), ACCORD_TRANSPORT="inproc")
         for rank in range(2)
@@ -63,20 +63,20 @@ def test_an_explicit_transport_is_kept_also_if_it_is_the_default(tmp_path):
     assert [outcome(rank) for rank in ranks] == ["made 2"] * 2
 
 
-def test_an_address_that_nobody_has_is_an_error_at_once():
+def test_an_unresolvable_address_is_an_immediate_error():
     place = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "x" * 64, "MASTER_PORT": "29500"}
-    told = outcome(start("accord.Communicator.from_environment(timeout=1000)", **place))
-    assert told.startswith("NotFound MASTER_ADDR: ") and f'host "{"x" * 64}" has no address' in told
+    error = outcome(start("accord.Communicator.from_environment(timeout=1000)", **place))
+    assert error.startswith("NotFound MASTER_ADDR: ") and f'host "{"x" * 64}" has no address' in error
 
 
-def test_what_is_left_open_comes_from_the_environment(tmp_path):
+def test_options_that_are_not_given_come_from_the_environment(tmp_path):
     ranks = [start(create(tmp_path / "store", rank, "timeout=60"), ACCORD_TRANSPORT="inproc") for rank in range(2)]
     for rank in ranks:
         assert "inproc: does not reach from rank 0 to rank 1" in outcome(rank)
 
 
 @pytest.mark.parametrize("select", [b"\xff\xfe", b"all_reduce:0-inf=\xff", b"all_reduce:0-inf=packet \xff"])
-def test_bytes_that_are_no_text_are_refused(tmp_path, select):
+def test_bytes_that_are_not_text_are_rejected(tmp_path, select):
     environment = {name.encode(): value.encode() for name, value in clean_environment().items()}
     environment |= {b"ACCORD_SELECT": select, b"PYTHONPATH": os.environb.get(b"PYTHONPATH", b"")}
     command = [sys.executable, "-c", PROGRAM.format(call=create(tmp_path / "store", 0, "timeout=60"))]
@@ -99,7 +99,7 @@ for group in (comm, tp, pair, small):
 """
 
 
-def test_hints_are_of_one_group_and_what_is_left_open_is_inherited(tmp_path):
+def test_hints_apply_to_one_group_and_unset_hints_are_inherited(tmp_path):
     """A group's slot size determines its number of rounds, and its recorder size the length of its dump."""
     command = [ACCORD, "run", "-n", "2", sys.executable, "-c", HINTED, tmp_path]
     environment = clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DEBUG="info")
@@ -115,30 +115,30 @@ def test_hints_are_of_one_group_and_what_is_left_open_is_inherited(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["split_ranks([0, 1]", "split(0"])
-def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path, call):
+def test_hints_that_differ_are_a_mismatch_in_creation_and_split(tmp_path, call):
     first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_bytes=4k'"))
     second = start(create(tmp_path / "store", 1, "timeout=60"), ACCORD_SLOT_BYTES="8k")
     assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
     split = "{}.{}, name='tp', timeout=60, hints='slot_bytes={}k')"
     ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), call, 4 << rank)) for rank in range(2)]
-    for told in [outcome(process) for process in ranks]:  # one rank may learn of it from the other
-        assert told.startswith('Mismatch creating group "tp"')
-        assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told
+    for error in [outcome(process) for process in ranks]:  # one rank may be notified by the other
+        assert error.startswith('Mismatch creating group "tp"')
+        assert "slots of 4096 bytes" in error and "slots of 8192 bytes" in error
 
 
-def test_an_unknown_hint_is_refused_by_name_and_told_to_the_others(tmp_path):
+def test_an_unknown_hint_is_rejected_by_name_and_reported_to_the_others(tmp_path):
     first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_byte=4k'"))
     second = start(create(tmp_path / "store", 1, "timeout=60"))
     why = 'unknown hint "slot_byte"; did you mean "slot_bytes"?'
     assert outcome(first) == f'InvalidArgument creating group "world": {why}'
-    told = outcome(second)
-    assert told.startswith('PeerLost creating group "world": rank 0 does not take part: ')
-    assert told.endswith(why)
+    error = outcome(second)
+    assert error.startswith('PeerLost creating group "world": rank 0 does not take part: ')
+    assert error.endswith(why)
 
 
 @pytest.mark.parametrize("refused", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_rank_whose_environment_is_refused_tells_the_others(refused, first):
+def test_a_rank_with_an_invalid_environment_reports_it_to_the_others(refused, first):
     """The other rank is notified at once rather than after its timeout, whichever rank comes first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -151,7 +151,7 @@ def test_a_rank_whose_environment_is_refused_tells_the_others(refused, first):
     why = "the tuner's table: /nonexistent/table: No such file or directory"
     began = time.monotonic()
     assert outcome(ranks[refused]) == f'NotFound creating group "world": {why}'
-    told = outcome(ranks[1 - refused])
-    assert told.startswith(f'PeerLost creating group "world": rank {refused} does not take part: ')
-    assert told.endswith(why)
+    error = outcome(ranks[1 - refused])
+    assert error.startswith(f'PeerLost creating group "world": rank {refused} does not take part: ')
+    assert error.endswith(why)
     assert time.monotonic() - began < 30

@@ -69,7 +69,7 @@ def all_to_all_v(comm, input_counts, output_counts, array):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_to_all_v_brings_every_part_to_its_rank(ranks, size):
+def test_all_to_all_v_sends_every_part_to_its_rank(ranks, size):
     for scale in (1, 2000):
         elements = [[scale * ((7 * source + 3 * to) % 5) for to in range(size)] for source in range(size)]
         inputs = [random_array("float32", sum(row), seed=rank) for rank, row in enumerate(elements)]
@@ -95,7 +95,7 @@ def test_counts_on_which_two_ranks_disagree_are_named(fresh_ranks):
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
+    ("counts", "message"),
     [
         ([], "0 counts of the output are given, expected one for each of 1 ranks"),
         ([1, 2], "2 counts of the output"),
@@ -106,7 +106,7 @@ def test_counts_on_which_two_ranks_disagree_are_named(fresh_ranks):
         ([5], "output has 2 elements, but its counts add up to 5"),
     ],
 )
-def test_counts_without_meaning_are_refused(counts, says):
+def test_invalid_counts_are_rejected(counts, message):
     comm = accord.Communicator.create(accord.MemoryStore(), 0, 1)
-    with pytest.raises(accord.InvalidArgument, match=says):
+    with pytest.raises(accord.InvalidArgument, match=message):
         comm.all_gather_v(np.zeros(2), np.zeros(2), counts)

@@ -31,21 +31,21 @@ def ring_all_gather(ranks: int) -> plans.Program:
         mine.copy(mine.input[0], [mine.output[index], mine.scratch[index]]).signal((index + 1) % ranks)
         for step in range(1, ranks):
             part = (index - step) % ranks
-            goes_on = step < ranks - 1
+            continues = step < ranks - 1
             mine.wait(previous, step - 1)
-            mine.copy(previous.scratch[part], [mine.output[part]] + [mine.scratch[part]] * goes_on)
-            if goes_on:
+            mine.copy(previous.scratch[part], [mine.output[part]] + [mine.scratch[part]] * continues)
+            if continues:
                 mine.signal((index + 1) % ranks, step)
     return program
 
 
-def test_a_program_is_proved_right():
+def test_a_program_is_proved_correct():
     swap().verify()
     for ranks in (2, 3, 5):
         ring_all_gather(ranks).verify()
 
 
-def test_more_signals_than_a_pair_has_room_for_are_refused_before_a_call():
+def test_more_signals_than_fit_in_a_pair_are_rejected_before_a_call():
     program = plans.Program("all_reduce", ranks=2, name="many_signals")
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         mine.copy(mine.input[0], mine.scratch[0]).signal(peer, 16).wait(peer, 16)
@@ -56,7 +56,7 @@ def test_more_signals_than_a_pair_has_room_for_are_refused_before_a_call():
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 65537, 10**9])
-def test_a_number_of_ranks_that_no_plan_has_is_refused_at_once(ranks):
+def test_an_unsupported_number_of_ranks_is_rejected_immediately(ranks):
     with pytest.raises(InvalidArgument, match=f"ranks: a plan has 1 to 65536 ranks, not {ranks}"):
         plans.Program("all_reduce", ranks=ranks, name="none")
 
@@ -79,7 +79,7 @@ def test_partials_are_counted():
     assert json.loads(program.json())["chunks"]["partials"] == 3
 
 
-def test_a_switch_is_written_like_the_built_in_plan():
+def test_a_switch_plan_matches_the_built_in_one():
     program = plans.Program("all_reduce", ranks=2, name="nvls", chunks=2, order="switch", pacing="by_plan")
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         for part in (0, 1):
@@ -93,7 +93,7 @@ def test_a_switch_is_written_like_the_built_in_plan():
     assert json.loads(exported) == json.loads(program.json())
 
 
-def test_plans_through_a_switch_are_shown_and_listed_and_not_run():
+def test_switch_plans_are_shown_and_listed_but_not_run():
     rows = {row["name"]: row for row in plan_answer("list", "all_reduce", "-n", 4, "--bytes", "64k")}
     assert rows["nvls"]["order"] == "switch"
     assert rows["nvls"]["bytes_exchanged"] == 2 * (64 << 10) // 4
@@ -105,7 +105,7 @@ def test_plans_through_a_switch_are_shown_and_listed_and_not_run():
     assert 'accord plan run: plan "nvls" needs multicast, which only GPUs have' in run.stderr
 
 
-def test_what_is_wrong_is_told_with_the_step():
+def test_errors_name_the_step():
     with pytest.raises(
         InvalidArgument, match=r'plan "wrong" \(all_reduce, 2 ranks\), rank 0: no step writes output\[0\]'
     ):
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_with_the_step():
         swap().rank(0).copy(0, [1])
 
 
-def test_a_saved_program_is_read_by_the_command(tmp_path):
+def test_the_command_reads_a_saved_program(tmp_path):
     path = tmp_path / "ring.json"
     ring_all_gather(4).save(path)
     assert accord("plan", "verify", path).stdout == 'plan "my_ring" (all_gather, 4 ranks): ok\n'
@@ -138,7 +138,7 @@ def test_a_saved_program_is_read_by_the_command(tmp_path):
     assert (shown["hops"], shown["bytes_exchanged"]) == (built_in["hops"], built_in["bytes_exchanged"]) == (3, 3 << 16)
 
 
-def test_a_file_a_text_and_a_program_are_registered_alike(tmp_path):
+def test_files_texts_and_programs_are_registered_equally(tmp_path):
     path = tmp_path / "plan.json"
     swap("alike").save(path)
     plans.register(path)
@@ -200,7 +200,7 @@ def differ(comm, text):
     return None
 
 
-def test_ranks_that_registered_different_plans_are_told_at_once():
+def test_different_registered_plans_are_reported_immediately():
     other = swap("differing")
     other.pacing = "by_plan"
     ranks = Ranks(2)
@@ -225,7 +225,7 @@ def only_one(comm, text):
     return None
 
 
-def test_a_plan_that_one_rank_alone_registered_is_a_mismatch_and_no_hang():
+def test_a_plan_registered_by_one_rank_only_is_a_mismatch_and_not_a_hang():
     ranks = Ranks(2)
     try:
         messages = ranks.run(only_one, swap("lonely").json(), deadline=20)
@@ -237,7 +237,7 @@ def test_a_plan_that_one_rank_alone_registered_is_a_mismatch_and_no_hang():
 PAGE = (ROOT / "docs/plans.md").read_text()
 
 
-def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, monkeypatch):
+def test_the_whole_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     for snippet in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
@@ -259,7 +259,7 @@ def test_the_guide_shows_the_examples():
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_the_example_gathers_by_its_own_plan(ranks):
+def test_the_example_gathers_with_its_own_plan(ranks):
     result = accord(
         "run",
         "-n",
@@ -268,13 +268,13 @@ def test_the_example_gathers_by_its_own_plan(ranks):
         env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", "")),
     )
     assert result.returncode == 0, result.stderr
-    everybody = " ".join(f"{rank}." for rank in range(ranks))
-    assert sorted(re.findall(rf"rank (\d) of {ranks}: \[{re.escape(everybody)}\]", result.stdout)) == [
+    all_ranks = " ".join(f"{rank}." for rank in range(ranks))
+    assert sorted(re.findall(rf"rank (\d) of {ranks}: \[{re.escape(all_ranks)}\]", result.stdout)) == [
         str(rank) for rank in range(ranks)
     ]
 
 
-def test_the_cpp_example_adds_by_a_plan_from_a_file(tmp_path):
+def test_the_cpp_example_adds_with_a_plan_from_a_file(tmp_path):
     program = BUILD / "examples/own_plan"
     if not program.exists():
         pytest.skip(f"{program} is not built")

@@ -28,7 +28,7 @@ def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, cal
     subprocess.run(["spin", "-a", *options, MODEL.name], cwd=folder, check=True, capture_output=True, timeout=60)
     compiler = ["cc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
     subprocess.run(compiler, cwd=folder, check=True, timeout=120)
-    # -E: a killed rank stops for good. The model's Judge checks that all other ranks terminate.
+    # -E: a killed rank stops forever. The model's Judge checks that all other ranks terminate.
     report = subprocess.run(
         ["./pan", "-E", "-m1000000"], cwd=folder, capture_output=True, text=True, timeout=300
     ).stdout
@@ -56,8 +56,8 @@ RIGHT = {
     ),
     "cells of 4 rounds, and ranks that disagree": (2, 1, 2, 6, BROADCAST | SEND_PACKETS, "CELLS=4", "DISAGREE"),
     "flags of 4 rounds among scratch": MIXED,
-    "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
-    "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
+    "3 ranks that wait for all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
+    "3 ranks of which none waits for all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
     "2 ranks that disagree after rounds of packets": AFTER_PACKETS,
     "2 ranks that disagree": (2, 2, 3, 3, ALL, "DISAGREE"),
     "3 ranks that disagree": (3, 1, 2, 2, BROADCAST | BROADCAST_LAST | TO_FIRST, "DISAGREE"),
@@ -73,13 +73,13 @@ QUICK = (
 
 
 @pytest.mark.parametrize("case", mostly_slow(RIGHT, *QUICK))
-def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, case):
+def test_no_order_of_steps_loses_a_wake_up_or_overwrites_data_being_read(tmp_path, case):
     violation, states = explore(tmp_path, *RIGHT[case])
     assert not violation
-    assert states > 50_000, "the model came to an end too early to show anything"
+    assert states > 50_000, "the model ended too early to show anything"
 
 
-OVERWRITTEN, HUNG, NOT_TOLD = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"
+OVERWRITTEN, HUNG, NOT_NOTIFIED = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"
 TWO = (2, 2, 3, 4, ALL)
 BROKEN = {
     "BROKEN_DEPTH": (TWO, OVERWRITTEN),
@@ -93,10 +93,10 @@ BROKEN = {
     "BROKEN_SIGNAL_FIRST": (TWO, OVERWRITTEN),
     "BROKEN_FEW_RECORDS": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_NO_RECORDS": ((*TWO, "DISAGREE"), HUNG),
-    "BROKEN_NO_HISTORY": ((*TWO, "DISAGREE"), NOT_TOLD),
+    "BROKEN_NO_HISTORY": ((*TWO, "DISAGREE"), NOT_NOTIFIED),
     "BROKEN_NO_ALARM": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_ALARM_FIRST": ((*TWO, "DISAGREE"), r"violated 0\b"),
-    "BROKEN_BLIND_GATE": ((2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"), NOT_TOLD),
+    "BROKEN_BLIND_GATE": ((2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"), NOT_NOTIFIED),
     "BROKEN_NO_DEATHS": ((2, 1, 2, 3, ALL, "DEATH"), HUNG),
 }
 
@@ -105,11 +105,11 @@ QUICK_BROKEN = ("BROKEN_CLAIM", "BROKEN_SILENT_GATE", "BROKEN_NO_HISTORY", "BROK
 
 
 @pytest.mark.parametrize("variant", mostly_slow(BROKEN, *QUICK_BROKEN))
-def test_each_rule_of_the_model_is_needed(tmp_path, variant):
+def test_each_rule_of_the_model_is_necessary(tmp_path, variant):
     case, expected = BROKEN[variant]
     violation, _ = explore(tmp_path, *case, variant)
     assert re.search(expected, violation), violation or "nothing went wrong"
 
 
-def test_every_variant_of_the_model_is_tried():
+def test_every_variant_of_the_model_is_checked():
     assert set(re.findall(r"BROKEN_\w+", MODEL.read_text())) == set(BROKEN)

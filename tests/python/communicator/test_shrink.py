@@ -10,7 +10,7 @@ from accord_command import wait_until
 import accord
 
 
-def go_on_without_the_dead(comm, victim, folder):
+def continue_without_dead_ranks(comm, victim, folder):
     import time
 
     os.mkdir(os.path.join(folder, str(comm.rank)))
@@ -27,12 +27,12 @@ def go_on_without_the_dead(comm, victim, folder):
             return *found, comm.gone()
 
 
-def test_the_ranks_that_are_left_shrink_to_a_group_of_their_own(fresh_ranks, tmp_path):
+def test_the_survivors_shrink_to_a_new_group(fresh_ranks, tmp_path):
     def kill(processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 4, "all ranks are there")
         processes[1].send_signal(signal.SIGKILL)
 
-    outcomes = fresh_ranks(4).outcomes(go_on_without_the_dead, 1, str(tmp_path), while_running=kill)
+    outcomes = fresh_ranks(4).outcomes(continue_without_dead_ranks, 1, str(tmp_path), while_running=kill)
     assert [outcomes[rank].value for rank in (0, 2, 3)] == [
         ("world/shrunk", place, [0, 2, 3], "failed", [1], []) for place in range(3)
     ]

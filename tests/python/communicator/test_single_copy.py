@@ -38,9 +38,9 @@ def all_of_them(comm, folder):
     np.testing.assert_array_equal(mixed if me == 0 else exchanged, expected)
 
     for root in range(n):
-        told = values(me)
-        comm.broadcast(told, root)
-        np.testing.assert_array_equal(told, values(root))
+        received = values(me)
+        comm.broadcast(received, root)
+        np.testing.assert_array_equal(received, values(root))
         collected = np.empty_like(everything) if me == root else None
         comm.gather(values(me), collected, root)
         if me == root:
@@ -62,12 +62,12 @@ def algorithms(dumps):
 
 
 def can_read() -> bool:
-    told = accord_command("plan", "why", "all_gather", "128K", "-n", "2", "--json")
-    return json.loads(told.stdout)["algorithm"] == "zero_copy"
+    result = accord_command("plan", "why", "all_gather", "128K", "-n", "2", "--json")
+    return json.loads(result.stdout)["algorithm"] == "zero_copy"
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_what_ranks_copy_from_each_other_is_right(fresh_ranks, tmp_path, size):
+def test_ranks_copy_the_right_data_from_each_other(fresh_ranks, tmp_path, size):
     used = algorithms(fresh_ranks(size, environment=ALWAYS).run(all_of_them, str(tmp_path)))
     if not can_read():
         pytest.skip("here processes may not read each other's memory")
@@ -80,13 +80,13 @@ def test_one_unreadable_rank_disables_single_copy_for_all(fresh_ranks, tmp_path)
     assert not any("zero_copy" in names for names in used.values()), used
 
 
-def tells_of_memory_that_nobody_may_read(comm):
+def broadcast_unreadable_memory(comm):
     import mmap
 
     kept = mmap.mmap(-1, 1 << 20, prot=0)
-    told = np.frombuffer(kept, dtype=np.float32) if comm.rank == 0 else np.zeros(1 << 18, dtype=np.float32)
+    data = np.frombuffer(kept, dtype=np.float32) if comm.rank == 0 else np.zeros(1 << 18, dtype=np.float32)
     try:
-        comm.broadcast(told, 0)
+        comm.broadcast(data, 0)
         comm.barrier()
     except accord.Error as error:
         return type(error).__name__, error.ranks, str(error)
@@ -95,6 +95,6 @@ def tells_of_memory_that_nobody_may_read(comm):
 def test_memory_that_cannot_be_read_is_an_error_that_names_its_rank(fresh_ranks):
     if not can_read():
         pytest.skip("here processes may not read each other's memory")
-    for name, ranks, text in fresh_ranks(2, environment=ALWAYS).run(tells_of_memory_that_nobody_may_read):
+    for name, ranks, text in fresh_ranks(2, environment=ALWAYS).run(broadcast_unreadable_memory):
         assert name == "IoError" and ranks == (0,)
         assert "the memory of rank 0 cannot be read: Bad address" in text and "ACCORD_SINGLE_COPY=off" in text

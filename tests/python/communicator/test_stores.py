@@ -1,4 +1,4 @@
-"""The stores, and a Communicator whose ranks meet in a store of the user's own."""
+"""The stores, and a Communicator whose ranks meet in the user's own store."""
 
 import datetime
 import subprocess
@@ -58,7 +58,7 @@ def test_a_tcp_store_serves_clients_of_other_processes():
     assert time.monotonic() - start < 3
 
 
-def test_prefixes_keep_keys_apart():
+def test_prefixes_separate_keys():
     inner = accord.MemoryStore()
     a, b = accord.PrefixStore(inner, "a"), accord.PrefixStore(inner, "b")
     a.set("key", b"1")
@@ -116,7 +116,7 @@ def test_any_object_with_set_get_and_add_is_a_store(kind):
 
 
 @pytest.mark.alone
-def test_torchs_stores_are_stores():
+def test_torch_stores_are_stores():
     distributed = pytest.importorskip("torch.distributed")
     all_reduce_in_threads(distributed.HashStore())
     tcp = distributed.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
@@ -138,7 +138,7 @@ class RaisingStore(DictStore):
         return "one"
 
 
-def test_what_a_store_of_the_users_raises_is_told():
+def test_an_exception_of_a_user_store_is_reported():
     with pytest.raises(accord.IoError, match="RaisingStore.set.*OSError: the disk is full"):
         accord.PrefixStore(RaisingStore(), "p").set("key", b"value")
     with pytest.raises(accord.IoError, match="RaisingStore.add.*'str' object cannot be interpreted as an integer"):
@@ -154,7 +154,7 @@ class NamedStore(DictStore):
         return "the shelf"
 
 
-def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
+def test_the_error_for_a_missing_rank_0_says_that_it_may_be_waiting_itself():
     with pytest.raises(
         accord.Timeout, match="in the shelf: rank 0 of 3 did not arrive in time .* waiting itself"
     ) as caught:
@@ -162,7 +162,7 @@ def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
     assert caught.value.ranks == (0,)
 
 
-def test_a_path_is_a_text_without_null_bytes(tmp_path):
+def test_a_path_is_text_without_null_bytes(tmp_path):
     with pytest.raises(TypeError, match="expected a path as str, got bytes"):
         accord.FileStore(b"store")
     with pytest.raises(accord.InvalidArgument, match="null byte.*store.x00"):

@@ -59,9 +59,9 @@ def wrong(comm):
 
 
 def test_invalid_tags_are_rejected_and_a_different_count_is_a_mismatch(ranks):
-    for refused, told in ranks(2).run(wrong):
+    for refused, mismatch in ranks(2).run(wrong):
         assert refused == ["InvalidArgument", "TypeError", "TypeError", "TypeError"]
-        assert "rank 0 called send of 4 x float64, tag 7, rank 1 called recv of 3 x float64, tag 7" in told
+        assert "rank 0 called send of 4 x float64, tag 7, rank 1 called recv of 3 x float64, tag 7" in mismatch
 
 
 def collected(comm):
@@ -91,7 +91,7 @@ def collected(comm):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_receive_from_any_rank_tells_whose_message_it_got(ranks, size):
+def test_a_receive_from_any_rank_returns_the_sender(ranks, size):
     *seen, missing = ranks(size).run(collected)[0]
     assert list(missing) == list(range(1, size))
     for rank in range(1, size):

@@ -41,7 +41,7 @@ def pieces(comm):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_what_is_put_arrives_and_can_be_got_and_seen(ranks, size):
+def test_put_data_arrives_and_can_be_read_by_get_and_mapping(ranks, size):
     for rank, (arrived, fetched, mapped, nbytes) in enumerate(ranks(size).run(pieces)):
         np.testing.assert_array_equal(arrived, np.repeat(np.arange(1.0, size + 1), 4))
         np.testing.assert_array_equal(fetched, np.full(4, rank + 1.0))
@@ -49,7 +49,7 @@ def test_what_is_put_arrives_and_can_be_got_and_seen(ranks, size):
         assert nbytes == 4096
 
 
-def test_an_array_of_a_window_is_one_of_numpy_and_holds_its_memory(window):
+def test_the_array_of_a_window_is_a_numpy_array_and_keeps_its_memory_alive(window):
     array = window.empty((3, 4), "float32")
     assert (array.shape, array.dtype, len(array), array.nbytes) == ((3, 4), "float32", 3, 48)
     view = np.asarray(array)
@@ -65,7 +65,7 @@ def test_an_array_of_a_window_is_one_of_numpy_and_holds_its_memory(window):
     assert np.asarray(window.empty(12)).ctypes.data == address
 
 
-def test_the_last_view_gives_the_memory_back(window):
+def test_the_last_view_releases_the_memory(window):
     first = window.empty(1 << 13, "float64")
     views = [np.asarray(first)[100:], memoryview(first)]
     del first
@@ -78,7 +78,7 @@ def test_the_last_view_gives_the_memory_back(window):
     assert window.empty(1 << 13, "float64").nbytes == 1 << 16
 
 
-def test_torch_sees_the_same_memory_and_holds_it(window):
+def test_torch_sees_the_same_memory_and_keeps_it_alive(window):
     torch = pytest.importorskip("torch")
     array = window.empty((2, 3), "bfloat16")
     with pytest.raises(BufferError, match="bfloat16 has no buffer format"):
@@ -107,7 +107,7 @@ def test_arrays_outlive_window_and_communicator():
     assert view.sum() == 300
 
 
-def test_mistakes_name_the_bounds(window):
+def test_errors_name_the_bounds(window):
     with pytest.raises(
         accord.InvalidArgument, match="window put .*: 3 x int64 at offset 65520 do not fit into the 64 KiB"
     ):
@@ -141,7 +141,7 @@ def test_a_wait_that_times_out_names_the_rank_and_may_be_repeated(window):
     window.wait(0)
 
 
-def test_signal_handlers_run_while_a_wait_goes_on_and_may_wait_themselves(window):
+def test_signal_handlers_run_during_a_wait_and_may_wait_themselves(window):
     def waits(*_):
         window.signal(0)
         window.wait(0)
@@ -152,17 +152,17 @@ def test_signal_handlers_run_while_a_wait_goes_on_and_may_wait_themselves(window
     before = [signal.signal(signal.SIGUSR1, waits), signal.signal(signal.SIGUSR2, raises)]
     for seconds, number in ((0.1, signal.SIGUSR1), (0.4, signal.SIGUSR2)):
         threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         with pytest.raises(KeyError, match="from the handler"):
             window.wait(0, timeout=20)
-        assert time.monotonic() - begun < 15, "the wait has gone on to its own timeout"
+        assert time.monotonic() - start < 15, "the wait continued to its own timeout"
     finally:
         signal.signal(signal.SIGUSR1, before[0])
         signal.signal(signal.SIGUSR2, before[1])
 
 
-def test_a_wait_without_a_timeout_has_the_communicator_s():
+def test_a_wait_without_a_timeout_uses_that_of_the_communicator():
     with accord.Communicator.create(accord.MemoryStore(), 0, 1, timeout=0.2) as comm:
         window = comm.window(64)
         with pytest.raises(accord.Timeout, match="wait for rank 0"):
@@ -190,11 +190,11 @@ def interrupted(comm):
     return comm.state
 
 
-def test_ctrl_c_ends_a_wait_and_harms_nothing(fresh_ranks):
+def test_ctrl_c_ends_a_wait_and_the_window_stays_usable(fresh_ranks):
     assert fresh_ranks(2).run(interrupted) == ["ready", "ready"]
 
 
-def test_ctrl_c_ends_a_put_that_waits_for_another_host_and_harms_nothing(fresh_ranks):
+def test_ctrl_c_ends_a_put_to_another_host_and_the_window_stays_usable(fresh_ranks):
     ranks = fresh_ranks(2, environments=[{"ACCORD_HOST_ID": "a"}, {"ACCORD_HOST_ID": "b"}])
     (errors, seconds, _, state), byte = ranks.run(use_window_of_a_stopped_rank, 0.3)
     assert [kind for kind, *_ in errors] == ["KeyboardInterrupt"] * 3 and seconds < 20
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_a_put_that_waits_for_another_host_and_harms_nothing(fresh_r
     assert byte == 7
 
 
-def waits_for_the_dead(comm):
+def wait_for_a_dead_rank(comm):
     window = comm.window(4096)
     np.asarray(window.local)[:] = comm.rank + 1
     comm.barrier()
@@ -215,8 +215,8 @@ def waits_for_the_dead(comm):
     return None
 
 
-def test_a_peer_s_death_ends_the_wait_and_leaves_its_memory(fresh_ranks):
-    outcomes = fresh_ranks(2).outcomes(waits_for_the_dead)
+def test_a_dead_peer_ends_the_wait_but_its_memory_remains_readable(fresh_ranks):
+    outcomes = fresh_ranks(2).outcomes(wait_for_a_dead_rank)
     assert outcomes[0].error is None and outcomes[0].value == ((1,), 2)
     assert outcomes[1].exit_code == -signal.SIGKILL
 
@@ -225,7 +225,7 @@ def working_directory(comm):
     return os.getcwd()
 
 
-def test_ranks_are_where_their_test_is(fresh_ranks, tmp_path, monkeypatch):
+def test_ranks_run_in_the_working_directory_of_their_test(fresh_ranks, tmp_path, monkeypatch):
     fresh_ranks(2).run(working_directory)  # the server that forks ranks exists before the test changes its folder
     monkeypatch.chdir(tmp_path)
     assert fresh_ranks(2).run(working_directory) == [str(tmp_path)] * 2
@@ -246,7 +246,7 @@ def by_own_plan(comm, plan, folder):
     return np.asarray(array).copy(), private, "read_yours" in names
 
 
-def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, tmp_path):
+def test_a_user_plan_may_access_registered_buffers_of_peers(fresh_ranks, tmp_path):
     program = accord.plan.Program("all_reduce", ranks=2, name="read_yours", buffers="in_windows_apart")
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         mine.signal(peer).wait(peer)
@@ -281,7 +281,7 @@ def other_memory(comm):
     return None
 
 
-def test_registered_on_some_ranks_only_is_told_on_all(fresh_ranks):
+def test_buffers_registered_on_some_ranks_only_are_an_error_on_all(fresh_ranks):
     for message in fresh_ranks(2).run(other_memory):
         assert "the buffers of rank 0 are in windows of the group, those of rank 1 are not" in message
 
@@ -303,7 +303,7 @@ def forks(comm):
     return code
 
 
-def test_a_forked_child_neither_uses_nor_disturbs_it(fresh_ranks):
+def test_a_forked_child_cannot_use_or_disturb_the_window(fresh_ranks):
     assert fresh_ranks(2).run(forks) == [7, 7]
 
 
@@ -311,7 +311,7 @@ PAGE = (ROOT / "docs/windows.md").read_text()
 
 
 @pytest.mark.parametrize("size", mostly_slow([1, 2, 3], 3))
-def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+def test_the_whole_guide_runs(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
     result = accord_command("run", "-n", str(size), str(program))

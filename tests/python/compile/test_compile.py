@@ -43,7 +43,7 @@ def assert_same(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor])
 
 
 @torch.no_grad()
-def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_nothing(fresh):
+def test_naming_the_backend_suffices_and_new_batches_and_lengths_compile_nothing(fresh):
     model = Model().eval()
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
     for shape in ((2, 5), (3, 7), (4, 2)):
@@ -64,7 +64,7 @@ def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_noth
 
 
 @torch.no_grad()
-def test_outputs_that_are_views_of_inputs_stay_so(fresh):
+def test_outputs_that_are_views_of_inputs_remain_views(fresh):
     class Views(torch.nn.Module):
         def forward(self, x):
             rest = x[1:]
@@ -81,7 +81,7 @@ def test_outputs_that_are_views_of_inputs_stay_so(fresh):
 
 
 @torch.no_grad()
-def test_data_that_is_swapped_again_and_again_keeps_two_sets_of_engines(fresh):
+def test_repeatedly_swapped_data_keeps_two_sets_of_engines(fresh):
     model = Model().eval()
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
     held = [torch.rand(16, 8) for _ in range(5)]
@@ -92,7 +92,7 @@ def test_data_that_is_swapped_again_and_again_keeps_two_sets_of_engines(fresh):
     assert (report.engines, report.builds) == (2, 5)
 
 
-def test_groups_that_were_set_for_a_module_go_with_it():
+def test_groups_set_for_a_module_are_released_with_it():
     class Groups(dict):
         """A mapping that supports weak references."""
 
@@ -107,7 +107,7 @@ def test_groups_that_were_set_for_a_module_go_with_it():
     assert watched() is None
 
 
-def test_what_needs_gradients_stays_in_pytorch_and_says_so(fresh):
+def test_calls_that_need_gradients_stay_in_pytorch_and_are_reported(fresh):
     model = torch.nn.Linear(4, 4)
     compiled = torch.compile(model, backend="accord")
     with pytest.warns(UserWarning, match=r"engines compute no gradients: call the model under torch.no_grad\(\)"):
@@ -120,7 +120,7 @@ def test_what_needs_gradients_stays_in_pytorch_and_says_so(fresh):
 
 
 @torch.no_grad()
-def test_layers_of_one_class_share_a_graph_and_have_engines_of_their_own(fresh):
+def test_layers_of_one_class_share_a_graph_and_have_their_own_engines(fresh):
     layers = torch.nn.ModuleList(Model(seed) for seed in range(3))
     expected = [layer(tokens(2, 5)) for layer in layers]
     for layer, one in zip(layers, expected, strict=True):
@@ -154,7 +154,7 @@ def test_invalid_options_are_errors(options, message):
 
 
 @torch.no_grad()
-def test_a_model_compiled_now_is_called_as_the_model():
+def test_a_model_compiled_ahead_is_called_like_the_model():
     model = Model().eval()
     free = torch.export.Dim.DYNAMIC
     compiled = accord.compile(model, (tokens(2, 5),), {"min_block_size": 1}, dynamic_shapes=({0: free, 1: free},))
@@ -173,7 +173,7 @@ def where(report: accord.CompilationReport) -> dict[str, str]:
 
 
 @torch.no_grad()
-def test_ops_go_where_the_options_say():
+def test_options_decide_where_ops_run():
     class Chain(torch.nn.Module):
         def forward(self, x):
             return (torch.cumprod(torch.exp(x), 0).neg() + 1).abs().sin()
@@ -195,7 +195,7 @@ def test_ops_go_where_the_options_say():
 
 
 @torch.no_grad()
-def test_sizes_that_depend_on_data_stay_in_pytorch_and_what_follows_does_too():
+def test_data_dependent_sizes_and_the_ops_after_them_stay_in_pytorch():
     class Chosen(torch.nn.Module):
         def forward(self, x):
             return (torch.nonzero(torch.relu(x) * 2) + 1) * 3, x.exp().sin()
@@ -216,7 +216,7 @@ def test_sizes_that_depend_on_data_stay_in_pytorch_and_what_follows_does_too():
 
 
 @torch.no_grad()
-def test_an_op_that_no_engine_can_be_built_with_goes_to_pytorch_alone():
+def test_only_an_op_that_no_engine_can_be_built_with_goes_to_pytorch():
     class Masked(torch.nn.Module):
         def forward(self, x):
             return ((x * 2 + 1) & 3) + x
@@ -250,7 +250,7 @@ def test_several_threads_call_a_compiled_model():
 
 
 @torch.no_grad()
-def test_weights_that_no_product_uses_stay_where_they_are():
+def test_weights_that_no_product_uses_are_not_moved():
     table = torch.nn.Embedding(1000, 64)
     compiled = accord.compile(table.eval(), (tokens(3),), {"min_block_size": 1})
     # Changed behind torch's back, so that no new engine is built: the engine reads the parameter's memory.
@@ -283,7 +283,7 @@ def test_the_engine_of_a_package_is_a_module(tmp_path):
 
 
 @torch.no_grad()
-def test_a_view_in_pytorch_takes_what_an_engine_gives_however_torch_had_laid_it():
+def test_a_view_in_pytorch_accepts_engine_outputs_whatever_strides_torch_had():
     class Turned(torch.nn.Module):
         def forward(self, x):
             turned = torch.relu(x.transpose(0, 1))  # relu keeps the strides
@@ -302,7 +302,7 @@ class Scaled(torch.nn.Module):
         return x.sum(0) * times / x.shape[0]
 
 
-def test_inputs_other_than_those_it_was_compiled_for_are_refused():
+def test_inputs_that_differ_from_the_compiled_ones_are_rejected():
     compiled = accord.compile(Scaled().eval(), (torch.ones(4, 3), 2))
     assert compiled(torch.full((4, 3), 2.0), 2).tolist() == [4.0] * 3
     for wrong, message in [
@@ -319,7 +319,7 @@ def test_inputs_other_than_those_it_was_compiled_for_are_refused():
 
 
 @torch.no_grad()
-def test_sizes_beyond_what_an_engine_is_made_for_stay_in_pytorch(fresh, monkeypatch):
+def test_sizes_beyond_the_bounds_of_an_engine_stay_in_pytorch(fresh, monkeypatch):
     monkeypatch.setattr("accord.graph.symbols.LARGEST_SIZE", 64)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})

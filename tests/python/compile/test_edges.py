@@ -46,7 +46,7 @@ ROWS, IMAGES = torch.linspace(-1, 1, 64).reshape(4, 16), torch.linspace(-1, 1, 6
     ids=["turned", "view", "part", "channels_last"],
 )
 @torch.no_grad()
-def test_what_reads_memory_by_strides_reads_it_as_in_pytorch(run, x, tmp_path):
+def test_ops_that_read_memory_by_strides_match_pytorch(run, x, tmp_path):
     model = Odd(run).eval()
     compiled = accord.compile(model, (x,), {"min_block_size": 1})
     assert compiled.report.ops("engine").total() > 0
@@ -67,7 +67,7 @@ def test_what_reads_memory_by_strides_reads_it_as_in_pytorch(run, x, tmp_path):
     ids=["one", "one and nothing", "dtype of nothing", "several and nothing", "stack"],
 )
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_what_cat_gives_is_new_memory_of_the_dtype_of_all_parts(join, dynamic):
+def test_cat_returns_new_memory_of_the_common_dtype(join, dynamic):
     torch._dynamo.reset()
     x = ROWS.clone()
     got = torch.compile(join, backend="accord", dynamic=dynamic, options={"min_block_size": 1})(x)
@@ -83,14 +83,14 @@ def test_what_cat_gives_is_new_memory_of_the_dtype_of_all_parts(join, dynamic):
         ({"options": "fast"}, "options is 'fast'; give a mapping"),
     ],
 )
-def test_arguments_of_torch_compile_that_are_not_for_accord_are_refused(arguments, message):
+def test_unsupported_arguments_of_torch_compile_are_rejected(arguments, message):
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=message):
         torch.compile(lambda x: x + 1, backend="accord", **arguments)(ROWS)
 
 
 @torch.no_grad()
-def test_outputs_lie_in_memory_as_those_of_pytorch():
+def test_outputs_have_the_memory_layout_of_pytorch():
     model = Odd(lambda self, x: (self.layer(x).t().relu(), self.layer(x).view(4, 4, 4).permute(2, 0, 1))).eval()
     torch._dynamo.reset()
     got = torch.compile(model, backend="accord", dynamic=True, options={"require_full_compilation": True})(ROWS)
@@ -112,7 +112,7 @@ def test_outputs_lie_in_memory_as_those_of_pytorch():
     ids=["complex", "uint16", "dimensions"],
 )
 @torch.no_grad()
-def test_an_op_on_a_tensor_that_no_engine_takes_stays_in_pytorch(run, kept):
+def test_an_op_on_a_tensor_that_no_engine_accepts_stays_in_pytorch(run, kept):
     model = Odd(run).eval()
     compiled = accord.compile(model, (ROWS,), {"min_block_size": 1})
     assert any(kept in reason for part in compiled.report.partitions for reason in part.reasons), compiled.report
@@ -129,14 +129,14 @@ def test_an_op_on_a_tensor_that_no_engine_takes_stays_in_pytorch(run, kept):
     ],
     ids=["function", "str", "tensor"],
 )
-def test_what_is_no_model_or_no_arguments_is_refused(model, inputs, message, tmp_path):
+def test_invalid_models_and_arguments_are_rejected(model, inputs, message, tmp_path):
     with pytest.raises(accord.ExportError, match=message):
         accord.compile(model, inputs)
     with pytest.raises(accord.ExportError, match=message):
         accord.export(model, inputs, path=tmp_path / "model.accord")
 
 
-def test_impossible_exports_say_why(tmp_path):
+def test_impossible_exports_report_the_reason(tmp_path):
     model, path = torch.nn.Linear(16, 4).eval(), tmp_path / "model.accord"
     with pytest.raises(accord.ExportError, match=r"an output has no elements, its shape is \[0, 4\]"):
         accord.export(model, (torch.rand(0, 16),), path=path)
@@ -146,7 +146,7 @@ def test_impossible_exports_say_why(tmp_path):
 
 
 @torch.no_grad()
-def test_calls_with_other_arguments_are_refused_in_few_words(tmp_path):
+def test_calls_with_wrong_arguments_are_rejected_with_a_short_message(tmp_path):
     model = Odd(lambda self, x: self.layer(x).cumprod(1)).eval()
     compiled = accord.compile(model, (ROWS,), {"min_block_size": 1})
     package = compiled.save(tmp_path / "model.accord")
@@ -166,7 +166,7 @@ def test_calls_with_other_arguments_are_refused_in_few_words(tmp_path):
     torch.testing.assert_close(program.run(ROWS)[0], model(ROWS))
 
 
-def test_a_compiled_module_says_how_it_is_kept():
+def test_copying_or_pickling_a_compiled_module_suggests_save():
     compiled = accord.compile(torch.nn.ReLU(), (ROWS,), {"min_block_size": 1})
     for keep in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match=r"neither copied nor pickled: write it by save\(path\), and load that"):

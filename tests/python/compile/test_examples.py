@@ -1,4 +1,4 @@
-"""The programs of examples/compile, started as a user starts them: every rank computes what PyTorch computes."""
+"""The programs of examples/compile, started as a user starts them: every rank matches PyTorch."""
 
 import re
 import subprocess
@@ -30,19 +30,19 @@ NO_HOSTS = why_not()
 
 def differences(text: str) -> list[tuple[int, float]]:
     """Returns (rank, difference from PyTorch) of each line that reports one."""
-    told = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
-    return [(int(rank), float(difference)) for rank, difference in told]
+    reported = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
+    return [(int(rank), float(difference)) for rank, difference in reported]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
     text = on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
-    if name == "save_and_load":  # loads what the first run saved
+    if name == "save_and_load":  # loads the package that the first run saved
         text += on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
-    told = differences(text)
-    assert sorted(rank for rank, _ in told) == sorted(list(range(ranks)) * lines)
-    assert all(difference < 1e-5 for _, difference in told)
+    reported = differences(text)
+    assert sorted(rank for rank, _ in reported) == sorted(list(range(ranks)) * lines)
+    assert all(difference < 1e-5 for _, difference in reported)
     if "report" in (ROOT / f"examples/compile/{name}.py").read_text():
         assert "all_reduce over 'world': engine" in text
         assert "0 in PyTorch" in text
@@ -88,15 +88,15 @@ def test_example_over_hosts(two_hosts, name, ranks, tmp_path):
     finally:
         end(*launchers)
     assert [launcher.returncode for launcher in launchers] == [0, 0], "".join(texts)
-    told = [differences(text) for text in texts]
-    assert [sorted({rank for rank, _ in on_host}) for on_host in told] == [
+    reported = [differences(text) for text in texts]
+    assert [sorted({rank for rank, _ in on_host}) for on_host in reported] == [
         list(range(host * ranks, (host + 1) * ranks)) for host in range(2)
     ]
-    assert all(difference < 1e-5 for on_host in told for _, difference in on_host)
+    assert all(difference < 1e-5 for on_host in reported for _, difference in on_host)
     if name == "llama_over_hosts":
         assert "greedy text of 4 ranks equal to PyTorch's: True" in texts[0]
 
 
-def test_every_example_is_run():
+def test_every_example_runs():
     files = {path.stem for path in (ROOT / "examples/compile").glob("*.py")} - {"small_models"}
     assert files == {name for name, *_ in EXAMPLES + OVER_HOSTS}

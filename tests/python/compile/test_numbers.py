@@ -38,7 +38,7 @@ NUMBERS = {
 @pytest.mark.parametrize("function", NUMBERS.values(), ids=NUMBERS)
 @pytest.mark.parametrize("dynamic", mostly_slow([None, True], None))
 @torch.no_grad()
-def test_a_number_may_change_be_0_negative_or_a_fraction(function, dynamic):
+def test_a_number_may_change_and_be_0_negative_or_a_fraction(function, dynamic):
     compiled, x = jit(function, dynamic), rows(4)
     for n in (3, 5, 0, -2, 1, 2.5, -0.5, float("inf")):
         got, expected = leaves(compiled(x, n)), leaves(function(x, n))
@@ -47,7 +47,7 @@ def test_a_number_may_change_be_0_negative_or_a_fraction(function, dynamic):
             torch.testing.assert_close(one, other, equal_nan=True)
 
 
-def test_a_number_that_is_no_size_at_all_leaves_the_graph_in_engines(recwarn):
+def test_a_number_that_is_not_a_size_keeps_the_graph_in_engines(recwarn):
     compiled = jit(NUMBERS["times"], True)
     with torch.no_grad():
         compiled(rows(4), -2)
@@ -80,7 +80,7 @@ class Derived(torch.nn.Module):
 
 
 @torch.no_grad()
-def test_a_dimension_may_be_a_multiple_of_one_that_no_input_has(tmp_path):
+def test_a_dimension_may_be_a_multiple_of_a_symbol_that_is_not_an_input_size(tmp_path):
     half, more = torch.export.Dim("half", min=2, max=8), torch.export.Dim("more", min=3, max=9)
     shapes = ({0: 2 * half}, {0: more - 1})
     compiled = accord.compile(Derived(), (rows(6, 3), rows(5, 3)), LOOSE, dynamic_shapes=shapes)
@@ -102,7 +102,7 @@ def test_a_dimension_may_be_a_multiple_of_one_that_no_input_has(tmp_path):
 
 
 @torch.no_grad()
-def test_a_number_may_change_in_what_was_compiled_and_saved(tmp_path):
+def test_a_number_may_change_in_a_compiled_and_saved_model(tmp_path):
     class Times(torch.nn.Module):
         def forward(self, x, n):
             return torch.relu(x) * n + 1
@@ -160,7 +160,7 @@ def test_outputs_share_memory_as_in_eager(function):
 
 
 @torch.no_grad()
-def test_what_is_compiled_ahead_and_saved_gives_views_of_outputs_too(tmp_path):
+def test_models_compiled_ahead_and_saved_return_views_of_outputs_too(tmp_path):
     class Views(torch.nn.Module):
         def forward(self, x):
             y = torch.relu(x) + 1
@@ -206,7 +206,7 @@ def test_a_graph_that_accord_fails_on_stays_in_pytorch_with_a_warning(monkeypatc
 
 
 @torch.no_grad()
-def test_a_call_that_an_engine_refuses_runs_in_pytorch(monkeypatch):
+def test_a_call_that_an_engine_rejects_runs_in_pytorch(monkeypatch):
     compiled = jit(lambda x: torch.relu(x) + 1, True)
     compiled(rows(4, 3))
 

@@ -1,4 +1,4 @@
-"""Compiled models on several ranks: sharded by torch's own parallel styles, with collectives of their own, over
+"""Compiled models on several ranks: sharded by torch's own parallel styles, with their own collectives, over
 groups of any backend."""
 
 import re
@@ -43,7 +43,7 @@ def divided_model(group):
 
 
 @pytest.mark.parametrize("backend", mostly_slow(["gloo", "accord"], "accord"))
-def test_a_model_divided_by_parallelize_module_runs_in_one_engine_whatever_the_backend(torch_ranks, backend):
+def test_a_model_sharded_by_parallelize_module_runs_in_one_engine_with_any_backend(torch_ranks, backend):
     first, second = torch_ranks(2).run(divided_model, backend=backend, deadline=120)
     assert first == second  # bit-identical on both ranks
     assert first[:2] == (1, [("all_reduce", "engine")])
@@ -86,7 +86,7 @@ def test_functional_collectives_and_their_waits_become_steps_of_the_engine(torch
     assert torch_ranks(2).run(all_collectives, backend="gloo") == [(8, {"world"})] * 2
 
 
-def sums_as_the_options_say(group, folder):
+def sum_with_options(group, folder):
     import os
 
     os.environ["XDG_CACHE_HOME"] = folder
@@ -114,25 +114,25 @@ def sums_as_the_options_say(group, folder):
         largest = part.abs().view(128, 64).amax(1, keepdim=True)
         dist.all_reduce(largest, group=group)
         error = (found["codes", False] - found["exact", False]).abs()
-        told = []
+        errors = []
         for options in ({"overlap_rows": 16 * group.rank()}, {"all_reduce_dtype": "int8" if group.rank() else None}):
             try:
                 accord.compile(model, (x,), {"engine_cache": False, "min_block_size": 1, **options})(x)
             except accord.Mismatch:
-                told.append("Mismatch")
+                errors.append("Mismatch")
     return {
         "same": all(found[name, False].equal(found[name, True]) for name in ("exact", "halves", "codes")),
         "halves are exact": found["exact", False].equal(found["halves", False]),
         "codes are not": error.max().item() > 1e-4,
         "but near": bool((error <= 1.001 * largest / 127 + 1e-5).all()),
-        "ranks agree": told,
+        "ranks agree": errors,
         "bits": found["codes", False].numpy().tobytes(),
     }
 
 
-def test_sums_travel_as_the_options_say(fresh_ranks, tmp_path):
+def test_options_decide_how_sums_are_transferred(fresh_ranks, tmp_path):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
-    first, second = ranks.run(sums_as_the_options_say, str(tmp_path), backend="gloo", deadline=120)
+    first, second = ranks.run(sum_with_options, str(tmp_path), backend="gloo", deadline=120)
     assert first == second  # bit-identical on both ranks
     names = ("same", "halves are exact", "codes are not", "but near")
     assert {name: first[name] for name in names} == dict.fromkeys(names, True)
@@ -154,20 +154,20 @@ def collectives_outside(group):
         try:
             accord.compile(Model().eval(), (x,), {**left, "strict_collectives": True})
         except accord.ExportError as error:
-            told = [str(error).split("\n")[0]]
+            errors = [str(error).split("\n")[0]]
         try:
             accord.export(Model().eval(), (x,), path="never.accord", options=left)
         except accord.ExportError as error:
-            told.append(str(error).split(":")[0])
-    return where, told
+            errors.append(str(error).split(":")[0])
+    return where, errors
 
 
-def test_a_collective_that_leaves_the_engine_is_reported_and_strict_mode_refuses_it(torch_ranks):
-    told = [
+def test_a_collective_outside_the_engine_is_reported_and_rejected_in_strict_mode(torch_ranks):
+    errors = [
         "strict_collectives, but these stay in PyTorch: all_reduce",
         "_c10d_functional.all_reduce.default stays in PyTorch, where a saved program has no groups",
     ]
-    assert torch_ranks(2).run(collectives_outside, backend="gloo") == [(["pytorch"], told)] * 2
+    assert torch_ranks(2).run(collectives_outside, backend="gloo") == [(["pytorch"], errors)] * 2
 
 
 def groups_at_run_time(group):
@@ -232,7 +232,7 @@ def groups_at_run_time(group):
         mine = accord.Communicator.create(
             dist.PrefixStore("turned", process_groups._meeting_store(group)), 1 - group.rank(), 2
         )
-        told = [
+        errors = [
             refused(accord.Mismatch, accord.set_groups, models, alone),
             refused(accord.Mismatch, accord.set_groups, models, mine),
             refused(accord.InvalidArgument, accord.set_groups, models, {"wrld": other}),
@@ -241,10 +241,10 @@ def groups_at_run_time(group):
         del compiled, holder, given, module
         gc.collect()
         assert not process_groups._shared, list(process_groups._shared)
-    return told
+    return errors
 
 
-def test_engines_are_bound_and_bound_again_at_run_time_and_share_one_communicator_for_each_group(torch_ranks):
+def test_engines_are_bound_and_rebound_at_run_time_and_share_one_communicator_per_group(torch_ranks):
     for rank, (size, order, name) in enumerate(torch_ranks(2).run(groups_at_run_time, backend="gloo")):
         assert f"made for rank {rank} of 2, but this is rank 0 of 1" in size
         assert f"made for rank {rank} of 2, but this is rank {1 - rank} of 2" in order
@@ -277,7 +277,7 @@ def package_groups(comm, path):
     return unbound, [inside, lasting, within, again(x).numpy()]
 
 
-def test_a_package_runs_unbound_never_and_takes_its_groups_from_a_block(fresh_ranks, tmp_path):
+def test_a_package_runs_only_when_bound_and_takes_its_groups_from_a_with_block(fresh_ranks, tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).eval()
     x = torch.ones(2, 8)
@@ -291,7 +291,7 @@ def test_a_package_runs_unbound_never_and_takes_its_groups_from_a_block(fresh_ra
             torch.testing.assert_close(torch.from_numpy(output), expected)
 
 
-def ranks_bind_alike(comm, path):
+def bind_same_engines(comm, path):
     import gc
 
     import torch
@@ -318,7 +318,7 @@ def ranks_bind_alike(comm, path):
     return [*outputs, module(x).numpy()], refused
 
 
-def test_ranks_bind_the_same_engines_and_all_hear_of_one_that_cannot(fresh_ranks, tmp_path):
+def test_ranks_bind_the_same_engines_and_all_report_a_rank_that_cannot(fresh_ranks, tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
     x = torch.ones(2, 8)
@@ -326,7 +326,7 @@ def test_ranks_bind_the_same_engines_and_all_hear_of_one_that_cannot(fresh_ranks
     path = str(accord.export(model, (x,), path=tmp_path / "model.accord", sharding=sharding))
     with torch.no_grad():
         expected = model(x)
-    for rank, (outputs, refused) in enumerate(fresh_ranks(3).run(ranks_bind_alike, path, torch=True, deadline=60)):
+    for rank, (outputs, refused) in enumerate(fresh_ranks(3).run(bind_same_engines, path, torch=True, deadline=60)):
         for output in outputs:
             torch.testing.assert_close(torch.from_numpy(output), expected)
         own = f"made for rank {rank} of 3, but this is rank {2 - rank} of 3"
@@ -362,7 +362,7 @@ print("done", dist.is_initialized())
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 @pytest.mark.parametrize("end", ["group first", "engine first", "neither"])
-def test_programs_end_by_themselves_whatever_goes_first(tmp_path, backend, end):
+def test_programs_exit_cleanly_in_any_order_of_destruction(tmp_path, backend, end):
     text = on_ranks(2, python_file(tmp_path, ENDS), backend, end)
     assert len(re.findall(r"done (True|False)", text)) == 2
 

@@ -42,7 +42,7 @@ UNCOUNTED = {
 
 @pytest.mark.parametrize("change", UNCOUNTED.values(), ids=UNCOUNTED)
 @torch.no_grad()
-def test_weights_that_torch_does_not_know_to_have_changed_are_seen(change, fresh):
+def test_weight_changes_that_torch_does_not_track_are_detected(change, fresh):
     model = Model().eval()
     base = of_a_base(model)
     compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
@@ -54,7 +54,7 @@ def test_weights_that_torch_does_not_know_to_have_changed_are_seen(change, fresh
     torch.testing.assert_close(compiled(tokens(2, 5)), model(tokens(2, 5)))
 
 
-def test_weights_made_in_inference_mode_may_change_too(fresh):
+def test_weights_created_in_inference_mode_may_also_change(fresh):
     with torch.inference_mode():
         model = Model().eval()
         compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
@@ -66,7 +66,7 @@ def test_weights_made_in_inference_mode_may_change_too(fresh):
 
 
 @torch.no_grad()
-def test_large_weights_are_compared_from_end_to_end_and_other_bytes_between_them_are_not():
+def test_large_weights_are_compared_completely_but_bytes_between_them_are_not():
     from accord.jit.weight_state import WeightState
 
     whole = torch.zeros(100, 200)
@@ -110,5 +110,5 @@ def weights_from_other_ranks(group):
 
 
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_weights_that_a_collective_or_a_message_brought_are_seen(torch_ranks, backend):
+def test_weights_received_by_a_collective_or_a_message_are_detected(torch_ranks, backend):
     torch_ranks(2).run(weights_from_other_ranks, backend=backend, deadline=120)

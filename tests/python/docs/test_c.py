@@ -35,7 +35,7 @@ int main(void) {
   return 0;
 }
 """
-SAYS = {
+EXPECTED_OUTPUT = {
     "accord_start(": ["384 tokens, loss 0", "384 tokens, loss 0.5"],
     "accord_prepare(": ["mean 99.5"],
     "accord_communicator_counters(": ["1 barriers, 0 failures"],
@@ -68,17 +68,17 @@ def test_the_program_shown_is_the_example_and_the_commands_build_and_run_it(tmp_
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=range(len(PIECES)))
-def test_a_piece_of_c_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp_path):
+def test_a_c_snippet_compiles_without_warnings_and_runs_on_two_ranks(piece, tmp_path):
     (tmp_path / "piece.c").write_text(PROGRAM % piece)
     run("cc -std=c99 -Wall -Wextra -Wpedantic -Werror piece.c -o piece -laccord".split(), tmp_path)
     output = run(["accord", "run", "-n", "2", "./piece"], tmp_path)
-    for words, expected in SAYS.items():
+    for words, expected in EXPECTED_OUTPUT.items():
         if words in piece:
             assert all(text in output for text in expected), output
 
 
-def test_the_pieces_with_expected_output_are_there():
-    assert all(any(words in piece for piece in PIECES) for words in SAYS)
+def test_the_snippets_with_expected_output_exist():
+    assert all(any(words in piece for piece in PIECES) for words in EXPECTED_OUTPUT)
 
 
 def test_the_page_names_only_functions_and_types_of_the_header():

@@ -40,7 +40,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path):
+def test_every_link_has_a_target(page: Path):
     text = page.read_text()
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
@@ -98,7 +98,7 @@ def test_every_variable_that_a_page_names_exists():
         assert unknown == set(), f"{page}: {unknown}"
 
 
-def test_every_algorithm_is_in_the_list_and_no_other():
+def test_the_list_has_exactly_the_algorithms_with_their_sources():
     rows = json.loads(accord("plan", "list", "--json").stdout)
     files = (ROOT / "src/plan/algorithms").glob("*/*.cpp")
     built_in = sorted((path.parent.name, path.stem) for path in files)
@@ -113,7 +113,7 @@ def test_the_tables_of_algorithms_are_those_of_the_command():
     assert one in printed and one.count("\n## ") == 0
 
 
-def test_the_program_of_the_page_on_gpus_is_one_that_a_test_runs():
+def test_a_test_runs_the_program_of_the_page_on_gpus():
     of_a_call, of_a_kernel = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)
     assert of_a_call in (ROOT / "tests/conformance/comm/device_streams_test.cpp").read_text()
     assert of_a_kernel in (ROOT / "tests/conformance/comm/cuda/channel_kernels.cu").read_text()

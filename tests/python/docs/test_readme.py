@@ -1,4 +1,4 @@
-"""The README and the guides show the examples as they are, so that what a reader copies runs."""
+"""The README and the guides show the examples as they are, so that code copied by a reader runs."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
-def test_code_shown_from_a_file_is_that_file():
+def test_code_quoted_from_a_file_matches_the_file():
     shown = [
         (page, name, text)
         for page in PAGES

@@ -59,7 +59,7 @@ def test_every_rank_gets_the_outputs_of_the_whole_batch(replicas, tensor_ranks, 
             assert y.tobytes() == results[0][batches.index(rows)][0].tobytes()
 
 
-def run_and_tell(comm, path, given, bias):
+def run_and_return_error(comm, path, given, bias):
     with accord.load(path, {"dp": comm}) as engine:
         try:
             engine.run(given, bias)
@@ -67,14 +67,14 @@ def run_and_tell(comm, path, given, bias):
             return str(error)
 
 
-@pytest.mark.parametrize(("rows", "what"), [(1, "a batch of 1"), (13, "a batch of 13")])
-def test_a_batch_that_the_ranks_cannot_divide_is_refused_by_all(rows, what, ranks, package):
-    for message in ranks(2).run(run_and_tell, package, x(rows).numpy(), BIAS.numpy()):
-        assert f'{what} rows cannot be divided among the 2 ranks of group "dp"' in message, message
+@pytest.mark.parametrize(("rows", "batch"), [(1, "a batch of 1"), (13, "a batch of 13")])
+def test_a_batch_that_the_ranks_cannot_divide_is_rejected_by_all(rows, batch, ranks, package):
+    for message in ranks(2).run(run_and_return_error, package, x(rows).numpy(), BIAS.numpy()):
+        assert f'{batch} rows cannot be divided among the 2 ranks of group "dp"' in message, message
         assert 'dimension "batch" of each rank must be 2 to 6' in message, message
 
 
-def load_and_tell(comm, path):
+def load_and_return_error(comm, path):
     try:
         accord.load(path, {"dp": comm})
     except accord.Unsupported as error:
@@ -86,8 +86,8 @@ class Sums(torch.nn.Module):
         return x.sum(0)
 
 
-def test_outputs_that_are_no_batch_are_refused(ranks, tmp_path):
+def test_outputs_that_are_not_a_batch_are_rejected(ranks, tmp_path):
     batch = torch.export.Dim("batch", min=1, max=6)
     path = accord.export(Sums().eval(), (x(4),), path=tmp_path / "m.accord", dynamic_shapes=({0: batch},))
-    for message in ranks(2).run(load_and_tell, str(path)):
+    for message in ranks(2).run(load_and_return_error, str(path)):
         assert "do not all begin with one dynamic dimension of an input" in message

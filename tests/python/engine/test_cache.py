@@ -1,4 +1,4 @@
-"""The cache of compiled engines: what its keys consist of, and how several processes share it."""
+"""The cache of compiled engines: the contents of its keys, and how several processes share it."""
 
 import copy
 import json
@@ -77,7 +77,7 @@ CHANGES = {
 }
 
 
-def test_every_change_of_what_an_engine_is_made_of_changes_its_key(monkeypatch):
+def test_every_change_of_an_engines_ingredients_changes_its_key(monkeypatch):
     keys = {name: key_of(change) for name, change in CHANGES.items()}
     keys["nothing"] = key_of()
     monkeypatch.setattr(accord.engine_cache, "__version__", "another")
@@ -86,7 +86,7 @@ def test_every_change_of_what_an_engine_is_made_of_changes_its_key(monkeypatch):
     assert all(len(key) == 64 for key in keys.values())
 
 
-def test_a_key_does_not_depend_on_the_order_in_which_facts_come_or_on_strides():
+def test_a_key_does_not_depend_on_the_order_of_facts_or_on_strides():
     def reversed_facts(facts):
         facts["options"] = dict(reversed(facts["options"].items()))
         facts["graph"] = dict(reversed(facts["graph"].items()))
@@ -113,7 +113,7 @@ def forbidden(path) -> None:
     raise AssertionError("built again")
 
 
-def test_a_package_is_built_once_and_again_when_it_is_damaged(tmp_path):
+def test_a_package_is_built_once_and_rebuilt_when_damaged(tmp_path):
     cache = EngineCache(tmp_path / "made")
     key = key_of()
     with cache.package(key, build) as path, accord.load(path) as engine:
@@ -133,7 +133,7 @@ def test_a_package_is_built_once_and_again_when_it_is_damaged(tmp_path):
         assert accord.verify(path) == []
 
 
-def test_nothing_is_kept_of_a_build_that_fails(tmp_path):
+def test_a_failed_build_leaves_nothing(tmp_path):
     cache = EngineCache(tmp_path)
     with pytest.raises(RuntimeError, match="no such op"), cache.package(key_of(), lambda path: fail("no such op")):
         pass
@@ -172,7 +172,7 @@ def test_the_least_recently_used_packages_are_evicted_unless_in_use(tmp_path):
     assert none.entries() == []
 
 
-def test_threads_that_want_a_package_at_once_build_it_once(tmp_path):
+def test_threads_that_need_a_package_concurrently_build_it_once(tmp_path):
     built = []
     found = []
 
@@ -214,7 +214,7 @@ def killed_while_building(directory, key: str, how: str) -> None:
     assert killed.returncode == -9
 
 
-def test_what_a_killed_process_left_is_built_anew(tmp_path):
+def test_an_incomplete_build_of_a_killed_process_is_rebuilt(tmp_path):
     killed_while_building(tmp_path, key_of(), "half")
     with EngineCache(tmp_path).package(key_of(), build) as path:
         assert accord.verify(path) == []
@@ -300,7 +300,7 @@ print(compiled("sum", engine_cache=True), compiled("max", engine_cache=True), co
 """
 
 
-def test_a_second_process_takes_what_torch_compile_has_built_and_sum_is_not_max(tmp_path):
+def test_a_second_process_reuses_packages_of_torch_compile_and_sum_is_not_max(tmp_path):
     def run() -> str:
         result = subprocess.run(
             [sys.executable, "-c", COMPILES],

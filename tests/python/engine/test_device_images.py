@@ -24,14 +24,14 @@ BLOCKS = {"block_out_channels": (32, 64), "norm_num_groups": 8}
 
 
 class Only(torch.nn.Module):
-    """Calls a model through `give` and returns the part of its output that `give` selects."""
+    """Calls a model through `call` and returns the output that `call` selects."""
 
-    def __init__(self, model, give) -> None:
+    def __init__(self, model, call) -> None:
         super().__init__()
-        self.model, self.give = model, give
+        self.model, self.call = model, call
 
     def forward(self, *inputs):
-        return self.give(self.model, *inputs)
+        return self.call(self.model, *inputs)
 
 
 def vit():
@@ -73,7 +73,7 @@ def run_on_a_device(_, path, package, inputs):
 
 
 @pytest.mark.parametrize("make", mostly_slow([vit, whisper_encoder, unet, vae_decoder], vit, unet))
-def test_a_model_gives_what_pytorch_gives(make, device_process, tmp_path):
+def test_a_model_matches_pytorch(make, device_process, tmp_path):
     torch.manual_seed(0)
     model, shapes = make()
     inputs = tuple(torch.randn(shape) for shape in shapes)

@@ -92,7 +92,7 @@ def check(found, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", mostly_slow(CONFIGURATIONS, "llama", "mixtral"))
-def test_a_family_gives_the_logits_of_the_cpu(name, device_process, exported):
+def test_the_logits_of_a_family_match_the_cpu(name, device_process, exported):
     check(device_process(run_logits, exported(name), [1]), 2e-5)
 
 
@@ -110,7 +110,7 @@ def test_a_cache_of_int8_is_read_as_on_the_cpu(device_process, exported):
     check(device_process(run_logits, exported("llama"), [1, 2], "int8"), 2e-3)
 
 
-def test_weights_of_8_bits_are_held_in_the_models_dtype(device_process, exported):
+def test_8_bit_weights_are_held_in_the_models_dtype(device_process, exported):
     check(device_process(run_logits, exported("llama", weights="int8"), [1]), 2e-4)
 
 
@@ -151,9 +151,7 @@ def run_canonical(_, path, package):
         pytest.param("gpt2", {}, 2e-5, marks=pytest.mark.slow),
     ],
 )
-def test_canonical_ranks_give_the_same_bits_on_one_device_and_on_two(
-    name, options, tolerance, device_process, exported
-):
+def test_canonical_ranks_are_bit_identical_on_one_device_and_two(name, options, tolerance, device_process, exported):
     found = device_process(run_canonical, exported(name, **options))
     check(found, tolerance)
     _, first, *others = found
@@ -211,9 +209,7 @@ def run_generation(_, path, package, options, size, group="tp"):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_are_copied(
-    size, device_process, exported
-):
+def test_ranks_with_a_device_each_generate_the_tokens_of_the_cpu_and_copy_only_tokens(size, device_process, exported):
     expected, given, copied = device_process(run_generation, exported("llama"), SAMPLED, size)
     assert [len(tokens) for tokens in given] == [6] * 2 * len(SAMPLED)
     assert given == expected
@@ -222,12 +218,12 @@ def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_ar
     assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
 
 
-def test_stages_with_a_device_each_generate_what_the_cpu_does(device_process, exported):
+def test_stages_with_a_device_each_generate_the_tokens_of_the_cpu(device_process, exported):
     expected, given, _ = device_process(run_generation, exported("llama"), SAMPLED, 2, "pp")
     assert given == expected
 
 
-def test_logits_are_copied_of_rows_that_the_cpu_changes(device_process, exported):
+def test_logits_are_copied_only_for_rows_that_the_cpu_samples(device_process, exported):
     options = [{}, {"repetition_penalty": 1.3}, {"temperature": 1, "logprobs": 2}, {"biases": {5: 3.0}}]
     expected, given, copied = device_process(run_generation, exported("llama"), options, 1)
     assert given == expected
@@ -287,14 +283,14 @@ def run_image(_, path, package, image, sizes):
 
 @pytest.mark.parametrize("weights", [None, "int8"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.03), (torch.float16, 4e-3)])
-def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, device_process, tmp_path):
+def test_image_models_match_the_cpu_and_pytorch(dtype, tolerance, weights, device_process, tmp_path):
     torch.manual_seed(0)
     model = ImageBlock(dtype).eval()
     image = torch.randn(2, 3, 24, 16)
     rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
     package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
     cpu, *devices = device_process(run_image, str(package), image.numpy(), [1, 2, 4])
-    # The ranks' parts are quantized in units of their own.
+    # The ranks' parts are quantized in their own units.
     tolerance = tolerance if weights is None else max(tolerance, 1e-3)
     for given in devices:
         np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())
@@ -319,10 +315,10 @@ def run_inputs(_, path, package):
         try:
             engine.run(OnDevice(loaded, 1, ids))
         except accord.InvalidArgument as error:
-            return expected, given, array.asked_for, str(error)
+            return expected, given, array.requested_streams, str(error)
 
 
-def test_inputs_may_lie_on_the_engines_device(device_process, tmp_path):
+def test_inputs_may_be_on_the_engines_device(device_process, tmp_path):
     model = torch.nn.Sequential(torch.nn.Embedding(8, 16), torch.nn.Linear(16, 4)).eval()
     package = accord.export(model, (torch.zeros(2, 3, dtype=torch.int64),), path=tmp_path / "table.accord")
     expected, given, streams, refused = device_process(run_inputs, str(package))
@@ -331,7 +327,7 @@ def test_inputs_may_lie_on_the_engines_device(device_process, tmp_path):
     assert "its memory is on cuda:1, but the engine is on cuda:0" in refused
 
 
-def run_mistakes(_, path, package):
+def make_invalid_calls(_, path, package):
     import pytest
     from host_devices import library
 
@@ -351,5 +347,5 @@ def run_mistakes(_, path, package):
             context.create_cache(8, dtype="float16")
 
 
-def test_mistakes_are_named(device_process, exported):
-    device_process(run_mistakes, exported("gpt2"))
+def test_invalid_arguments_are_named(device_process, exported):
+    device_process(make_invalid_calls, exported("gpt2"))

@@ -61,7 +61,7 @@ def expected(model: Mlp, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
         return model(torch.from_numpy(x), torch.from_numpy(scale)).numpy()
 
 
-def test_an_engine_gives_what_the_model_gives(package, model):
+def test_an_engine_matches_the_model(package, model):
     with accord.load(package) as engine:
         for rows in (1, 3, 100):
             x, scale = inputs(rows, seed=rows)
@@ -122,14 +122,14 @@ def test_outputs_outlive_their_engine(package, model):
     engine = accord.load(package)
     x, scale = inputs(2)
     (y,) = engine.run(x, scale)
-    view, gone = np.asarray(y), weakref.ref(engine)
+    view, reference = np.asarray(y), weakref.ref(engine)
     del engine, y
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     np.testing.assert_allclose(view, expected(model, x, scale), atol=1e-5)
 
 
-def test_contexts_have_memory_of_their_own(package, model):
+def test_contexts_have_their_own_memory(package, model):
     engine = accord.load(package)
     contexts = [engine.create_context() for _ in range(3)]
     outputs = [context.run(*inputs(3, seed))[0] for seed, context in enumerate(contexts)]
@@ -150,7 +150,7 @@ def test_contexts_have_memory_of_their_own(package, model):
         np.testing.assert_allclose(results[number], expected(model, *inputs(3, number)), atol=1e-5)
 
 
-def test_wrong_inputs_are_refused_by_name(package):
+def test_wrong_inputs_are_rejected_by_name(package):
     engine = accord.load(package)
     x, scale = inputs(2)
     for given, named, message in [
@@ -172,10 +172,10 @@ def test_wrong_inputs_are_refused_by_name(package):
     ]:
         with pytest.raises(ValueError, match="x"):
             engine.run(*given)
-    assert engine.run(x, scale)[0].shape == (2, HIDDEN), "a refused run harms nothing"
+    assert engine.run(x, scale)[0].shape == (2, HIDDEN), "a rejected run has no effect"
 
 
-def test_an_engine_is_loaded_for_a_place_and_runs_after_bind(package):
+def test_an_engine_is_loaded_for_a_rank_and_size_and_runs_after_bind(package):
     engine = accord.Engine.load(package, {"tp": (1, 2)})
     assert (engine.state, engine.groups) == ("unbound", {"tp": (1, 2)})
     with pytest.raises(accord.WrongState, match="bind the engine before running it"):
@@ -195,7 +195,7 @@ def test_an_engine_is_loaded_for_a_place_and_runs_after_bind(package):
         accord.load(package, groups={"tp": 3})
 
 
-def test_what_cannot_be_loaded_is_told(package, tmp_path):
+def test_loading_errors_are_reported(package, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.accord"):
         accord.load(tmp_path / "nothing.accord")
     damaged = tmp_path / "damaged.accord"
@@ -219,7 +219,7 @@ def test_runs_keep_no_reference_to_their_arrays(package):
     assert (sys.getrefcount(x), sys.getrefcount(scale), sys.getrefcount(engine)) == before
 
 
-def test_outputs_keep_their_names_where_the_engine_computes_one_for_two(tmp_path):
+def test_outputs_keep_their_names_where_the_engine_computes_one_value_for_two(tmp_path):
     class Twice(torch.nn.Module):
         def forward(self, x):
             y = torch.nn.functional.gelu(x)
@@ -234,7 +234,7 @@ def test_outputs_keep_their_names_where_the_engine_computes_one_for_two(tmp_path
         np.testing.assert_allclose(np.asarray(got), wanted.numpy(), atol=1e-6)
 
 
-def test_a_value_returned_twice_and_an_input_come_out_under_names_of_their_own(tmp_path):
+def test_a_value_returned_twice_and_an_input_have_their_own_output_names(tmp_path):
     class Both(torch.nn.Module):
         def forward(self, x):
             y = torch.nn.functional.gelu(x)
@@ -256,7 +256,7 @@ def run_sharded(comm, path, x, scale):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_that_share_an_engine_give_the_same_bits(ranks, package, model, size):
+def test_ranks_that_share_an_engine_give_bit_identical_results(ranks, package, model, size):
     x, scale = inputs(5)
     results = ranks(size).run(run_sharded, package, x, scale)
     for rank, (y, _, groups, state) in enumerate(results):

@@ -37,7 +37,7 @@ def flip(path, offset):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_weights_that_several_threads_read_are_those_of_pytorch(model_and_package, threads):
+def test_weights_read_by_several_threads_match_pytorch(model_and_package, threads):
     model, path = model_and_package
     x = np.random.default_rng(1).standard_normal((2, SIZE), np.float32)
     with accord.load(path, threads=threads) as engine, torch.no_grad():

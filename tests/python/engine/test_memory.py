@@ -1,4 +1,4 @@
-"""An engine's memory limit: whatever does not fit is rejected before it runs. The error lists the parts and what
+"""An engine's memory limit: memory that does not fit is rejected before it runs. The error lists the parts and what
 would fit."""
 
 import re
@@ -36,12 +36,12 @@ def arena(package) -> int:
         return engine.report({"rows": MOST_ROWS})["arena_bytes"]
 
 
-def test_weights_that_do_not_fit_are_refused_before_they_are_read(package):
+def test_weights_that_do_not_fit_are_rejected_before_they_are_read(package):
     with pytest.raises(accord.ResourceExhausted, match=r"weights 51\d KiB\), the limit is 100 KiB"):
         accord.load(package, memory_limit="100KiB")
 
 
-def test_an_arena_that_does_not_fit_is_refused_with_the_sizes_that_would(package, arena):
+def test_an_arena_that_does_not_fit_is_rejected_with_the_sizes_that_would_fit(package, arena):
     limit = WEIGHTS + arena // 2
     with pytest.raises(accord.ResourceExhausted, match="an arena at rows=1000") as caught:
         accord.load(package, memory_limit=limit)
@@ -51,7 +51,7 @@ def test_an_arena_that_does_not_fit_is_refused_with_the_sizes_that_would(package
         assert engine.report({"rows": rows + 4})["arena_bytes"] > arena // 2
 
 
-def test_each_context_needs_an_arena_of_its_own_which_goes_back_with_it(package, arena):
+def test_each_context_has_its_own_arena_which_is_released_with_it(package, arena):
     with accord.load(package, memory_limit=WEIGHTS + 2 * arena + 64 * KIB) as engine:
         contexts = [engine.create_context() for _ in range(2)]
         with pytest.raises(accord.ResourceExhausted, match="arenas"):
@@ -64,7 +64,7 @@ def test_each_context_needs_an_arena_of_its_own_which_goes_back_with_it(package,
         engine.create_context().run(x)
 
 
-def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_path):
+def test_a_cache_that_does_not_fit_is_rejected_with_the_number_of_tokens_that_would_fit(tmp_path):
     model = make_small_llama(max_position_embeddings=4096)
     path = accord.export(model, path=tmp_path / "llama.accord", progress=lambda done, total: None)
     limit = sum(p.numel() for p in model.parameters()) * 4 + 2048 * KIB
@@ -79,7 +79,7 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_pat
         accord.LanguageModel.create(engine, max_rows=64, cache_tokens=tokens).stop()
         with pytest.raises(accord.ResourceExhausted, match="arenas"):
             accord.LanguageModel.create(engine, max_rows=4096)
-        # Without sequences, a run uses a cache of its own.
+        # Without sequences, a run uses its own cache.
         ids = np.arange(4096) % 160
         arenas = engine.report({"tokens": 4096, "rows": 1})["arena_bytes"]
     with accord.load(path, memory_limit=limit - 2048 * KIB + arenas + 2048 * per_token) as engine:
@@ -103,7 +103,7 @@ class InParts(torch.nn.Module):
 
 
 @torch.no_grad()
-def test_the_parts_of_a_program_have_one_limit_together_and_are_refused_when_they_are_loaded(tmp_path):
+def test_the_parts_of_a_program_share_one_limit_and_are_rejected_when_loaded(tmp_path):
     model, path = InParts().eval(), tmp_path / "parts.accord"
     accord.export(
         model,
@@ -141,6 +141,6 @@ def test_an_invalid_limit_is_rejected(package, limit):
         accord.load(package, memory_limit=limit)
 
 
-def test_an_option_that_there_is_not_is_named_with_the_nearest(package):
+def test_an_unknown_option_is_named_with_the_nearest_one(package):
     with pytest.raises(TypeError, match='no option "memory_limt"; did you mean "memory_limit"'):
         accord.load(package, memory_limt=5)

@@ -71,7 +71,7 @@ def embed(comm, path, inputs):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_embeddings_are_those_of_pytorch_with_the_same_bits_on_every_rank_and_in_every_run(
+def test_embeddings_match_pytorch_and_are_bit_identical_on_every_rank_and_in_every_run(
     ranks, package, embeddings, size
 ):
     results = ranks(size).run(embed, package, [sentences(*shape) for shape in SHAPES], deadline=300, timeout=120)
@@ -101,7 +101,7 @@ def write_sentences(path: Path, batch: int, length: int) -> Path:
 
 
 @pytest.mark.parametrize("size", mostly_slow([1, 2, 4], 2))
-def test_every_start_gives_the_same_bits_within_the_memory_of_its_shard(package, tmp_path, size):
+def test_every_start_is_bit_identical_within_the_memory_of_its_shard(package, tmp_path, size):
     one_token = run_command(package, write_sentences(tmp_path / "1.safetensors", 1, 1), size)
     weights = weight_bytes(package, size)
     for figures, (shard, replicated) in zip(one_token, weights, strict=True):

@@ -1,4 +1,4 @@
-"""Each op that a package may contain, in a package of its own, compared with PyTorch: on one rank, and sharded over
+"""Each op that a package may contain, in its own package, compared with PyTorch: on one rank, and sharded over
 two."""
 
 import json
@@ -256,7 +256,7 @@ def narrow_ops(x, y, mask, weight):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_ops_compute_in_16_bit_floats_as_pytorch_does(dtype, tmp_path):
+def test_ops_in_16_bit_floats_match_pytorch(dtype, tmp_path):
     inputs = (X.to(dtype), Y.to(dtype), B)
     module = Function(lambda x, y, mask: narrow_ops(x, y, mask, WEIGHT.to(x.dtype))).eval()
     path = accord.export(module, inputs, path=tmp_path / "narrow.accord")
@@ -270,7 +270,7 @@ def test_ops_compute_in_16_bit_floats_as_pytorch_does(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("op", sorted(CASES))
-def test_an_op_gives_what_pytorch_gives(op, tmp_path):
+def test_an_op_matches_pytorch(op, tmp_path):
     for number, (function, *inputs) in enumerate(CASES[op]):
         module = Function(function).eval()
         path = accord.export(module, tuple(inputs), path=tmp_path / f"{number}.accord")

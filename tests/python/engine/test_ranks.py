@@ -18,7 +18,7 @@ HIDDEN, INNER = 16, 64
 
 
 class Model(torch.nn.Module):
-    """Two blocks, each with a group of its own."""
+    """Two blocks, each with its own group."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def load_then_bind(comm, path, given):
     return unbound, engine.state, np.array(engine.run(given)[0]), engine.load_report.shard_bytes
 
 
-def test_ranks_that_load_and_then_bind_two_groups_give_what_the_model_gives(ranks, packages):
+def test_ranks_that_load_and_then_bind_two_groups_match_the_model(ranks, packages):
     with torch.no_grad():
         expected = Model(0)(x()).numpy()
     results = ranks(4).run(load_then_bind, packages[0], x().numpy())
@@ -73,7 +73,7 @@ def test_ranks_that_load_and_then_bind_two_groups_give_what_the_model_gives(rank
         assert y.tobytes() == results[0][2].tobytes()
 
 
-def bind_what_differs(comm, path):
+def bind_different_packages(comm, path):
     inner, outer = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
     engine = accord.Engine.load(path, {"inner": (inner.rank, inner.size), "outer": (outer.rank, outer.size)})
     try:
@@ -83,15 +83,15 @@ def bind_what_differs(comm, path):
     return (), "bound", engine.state
 
 
-def test_a_package_that_differs_on_one_rank_is_refused_by_the_ranks_of_both_groups(ranks, packages):
+def test_a_package_that_differs_on_one_rank_is_rejected_by_the_ranks_of_both_groups(ranks, packages):
     paths = [(packages[0],), (packages[0],), (packages[0],), (packages[1],)]
-    told = ranks(4).run(bind_what_differs, per_rank=paths)
+    results = ranks(4).run(bind_different_packages, per_rank=paths)
     # Ranks 2 and 3 share the first group, in which world rank 3 is rank 1. They notify ranks 0 and 1 through the
     # other group.
-    for at_fault, message, state in told:
+    for at_fault, message, state in results:
         assert (at_fault, state) == ((1,), "unbound")
         assert 'group "inner": rank 1 loaded a different package' in message
-    assert all('rank 1 of group "outer" could not get ready' in message for _, message, _ in told[:2])
+    assert all('rank 1 of group "outer" could not get ready' in message for _, message, _ in results[:2])
 
 
 def bind_one_group(comm, path):
@@ -103,7 +103,7 @@ def bind_one_group(comm, path):
     return (), "bound"
 
 
-def test_bind_names_the_ranks_that_loaded_another_package_than_most(ranks, packages):
+def test_bind_names_the_ranks_whose_package_differs_from_the_majority(ranks, packages):
     for at_fault, message in ranks(3).run(bind_one_group, per_rank=[(packages[number],) for number in (0, 1, 0)]):
         assert at_fault == (1,)
         assert 'group "inner": rank 1 loaded a different package' in message
@@ -127,7 +127,7 @@ def load_late(comm, path, given, seconds):
         return time.monotonic() - began, np.array(engine.run(given)[0])
 
 
-def test_a_rank_that_is_ready_later_than_the_timeout_is_waited_for(ranks, packages):
+def test_a_rank_that_is_still_loading_at_the_timeout_is_waited_for(ranks, packages):
     (waited, first), (_, second) = ranks(2).run(load_late, packages[0], x().numpy(), 5.0, timeout=4)
     assert waited > 4
     assert first.tobytes() == second.tobytes()
@@ -142,7 +142,7 @@ def die_while_others_wait(comm, path):
         return list(error.ranks)
 
 
-def test_a_rank_that_dies_before_it_has_loaded_is_named_by_those_that_wait(fresh_ranks, packages):
+def test_a_rank_that_dies_while_loading_is_named_by_the_waiting_ranks(fresh_ranks, packages):
     first, second = fresh_ranks(2).outcomes(die_while_others_wait, packages[0])
     assert (first.value, second.exit_code) == ([1], -9)
 
@@ -178,16 +178,16 @@ def load_from(comm, path):
 
 @pytest.mark.parametrize("damage", [flip, cut, swap])
 @pytest.mark.parametrize("name", ["manifest.json", "graph.json", "weights-00001.safetensors"])
-def test_damage_that_only_one_rank_sees_is_named_on_all_ranks(ranks, packages, tmp_path, name, damage):
+def test_damage_found_by_one_rank_is_named_on_all_ranks(ranks, packages, tmp_path, name, damage):
     seen_by_rank_1 = tmp_path / "damaged.accord"
     shutil.copytree(packages[0], seen_by_rank_1)
     damage(seen_by_rank_1 / name, Path(packages[1]))
-    told = ranks(2).run(load_from, per_rank=[(packages[0],), (str(seen_by_rank_1),)])
-    for code, _, message in told:
+    errors = ranks(2).run(load_from, per_rank=[(packages[0],), (str(seen_by_rank_1),)])
+    for code, _, message in errors:
         assert code == "corrupt"
         assert name in message
         assert damage is cut or name != "weights-00001.safetensors" or 'tensor "' in message
-    assert told[0][1] == (1,) and 'rank 1 of group "inner"' in told[0][2]
+    assert errors[0][1] == (1,) and 'rank 1 of group "inner"' in errors[0][2]
     listed = accord_command.accord("engine", "verify", seen_by_rank_1)
     assert listed.returncode == 1
     assert any(line.startswith(f"{name}: ") for line in listed.stdout.splitlines())

@@ -1,4 +1,4 @@
-"""What an engine reports about itself: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
+"""Reports of an engine: `accord engine report`, the trace of a run, and its comparison with PyTorch."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, SUPPORT, TO_ITS_OWN_END, accord, python_file
+from accord_command import ACCORD, RUN_TO_COMPLETION, SUPPORT, accord, python_file
 from safetensors.numpy import save_file
 from small_llama import make_small_llama
 
@@ -81,7 +81,7 @@ def test_a_report_counts_flops_bytes_and_shards_of_each_op(package, ranks):
         assert {entry["algorithm"] for entry in collectives} <= {why["algorithm"]}
 
 
-def test_a_report_tells_what_was_fused_into_what(package):
+def test_a_report_lists_fused_ops(package):
     (rank,) = report_of(package)["ranks"]
     fused = [op for op in rank["model"] if op["op"] == "aten.gelu.default"]
     assert [op["runs"] for op in fused] == ["fused", "fused"]
@@ -92,7 +92,7 @@ def test_a_report_tells_what_was_fused_into_what(package):
     assert {op["runs"] for op in rank["ops"]} == {"step"}
 
 
-def test_pieces_of_the_arena_that_live_at_once_lie_apart(llama):
+def test_arena_pieces_with_overlapping_lifetimes_do_not_overlap(llama):
     (rank,) = report_of(llama, "--tokens", 9)["ranks"]
     assert rank["sizes"]["tokens"] == 9
     assert len(rank["arena"]) > 20
@@ -122,7 +122,7 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--sizes", "rws=3"], 'unknown size "rws"; did you mean "rows"?'),
         (["--sizes", "rows=101"], "rows is 101, expected 1 to 100"),
@@ -131,10 +131,10 @@ def test_a_report_of_a_run_has_times_a_table_and_a_chart(llama, tmp_path):
         (["-n", "2", "--group", "xx"], 'unknown group "xx"'),
     ],
 )
-def test_a_report_that_cannot_be_says_why(package, arguments, says):
+def test_an_impossible_report_gives_the_reason(package, arguments, message):
     result = accord("engine", "report", package, *arguments)
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_an_engine_reports_itself_in_python(package):
@@ -148,8 +148,8 @@ def check_trace(text: str, ranks: int, runs: int, collectives: int) -> None:
     slices = [event for event in events if event["ph"] == "X"]
     assert len({event["pid"] for event in slices}) == ranks
     assert sum(event["cat"] == "run" for event in slices) == ranks * runs
-    met = [event for event in slices if event["cat"] == "collective"]
-    assert len(met) == ranks * runs * collectives
+    collective_events = [event for event in slices if event["cat"] == "collective"]
+    assert len(collective_events) == ranks * runs * collectives
     for process in {event["pid"] for event in slices}:
         times = sorted(
             (event["ts"], event["dur"]) for event in slices if event["pid"] == process and event["cat"] != "run"
@@ -162,13 +162,13 @@ def check_trace(text: str, ranks: int, runs: int, collectives: int) -> None:
     for number, begin in begins.items():
         end = ends[number]
         assert begin["pid"] != end["pid"]
-        (last,) = [event for event in met if event["pid"] == begin["pid"] and event["ts"] == begin["ts"]]
-        same = [event for event in met if event["args"]["call"] == last["args"]["call"]]
+        (last,) = [event for event in collective_events if event["pid"] == begin["pid"] and event["ts"] == begin["ts"]]
+        same = [event for event in collective_events if event["args"]["call"] == last["args"]["call"]]
         assert last["ts"] == max(event["ts"] for event in same)
         assert any(e["pid"] == end["pid"] and e["ts"] <= end["ts"] <= e["ts"] + e["dur"] + 1e-3 for e in same)
 
 
-def test_a_trace_of_two_ranks_has_their_steps_side_by_side(package, tmp_path):
+def test_a_trace_of_two_ranks_shows_their_steps_side_by_side(package, tmp_path):
     save_file({"input": np.ones((ROWS, HIDDEN), np.float32)}, tmp_path / "x.safetensors")
     command = [ACCORD, "engine", "run", package, "--inputs", tmp_path / "x.safetensors", "--repeat", 3]
     result = accord("run", "-n", 2, *command, "--trace", tmp_path / "trace.json")
@@ -176,7 +176,7 @@ def test_a_trace_of_two_ranks_has_their_steps_side_by_side(package, tmp_path):
     check_trace((tmp_path / "trace.json").read_text(), ranks=2, runs=3, collectives=2)
 
 
-def test_a_context_traces_from_when_it_is_asked(package):
+def test_a_context_traces_from_the_request_on(package):
     with accord_package.load(package) as engine:
         context = engine.create_context()
         x = np.ones((ROWS, HIDDEN), np.float32)
@@ -263,25 +263,25 @@ def test_a_comparison_on_devices_names_the_changed_module(llama, ranks, torch_de
 
 
 @pytest.mark.parametrize(
-    ("group", "what"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
+    ("group", "message"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
 )
-def test_stages_and_replicas_are_not_compared(package, group, what):
+def test_stages_and_replicas_are_not_compared(package, group, message):
     engine = accord_package.Engine.load(package, {group: (0, 2)})
-    with pytest.raises(accord_package.InvalidArgument, match=f"this rank has {what} .* the same without"):
+    with pytest.raises(accord_package.InvalidArgument, match=f"this rank has {message} .* the same without"):
         accord_package.compare(make_mlp(), engine, torch.randn(ROWS, HIDDEN))
 
 
 @pytest.mark.slow
 def test_the_compare_command_on_two_ranks_names_the_changed_module(llama, tmp_path):
     break_weight(make_small_llama(), BROKEN["llama"]).save_pretrained(tmp_path / "wrong")
-    command = [*TO_ITS_OWN_END, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
+    command = [*RUN_TO_COMPLETION, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
     result = accord("run", "-n", 2, "--grace", 20, *command, timeout=120)
     assert result.returncode == 1, result.stderr
     facts = json.loads(result.stdout.removeprefix("[0] "))
     assert facts["first_deviation"] == BROKEN["llama"]
 
 
-def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tmp_path):
+def test_compare_accepts_a_model_from_a_python_file_and_inputs_from_a_file(package, tmp_path):
     save_file({"input": np.ones((ROWS, HIDDEN), np.float32)}, tmp_path / "x.safetensors")
     file = python_file(
         tmp_path,

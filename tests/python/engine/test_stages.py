@@ -29,7 +29,7 @@ def llama(tmp_path_factory) -> str:
     return str(accord.export(make_model(), path=tmp_path_factory.mktemp("llama") / "m.accord", sharding="auto"))
 
 
-class TwoEnds(torch.nn.Module):
+class TwoOutputs(torch.nn.Module):
     """Returns its first layer's output as well, and reads its input in every layer."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def run_stages(comm, path, inputs, tensor_ranks):
 
 
 @pytest.mark.parametrize(("stages", "tensor_ranks"), [(2, 1), (4, 1), (2, 2)])
-def test_stages_give_what_pytorch_gives_on_every_rank(stages, tensor_ranks, ranks, llama):
+def test_stages_match_pytorch_on_every_rank(stages, tensor_ranks, ranks, llama):
     ids, at = make_ids(40), np.arange(40)
     results = ranks(stages * tensor_ranks).run(run_stages, llama, [ids, at, at], tensor_ranks)
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_stages_give_what_pytorch_gives_on_every_rank(stages, tensor_ranks, rank
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_outputs_of_any_stage_reach_every_rank(stages, ranks, tmp_path):
-    model = TwoEnds().eval()
+    model = TwoOutputs().eval()
     inputs = torch.randn(3, 8, generator=torch.Generator().manual_seed(0)), torch.randn(8)
     path = accord.export(model, inputs, path=tmp_path / "m.accord")
     with torch.no_grad():
@@ -117,7 +117,7 @@ def too_many_stages(comm, path):
         return str(error)
 
 
-def test_more_stages_than_layers_are_refused(ranks, llama, tmp_path):
+def test_more_stages_than_layers_are_rejected(ranks, llama, tmp_path):
     for message in ranks(5).run(too_many_stages, llama):
         assert 'group "pp" has 5 ranks, but the model has 4 layers of attention' in message
     path = accord.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), path=tmp_path / "m.accord")
@@ -125,7 +125,7 @@ def test_more_stages_than_layers_are_refused(ranks, llama, tmp_path):
         assert "cannot be cut into as many stages" in message
 
 
-def ask_for_an_id_that_is_none(comm, path, inputs):
+def request_an_invalid_id(comm, path, inputs):
     with accord.load(path, {"pp": comm}) as engine:
         try:
             engine.run(*inputs)
@@ -133,9 +133,9 @@ def ask_for_an_id_that_is_none(comm, path, inputs):
             return type(error).__name__, str(error)
 
 
-def test_what_one_stage_alone_finds_wrong_ends_the_others_too(ranks, llama):
+def test_an_error_found_by_one_stage_ends_the_others(ranks, llama):
     at = np.arange(3)
-    first, *others = ranks(3).run(ask_for_an_id_that_is_none, llama, [np.array([1, VOCABULARY, 2]), at, at])
+    first, *others = ranks(3).run(request_an_invalid_id, llama, [np.array([1, VOCABULARY, 2]), at, at])
     assert first[0] == "InvalidArgument" and str(VOCABULARY) in first[1]
     for kind, message in others:
         assert kind == "Aborted" and str(VOCABULARY) in message

@@ -59,7 +59,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.allclose(a, b, atol=1e-5))
 
 
-def test_weights_come_from_a_state_dict_files_or_a_package(package, tmp_path):
+def test_weights_are_taken_from_a_state_dict_files_or_a_package(package, tmp_path):
     with accord.load(package) as engine:
         context = engine.create_context()
         assert near(run(engine), expected(0))
@@ -81,7 +81,7 @@ def with_other(name, tensor) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
+    ("weights", "message"),
     [
         ({"0.weight": torch.zeros(INNER, HIDDEN)}, 'no tensor "2.weight"'),
         (with_other("0.weight", torch.zeros(INNER, HIDDEN + 1)), r'"0.weight" is \[128, 65\]'),
@@ -89,14 +89,14 @@ def with_other(name, tensor) -> dict:
         (with_other("4.weight", torch.zeros(1)), 'no tensor "4.weight"'),
     ],
 )
-def test_weights_that_do_not_fit_change_nothing(package, weights, says):
+def test_weights_that_do_not_fit_change_nothing(package, weights, message):
     with accord.load(package) as engine:
-        with pytest.raises(accord.Mismatch, match=says):
+        with pytest.raises(accord.Mismatch, match=message):
             engine.load_weights(weights)
         assert near(run(engine), expected(0))
 
 
-def test_a_package_that_is_another_or_damaged_changes_nothing(package, tmp_path):
+def test_a_different_or_damaged_package_changes_nothing(package, tmp_path):
     other = torch.nn.Sequential(torch.nn.Linear(HIDDEN, INNER), torch.nn.Tanh()).eval()
     path = accord.export(other, (X,), path=tmp_path / "other.accord", progress=lambda done, total: None)
     damaged = export(make_model(1), tmp_path / "damaged.accord")
@@ -104,13 +104,13 @@ def test_a_package_that_is_another_or_damaged_changes_nothing(package, tmp_path)
     content[-1] ^= 1
     (damaged / "weights-00001.safetensors").write_bytes(content)
     with accord.load(package) as engine:
-        for source, error, says in (
+        for source, error, message in (
             (path, accord.Mismatch, "a different model"),
             (damaged, accord.Corrupt, "weights-00001.safetensors"),
             (tmp_path / "nothing.accord", FileNotFoundError, "nothing"),
             (tmp_path / "nothing", accord.NotFound, "no safetensors files"),
         ):
-            with pytest.raises(error, match=says):
+            with pytest.raises(error, match=message):
                 engine.load_weights(source)
             assert near(run(engine), expected(0))
 
@@ -179,7 +179,7 @@ def test_ranks_agree_on_new_weights(package, tmp_path):
             assert all(near(answer, expected(1)) for answer in answers)
 
 
-def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
+def test_a_language_model_discards_its_cache_of_the_old_weights(tmp_path):
     path = accord.export(
         make_small_llama(0, **LLAMA), path=tmp_path / "llama.accord", sharding="auto", progress=lambda done, total: None
     )
@@ -202,7 +202,7 @@ def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
         assert found == ids[0, len(prompt) :].tolist()
 
 
-def test_the_manifest_names_what_a_state_dict_must_have(package):
+def test_the_manifest_names_the_required_entries_of_a_state_dict(package):
     names = [entry["name"] for entry in json.loads((package / "manifest.json").read_text())["tensors"]]
     assert sorted(names) == sorted(make_model(0).state_dict())
 
@@ -217,7 +217,7 @@ FUSED = {
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_a_state_dict_of_a_family_whose_layers_are_fused_is_taken_apart_as_export_does(name, tmp_path):
+def test_a_state_dict_with_fused_layers_is_split_as_in_export(name, tmp_path):
     def make(seed: int) -> torch.nn.Module:
         torch.manual_seed(seed)
         return transformers.AutoModelForCausalLM.from_config(FUSED[name]).eval()

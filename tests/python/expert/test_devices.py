@@ -60,9 +60,9 @@ def run_step(_, path):
             (handle.device_numbers, [handle.recv_rows, 0, 0, 1, 0]),
             (handle.device_fingerprint, [(handle.fingerprint ^ 1 << 63) - (1 << 63)]),
         ):
-            told = array.__cuda_array_interface__
-            assert told["shape"] == (len(numbers),) and told["typestr"] == "<i8"
-            assert list((ctypes.c_int64 * len(numbers)).from_address(told["data"][0])) == numbers
+            interface = array.__cuda_array_interface__
+            assert interface["shape"] == (len(numbers),) and interface["typestr"] == "<i8"
+            assert list((ctypes.c_int64 * len(numbers)).from_address(interface["data"][0])) == numbers
         group.combine_backward(handle, x, recv, stream=stream)
         stream.synchronize()
 
@@ -82,5 +82,5 @@ def run_step(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_step_goes_into_the_stream_of_its_calls(device_process):
+def test_a_step_runs_in_the_stream_of_its_calls(device_process):
     device_process(run_step)

@@ -11,7 +11,7 @@ import accord
 from accord.moe import ExpertGroup
 
 
-def test_ids_that_are_no_choice_are_counted_on_all_ranks():
+def test_invalid_ids_are_counted_on_all_ranks():
     def body(comm):
         group = ExpertGroup(comm, experts=4, top_k=3, hidden=2, max_tokens_per_rank=4)
         handle = group.handle()
@@ -25,7 +25,7 @@ def test_ids_that_are_no_choice_are_counted_on_all_ranks():
     assert [(r["tokens"], r["out_of_range"], r["duplicates"]) for r in first] == [(2, 2, 1), (1, 0, 1)]
 
 
-def test_a_handle_that_is_not_prepared_tells_nothing():
+def test_a_handle_that_is_not_prepared_has_no_results():
     def body(comm):
         group = ExpertGroup(comm, experts=2, top_k=1, hidden=2, max_tokens_per_rank=4)
         handle = group.handle()
@@ -60,7 +60,7 @@ def _read_only(array):
         (lambda group, handle, x, rows: group.prepare(handle, [[0, 1]]), "expected an array"),
     ],
 )
-def test_what_python_refuses_on_one_rank_is_told_to_the_others_at_once(wrong, text):
+def test_an_error_in_python_on_one_rank_is_reported_to_the_others_immediately(wrong, text):
     def body(comm):
         group = ExpertGroup(comm, experts=4, top_k=2, hidden=4, max_tokens_per_rank=4, dtype="float32")
         handle = group.handle()
@@ -106,7 +106,7 @@ def test_a_configuration_that_one_rank_cannot_read_is_an_error_on_all(wrong, tex
     on_threads(2, body)
 
 
-def test_windows_that_differ_are_refused():
+def test_windows_that_differ_are_rejected():
     def body(comm):
         group = ExpertGroup(comm, experts=2, top_k=1, hidden=4, max_tokens_per_rank=4, dtype="float32")
         first, second = (comm.split(0, name=name).window(1 << 12) for name in ("first", "second"))

@@ -85,7 +85,7 @@ def test_all_exchanges_follow_the_formulas(problem):
     slots, counts = slots_of(ids, problem["experts"], problem["placement"], problem["alignment"])
     random = np.random.default_rng(0)
     dtype = np.dtype(problem["dtype"])
-    # Whole numbers, whose sums are exact.
+    # Integers, whose sums are exact.
     x = [random.integers(-9, 9, (count, hidden)).astype(dtype) for count in tokens]
     w = [random.integers(-9, 9, (count, top_k)).astype(dtype) for count in tokens]
     y = [random.integers(-9, 9, (len(of_rank), hidden)).astype(dtype) for of_rank in slots]
@@ -143,7 +143,7 @@ def test_all_exchanges_follow_the_formulas(problem):
 
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.integers(1, 12), st.sampled_from(["drop_by_weight", "drop_by_slot"]))
-def test_what_overflow_drops_is_what_the_rule_says(problem, capacity, overflow):
+def test_overflow_drops_rows_by_the_documented_rule(problem, capacity, overflow):
     ids, alignment = problem["ids"], problem["alignment"]
     tokens = [len(of_rank) for of_rank in ids]
     random = np.random.default_rng(1)
@@ -268,18 +268,18 @@ def die_in_dispatch(comm, doomed):
 
 
 @pytest.mark.alone
-def test_a_killed_rank_ends_the_step_and_the_others_go_on(fresh_ranks):
+def test_a_killed_rank_ends_the_step_and_the_survivors_continue(fresh_ranks):
     outcomes = fresh_ranks(4).outcomes(die_in_dispatch, 2)
     assert outcomes[2].exit_code == -signal.SIGKILL
     for new, rank in enumerate((0, 1, 3)):
         (ranks, seconds), counts, least, most = outcomes[rank].value
         assert ranks == (2,)
-        assert seconds < 1.5  # a second, plus what a busy machine adds
+        assert seconds < 1.5  # a second, plus a margin for a busy machine
         assert counts == [3 * (43 if e < 512 % 12 else 42) for e in range(new, 12, 3)]
         assert least == most == 2  # both choices of a row of ones
 
 
-def test_balanced_placements_are_what_groups_take():
+def test_groups_accept_balanced_placements():
     placement = balance_experts([90, 10, 10, 10, 10, 20], 2, 4)
     assert [len(own) for own in placement] == [4, 4]
     assert sorted({e for own in placement for e in own}) == list(range(6))
@@ -297,7 +297,7 @@ PAGE = (ROOT / "docs/expert-parallelism.md").read_text()
 
 
 @pytest.mark.parametrize("size", mostly_slow([1, 2, 4], 2))
-def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+def test_the_whole_guide_runs(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
     result = accord_command("run", "-n", str(size), str(program), cwd=tmp_path, timeout=120)
@@ -305,7 +305,7 @@ def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
     assert result.stdout.count(f"{20 * size - 6 * size} choices were dropped") == size
 
 
-def test_the_example_in_c_adds_up_what_the_experts_made():
+def test_the_c_example_sums_the_outputs_of_the_experts():
     result = accord_command("run", "-n", "2", str(BUILD / "examples/experts_c"))
     assert result.returncode == 0, result.stdout + result.stderr
     lines = re.findall(r"rank (\d) token (\d) of experts (\d) and (\d): ([\d.]+)", result.stdout)

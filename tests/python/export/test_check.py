@@ -44,7 +44,7 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("name", mostly_slow(DECODERS, "Bart", "Camembert"))
-def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(name, tmp_path):
+def test_decoding_with_custom_positions_matches_whole_runs(name, tmp_path):
     torch.manual_seed(1)
     config = getattr(transformers, f"{name}Config")(**DECODERS[name])
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
@@ -71,7 +71,7 @@ class Scaled(transformers.GPT2LMHeadModel):
         return made
 
 
-def test_a_class_that_is_made_from_a_language_model_is_one(tmp_path):
+def test_a_subclass_of_a_language_model_is_a_language_model(tmp_path):
     torch.manual_seed(1)
     model = Scaled(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCABULARY)).eval()
     with accord.load(accord.export(model, path=tmp_path / "m.accord")) as engine:
@@ -187,16 +187,16 @@ def gpt2(place: str | None = None, kind: type[Wrapped] | None = None) -> torch.n
     mostly_slow(FAULTS, CausalConvolution, LogScaled, Counted, VeryShortWhenExported),
     ids=lambda kind: kind.__name__,
 )
-def test_a_model_whose_rows_would_be_others_is_refused_by_its_module(kind, tmp_path):
-    place, what = FAULTS[kind]
-    with pytest.raises(accord.ExportError, match=what) as refused:
+def test_a_model_whose_rows_would_differ_is_rejected_with_its_module(kind, tmp_path):
+    place, message = FAULTS[kind]
+    with pytest.raises(accord.ExportError, match=message) as refused:
         accord.export(gpt2(place, kind), path=tmp_path / "m.accord")
     assert f'"transformer.{place}' in str(refused.value)
     assert "check=False" in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_check_can_be_left_out(tmp_path):
+def test_the_check_can_be_skipped(tmp_path):
     model = gpt2("wpe", Counted)
     ids = torch.tensor([5, 6, 7, 8])
     with accord.load(accord.export(model, path=tmp_path / "m.accord", check=False)) as engine:
@@ -206,7 +206,7 @@ def test_the_check_can_be_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], torch.float16))
-def test_rounding_is_no_fault(dtype, tmp_path):
+def test_rounding_is_not_an_error(dtype, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     sizes |= {"num_hidden_layers": 12, "vocab_size": VOCABULARY, "num_local_experts": 8, "initializer_range": 0.3}
     torch.manual_seed(1)
@@ -214,7 +214,7 @@ def test_rounding_is_no_fault(dtype, tmp_path):
     accord.export(model, path=tmp_path / "m.accord")
 
 
-def test_convolutions_of_single_rows_are_no_fault(tmp_path):
+def test_convolutions_of_single_rows_are_not_an_error(tmp_path):
     accord.export(gpt2("h.1.mlp.c_fc", ConvolutionOfChannels), path=tmp_path / "m.accord")
 
 
@@ -252,8 +252,8 @@ MASKS = {
 
 
 @pytest.mark.parametrize("name", mostly_slow(MASKS, "chunks", "a window that the mask lacks", "no order"))
-def test_a_mask_that_no_engine_makes_is_refused(name, tmp_path, monkeypatch):
-    family, make, what = MASKS[name]
+def test_a_mask_that_engines_do_not_support_is_rejected(name, tmp_path, monkeypatch):
+    family, make, message = MASKS[name]
     import transformers.models.llama.modeling_llama as llama
     import transformers.models.mistral.modeling_mistral as mistral
 
@@ -264,6 +264,6 @@ def test_a_mask_that_no_engine_makes_is_refused(name, tmp_path, monkeypatch):
     make = getattr(transformers.masking_utils, make) if isinstance(make, str) else make
     monkeypatch.setattr(llama, "create_causal_mask", make)
     monkeypatch.setattr(mistral, "create_sliding_window_causal_mask", make)
-    with pytest.raises(accord.ExportError, match=f'in module "model.layers.0.self_attn" the mask {what}') as refused:
+    with pytest.raises(accord.ExportError, match=f'in module "model.layers.0.self_attn" the mask {message}') as refused:
         accord.export(model, path=tmp_path / "m.accord")
     assert "export the model with example_inputs (whole sequences)" in str(refused.value)

@@ -32,7 +32,7 @@ IDS = torch.arange(6)
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """A model stored in two files of a folder, and its package, which contains only a buffer of its own."""
+    """A model stored in two files of a folder, and its package, which contains only its own buffer."""
     model, folder = Model().eval(), tmp_path / "checkpoint"
     folder.mkdir()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -63,7 +63,7 @@ def run_and_count(comm, path, ids):
 
 
 @torch.no_grad()
-def test_each_rank_reads_its_shard_from_the_files_and_no_more(checkpoint, fresh_ranks):
+def test_each_rank_reads_only_its_shard_from_the_files(checkpoint, fresh_ranks):
     model, _, package = checkpoint
     outcomes = fresh_ranks(2).run(run_and_count, str(package), IDS.tolist(), torch=True)
     replicated = 4 * (50 * 24 + 24 + 24 * 3)  # table, buffer, norm and the bias of the row-parallel layer
@@ -74,7 +74,7 @@ def test_each_rank_reads_its_shard_from_the_files_and_no_more(checkpoint, fresh_
 
 
 @pytest.mark.parametrize("name", ["model-1.safetensors", "model-2.safetensors"])
-def test_a_checkpoint_that_was_changed_is_refused_and_named(checkpoint, name):
+def test_a_changed_checkpoint_is_rejected_and_named(checkpoint, name):
     _, folder, package = checkpoint
     file = folder / name
     whole = file.read_bytes()
@@ -97,7 +97,9 @@ def test_a_checkpoint_that_was_changed_is_refused_and_named(checkpoint, name):
 
 
 @torch.no_grad()
-def test_both_move_together_and_a_far_checkpoint_has_an_absolute_path(checkpoint, tmp_path, tmp_path_factory):
+def test_package_and_checkpoint_move_together_and_a_distant_checkpoint_has_an_absolute_path(
+    checkpoint, tmp_path, tmp_path_factory
+):
     model, folder, package = checkpoint
     moved = tmp_path / "moved"
     moved.mkdir()
@@ -153,7 +155,7 @@ def test_the_engines_of_a_program_leave_their_weights_in_the_checkpoint(tmp_path
     assert accord.verify(moved / "m.accord")
 
 
-def test_a_checkpoint_without_such_weights_is_refused(tmp_path):
+def test_a_checkpoint_without_the_models_weights_is_rejected(tmp_path):
     model = Model().eval()
     path = tmp_path / "model.accord"
     with pytest.raises(accord.ExportError, match="there are no safetensors files"):
@@ -193,16 +195,16 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "what"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_of_a_checkpoint_is_named(change, what, tmp_path):
+@pytest.mark.parametrize(("change", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_of_a_checkpoint_is_named(change, message, tmp_path):
     model, file = Model().eval(), tmp_path / "model.safetensors"
     safetensors.save_model(model, file)
     file.write_bytes(change(file.read_bytes()))
-    with pytest.raises(accord.ExportError, match=rf"model\.safetensors.* {what}|model\.safetensors: {what}"):
+    with pytest.raises(accord.ExportError, match=rf"model\.safetensors.* {message}|model\.safetensors: {message}"):
         accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
 
 
-def test_files_that_an_index_names_have_to_be_there(tmp_path):
+def test_files_named_by_an_index_must_exist(tmp_path):
     model, index = Model().eval(), tmp_path / "model.safetensors.index.json"
     safetensors.save_model(model, tmp_path / "model-1.safetensors")
     index.write_text(

@@ -82,7 +82,7 @@ class Complex(torch.nn.Module):
 
 
 class Written(torch.nn.Module):
-    """Writes to tensors of its own, which have no aliases."""
+    """Writes to its own tensors, which have no aliases."""
 
     def forward(self, x):
         weights, places = torch.topk(x, 2)
@@ -193,7 +193,7 @@ def assert_same_values(program: torch.export.ExportedProgram, model: torch.nn.Mo
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, torch.nn.Module) else "",
 )
-def test_calls_are_those_of_run_decompositions(model, shape):
+def test_calls_match_run_decompositions(model, shape):
     given = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     program = program_of(model, given.clone())
     ours, theirs = decompose(program), program.run_decompositions(core_aten())
@@ -205,7 +205,7 @@ def test_calls_are_those_of_run_decompositions(model, shape):
     assert_same_values(ours, model, given)
 
 
-def test_calls_on_conjugates_are_traced_apart():
+def test_calls_on_conjugates_are_traced_separately():
     model, given = Complex(), torch.randn(4, 5)
     assert_same_values(decompose(program_of(model, given)), model, given)
 
@@ -215,7 +215,7 @@ def test_calls_on_conjugates_are_traced_apart():
     [(Written(), False), (WrittenPart(), True), (SeenInView(), True), (PerhapsTheSame(), True), (WrittenInput(), True)],
     ids=lambda given: type(given).__name__ if isinstance(given, torch.nn.Module) else "",
 )
-def test_only_programs_that_write_to_what_has_other_names_are_left_to_torch(monkeypatch, model, is_left):
+def test_only_programs_that_write_to_aliased_tensors_are_left_to_torch(monkeypatch, model, is_left):
     program = program_of(model, torch.randn(4, 5))
     left = []
     whole = torch.export.ExportedProgram.run_decompositions
@@ -240,7 +240,7 @@ def test_a_call_that_each_layer_makes_is_traced_once(monkeypatch):
     assert 0 < numbers[0] == numbers[1]
 
 
-def test_what_is_decomposed_again_stays_as_it_is():
+def test_decomposing_again_changes_nothing():
     once = decompose(program_of(Layers(1), torch.randn(4, 6, 16)))
     assert calls_of(decompose(once)) == calls_of(once)
 

@@ -58,7 +58,7 @@ def decided(x):
     ],
     ids=["unsupported", "cond", "item", "check", "empty", "double"],
 )
-def test_what_engines_do_not_run_is_refused_with_the_option_that_leaves_it_to_pytorch(function, message, tmp_path):
+def test_unsupported_ops_are_rejected_with_the_option_that_leaves_them_to_pytorch(function, message, tmp_path):
     with pytest.raises(accord.ExportError, match=message + r".*; options=\{\} leaves such ops to PyTorch$"):
         accord.export(model_of(function), (X,), path=tmp_path / "m.accord")
     path = accord.export(model_of(function), (X,), path=tmp_path / "m.accord", options={"min_block_size": 1})
@@ -76,14 +76,14 @@ def test_what_engines_do_not_run_is_refused_with_the_option_that_leaves_it_to_py
         (lambda x: torch.linalg.cholesky(x - torch.eye(4)), "not positive-definite"),
     ],
 )
-def test_a_check_of_an_op_of_pytorchs_raises_in_a_compiled_model(function, message):
+def test_a_failed_check_of_a_pytorch_op_raises_in_a_compiled_model(function, message):
     compiled = accord.compile(model_of(lambda x: function(x * 2)), (torch.eye(4),), {"min_block_size": 1})
     torch.testing.assert_close(compiled(torch.eye(4)), function(torch.eye(4) * 2))
     with pytest.raises(torch.linalg.LinAlgError, match=message):
         compiled(torch.zeros(4, 4))
 
 
-def test_a_model_that_changes_state_is_refused_with_what_can_run_it(tmp_path):
+def test_a_model_that_changes_state_is_rejected_with_an_alternative(tmp_path):
     class Counts(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -120,7 +120,7 @@ def test_a_model_that_changes_state_is_refused_with_what_can_run_it(tmp_path):
     ],
     ids=["values", "TypeError", "AttributeError", "KeyError", "no message"],
 )
-def test_what_fails_while_a_model_is_traced_names_the_module_the_place_and_a_remedy(function, kind, message, tmp_path):
+def test_tracing_errors_name_the_module_the_source_line_and_a_remedy(function, kind, message, tmp_path):
     for way in ways(model_of(function), (X,), tmp_path):
         with pytest.raises(accord.ExportError, match=message) as caught:
             way()
@@ -135,7 +135,7 @@ def test_what_fails_while_a_model_is_traced_names_the_module_the_place_and_a_rem
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_fails_in_pytorch_too_is_told_from_one_that_cannot_be_traced(tmp_path):
+def test_a_model_that_fails_in_pytorch_is_distinguished_from_one_that_cannot_be_traced(tmp_path):
     for function, inputs, message in (
         (
             lambda x: x @ torch.ones(5, 2),
@@ -154,7 +154,7 @@ def test_a_model_that_fails_in_pytorch_too_is_told_from_one_that_cannot_be_trace
                 way()
 
 
-def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_path):
+def test_sizes_that_a_model_does_not_support_are_reported_with_the_findings_of_torch(tmp_path):
     batch = ({0: torch.export.Dim("batch", max=64)},)
     for way in ways(model_of(lambda x: x.view(2, 2, 3) + 1), (X,), tmp_path, dynamic_shapes=batch):
         message = (
@@ -176,7 +176,7 @@ class Both(torch.nn.Module):
         return self.inner(x + y)
 
 
-def test_sizes_that_are_meant_to_be_equal_are_not_what_is_at_fault(tmp_path):
+def test_sizes_that_share_a_symbol_are_not_blamed(tmp_path):
     batch = torch.export.Dim("batch", max=64)
     for inner in (lambda x: x * 2 if x.shape[0] < 30 else x, lambda x: x.view(4, 3) + 1):
         for way in ways(Both(inner).eval(), (X, X), tmp_path, dynamic_shapes=({0: batch}, {0: batch})):
@@ -184,7 +184,7 @@ def test_sizes_that_are_meant_to_be_equal_are_not_what_is_at_fault(tmp_path):
                 way()
 
 
-def test_what_fails_at_all_sizes_is_not_told_to_be_one_of_small_sizes(tmp_path):
+def test_an_error_at_all_sizes_is_not_reported_as_one_of_small_sizes(tmp_path):
     with pytest.raises(
         accord.ExportError, match="the model itself fails with these inputs: RuntimeError: mat1 and mat2"
     ):
@@ -218,7 +218,7 @@ def test_what_fails_at_all_sizes_is_not_told_to_be_one_of_small_sizes(tmp_path):
         ({"sharding": {"0": accord.Column(group=3)}}, '"3" cannot be the name of a group'),
     ],
 )
-def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, message, tmp_path):
+def test_arguments_of_wrong_types_are_distinguished_from_model_errors(given, message, tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).eval()
     with pytest.raises(accord.ExportError, match=message):
         accord.export(model, (X,), **({"path": tmp_path / "m.accord"} | given))
@@ -231,7 +231,7 @@ def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, messa
         accord.compile(torch.jit.script(torch.nn.ReLU()).eval(), (X,))
 
 
-def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path):
+def test_a_size_without_a_fix_from_torch_is_reported_with_its_condition(tmp_path):
     length = ({2: torch.export.Dim("length", min=3, max=64)},)
     with pytest.raises(accord.ExportError, match=r"values of length only \(torch finds .*size\(\)\[2\]\) != 1\)"):
         accord.export(
@@ -239,7 +239,7 @@ def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path)
         )
 
 
-def test_inputs_that_fail_in_pytorch_alone_are_not_told_as_sizes(tmp_path):
+def test_inputs_that_fail_only_in_pytorch_are_not_reported_as_a_size_error(tmp_path):
     """torch traces a linear layer with integer inputs without an error."""
     with pytest.raises(accord.ExportError, match="the model itself fails with these inputs.*same dtype"):
         accord.export(torch.nn.Linear(3, 3).eval(), (X.long(),), path=tmp_path / "m.accord")
@@ -254,7 +254,7 @@ def test_a_weight_of_a_dtype_that_engines_lack_is_named(tmp_path):
 
 
 class Remembers(torch.nn.Module):
-    """A model with state of its own, outside its buffers."""
+    """A model with its own state, outside its buffers."""
 
     def __init__(self, remember):
         super().__init__()
@@ -283,14 +283,14 @@ def keep(model, x):
 
 @pytest.mark.parametrize("remember", [count, collect, keep, lambda _, x: x * random.random()])
 @pytest.mark.parametrize("options", [None, {"min_block_size": 1}])
-def test_a_model_that_gives_something_else_when_it_is_called_again_is_refused(remember, options, tmp_path):
+def test_a_model_with_different_results_in_a_second_call_is_rejected(remember, options, tmp_path):
     model = Remembers(remember).eval()
     model(X)
     with pytest.raises(accord.ExportError, match="other values when it is called again"):
         accord.export(model, (X,), path=tmp_path / "m.accord", options=options)
 
 
-def test_what_a_model_computes_once_and_keeps_is_exported(tmp_path):
+def test_values_that_a_model_computes_once_and_keeps_are_exported(tmp_path):
     def table(model, x):
         if model.last is None:
             model.last = torch.arange(3.0)
@@ -301,7 +301,7 @@ def test_what_a_model_computes_once_and_keeps_is_exported(tmp_path):
     assert torch.equal(loaded(X), X + torch.arange(3.0))
 
 
-def test_programs_of_torch_are_exported_by_their_modules_or_told_how(tmp_path):
+def test_torch_programs_are_exported_through_their_modules_and_the_error_says_how(tmp_path):
     model = torch.nn.Linear(3, 3).eval()
     program = torch.export.export(model, (X,))
     with pytest.raises(accord.ExportError, match=r"accord.compile\(program\).save\(path\)"):
@@ -314,7 +314,7 @@ def test_programs_of_torch_are_exported_by_their_modules_or_told_how(tmp_path):
             assert torch.allclose(accord.load(package).module()(X), model(X))
 
 
-def test_rounding_of_16_bits_is_no_difference_from_the_model(tmp_path):
+def test_16_bit_rounding_does_not_count_as_a_difference_from_the_model(tmp_path):
     """PyTorch computes logit in float32 and rounds once; its decomposition rounds at each step."""
     x = torch.rand(64, generator=torch.Generator().manual_seed(0)).half()
     model = model_of(lambda x: torch.logit(x, 1e-3))
@@ -323,13 +323,13 @@ def test_rounding_of_16_bits_is_no_difference_from_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_interrupt_and_a_lack_of_memory_pass(error, tmp_path):
+def test_interrupts_and_memory_errors_propagate_unchanged(error, tmp_path):
     for way in ways(model_of(raising(error())), (X,), tmp_path):
         with pytest.raises(error):
             way()
 
 
-def test_a_package_that_cannot_be_written_says_so(tmp_path, monkeypatch):
+def test_a_package_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
 
@@ -350,7 +350,7 @@ def test_a_checkpoint_whose_reading_fails_is_named(tmp_path, monkeypatch):
 IMAGE = (torch.ones(1, 3, 64, 64),)
 
 
-def test_image_models_with_sizes_that_differ_by_stage_end_in_a_package_or_name_the_op(tmp_path):
+def test_image_models_whose_sizes_differ_by_stage_are_exported_or_the_op_is_named(tmp_path):
     segformer = transformers.SegformerModel(
         transformers.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32])
     ).eval()
@@ -369,7 +369,7 @@ def test_image_models_with_sizes_that_differ_by_stage_end_in_a_package_or_name_t
     torch.testing.assert_close(program.module()(*IMAGE).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_language_model_with_recurrent_state_says_which_sizes_it_takes(tmp_path):
+def test_the_error_for_a_model_with_recurrent_state_gives_the_supported_sizes(tmp_path):
     config = transformers.BambaConfig(
         vocab_size=128,
         hidden_size=64,

@@ -29,7 +29,7 @@ class Function(torch.nn.Module):
         return self.function(x)
 
 
-def test_ops_table_is_that_of_the_engine():
+def test_the_op_table_matches_the_engine():
     text = (Path(__file__).parents[3] / "src" / "engine" / "graph" / "ops.inc").read_text()
     joined = re.sub(r'"\s*\n\s*"', "", text)
     pairs = re.findall(r'^ACCORD_OP\("([^"]+)",\s*"((?:[^"\\]|\\.)*)"\)$', joined, re.MULTILINE)
@@ -39,7 +39,7 @@ def test_ops_table_is_that_of_the_engine():
 
 
 @pytest.mark.parametrize("op", sorted(export_ops.ARGUMENTS))
-def test_ops_table_agrees_with_the_schemas_of_torch(op):
+def test_the_op_table_matches_the_schemas_of_torch(op):
     namespace, name, overload = op.split(".")
     found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     schema = {argument.name: argument for argument in found._schema.arguments}
@@ -65,7 +65,7 @@ def test_symbolic_sizes_become_expressions(tmp_path):
         assert torch.equal(run_graph(path, [x])[0], module(x))
 
 
-def test_dynamic_shapes_are_taken_by_name_in_any_order(tmp_path):
+def test_dynamic_shapes_are_accepted_by_name_in_any_order(tmp_path):
     class Both(torch.nn.Module):
         def forward(self, first, second):
             return first.sum(1) * 2.0, second.sum(0) * 2.0
@@ -123,7 +123,7 @@ def test_constants_in_the_code_become_weights(tmp_path):
     assert torch.equal(run_graph(path, [x])[0], x * table)
 
 
-def test_a_slice_of_a_weight_is_stored_by_itself(tmp_path):
+def test_a_slice_of_a_weight_is_stored_separately(tmp_path):
     class Sliced(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -139,14 +139,14 @@ def test_a_slice_of_a_weight_is_stored_by_itself(tmp_path):
     assert torch.equal(run_graph(path, [x])[0], module(x))
 
 
-def test_dropout_and_other_no_ops_leave_no_node(tmp_path):
+def test_dropout_and_other_no_ops_produce_no_node(tmp_path):
     module = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.GELU())
     path = exported(module, torch.rand(2, 4), path=tmp_path)
     ops = [node["op"] for node in read_json(path, "graph.json")["nodes"]]
     assert ops == ["aten.linear.default", "aten.gelu.default"]
 
 
-def test_places_name_module_and_line_of_the_source(tmp_path):
+def test_source_locations_name_module_and_line(tmp_path):
     path = exported(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.rand(2, 4), path=tmp_path)
     (node,) = read_json(path, "graph.json")["nodes"]
     assert node["module"] == "0"
@@ -154,7 +154,7 @@ def test_places_name_module_and_line_of_the_source(tmp_path):
     assert not node["source"].startswith("/")
 
 
-def test_outputs_take_the_given_names(tmp_path):
+def test_outputs_have_the_given_names(tmp_path):
     module = Function(lambda x: (x * 2.0, x + 1.0))
     path = exported(module, torch.rand(2, 4), path=tmp_path, output_names=["twice", "more"])
     assert read_json(path, "graph.json")["outputs"] == ["twice", "more"]
@@ -165,7 +165,7 @@ def test_outputs_take_the_given_names(tmp_path):
 
 
 @pytest.mark.parametrize("names", [None, ["first", "second", "given"]])
-def test_a_value_returned_twice_and_an_input_are_outputs_of_their_own(tmp_path, names):
+def test_a_value_returned_twice_and_an_input_are_separate_outputs(tmp_path, names):
     def function(x):
         y = x * 2.0
         return y, y, x
@@ -177,12 +177,12 @@ def test_a_value_returned_twice_and_an_input_are_outputs_of_their_own(tmp_path, 
     assert all(torch.equal(got, wanted) for got, wanted in zip(run_graph(path, [x]), function(x), strict=True))
 
 
-def test_more_dimensions_than_engines_take_are_refused_with_the_place(tmp_path):
+def test_more_dimensions_than_engines_support_are_rejected_with_the_source_line(tmp_path):
     with pytest.raises(ExportError, match=r'test_graph\.py:\d+: "view" has 9 dimensions; engines take up to 8'):
         exported(Function(lambda x: x.view([1] * 8 + [4]) * 2.0), torch.rand(4), path=tmp_path)
 
 
-def test_an_unsupported_op_is_named_with_its_place(tmp_path):
+def test_an_unsupported_op_is_named_with_its_source_line(tmp_path):
     with pytest.raises(UnsupportedOpError, match=r'"aten\.erfinv\.default" at \S*test_graph\.py:\d+; options='):
         exported(Function(torch.erfinv), torch.rand(2, 4), path=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -193,7 +193,7 @@ def test_a_dtype_that_engines_lack_is_named(tmp_path):
         exported(Function(lambda x: x * 2.0), torch.rand(2, 4, dtype=torch.float64), path=tmp_path)
 
 
-def test_a_model_that_keeps_state_is_refused(tmp_path):
+def test_a_model_that_keeps_state_is_rejected(tmp_path):
     class Counter(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -207,18 +207,18 @@ def test_a_model_that_keeps_state_is_refused(tmp_path):
         exported(Counter(), torch.rand(2, 4), path=tmp_path)
 
 
-def test_a_model_in_training_mode_is_refused(tmp_path):
+def test_a_model_in_training_mode_is_rejected(tmp_path):
     with pytest.raises(ExportError, match=r"call model\.eval"):
         export(torch.nn.Linear(4, 4).train(), (torch.rand(2, 4),), path=tmp_path / "m.accord")
 
 
-def test_a_dimension_without_a_maximum_is_refused(tmp_path):
+def test_a_dimension_without_a_maximum_is_rejected(tmp_path):
     rows = torch.export.Dim("rows")
     with pytest.raises(ExportError, match='dimension "rows" has no upper bound'):
         exported(Function(lambda x: x * 2.0), torch.rand(3, 4), path=tmp_path, dynamic_shapes=({0: rows},))
 
 
-def test_a_graph_that_only_holds_for_larger_sizes_is_refused(tmp_path):
+def test_a_graph_that_is_valid_only_for_larger_sizes_is_rejected(tmp_path):
     # torch evaluates `shape[0] == 1` once, while it traces with 3 rows.
     module = Function(lambda x: x * 2.0 if x.shape[0] == 1 else x * 3.0)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""accord.load accepts every package that accord.export writes, on one rank and on two. export rejects what has no
+"""accord.load accepts every package that accord.export writes, on one rank and on two. export rejects ops that have no
 kernel and names its place in the model."""
 
 import itertools
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 
 FLOATS, WHOLE = torch.ones(4, 3), torch.ones(4, 3, dtype=torch.int64)
-REFUSED = {  # what the error says besides the place -> model, input
+REFUSED = {  # part of the error message -> model, input
     r"transposed convolution.*float32 \[1, 3, 8\]": (torch.nn.ConvTranspose1d(3, 4, 2), torch.ones(1, 3, 8)),
     r"aten.convolution.*float32 \[1, 3, 4, 4, 4\]": (torch.nn.Conv3d(3, 4, 2), torch.ones(1, 3, 4, 4, 4)),
     r"aten.convolution.* only with weights of the package.*float32": (
@@ -55,10 +55,10 @@ REFUSED = {  # what the error says besides the place -> model, input
 }
 
 
-@pytest.mark.parametrize("says", REFUSED)
-def test_export_refuses_what_has_no_kernel_and_names_its_place(says, tmp_path):
-    model, example = REFUSED[says]
-    with pytest.raises(accord.ExportError, match=says) as error:
+@pytest.mark.parametrize("message", REFUSED)
+def test_export_rejects_ops_without_a_kernel_and_names_their_source_line(message, tmp_path):
+    model, example = REFUSED[message]
+    with pytest.raises(accord.ExportError, match=message) as error:
         accord.export(model.eval(), (example,), path=tmp_path / "model.accord")
     assert ".py:" in str(error.value)
     assert "options={} leaves such ops to PyTorch" in str(error.value)
@@ -83,19 +83,19 @@ class TwoLayers(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("rules", "says"),
+    ("rules", "message"),
     [
         ({"up": accord.Column(unit=32), "down": accord.Row(unit=16)}, "does not line up"),
         ({"down": accord.Row(unit=16)}, "give the layer before it a column rule"),
     ],
 )
-def test_export_refuses_rules_that_two_ranks_cannot_follow(rules, says, tmp_path):
-    with pytest.raises(accord.ExportError, match=f'rank 0 of 2 in group "tp".*down.*{says}'):
+def test_export_rejects_rules_that_two_ranks_cannot_follow(rules, message, tmp_path):
+    with pytest.raises(accord.ExportError, match=f'rank 0 of 2 in group "tp".*down.*{message}'):
         accord.export(TwoLayers().eval(), (torch.ones(2, 8),), path=tmp_path / "model.accord", sharding=rules)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_layer_of_one_unit_is_written_and_is_for_one_rank(tmp_path):
+def test_a_layer_of_one_unit_is_exported_and_runs_on_one_rank_only(tmp_path):
     rules = {"up": accord.Column(unit=64), "down": accord.Row(unit=64)}
     package = accord.export(TwoLayers().eval(), (torch.ones(2, 8),), path=tmp_path / "model.accord", sharding=rules)
     accord.load(package).close()
@@ -119,7 +119,7 @@ def model_of(call: Call) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("every", [127, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_pair_of_op_and_dtypes_is_refused_by_export_or_loaded(every, tmp_path):
+def test_every_pair_of_op_and_dtypes_is_rejected_by_export_or_loads(every, tmp_path):
     seen, pairs = set(), []
     for call in all_calls():
         pair = (call.op, *(one.dtype for one in call.inputs))

@@ -32,7 +32,7 @@ def model() -> torch.nn.Module:
 
 @pytest.mark.parametrize("length", [1, 7, 128, 512])
 @pytest.mark.parametrize("batch", [1, 8])
-def test_graph_gives_the_embeddings_of_the_model_at_every_shape(package, model, batch, length):
+def test_the_graph_matches_the_embeddings_of_the_model_at_every_shape(package, model, batch, length):
     generator = torch.Generator().manual_seed(1000 * batch + length)
     input_ids = torch.randint(1000, 30000, (batch, length), generator=generator)
     lengths = torch.randint(1, length + 1, (batch, 1), generator=generator)
@@ -44,7 +44,7 @@ def test_graph_gives_the_embeddings_of_the_model_at_every_shape(package, model, 
     assert (actual - expected).abs().max() < 1e-6
 
 
-def test_package_tells_its_symbols_inputs_and_outputs(package):
+def test_the_package_describes_its_symbols_inputs_and_outputs(package):
     graph = read_json(package, "graph.json")
     assert graph["symbols"] == [{"name": "batch", "min": 1, "max": 64}, {"name": "length", "min": 1, "max": 512}]
     assert [value["name"] for value in graph["inputs"]] == ["input_ids", "attention_mask"]
@@ -63,14 +63,14 @@ def test_each_layer_has_six_sharded_linears_in_units_of_a_head(package):
     assert all(name.endswith("output.dense.weight") for name in rows)
 
 
-def test_nothing_that_the_output_does_not_need_is_in_the_package(package):
+def test_the_package_has_only_weights_that_the_output_needs(package):
     names = [tensor["name"] for tensor in read_json(package, "manifest.json")["tensors"]]
     assert not [name for name in names if "pooler" in name]
     ops = {node["op"] for node in read_json(package, "graph.json")["nodes"]}
     assert not [op for op in ops if "assert" in op or "clone" in op or "sym_" in op]
 
 
-def test_no_path_of_this_machine_is_in_the_package(package):
+def test_the_package_contains_no_path_of_this_machine(package):
     for name in ("manifest.json", "graph.json"):
         text = (package / name).read_text()
         assert str(Path.home()) not in text

@@ -72,7 +72,7 @@ def test_every_byte_of_the_package_is_covered_by_a_hash(package):
     assert {path.name for path in package.iterdir()} == names
 
 
-def test_the_safetensors_library_reads_the_weights_and_says_how_they_are_cut(package):
+def test_the_safetensors_library_reads_the_weights_and_their_layout(package):
     with safe_open(package / "weights-00001.safetensors", "pt") as file:
         assert file.get_tensor("2.weight").shape == (4, 32 * 16 * 4)
         assert file.get_tensor("0.bias").shape == (4, 16)
@@ -116,7 +116,7 @@ def test_large_weights_are_spread_over_files(tmp_path, monkeypatch):
             assert torch.equal(file.get_tensor(entry["name"]), tensors[entry["name"]])
 
 
-def test_progress_tells_bytes_up_to_the_total(tmp_path):
+def test_progress_reports_bytes_up_to_the_total(tmp_path):
     seen = []
     write_package(
         tmp_path / "m.accord",
@@ -137,7 +137,7 @@ def test_an_older_package_is_replaced(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.accord"]
 
 
-def test_an_older_package_is_replaced_without_renameat2_too(tmp_path, monkeypatch):
+def test_an_older_package_is_replaced_without_renameat2(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "_exchange", lambda one, other: False)
     path = tmp_path / "m.accord"
     write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
@@ -147,7 +147,7 @@ def test_an_older_package_is_replaced_without_renameat2_too(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("make", ["file", "directory", "link"])
-def test_what_is_no_package_is_left_alone(tmp_path, make):
+def test_a_path_that_is_not_a_package_is_not_replaced(tmp_path, make):
     path = tmp_path / "m.accord"
     if make == "file":
         path.write_text("mine")
@@ -163,7 +163,7 @@ def test_what_is_no_package_is_left_alone(tmp_path, make):
     assert sorted(entry.name for entry in tmp_path.rglob("*")) == before
 
 
-def test_a_name_without_the_suffix_and_a_missing_parent_are_refused(tmp_path):
+def test_a_name_without_the_suffix_and_a_missing_parent_are_rejected(tmp_path):
     with pytest.raises(ExportError, match=r'ends in "\.accord"'):
         write_package(tmp_path / "m", GRAPH, {}, empty_plan(), "test")
     with pytest.raises(ExportError, match="there is no directory"):
@@ -180,7 +180,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_export_leaves_the_older_package(tmp_path):
+def test_a_failed_export_keeps_the_older_package(tmp_path):
     path = tmp_path / "m.accord"
     write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
 
@@ -193,6 +193,6 @@ def test_a_failed_export_leaves_the_older_package(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.accord"]
 
 
-def test_an_empty_tensor_is_refused(tmp_path):
+def test_an_empty_tensor_is_rejected(tmp_path):
     with pytest.raises(ExportError, match='tensor "a" is empty'):
         write_package(tmp_path / "m.accord", GRAPH, {"a": torch.empty(0, 3)}, empty_plan(), "test")

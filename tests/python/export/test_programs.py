@@ -50,7 +50,7 @@ def package(tmp_path_factory):
 
 
 @torch.no_grad()
-def test_what_no_engine_can_run_is_saved_as_pytorch_partitions_of_one_program(package):
+def test_unsupported_ops_are_saved_as_pytorch_partitions_of_one_program(package):
     model, program = Model().eval(), accord.load(package)
     assert isinstance(program, accord.Program)
     for rows in (4, 1, 33):
@@ -68,7 +68,7 @@ def test_what_no_engine_can_run_is_saved_as_pytorch_partitions_of_one_program(pa
     program.close()
 
 
-def test_without_options_the_missing_op_is_an_error_and_all_of_a_model_is_one_plain_package(tmp_path):
+def test_without_options_an_unsupported_op_is_an_error_and_a_supported_model_is_one_package(tmp_path):
     with pytest.raises(
         accord.UnsupportedOpError, match=r'unsupported op "aten.cumprod.default" at .*test_export_programs'
     ):
@@ -122,7 +122,7 @@ def damaged(package, tmp_path, pattern: str):
 @pytest.mark.parametrize(
     "pattern", ["*.pt2", "engine-*.accord/graph.json", "engine-*.accord/*.safetensors", "manifest.json"]
 )
-def test_a_damaged_or_missing_file_is_refused_and_told_of(package, tmp_path, pattern):
+def test_a_damaged_or_missing_file_is_rejected_and_named(package, tmp_path, pattern):
     assert accord.verify(package) == []
     copy, file = damaged(package, tmp_path, pattern)
     whole = file.read_bytes()
@@ -144,7 +144,7 @@ def test_a_damaged_or_missing_file_is_refused_and_told_of(package, tmp_path, pat
         assert [damage.file for damage in accord.verify(copy)] == ["stranger"]
 
 
-def test_an_engine_of_another_program_is_refused(package, tmp_path):
+def test_an_engine_of_another_program_is_rejected(package, tmp_path):
     copy, file = damaged(package, tmp_path, "engine-*.accord/graph.json")
     other = accord.export(torch.nn.Linear(8, 16).eval(), (torch.rand(4, 8),), path=tmp_path / "other.accord")
     shutil.rmtree(file.parent)
@@ -196,11 +196,11 @@ def fail_on_one_rank(comm, path, damaged_path):
         return damaged, str(error)
 
 
-def test_if_one_rank_cannot_load_a_program_all_are_told(package, fresh_ranks, tmp_path):
+def test_if_one_rank_cannot_load_a_program_all_ranks_report_it(package, fresh_ranks, tmp_path):
     copy, file = damaged(package, tmp_path, "*.pt2")
     file.unlink()
     first, second = fresh_ranks(2).run(fail_on_one_rank, str(package), str(copy), torch=True)
-    assert all('group "tp": rank 1 could not load the program' in told for told in first)
+    assert all('group "tp": rank 1 could not load the program' in message for message in first)
     assert "is missing" in second[0]
     assert "the limit is 100 B" in second[1]
 
@@ -256,7 +256,7 @@ def load_parts(comm, path, x):
     )
 
 
-def test_each_rank_exports_its_part_and_one_package_holds_them_all(torch_ranks, fresh_ranks, tmp_path):
+def test_each_rank_exports_its_part_into_one_package(torch_ranks, fresh_ranks, tmp_path):
     (x, whole, expected, error), (_, _, expected_1, error_1) = torch_ranks(2).run(export_parts, str(tmp_path))
     assert "there is no directory" in error
     assert error == error_1

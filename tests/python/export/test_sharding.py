@@ -1,4 +1,4 @@
-"""Sharding rules: what they match, which tensors they shard, how they fail."""
+"""Sharding rules: the layers that they match, the tensors that they shard, and their errors."""
 
 from types import SimpleNamespace
 
@@ -46,7 +46,7 @@ def shardings(package):
     return {tensor["name"]: tensor.get("sharding") for tensor in read_json(package, "manifest.json")["tensors"]}
 
 
-def test_a_column_divides_weight_and_bias_a_row_only_the_weight(export_with):
+def test_a_column_rule_shards_weight_and_bias_and_a_row_rule_only_the_weight(export_with):
     found = shardings(export_with({"layers.*.up": Column(unit=16), "layers.*.down": Row(unit=16)}))
     for layer in ("layers.0", "layers.1"):
         assert found[f"{layer}.up.weight"] == {"group": "tp", "dim": 0, "unit": 16}
@@ -56,7 +56,7 @@ def test_a_column_divides_weight_and_bias_a_row_only_the_weight(export_with):
         assert found[f"{layer}.norm.weight"] is None
 
 
-def test_a_plan_of_parallelize_module_is_taken_as_it_is(export_with):
+def test_a_plan_of_parallelize_module_is_accepted_unchanged(export_with):
     from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
 
     plan = {"layers.*.up": ColwiseParallel(), "layers.*.norm": SequenceParallel(), "layers.*.down": RowwiseParallel()}
@@ -76,7 +76,7 @@ def test_a_plan_of_parallelize_module_is_taken_as_it_is(export_with):
         export_with({"layers.*.up": OwnStyle()})
 
 
-def test_sharded_tensors_come_back_whole(export_with):
+def test_sharded_tensors_are_read_back_whole(export_with):
     model = Model()
     package = export_with({"layers.*.up": Column(unit=4), "layers.*.down": Row(unit=4)}, model)
     tensors = read_tensors(package)
@@ -84,7 +84,7 @@ def test_sharded_tensors_come_back_whole(export_with):
         assert torch.equal(tensors[name], parameter), name
 
 
-def test_each_granule_is_one_unit_packed_on_its_own(export_with):
+def test_each_granule_is_one_unit_packed_separately(export_with):
     model = Model()
     package = export_with({"layers.*.up": Column(unit=16), "layers.*.down": Row(unit=16)}, model)
     (entry,) = [t for t in read_json(package, "manifest.json")["tensors"] if t["name"] == "layers.1.down.weight"]
@@ -98,7 +98,7 @@ def test_each_granule_is_one_unit_packed_on_its_own(export_with):
         assert np.array_equal(unpacked(data[begin : begin + entry["granule_bytes"]], 32, 16, entry["packed"]), expected)
 
 
-def test_strings_take_the_default_unit(export_with):
+def test_strings_use_the_default_unit(export_with):
     package = export_with({"layers.0.up": "column", "layers.0.down": "row"})
     found = shardings(package)
     assert found["layers.0.up.weight"]["unit"] == 64
@@ -133,12 +133,12 @@ def test_rules_and_groups_are_in_the_manifest(export_with):
         ({"layers.0.up": Column(group="t p")}, r'"t p" cannot be the name of a group'),
     ],
 )
-def test_a_wrong_rule_is_an_error_that_helps(export_with, sharding, message):
+def test_the_error_for_an_invalid_rule_is_helpful(export_with, sharding, message):
     with pytest.raises(ExportError, match=message):
         export_with(sharding)
 
 
-def test_a_weight_that_is_also_used_otherwise_cannot_be_sharded(tmp_path):
+def test_a_weight_with_another_use_cannot_be_sharded(tmp_path):
     class Tied(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -153,7 +153,7 @@ def test_a_weight_that_is_also_used_otherwise_cannot_be_sharded(tmp_path):
         export(Tied().eval(), (torch.tensor([[1]]),), path=tmp_path / "m.accord", sharding={"head": "column"})
 
 
-def test_layers_that_share_a_weight_must_be_sharded_alike(tmp_path):
+def test_layers_that_share_a_weight_must_be_sharded_in_the_same_way(tmp_path):
     class Twice(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -175,7 +175,7 @@ def test_layers_that_share_a_weight_must_be_sharded_alike(tmp_path):
     assert shardings(export_twice({"*": "column"})) == {"first.weight": {"group": "tp", "dim": 0, "unit": 16}}
 
 
-def test_a_pattern_for_a_layer_that_the_outputs_do_not_need_is_refused(export_with):
+def test_a_pattern_for_a_layer_that_the_outputs_do_not_need_is_rejected(export_with):
     class Pooled(Model):
         def __init__(self):
             super().__init__()
@@ -189,7 +189,7 @@ def test_a_pattern_for_a_layer_that_the_outputs_do_not_need_is_refused(export_wi
         export_with({"pooler": "column"}, Pooled())
 
 
-def test_a_weight_that_another_module_multiplies_with_is_refused_by_its_place(export_with):
+def test_a_weight_used_by_another_module_is_rejected_with_its_source_line(export_with):
     class Borrowed(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -229,25 +229,25 @@ def loads_on_two_ranks(package):
             assert engine.groups["tp"] == (rank, 2)
 
 
-def test_auto_leaves_whole_what_two_ranks_cannot_share(export_with):
+def test_auto_replicates_layers_that_two_ranks_cannot_share(export_with):
     with pytest.warns(
         UserWarning, match=r'"layers.2.fc1", "layers.2.fc2", which .*layer_norm.*"layers.2.norm"'
-    ) as told:
+    ) as warnings:
         package = export_with("auto", FeedForwards(False, False, True, False))
-    assert len([one for one in told if "sharding=" in str(one.message)]) == 1
+    assert len([one for one in warnings if "sharding=" in str(one.message)]) == 1
     divided = {name.rpartition(".")[0] for name, sharding in shardings(package).items() if sharding}
     assert divided == {f"layers.{layer}.{part}" for layer in (0, 1, 3) for part in ("fc1", "fc2")}
     loads_on_two_ranks(package)
 
 
-def test_ranks_that_can_share_nothing_have_all_of_it(export_with):
+def test_ranks_that_cannot_share_anything_replicate_the_model(export_with):
     with pytest.warns(UserWarning, match="every rank has all of"):
         package = export_with("auto", FeedForwards(True, True))
     assert not any(shardings(package).values())
     loads_on_two_ranks(package)
 
 
-def test_rules_that_a_user_gave_are_not_given_up(export_with):
+def test_explicit_rules_are_never_dropped(export_with):
     sharding = {"layers.0.*": Column(unit=16), "*": "auto"}
     with pytest.raises(ExportError, match=r"in module .layers.0.fc2. .*needs a whole input"):
         export_with(sharding, FeedForwards(False, False))

@@ -112,7 +112,7 @@ def test_arguments_may_be_nested_and_have_constants(tmp_path):
             module(given[0], 3.0)
 
 
-def test_a_process_without_the_classes_makes_equal_named_tuples_and_imports_what_transformers_has(tmp_path):
+def test_without_the_classes_a_process_creates_named_tuples_and_imports_those_of_transformers(tmp_path):
     for name in ("named tuple", "model output", "dataclass"):
         compiled = accord.compile(Returns(STRUCTURES[name]).eval(), (x(4),), LOOSE)
         compiled.save(tmp_path / f"{name}.accord")
@@ -152,7 +152,7 @@ def manifest_output(package) -> str:
 
 
 @torch.no_grad()
-def test_what_cannot_be_saved_says_why(tmp_path):
+def test_a_structure_that_cannot_be_saved_is_an_error_with_the_reason(tmp_path):
     @dataclasses.dataclass
     class Unknown:
         y: torch.Tensor
@@ -230,7 +230,7 @@ def test_structure_is_the_same_on_two_ranks(fresh_ranks, tmp_path):
         for name, model in models.items()
     ]
     given = x(5)
-    for told in fresh_ranks(2).run(run_both, paths, given.tolist(), torch=True):
-        for (kind, fields, y, rows, second), model in zip(told, models.values(), strict=True):
+    for results in fresh_ranks(2).run(run_both, paths, given.tolist(), torch=True):
+        for (kind, fields, y, rows, second), model in zip(results, models.values(), strict=True):
             assert (kind, fields, rows, second) == ("Pair", ("first", "second"), 5, None)
             torch.testing.assert_close(torch.tensor(y), model(given).first["y"].detach(), rtol=1e-4, atol=1e-5)

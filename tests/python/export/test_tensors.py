@@ -62,7 +62,7 @@ def made_in_inference_mode() -> torch.nn.Module:
         ),
     ],
 )
-def test_kinds_of_tensors_that_torch_does_not_trace_are_named_with_what_to_do(model, made, message, tmp_path):
+def test_tensor_kinds_that_torch_does_not_trace_are_named_with_a_remedy(model, made, message, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = (made(),)
@@ -73,7 +73,7 @@ def test_kinds_of_tensors_that_torch_does_not_trace_are_named_with_what_to_do(mo
         accord.compile(model, inputs)
 
 
-def test_a_module_names_what_is_no_tensor(tmp_path):
+def test_a_module_names_an_argument_that_is_not_a_tensor(tmp_path):
     engine = accord.load(accord.export(torch.nn.ReLU(), (X,), path=tmp_path / "m.accord"))
     with pytest.raises(TypeError, match="input is a list; a module takes tensors"):
         engine.module()([[1.0]])

@@ -36,16 +36,16 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("sharded", [False, True])
-def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, sharded):
+def test_quantized_weights_are_close_and_their_error_is_reported(tmp_path, name, sharded):
     weights, step = FORMATS[name]
     sharding = {"up": accord.Column(unit=32), "down": accord.Row(unit=32), "embed": "row", "head": "column"}
     path = exported(tmp_path, weights, sharding if sharded else None)
     model, tensors = Model(), read_tensors(path)
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
-    assert set(told) == {"up.weight", "down.weight", "embed.weight", "turned"}
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    assert set(quantized) == {"up.weight", "down.weight", "embed.weight", "turned"}
     if weights == "int4":
-        assert told["embed.weight"]["type"] == "int8"  # the head
-    for tensor, entry in told.items():
+        assert quantized["embed.weight"]["type"] == "int8"  # the head
+    for tensor, entry in quantized.items():
         given, stored = model.get_parameter(tensor).detach().double(), tensors[tensor].double()
         assert (stored - given).abs().max() <= 1.01 * step * given.abs().max()
         error = float((stored - given).square().sum().sqrt() / given.square().sum().sqrt())
@@ -53,16 +53,16 @@ def test_quantized_weights_are_near_and_their_error_is_told(tmp_path, name, shar
         assert 0 < error < 1.5 * step
     # The engine computes with the stored weights.
     with torch.no_grad():
-        for tensor in told:
+        for tensor in quantized:
             model.get_parameter(tensor).copy_(tensors[tensor])
         torch.testing.assert_close(output(path), model(IDS), rtol=1e-4, atol=1e-5)
 
 
-def test_patterns_leave_layers_out_and_the_first_match_decides(tmp_path):
+def test_patterns_exclude_layers_and_the_first_match_decides(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Int4(group=32), "*": "int8"})
-    told = {entry["tensor"]: (entry["type"], entry["group"]) for entry in accord.inspect(path)["quantized"]}
+    quantized = {entry["tensor"]: (entry["type"], entry["group"]) for entry in accord.inspect(path)["quantized"]}
     # 96 inputs cannot be divided into groups of 64.
-    assert told == {"up.weight": ("int4", 32), "embed.weight": ("int8", 32), "turned": ("int8", 32)}
+    assert quantized == {"up.weight": ("int4", 32), "embed.weight": ("int8", 32), "turned": ("int8", 32)}
     text = accord_command.accord("engine", "inspect", path).stdout
     error = next(e["error"] for e in accord.inspect(path)["quantized"] if e["tensor"] == "up.weight")
     assert f"int4 in groups of 32, error {100 * error:.2f} %" in text

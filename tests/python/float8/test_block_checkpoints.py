@@ -120,7 +120,7 @@ def groups_of(path) -> dict[str, int]:
     "quantization",
     [pytest.param(FP8, id="fp8", marks=pytest.mark.slow), pytest.param(COMPRESSED, id="compressed-tensors")],
 )
-def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
+def test_block_scales_become_group_scales(ranks, tmp_path, quantization):
     model, tensors = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), quantization)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
     groups = groups_of(path)
@@ -137,7 +137,7 @@ def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
             torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
-def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path):
+def test_units_that_begin_inside_a_group_are_not_stored_as_8_bit_floats(ranks, tmp_path):
     model, _ = write_checkpoint(tmp_path / "llama", make_small_llama(hidden_size=192, intermediate_size=328), FP8)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
     groups = groups_of(path)  # 328 inputs are sharded in units of 8
@@ -150,7 +150,7 @@ def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path)
     "quantization", [pytest.param(FP8, id="blocks", marks=pytest.mark.slow), pytest.param(MODELOPT, id="modelopt")]
 )
 @pytest.mark.parametrize("family", mostly_slow(FAMILIES, "mixtral"))
-def test_experts_stay_8_bit_floats(ranks, tmp_path, family, quantization):
+def test_experts_remain_8_bit_floats(ranks, tmp_path, family, quantization):
     torch.manual_seed(0)
     model, _ = write_checkpoint(tmp_path / "moe", FAMILIES[family]().eval(), quantization)
     path = accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "moe.accord", dtype="float32")
@@ -163,7 +163,7 @@ def test_experts_stay_8_bit_floats(ranks, tmp_path, family, quantization):
             torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
-def test_experts_may_be_divided_one_by_one(ranks, tmp_path):
+def test_experts_may_be_sharded_one_by_one(ranks, tmp_path):
     torch.manual_seed(0)
     model, _ = write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), FP8)
     sharding = {"*.experts": accord.Expert(), "*": "auto"}
@@ -173,13 +173,13 @@ def test_experts_may_be_divided_one_by_one(ranks, tmp_path):
         torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
-def test_modelopt_may_tell_in_a_file_of_its_own(tmp_path):
+def test_modelopt_may_describe_quantization_in_a_separate_file(tmp_path):
     model, _ = write_checkpoint(folder := tmp_path / "llama", make_small_llama(), MODELOPT)
     config = json.loads((folder / "config.json").read_text())
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
-    told = folder / "hf_quant_config.json"
-    told.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
+    config_file = folder / "hf_quant_config.json"
+    config_file.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
     path = accord.export_checkpoint(folder, path=tmp_path / "llama.accord", dtype="float32")
     with accord.load(path) as engine:
         given = np.array(engine.run(IDS, np.arange(len(IDS)), np.arange(len(IDS)))[0])
@@ -189,12 +189,12 @@ def test_modelopt_may_tell_in_a_file_of_its_own(tmp_path):
         ('{"producer": {"name": "modelopt"}}', "hf_quant_config.json: .*quantization"),
         ("[", r"hf_quant_config\.json"),
     ):
-        told.write_text(text)
+        config_file.write_text(text)
         with pytest.raises(accord.ExportError, match=words):
             accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 
 
-def test_new_weights_are_packed_in_groups_as_the_old_ones_were(tmp_path):
+def test_new_weights_are_packed_in_groups_like_the_old_ones(tmp_path):
     model, _ = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
     other = make_small_llama(seed=1, **SIZES)
@@ -251,7 +251,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("words", mostly_slow(DAMAGES, *list(DAMAGES)[:2]))
-def test_damaged_scales_are_refused_by_name(tmp_path, words):
+def test_damaged_scales_are_rejected_by_name(tmp_path, words):
     write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8, DAMAGES[words])
     with pytest.raises(accord.ExportError, match=words):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
@@ -267,7 +267,7 @@ def widened(number: int):
 
 
 @pytest.mark.parametrize("number", mostly_slow([1, 3], 1))
-def test_experts_of_two_kinds_are_refused(tmp_path, number):
+def test_experts_of_two_kinds_are_rejected(tmp_path, number):
     write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), FP8, widened(number))
     with pytest.raises(
         accord.ExportError, match=r"layers\.1\.mlp\.experts\.up_proj.*(expert 1 is|\[3, 160, 192\], in the model)"
@@ -275,7 +275,7 @@ def test_experts_of_two_kinds_are_refused(tmp_path, number):
         accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "m.accord")
 
 
-def test_other_blocks_and_schemes_are_refused(tmp_path):
+def test_other_blocks_and_schemes_are_rejected(tmp_path):
     write_checkpoint(folder := tmp_path / "llama", make_small_llama(**SIZES), FP8)
     config = json.loads((folder / "config.json").read_text())
     two = {"a": {"weights": {"block_structure": [64, 64]}}, "b": {"weights": {"block_structure": [128, 128]}}}

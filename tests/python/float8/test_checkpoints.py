@@ -69,7 +69,7 @@ def write_checkpoint(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_elements_and_scales_are_those_of_the_checkpoint(ranks, tmp_path, method):
+def test_elements_and_scales_match_the_checkpoint(ranks, tmp_path, method):
     model, tensors = write_checkpoint(tmp_path / "llama", method)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
     kept = [name for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn]
@@ -95,7 +95,7 @@ def test_elements_and_scales_are_those_of_the_checkpoint(ranks, tmp_path, method
             torch.testing.assert_close(torch.from_numpy(given), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_fused_is_taken_apart_with_its_scales(ranks, tmp_path):
+def test_fused_weights_are_split_with_their_scales(ranks, tmp_path):
     from transformers import Phi3Config, Phi3ForCausalLM
 
     torch.manual_seed(0)
@@ -109,8 +109,8 @@ def test_what_is_fused_is_taken_apart_with_its_scales(ranks, tmp_path):
     model = Phi3ForCausalLM(Phi3Config(**sizes, vocab_size=160, max_position_embeddings=64, pad_token_id=0)).eval()
     model, _ = write_checkpoint(tmp_path / "phi", "fbgemm_fp8", kinds=("row",), model=model)
     path = accord.export_checkpoint(tmp_path / "phi", path=tmp_path / "phi.accord", dtype="float32")
-    told = {one["tensor"] for one in accord.inspect(path)["quantized"]}
-    assert {name.split("layers.0.")[1] for name in told} >= {
+    quantized = {one["tensor"] for one in accord.inspect(path)["quantized"]}
+    assert {name.split("layers.0.")[1] for name in quantized} >= {
         "self_attn.qkv_proj.key.weight",
         "mlp.gate_up_proj.up.weight",
     }
@@ -118,7 +118,7 @@ def test_what_is_fused_is_taken_apart_with_its_scales(ranks, tmp_path):
         torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
-def test_the_dtype_is_that_of_the_checkpoint_or_the_given_one(tmp_path):
+def test_the_dtype_is_taken_from_the_checkpoint_unless_given(tmp_path):
     model, _ = write_checkpoint(tmp_path / "llama", "fp8", dtype=torch.bfloat16)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
     dtypes = {entry["name"]: entry["dtype"] for entry in read_json(path, "manifest.json")["tensors"]}
@@ -161,15 +161,15 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("words", DAMAGES)
-def test_damage_is_refused_by_name(tmp_path, words):
+def test_a_damaged_checkpoint_is_rejected_by_name(tmp_path, words):
     write_checkpoint(tmp_path / "llama", "fbgemm_fp8", change=DAMAGES[words])
-    with pytest.raises(accord.ExportError, match=words) as told:
+    with pytest.raises(accord.ExportError, match=words) as caught:
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
-    assert str(tmp_path / "llama") in str(told.value)
+    assert str(tmp_path / "llama") in str(caught.value)
     assert not (tmp_path / "m.accord").exists()
 
 
-def test_the_files_are_those_of_the_index(tmp_path):
+def test_the_index_decides_which_files_are_read(tmp_path):
     _, tensors = write_checkpoint(folder := tmp_path / "llama", "fp8")
     files = {name: file.name for file in folder.glob("*.safetensors") for name in safetensors.load_file(file)}
     safetensors.save_file({"model.norm.weight": torch.zeros(3)}, folder / "consolidated.safetensors")
@@ -200,13 +200,13 @@ def test_a_damaged_configuration_is_named(tmp_path):
             accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 
 
-def test_scales_of_blocks_whose_size_is_not_told_are_refused_by_name(tmp_path):
+def test_block_scales_without_a_block_size_are_rejected_by_name(tmp_path):
     write_checkpoint(tmp_path / "llama", "fp8", kinds=("block",))
     with pytest.raises(accord.ExportError, match=r"proj\.weight_scale_inv.*no size of blocks is told"):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
 
 
-def test_other_checkpoints_are_refused(tmp_path):
+def test_other_checkpoints_are_rejected(tmp_path):
     write_checkpoint(tmp_path / "llama", "fp8")
     config = json.loads((tmp_path / "llama/config.json").read_text())
     for change, words in (

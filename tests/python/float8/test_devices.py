@@ -20,7 +20,7 @@ FEW, SOME, MANY = (1, 5, 8), (9, 33), (70,)
 ALL, WITHOUT_SCALES, NONE = 0, 1, 2  # the float8 products that the library supports
 
 
-def test_rows_of_float8_are_for_gpus(tmp_path):
+def test_float8_rows_require_gpus(tmp_path):
     from safetensors.numpy import save_file
 
     path = exported(tmp_path, "fp8")
@@ -149,7 +149,7 @@ def expected_outputs(
     ("activation_dtype", "takes_scales", "takes_float8"),
     [(None, 1, ALL), ("fp8", 1, ALL), ("fp8", 0, ALL), ("fp8", 1, WITHOUT_SCALES), ("fp8", 1, NONE)],
 )
-def test_devices_multiply_with_weights_as_they_are(
+def test_devices_multiply_with_unconverted_weights(
     device_process, packages, dtype, activation_dtype, takes_scales, takes_float8
 ):
     inputs = [make_inputs(rows) for rows in (*FEW, *SOME, *MANY)]
@@ -185,7 +185,7 @@ def test_float8_rows_change_only_the_documented_outputs(device_process, packages
 
 @pytest.mark.parametrize("kept", ["gate", "up"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_gated_layer_of_which_one_weight_is_float8(device_process, tmp_path, dtype, kept):
+def test_a_gated_layer_may_have_one_float8_weight(device_process, tmp_path, dtype, kept):
     package = accord.export(
         Layers(getattr(torch, dtype)).eval(),
         (torch.rand(2, WIDTH), torch.tensor([1, 2])),
@@ -234,7 +234,7 @@ def run_once(_, path, package, x):
         return np.array(engine.run(x)[0])
 
 
-def test_a_weight_that_is_widened_in_pieces_is_one_weight(device_process, tmp_path):
+def test_a_weight_widened_in_pieces_is_one_weight(device_process, tmp_path):
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(16384, 576), torch.nn.ReLU())  # 36 MiB in float32
     x = torch.randn(9, 16384)
@@ -268,7 +268,7 @@ def run_logits(_, path, packages, ids):
     return found
 
 
-def test_a_small_llama_stays_near_its_logits(device_process, tmp_path):
+def test_the_logits_of_a_small_llama_stay_close(device_process, tmp_path):
     model = make_small_llama(tie_word_embeddings=True)
     with torch.no_grad():  # scaled up, so that logits differ clearly
         for parameter in model.parameters():

@@ -61,7 +61,7 @@ def run_all(_, path, package, inputs):
 
 @pytest.mark.parametrize("sharding", mostly_slow(SHARDINGS, "some of them"))
 @pytest.mark.parametrize("dtype", mostly_slow(DTYPES, "bfloat16"))
-def test_experts_stay_8_bit_floats(device_process, tmp_path, dtype, sharding):
+def test_experts_remain_8_bit_floats(device_process, tmp_path, dtype, sharding):
     model = make_model().to(getattr(torch, dtype))
     options = {"sharding": SHARDINGS[sharding]}
     path = accord.export(model, path=tmp_path / "fp8.accord", weights={"*.experts": "fp8"}, **options)

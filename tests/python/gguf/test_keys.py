@@ -55,9 +55,9 @@ APPLIED_KEYS = {
 }
 
 
-@pytest.mark.parametrize("what", mostly_slow(APPLIED_KEYS, "a scale", "yarn"))
-def test_a_key_is_applied_as_llama_cpp_applies_it(what, text_model, tmp_path):
-    keys, changes = APPLIED_KEYS[what]
+@pytest.mark.parametrize("key", mostly_slow(APPLIED_KEYS, "a scale", "yarn"))
+def test_keys_are_applied_as_in_llama_cpp(key, text_model, tmp_path):
+    keys, changes = APPLIED_KEYS[key]
     vocabulary = len(text_model.tokenizer)
     model = make_model(vocabulary, initializer_range=0.15)
     ids = np.random.default_rng(0).integers(0, vocabulary, 200)
@@ -98,14 +98,14 @@ def small_model(text_model):
 
 
 @pytest.mark.parametrize("key", REFUSED_KEYS)
-def test_a_key_that_no_engine_applies_is_named(key, small_model, text_model, tmp_path):
+def test_an_unsupported_key_is_named(key, small_model, text_model, tmp_path):
     file = write(tmp_path / "m.gguf", small_model, text_model.tokenizer, keys={f"llama.{key}": REFUSED_KEYS[key]})
     named = re.escape("longrope" if key == "rope.scaling.type" else f"llama.{key}")
     with pytest.raises(accord.ExportError, match=f"m.gguf: .*{named}"):
         accord.export_gguf(file, path=tmp_path / "m.accord")
 
 
-def test_keys_that_ask_for_nothing_change_nothing(small_model, text_model, tmp_path):
+def test_keys_with_neutral_values_change_nothing(small_model, text_model, tmp_path):
     keys = {
         "attention.causal": True,
         "attention.clamp_kqv": 0.0,
@@ -149,7 +149,7 @@ def test_all_parts_of_a_split_file_are_read(small_model, text_model, tmp_path):
         accord.export_gguf(parts[0], path=tmp_path / "m.accord")
 
 
-def test_a_file_whose_end_is_missing_is_named(small_model, text_model, tmp_path):
+def test_a_truncated_file_is_named(small_model, text_model, tmp_path):
     whole = write(tmp_path / "m.gguf", small_model, text_model.tokenizer).read_bytes()
     for size in (4, 7, 20, 100, 1000, len(whole) // 2, len(whole) - 40):
         (tmp_path / "cut.gguf").write_bytes(whole[:size])
@@ -157,7 +157,7 @@ def test_a_file_whose_end_is_missing_is_named(small_model, text_model, tmp_path)
             accord.export_gguf(tmp_path / "cut.gguf", path=tmp_path / "m.accord")
 
 
-def test_a_tensor_of_another_shape_than_the_keys_say_is_named(small_model, text_model, tmp_path):
+def test_a_tensor_whose_shape_contradicts_the_keys_is_named(small_model, text_model, tmp_path):
     file = write(tmp_path / "m.gguf", small_model, text_model.tokenizer, keys={"llama.feed_forward_length": 512})
     with pytest.raises(
         accord.ExportError, match=r'"blk.0.ffn_gate.weight" is \[256, 256\], but its keys make it \[512, 256\]'

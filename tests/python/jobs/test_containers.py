@@ -44,19 +44,19 @@ def sums_and_messages(comm):
     return os.getpid(), total[0], large[-1], got[0], int(put[0]), sizes
 
 
-def test_ranks_of_equal_process_ids_are_no_threads_of_one_process(fresh_ranks):
+def test_ranks_with_equal_process_ids_are_not_threads_of_one_process(fresh_ranks):
     ranks = fresh_ranks(4, prefixes=[CONTAINER] * 4)
     assert ranks.run(sums_and_messages) == [(1, 10, 10, (r - 1) % 4, (r - 1) % 4, 2) for r in range(4)]
 
 
-def test_containers_and_threads_of_the_host_meet(fresh_ranks):
+def test_ranks_in_containers_connect_to_threads_on_the_host(fresh_ranks):
     ranks = fresh_ranks(3, prefixes=[CONTAINER, [], CONTAINER])
-    told = ranks.run(sums_and_messages)
-    assert [rank[0] == 1 for rank in told] == [True, False, True]
-    assert {rank[1] for rank in told} == {6}
+    results = ranks.run(sums_and_messages)
+    assert [rank[0] == 1 for rank in results] == [True, False, True]
+    assert {rank[1] for rank in results} == {6}
 
 
-def learn_of_a_death(comm, victim, folder):
+def wait_for_a_death(comm, victim, folder):
     comm.barrier()
     open(os.path.join(folder, str(comm.rank)), "w").close()
     if comm.rank == victim:
@@ -67,12 +67,12 @@ def learn_of_a_death(comm, victim, folder):
         return error.ranks
 
 
-def test_a_container_that_is_killed_is_named(fresh_ranks, tmp_path):
+def test_a_killed_container_is_named(fresh_ranks, tmp_path):
     ranks = fresh_ranks(3, prefixes=[CONTAINER] * 3)
 
     def kill(processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 3, "all ranks to have begun")
         processes[1].send_signal(signal.SIGKILL)
 
-    outcomes = ranks.outcomes(learn_of_a_death, 1, str(tmp_path), while_running=kill)
+    outcomes = ranks.outcomes(wait_for_a_death, 1, str(tmp_path), while_running=kill)
     assert [outcomes[rank].value for rank in (0, 2)] == [(1,), (1,)], outcomes

@@ -34,7 +34,7 @@ def on_hosts(fresh_ranks):
 
 
 def every_collective(comm, counts):
-    """Compares every collective with NumPy. Uses small whole numbers, so that sums are exact in any order."""
+    """Compares every collective with NumPy. Uses small integers, so that sums are exact in any order."""
     rank, size = comm.rank, comm.size
 
     def data(of, count):
@@ -108,7 +108,7 @@ def test_every_collective_matches_numpy(on_hosts, shape):
     assert set(ranks.run(every_collective, COUNTS, deadline=240)) == {"right"}
 
 
-def test_ranks_of_one_machine_can_play_several_hosts(fresh_ranks):
+def test_ranks_of_one_machine_can_simulate_several_hosts(fresh_ranks):
     """ACCORD_HOST_ID assigns the ranks to hosts, without namespaces."""
     environments = [{"ACCORD_HOST_ID": f"host {rank // 2}"} for rank in range(4)]
     ranks = fresh_ranks(4, environments=environments)
@@ -132,14 +132,14 @@ def same_bits(comm, count):
     return total.tobytes(), comm.rank == 2 and reduced.tobytes(), part.tobytes()
 
 
-def test_sums_between_hosts_have_the_bits_of_those_in_one(on_hosts, ranks):
+def test_sums_between_hosts_are_bit_identical_to_one_host(on_hosts, ranks):
     expected = ranks(4).run(same_bits, 100_003)
     assert len({total for total, _, _ in expected}) == 1 and expected[2][0] == expected[2][1]
     for shape in ([0, 0, 1, 1], [0, 0, 0, 1]):
         assert on_hosts(shape)[1].run(same_bits, 100_003) == expected
 
 
-def test_a_slow_link_is_slow_and_nothing_else(on_hosts):
+def test_a_slow_link_only_costs_time(on_hosts):
     hosts, ranks = on_hosts([0, 0, 1, 1])
     hosts.slow_down("200mbit")
     assert set(ranks.run(every_collective, [100_000], deadline=240)) == {"right"}
@@ -184,7 +184,7 @@ def exchange_by_windows(comm, count):
 
 
 @pytest.mark.parametrize("count", [100, 9_000_001])  # one message; several pieces
-def test_windows_between_hosts(on_hosts, count):
+def test_windows_work_between_hosts(on_hosts, count):
     _, ranks = on_hosts([0, 0, 1])
     assert ranks.run(exchange_by_windows, count) == [[True, True, False], [True, True, False], [False, False, True]]
 
@@ -223,7 +223,7 @@ def test_a_group_and_a_window_cost_two_descriptors_for_each_peer_on_another_host
         assert ranks.run(count_descriptors) == [(20 * peers, 20 * peers) for peers in far]
 
 
-def learn_of_a_death(comm, victim, folder):
+def wait_for_a_death(comm, victim, folder):
     import time
 
     comm.barrier()
@@ -257,7 +257,7 @@ def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path,
             processes[victim].send_signal(signal.SIGKILL)
 
         _, ranks = on_hosts([0, 0, 1, 1])
-        outcomes = ranks.outcomes(learn_of_a_death, victim, str(folder), while_running=kill)
+        outcomes = ranks.outcomes(wait_for_a_death, victim, str(folder), while_running=kill)
         assert outcomes[victim].exit_code == -signal.SIGKILL
         survivors = sorted({0, 1, 2, 3} - {victim})
         delays.append(0.0)
@@ -271,7 +271,7 @@ def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path,
     raise AssertionError(f"the survivors learned of it after {delays} s")
 
 
-def meet_a_cut(comm, folder):
+def use_a_cut_link(comm, folder):
     x = np.ones(100_000, np.float32)
     comm.all_reduce(x)
     open(os.path.join(folder, str(comm.rank)), "w").close()
@@ -285,14 +285,14 @@ def meet_a_cut(comm, folder):
             return error.ranks, rest.size, float(x[0])
 
 
-def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_path):
+def test_a_cut_link_ends_in_a_timeout_and_each_side_continues_alone(on_hosts, tmp_path):
     hosts, ranks = on_hosts([0, 0, 1, 1])
 
     def cut(_processes: list[subprocess.Popen]) -> None:
         wait_until(lambda: len(os.listdir(tmp_path)) == 4, "all ranks are there")
         hosts.cut(1)
 
-    outcomes = ranks.outcomes(meet_a_cut, str(tmp_path), while_running=cut, deadline=120)
+    outcomes = ranks.outcomes(use_a_cut_link, str(tmp_path), while_running=cut, deadline=120)
     for rank, outcome in enumerate(outcomes):
         assert outcome.error is None, outcome.error
         at_fault, size, total = outcome.value
@@ -305,18 +305,19 @@ def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_
 
 
 def experts_between_hosts(comm):
-    """Runs one step of expert parallelism. The dispatched rows are whole numbers; the combined sums are inexact and
+    """Runs one step of expert parallelism. The dispatched rows are integers; the combined sums are inexact and
     are returned."""
     from accord.moe import ExpertGroup
 
     rank, size, hidden, top_k, experts = comm.rank, comm.size, 100, 3, 12
-    everybody = [np.random.default_rng(r) for r in range(size)]
+    generators = [np.random.default_rng(r) for r in range(size)]
     ids = [
-        np.stack([random.permutation(experts)[:top_k] for _ in range(40 + 7 * r)]) for r, random in enumerate(everybody)
+        np.stack([random.permutation(experts)[:top_k] for _ in range(40 + 7 * r)])
+        for r, random in enumerate(generators)
     ]
     tokens = [
         random.integers(-9, 9, (len(own), hidden)).astype(np.float32)
-        for random, own in zip(everybody, ids, strict=True)
+        for random, own in zip(generators, ids, strict=True)
     ]
     owners = [[e for e in range(experts) if e * size // experts == r] for r in range(size)]
     group = ExpertGroup(
@@ -339,7 +340,7 @@ def experts_between_hosts(comm):
 
 
 @pytest.mark.parametrize("shape", ["2 x 2", "3 + 2 + 1"])
-def test_experts_on_several_hosts_give_the_bits_of_one(on_hosts, fresh_ranks, shape):
+def test_experts_on_several_hosts_are_bit_identical_to_one_host(on_hosts, fresh_ranks, shape):
     ranks = SHAPES[shape]
     together = fresh_ranks(len(ranks)).run(experts_between_hosts)
     apart = on_hosts(ranks)[1].run(experts_between_hosts, deadline=120)

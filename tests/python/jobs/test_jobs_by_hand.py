@@ -71,7 +71,7 @@ def start(tmp_path):
     end(*started)
 
 
-def go_on(*ranks) -> None:
+def finish(*ranks) -> None:
     """Checks that the ranks still compute together."""
     for rank in ranks:
         rank.stdin.write("\n")
@@ -79,22 +79,24 @@ def go_on(*ranks) -> None:
     assert [next_line(rank.stdout) for rank in ranks] == ["done\n"] * len(ranks)
 
 
-def test_a_second_job_at_one_port_is_refused_and_the_first_goes_on(start):
+def test_a_second_job_at_one_port_is_rejected_and_the_first_continues(start):
     port = free_port()
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
     began = time.monotonic()
     second = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
-    said = [next_line(rank.stdout) for rank in second]
+    messages = [next_line(rank.stdout) for rank in second]
     assert time.monotonic() - began < 30, "before its timeout"
-    assert re.search(rf"rank 0 cannot host .* MASTER_PORT {port} and 2 ranks.* give one of the jobs another", said[0])
     assert re.search(
-        rf"rank 1 of 2 has already joined.*process {first[1].pid} of this host.*MASTER_PORT \({port}\)", said[1]
+        rf"rank 0 cannot host .* MASTER_PORT {port} and 2 ranks.* give one of the jobs another", messages[0]
     )
-    go_on(*first)
+    assert re.search(
+        rf"rank 1 of 2 has already joined.*process {first[1].pid} of this host.*MASTER_PORT \({port}\)", messages[1]
+    )
+    finish(*first)
 
 
-def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
+def test_jobs_of_different_sizes_at_one_port_do_not_connect(start):
     port = free_port()
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
@@ -102,11 +104,11 @@ def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
     assert "is the store of another job, which has 2 ranks" in next_line(lonely.stdout)
     other = [start(rank, 3, MASTER_PORT=port) for rank in range(3)]
     assert [next_line(rank.stdout) for rank in other] == ["ready\n"] * 3
-    go_on(*first)
-    go_on(*other)
+    finish(*first)
+    finish(*other)
 
 
-def test_a_rank_that_died_is_started_again(start):
+def test_a_dead_rank_is_restarted(start):
     port = free_port()
     zero = start(0, 2, MASTER_PORT=port)
     lost = start(1, 2, MASTER_PORT=port, library="its place")
@@ -115,10 +117,10 @@ def test_a_rank_that_died_is_started_again(start):
     lost.wait(60)
     again = start(1, 2, MASTER_PORT=port)
     assert [next_line(rank.stdout) for rank in (zero, again)] == ["ready\n"] * 2
-    go_on(zero, again)
+    finish(zero, again)
 
 
-def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(start):
+def test_a_duplicate_rank_in_a_pytorch_store_is_rejected_and_the_first_job_continues(start):
     torch = pytest.importorskip("torch")
     assert torch
     port = free_port()
@@ -126,11 +128,11 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
     second = start(1, 2, MASTER_PORT=port, library="torch", timeout=3)
     assert "a process joined as rank 1 before: if that was another job" in next_line(second.stdout)
-    go_on(*first)
+    finish(*first)
 
 
 @pytest.mark.parametrize(
-    ("rank", "place", "says"),
+    ("rank", "place", "message"),
     [
         (1, {"address": "no-such-host.invalid"}, 'MASTER_ADDR: .*host "no-such-host.invalid" has no address'),
         (0, {"address": "no-such-host.invalid"}, 'host "no-such-host.invalid" has no address'),
@@ -140,14 +142,14 @@ def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(st
         (1, {"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is out of range"),
     ],
 )
-def test_an_unreachable_rendezvous_fails_at_once(start, rank, place, says):
+def test_an_unreachable_rendezvous_fails_immediately(start, rank, place, message):
     began = time.monotonic()
     process = start(rank, 2, **({"MASTER_PORT": free_port()} | place))
-    assert re.search(says, next_line(process.stdout))
+    assert re.search(message, next_line(process.stdout))
     assert time.monotonic() - began < 30
 
 
-def test_an_invalid_store_address_fails_at_once():
+def test_an_invalid_store_address_fails_immediately():
     import accord
 
     began = time.monotonic()

@@ -38,7 +38,7 @@ def environments(folder: Path) -> dict[str, dict[str, str]]:
     return {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
 
 
-def test_ranks_get_the_variables_that_torchrun_gives(tmp_path):
+def test_ranks_get_the_variables_of_torchrun(tmp_path):
     program = python_file(tmp_path, WRITE_ENVIRONMENT)
     options = ["--nproc_per_node", "3", "--rdzv-id", "job", "--max_restarts=2", "--role", "trainer"]
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -68,7 +68,7 @@ def test_ranks_get_the_variables_that_torchrun_gives(tmp_path):
     assert 0 < int(ports.pop()) < 65536
 
 
-def test_a_python_file_a_module_and_an_executable_each_run(tmp_path):
+def test_python_files_modules_and_executables_run(tmp_path):
     program = python_file(tmp_path, "import sys; print('arguments', *sys.argv[1:])", "tool.py")
     assert accord("run", program, "-n", "5", "--", "--json").stdout == "[0] arguments -n 5 -- --json\n"
     assert accord("run", "-m", "tool", "x", cwd=tmp_path).stdout == "[0] arguments x\n"
@@ -84,7 +84,7 @@ def test_a_program_that_does_not_exist_is_named():
     assert 'cannot execute "no-such-program": No such file or directory' in result.stderr
 
 
-def test_lines_of_many_ranks_are_never_torn(tmp_path):
+def test_lines_of_many_ranks_are_never_interleaved(tmp_path):
     program = python_file(
         tmp_path,
         """
@@ -114,7 +114,7 @@ def test_incomplete_lines_and_progress_bars_are_shown():
     assert result.stdout == "[0] a\n[0] b\n[0] c\n[0] \n[0] last\n"
 
 
-def test_the_first_failure_ends_the_others_at_once_and_gives_its_code(tmp_path):
+def test_the_first_failure_ends_the_others_immediately_and_determines_the_exit_code(tmp_path):
     program = python_file(
         tmp_path, "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(1000)\n"
     )
@@ -131,7 +131,7 @@ def test_a_killed_rank_is_reported_by_its_signal():
     assert re.search(r"rank 0 .* was killed by SIGKILL", result.stderr)
 
 
-def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace():
+def test_a_rank_that_ignores_termination_is_killed_after_the_grace_period():
     script = "trap '' TERM; if [ $RANK = 1 ]; then exit 3; fi; while :; do sleep 1; done"
     result = accord("run", "-n", 2, "--grace", 0.5, "sh", "-c", script)
     assert result.returncode == 3
@@ -143,7 +143,7 @@ def ready_ranks(process: subprocess.Popen, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_are_passed_on_to_ranks_and_end_the_job(tmp_path, number):
+def test_signals_are_forwarded_to_ranks_and_end_the_job(tmp_path, number):
     program = python_file(
         tmp_path,
         """
@@ -172,7 +172,7 @@ while True:
         wait_until(lambda child=child: not is_running(child), "what a rank started ends with it")
 
 
-def test_a_second_signal_kills_without_waiting_for_the_grace():
+def test_a_second_signal_kills_without_waiting_for_the_grace_period():
     script = "trap '' INT TERM; echo ready; while :; do sleep 1; done"
     process = start_accord("run", "--grace", 1000, "sh", "-c", script)
     try:
@@ -185,7 +185,7 @@ def test_a_second_signal_kills_without_waiting_for_the_grace():
         end(process)
 
 
-def test_other_signals_are_passed_on_and_end_nothing():
+def test_other_signals_are_forwarded_and_do_not_end_the_job():
     script = "trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
     process = start_accord("run", "sh", "-c", script)
     try:
@@ -197,7 +197,7 @@ def test_other_signals_are_passed_on_and_end_nothing():
     assert (process.returncode, output) == (0, "[0] usr1\n")
 
 
-def test_a_signal_ignored_from_the_start_ends_nothing_and_is_ignored_by_the_ranks_too(tmp_path):
+def test_a_signal_ignored_from_the_start_is_ignored_by_launcher_and_ranks(tmp_path):
     program = python_file(
         tmp_path,
         """
@@ -222,7 +222,7 @@ while True:
     assert (process.returncode, error) == (0, "")
 
 
-def test_ranks_die_with_a_launcher_that_is_killed():
+def test_ranks_die_with_a_killed_launcher():
     process = start_accord("run", "-n", 2, "sh", "-c", "trap '' TERM HUP; echo $$; exec sleep 1000")
     try:
         ranks = [int(line.split()[1]) for line in ready_ranks(process, 2)]
@@ -234,7 +234,7 @@ def test_ranks_die_with_a_launcher_that_is_killed():
         end(process)
 
 
-def test_restarts_start_the_whole_job_anew(tmp_path):
+def test_a_restart_starts_the_whole_job_again(tmp_path):
     program = python_file(
         tmp_path,
         """
@@ -256,13 +256,13 @@ if os.environ["RANK"] == "1" and start < 2:
         assert log == f"start {start} port {starts[start][4]}\n"
 
 
-def test_when_restarts_are_used_up_the_last_failure_is_the_answer():
+def test_after_the_last_restart_the_last_failure_is_reported():
     result = accord("run", "-n", 2, "--max-restarts", 1, "sh", "-c", "exit $((TORCHELASTIC_RESTART_COUNT + 5))")
     assert result.returncode == 6
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one processor only")
-def test_binding_to_cores_gives_each_rank_its_own():
+def test_binding_to_cores_gives_each_rank_its_own_cores():
     show = "import os; print(sorted(os.sched_getaffinity(0)))"
     result = accord("run", "-n", 2, "--bind", "core", sys.executable, "-c", show)
     first, second = (set(json.loads(line[4:])) for line in sorted(result.stdout.splitlines()))
@@ -280,18 +280,18 @@ def test_more_ranks_than_cores_share_them():
     assert result.returncode == 0, result.stderr
 
 
-def test_rank_zero_alone_gets_what_is_piped_in():
+def test_only_rank_zero_gets_standard_input():
     result = accord("run", "-n", 2, "cat", input="to rank zero\n")
     assert result.stdout == "[0] to rank zero\n"
 
 
-def test_a_reader_that_leaves_ends_the_job_as_it_would_end_the_program():
+def test_a_closed_output_pipe_ends_the_job_like_a_single_program():
     command = f"{ACCORD} run -n 2 yes | head -n 3"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert len(result.stdout.splitlines()) == 3
 
 
-def test_a_reader_that_does_not_read_cannot_hold_up_an_interrupt():
+def test_a_blocked_reader_cannot_delay_an_interrupt():
     process = start_accord("run", "-n", 2, "yes")
     try:
         time.sleep(0.5)  # the pipe is full by now; the test does not depend on it
@@ -307,7 +307,7 @@ def test_a_reader_that_does_not_read_cannot_hold_up_an_interrupt():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--nproc", "2", "true"], 'unknown option "--nproc"'),
         (["--nprc-per-node", "2", "true"], 'did you mean "--nproc-per-node"?'),
@@ -323,14 +323,14 @@ def test_a_reader_that_does_not_read_cannot_hold_up_an_interrupt():
         ([], "no program to run"),
     ],
 )
-def test_wrong_use_is_explained(arguments, says):
+def test_invalid_usage_is_explained(arguments, message):
     result = accord("run", *arguments)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 
-def test_a_log_directory_that_cannot_be_made_is_an_error(tmp_path: Path):
+def test_a_log_directory_that_cannot_be_created_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     result = accord("run", "--log-dir", tmp_path / "file", "true")
     assert result.returncode == 126

@@ -11,7 +11,7 @@ from accord_command import end, is_running, next_line, python_file, start_accord
 from tiers import mostly_slow
 
 # A rank that starts helpers of each kind and prints their process ids: one in its process group, one that ignores
-# SIGTERM, one in a session of its own, and a daemon whose parent has ended. The first argument says how the rank
+# SIGTERM, one in its own session, and a daemon whose parent has ended. The first argument says how the rank
 # ends.
 RANK = """
 import os, signal, subprocess, sys
@@ -91,9 +91,7 @@ def script_that_runs(program, folder):
 
 @pytest.mark.parametrize("in_shells", mostly_slow([False, True], True))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_ranks_while_their_helpers_live_and_these_end_afterwards(
-    launch, program, tmp_path, number, in_shells
-):
+def test_a_signal_reaches_ranks_before_their_helpers_end(launch, program, tmp_path, number, in_shells):
     program = script_that_runs(program, tmp_path) if in_shells else program
     job = launch("-n", 2, "--grace", 3, program, "stay")
     ranks = processes_of_ranks([job], 2)
@@ -106,7 +104,7 @@ def test_a_signal_reaches_ranks_while_their_helpers_live_and_these_end_afterward
     wait_until_gone([*ranks[0], *ranks[1]])
 
 
-def test_a_trap_of_a_shell_is_called(launch, tmp_path):
+def test_a_shell_trap_runs(launch, tmp_path):
     script = tmp_path / "train.sh"
     command = "python -c 'import signal; print(\"ready\", flush=True); signal.pause()'"
     script.write_text(f"#!/bin/bash\ntrap 'echo trapped' USR1\n{command}\necho next\nsleep 600\n")
@@ -121,7 +119,7 @@ def test_a_trap_of_a_shell_is_called(launch, tmp_path):
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["the launcher", "its process group"])
-def test_nothing_outlives_a_launcher_that_is_killed(launch, program, group):
+def test_nothing_outlives_a_killed_launcher(launch, program, group):
     job = start_accord("run", "-n", 2, program, "stay", process_group=0) if group else launch("-n", 2, program, "stay")
     try:
         ranks = processes_of_ranks([job], 2)
@@ -134,7 +132,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(launch, program, group):
         end(job)
 
 
-def test_helpers_of_a_rank_that_ends_well_end_while_the_others_run_on(launch, program):
+def test_helpers_of_a_finished_rank_end_while_other_ranks_run(launch, program):
     job = launch("-n", 2, "--grace", 1, program, "end")
     ranks = processes_of_ranks([job], 2)
     wait_until_gone(ranks[0])

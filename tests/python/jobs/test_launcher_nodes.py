@@ -65,13 +65,13 @@ def test_ranks_are_numbered_across_nodes_of_different_sizes(nodes, tmp_path):
     assert len({(found["MASTER_ADDR"], found["MASTER_PORT"]) for found in everyone.values()}) == 1
 
 
-def test_launchers_without_a_node_rank_share_the_numbers_out(nodes):
+def test_launchers_without_a_node_rank_are_numbered_automatically(nodes):
     results = finish(nodes(*[["sh", "-c", "echo $GROUP_RANK $RANK"]] * 3))
     assert [code for code, _, _ in results] == [0, 0, 0], results
     assert sorted(output for _, output, _ in results) == [f"[{node}] {node} {node}\n" for node in range(3)]
 
 
-def test_rank_0_has_the_master_port_where_the_launcher_is_told_not_to_host_its_store(nodes, tmp_path, monkeypatch):
+def test_rank_0_hosts_the_master_port_if_the_launcher_does_not_host_the_store(nodes, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     program = program_of(
         tmp_path,
@@ -120,7 +120,7 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("dying", [0, 1])
-def test_a_launcher_that_is_killed_ends_the_ranks_of_the_others(nodes, dying):
+def test_a_killed_launcher_ends_the_ranks_of_the_others(nodes, dying):
     script = ["--", "sh", "-c", "echo $$; exec sleep 1000"]
     launchers = nodes(*[["--node-rank", node, *script] for node in range(2)])
     ranks = [int(next_line(launcher.stdout).split()[1]) for launcher in launchers]
@@ -129,7 +129,7 @@ def test_a_launcher_that_is_killed_ends_the_ranks_of_the_others(nodes, dying):
     assert results[1 - dying][0] == 1
     assert f"the launcher of node {dying}" in results[1 - dying][2]
     for rank in ranks:
-        wait_until(lambda rank=rank: not is_running(rank), "all ranks are gone")
+        wait_until(lambda rank=rank: not is_running(rank), "all ranks have ended")
 
 
 def test_a_signal_to_one_launcher_ends_the_job_everywhere(nodes):
@@ -154,7 +154,7 @@ def test_a_restart_starts_the_ranks_of_all_nodes_with_a_new_port(nodes):
     assert starts[0][0][1] != starts[0][1][1]
 
 
-def test_node_zero_names_the_nodes_that_did_not_come(endpoint):
+def test_node_zero_names_the_missing_nodes(endpoint):
     options = ["--nnodes", 3, "--node-rank", 0, "--rdzv-endpoint", endpoint, "--rdzv-timeout", 0.5]
     launcher = start_accord("run", *options, "true")
     code, _, error = finish([launcher])[0]
@@ -162,7 +162,7 @@ def test_node_zero_names_the_nodes_that_did_not_come(endpoint):
     assert f"2 of 3 launchers (--node-rank 1, 2) did not arrive at tcp://{endpoint}" in error
 
 
-def test_a_launcher_that_finds_no_node_zero_says_so(endpoint):
+def test_a_launcher_without_a_node_zero_reports_it(endpoint):
     options = ["--nnodes", 2, "--node-rank", 1, "--rdzv-endpoint", endpoint, "--rdzv-timeout", 0.5]
     code, _, error = finish([start_accord("run", *options, "true")])[0]
     assert code == 1
@@ -170,14 +170,14 @@ def test_a_launcher_that_finds_no_node_zero_says_so(endpoint):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--nnodes", 3, "--node-rank", 1], "another launcher arrived with --node-rank 1"),
         (["--nnodes", 4, "--node-rank", 2], "--nnodes 3, but this launcher with 4"),
         (["--nnodes", 3, "--node-rank", 2, "--rdzv-id", "other"], 'the launcher belongs to "other"'),
     ],
 )
-def test_a_launcher_of_another_job_is_refused_and_disturbs_nobody(endpoint, options, says):
+def test_a_launcher_of_another_job_is_rejected_without_disturbing_the_job(endpoint, options, message):
     def start(*arguments):
         return start_accord("run", "--rdzv-endpoint", endpoint, *arguments)
 
@@ -187,14 +187,14 @@ def test_a_launcher_of_another_job_is_refused_and_disturbs_nobody(endpoint, opti
         assert next_line(launchers[0].stderr) == "accord run: node 1 has arrived (2 of 3)\n"
         code, _, error = finish([start(*options, "true")])[0]
         assert code == 1
-        assert says in error
+        assert message in error
         launchers.append(start("--nnodes", 3, "--node-rank", 2, "sh", "-c", "echo $WORLD_SIZE"))
         assert [(code, output) for code, output, _ in finish(launchers)] == [(0, f"[{node}] 3\n") for node in range(3)]
     finally:
         end(*launchers)
 
 
-def test_strangers_at_the_endpoint_disturb_nobody(endpoint):
+def test_strangers_at_the_endpoint_do_not_disturb_the_job(endpoint):
     host, port = endpoint.split(":")
     first = start_accord("run", "--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint, "true")
     try:

@@ -19,14 +19,14 @@ short, long = datetime.timedelta(seconds=0.2), datetime.timedelta(seconds=60)
 if "own" in sys.argv:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
 store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, rank == 0 and "own" in sys.argv, timeout=long)
-told = []
+answers = []
 
-def tell(call, *arguments):
+def record(call, *arguments):
     try:
         value = getattr(store, call)(*arguments)
     except Exception as error:
         value = type(error).__name__
-    told.append([call, value.decode("latin1") if isinstance(value, bytes) else repr(value)])
+    answers.append([call, value.decode("latin1") if isinstance(value, bytes) else repr(value)])
 
 def meet(name):
     store.add(name, 1)
@@ -36,24 +36,24 @@ def meet(name):
 if rank == 0:
     store.set("before", "1")
 meet("first")
-tell("get", "before")
+record("get", "before")
 if rank == 1:
     store.wait(["large", "written"], long)
-    tell("multi_get", ["small", "before"])
-    told.append(["large", len(store.get("large"))])
+    record("multi_get", ["small", "before"])
+    answers.append(["large", len(store.get("large"))])
     for call in (("append", "small", "er"), ("get", "small"), ("compare_set", "small", "smaller", "least"),
                  ("compare_set", "small", "other", "no"), ("compare_set", "absent", "expected", "no"),
                  ("compare_set", "fresh", "", "made"), ("get", "fresh"), ("check", ["small", "large"]),
                  ("check", ["small", "none"]), ("delete_key", "small"), ("delete_key", "small"), ("num_keys",),
                  ("wait", ["never"], short), ("add", "count", -7), ("add", "count", 2), ("get", "count"),
                  ("multi_set", ["a", "b"], ["1", "2"]), ("multi_get", ["a", "b"]), ("get", "after")):
-        tell(*call)
+        record(*call)
     if hasattr(store, "queue_push"):
         for call in (("queue_len", "q"), ("queue_push", "q", "x"), ("queue_push", "q", "y"), ("queue_len", "q"),
                      ("queue_pop", "q"), ("queue_pop", "q"), ("queue_pop", "q", False)):
-            tell(*call)
+            record(*call)
     if hasattr(store, "list_keys"):
-        told.append(["list_keys", sorted(store.list_keys())])
+        answers.append(["list_keys", sorted(store.list_keys())])
     store.set("counted", "")
 else:
     store.set("large", "x" * 3_000_000)
@@ -66,9 +66,9 @@ if hasattr(store, "barrier"):
     store.barrier("all", 2, long)
 meet("last")
 copy = store.clone()
-told.append(copy.get("before").decode())
+answers.append(copy.get("before").decode())
 if rank == 1:
-    print(json.dumps(told), flush=True)
+    print(json.dumps(answers), flush=True)
 store.add("read", 1)
 while rank == 0 and store.add("read", 0) < 2:
     pass
@@ -81,7 +81,7 @@ def run(tmp_path, text: str, *arguments, ranks=2, options=(), environment=None):
     return accord("run", "-n", ranks, *options, program, *arguments, timeout=120, env=environment)
 
 
-def test_a_client_of_pytorchs_store_gets_what_pytorchs_own_server_gives(tmp_path):
+def test_the_store_answers_pytorch_clients_like_the_pytorch_server(tmp_path):
     ours = run(tmp_path, CALLS)
     assert ours.returncode == 0, ours.stdout + ours.stderr
     by_rank_0 = program_environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
@@ -114,13 +114,13 @@ os._exit(0)  # gloo's end waits for rank 0
 
 
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
-def test_rank_0_may_end_first(tmp_path, backend):
+def test_rank_0_may_exit_first(tmp_path, backend):
     result = run(tmp_path, ENDS_FIRST, backend, ranks=3)
     assert result.returncode == 0, result.stdout + result.stderr
     assert sorted(result.stdout.splitlines()) == ["[1] 2.0", "[2] 2.0"]
 
 
-def test_rank_0_may_end_first_on_another_node(tmp_path):
+def test_rank_0_may_exit_first_on_another_node(tmp_path):
     program = python_file(tmp_path, ENDS_FIRST)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -142,7 +142,7 @@ def test_rank_0_may_end_first_on_another_node(tmp_path):
     "options",
     [pytest.param([], id="a free port", marks=pytest.mark.slow), pytest.param(["--master-port"], id="one port")],
 )
-def test_the_ranks_of_a_restart_find_fresh_stores(tmp_path, options):
+def test_restarted_ranks_get_fresh_stores(tmp_path, options):
     if options:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -168,7 +168,7 @@ sys.exit(3 if start == "0" and rank == 1 else 0)
     assert [line for line in result.stdout.splitlines() if line] == ["[0] 0 False", "[0] 1 False"]
 
 
-def test_programs_that_follow_each_other_on_every_rank_use_one_store(tmp_path):
+def test_consecutive_programs_of_every_rank_use_one_store(tmp_path):
     program = python_file(
         tmp_path,
         "import accord\nwith accord.Communicator.from_environment(timeout=60) as comm: comm.barrier(); print(comm.size)",
@@ -185,7 +185,7 @@ def test_a_job_of_one_rank_inside_a_rank_does_not_inherit_the_store_of_the_outer
     assert result.stdout.count("inner []") == 2, result.stdout
 
 
-def test_a_port_that_is_taken_is_an_error_at_once():
+def test_a_port_in_use_is_an_immediate_error():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         result = accord("run", "-n", 2, "--master-port", port, "true", timeout=20)
@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_an_error_at_once():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--master-addr", "no-such-host.invalid"], 'host "no-such-host.invalid" has no address'),
         (["--master-addr", "192.0.2.1"], '"192.0.2.1" is not an address of this machine'),
@@ -207,7 +207,7 @@ def test_a_port_that_is_taken_is_an_error_at_once():
         (["--nnodes", 2, "--rdzv-endpoint", "no-such-host.invalid"], "has no address"),
     ],
 )
-def test_an_unreachable_address_fails_at_once(options, says):
+def test_an_unreachable_address_fails_immediately(options, message):
     result = accord("run", *options, "true", timeout=20)
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr

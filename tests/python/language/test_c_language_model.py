@@ -56,14 +56,14 @@ class Library:
     def ok(self, name, *arguments) -> None:
         assert self.call(name, *arguments) == OK, self.error()
 
-    def stream(self, asked: Request) -> c_void_p:
+    def stream(self, request: Request) -> c_void_p:
         stream = c_void_p()
-        self.ok("language_model_generate", self.model, byref(asked), byref(stream))
+        self.ok("language_model_generate", self.model, byref(request), byref(stream))
         return stream
 
-    def texts(self, asked: Request) -> list[tuple[str, int]]:
+    def texts(self, request: Request) -> list[tuple[str, int]]:
         """Returns the text and the finish reason of each sample."""
-        return self.texts_of(self.stream(asked))
+        return self.texts_of(self.stream(request))
 
     def texts_of(self, stream: c_void_p) -> list[tuple[str, int]]:
         found = {}
@@ -86,7 +86,7 @@ def library(text_model):
     made.functions.accord_engine_free(made.engine)
 
 
-def test_prompts_and_messages_are_answered_as_by_transformers(text_model, library):
+def test_answers_to_prompts_and_messages_match_transformers(text_model, library):
     assert library.texts(request(prompt=b"The quick")) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
     question = CONVERSATIONS[2][0]["content"].encode()
     messages = (Message * 1)(Message(b"user", question))
@@ -123,7 +123,7 @@ def test_a_stream_keeps_its_model_and_its_engine(text_model):
     assert library.texts_of(stream) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
 
 
-def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
+def test_a_stream_reports_its_usage_and_can_be_cancelled(text_model, library):
     stream = library.stream(request(prompt=b"One", temperature=3.0))
     event = Event(struct_size=ctypes.sizeof(Event))
     library.ok("text_stream_cancel", stream)
@@ -150,8 +150,8 @@ def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
 )
 def test_an_invalid_request_is_rejected(library, wrong, message):
     stream = c_void_p(1)
-    asked = Request(**{"struct_size": ctypes.sizeof(Request), "prompt": b"One"} | wrong)
-    assert library.call("language_model_generate", library.model, byref(asked), byref(stream)) == INVALID_ARGUMENT
+    request = Request(**{"struct_size": ctypes.sizeof(Request), "prompt": b"One"} | wrong)
+    assert library.call("language_model_generate", library.model, byref(request), byref(stream)) == INVALID_ARGUMENT
     assert message in library.error()
     assert stream.value is None
     library.ok("language_model_stop", library.model)

@@ -19,17 +19,17 @@ def program(name: str):
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_messages_are_answered_and_a_bad_one_is_survived(text_model, example):
+def test_messages_are_answered_after_an_invalid_one(text_model, example):
     lines = "\n".join([TEXTS[2], "far too long " * 200, TEXTS[2]])
     command = [ACCORD, "run", "-n", "2", program(example), text_model.path]
-    told = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, env=clean_environment())
-    assert told.returncode == 0, told.stderr
+    result = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert result.returncode == 0, result.stderr
     question, answer = {"role": "user", "content": TEXTS[2]}, {"role": "assistant", "content": TEXTS[3]}
     conversation = [question, answer, question] if example == "chat" else [question]
     expected = f"{TEXTS[3]}\n{text_model.continued(conversation, 100)}"
-    assert told.stdout.splitlines() == [f"[0] {line}" for line in expected.splitlines()]
-    assert "[0] not answered: " in told.stderr
-    assert "context" in told.stderr
+    assert result.stdout.splitlines() == [f"[0] {line}" for line in expected.splitlines()]
+    assert "[0] not answered: " in result.stderr
+    assert "context" in result.stderr
 
 
 def start_ranks(example: str, package) -> list[subprocess.Popen]:
@@ -44,7 +44,7 @@ def start_ranks(example: str, package) -> list[subprocess.Popen]:
 
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_rank_that_is_killed_ends_the_other_one(text_model, example, victim):
+def test_a_killed_rank_ends_the_other_one(text_model, example, victim):
     ranks = start_ranks(example, text_model.path)
     try:
         ranks[0].stdin.write(TEXTS[2] + "\n")

@@ -27,7 +27,7 @@ def conversations(count: int):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_conversation_is_rendered_as_by_transformers(name):
+def test_rendered_conversations_match_transformers(name):
     chat_format = accord.ChatFormat.parse(accord.chat_format.derive(TABLES[name], SPECIAL))
     rendered = 0
     for messages in conversations(150):
@@ -78,7 +78,7 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["config", "list", "file"])
-def test_a_models_folder_gives_the_text_and_the_ids_that_transformers_makes_of_it(tmp_path, place):
+def test_text_and_ids_from_a_models_folder_match_transformers(tmp_path, place):
     of_kind("smollm2").save(str(tmp_path / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

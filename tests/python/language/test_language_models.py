@@ -92,7 +92,7 @@ def family(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", mostly_slow(CONFIGURATIONS, "gpt2", "mixtral"))
-def test_a_family_gives_the_logits_of_transformers(name, family):
+def test_the_logits_of_a_family_match_transformers(name, family):
     ids = make_ids(40)
     with accord.load(family(name)) as engine:
         torch.testing.assert_close(run(engine, ids), logits_of(make_model(name), ids), rtol=1e-4, atol=2e-6)
@@ -123,7 +123,7 @@ def llama(family) -> Path:
     return family("llama")
 
 
-def test_sequences_are_continued_in_any_batch_with_the_same_bits(llama):
+def test_continuations_are_bit_identical_in_any_batch(llama):
     with accord.load(llama) as engine:
         given = continued(engine)
         check(given, make_model("llama"))
@@ -132,7 +132,7 @@ def test_sequences_are_continued_in_any_batch_with_the_same_bits(llama):
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [("bfloat16", 2e-3), ("int8", 4e-3)])
-def test_a_narrow_cache_is_close(dtype, atol, llama):
+def test_the_logits_of_a_narrow_cache_are_close(dtype, atol, llama):
     with accord.load(llama) as engine:
         check(continued(engine, dtype), make_model("llama"), rtol=2e-2, atol=atol)
 
@@ -167,7 +167,7 @@ def test_key_heads_are_copied_where_there_are_more_ranks(ranks, tmp_path):
         accord.Engine.load(path, {"tp": (0, 3)})
 
 
-def test_every_family_gives_the_same_on_1_2_and_4_ranks(ranks, family):
+def test_every_family_gives_equal_results_on_1_2_and_4_ranks(ranks, family):
     check_at_each_size(ranks, [str(family(name)) for name in CONFIGURATIONS], list(map(make_model, CONFIGURATIONS)))
 
 
@@ -187,7 +187,7 @@ def test_units_of_experts_may_stay_together(ranks, tmp_path):
         ([(4, -1, [1])], "after -1 tokens"),
     ],
 )
-def test_sequences_that_do_not_fit_are_refused(llama, sequences, message):
+def test_sequences_that_do_not_fit_are_rejected(llama, sequences, message):
     ids, at = make_ids(4), np.arange(4)
     with accord.load(llama) as engine:
         context = engine.create_context()
@@ -198,7 +198,7 @@ def test_sequences_that_do_not_fit_are_refused(llama, sequences, message):
             context.run_sequences(sequences, ids, at, at)
 
 
-def ask_for_an_id_that_is_none(comm, path, ids):
+def request_an_invalid_id(comm, path, ids):
     with accord.load(path, {"tp": comm}) as engine:
         try:
             engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))
@@ -206,18 +206,18 @@ def ask_for_an_id_that_is_none(comm, path, ids):
             return str(error)
 
 
-def test_an_id_outside_the_vocabulary_is_found_alike_by_all_ranks(ranks, llama):
-    first, second = ranks(2).run(ask_for_an_id_that_is_none, str(llama), np.array([3, VOCABULARY, 5]))
+def test_all_ranks_report_an_id_outside_the_vocabulary(ranks, llama):
+    first, second = ranks(2).run(request_an_invalid_id, str(llama), np.array([3, VOCABULARY, 5]))
     assert first == second
     assert str(VOCABULARY) in first
 
 
-def test_what_is_no_language_model_needs_inputs(tmp_path):
+def test_a_model_that_is_not_a_language_model_needs_inputs(tmp_path):
     with pytest.raises(accord.ExportError, match="Linear is not a causal language model"):
         accord.export(torch.nn.Linear(2, 2).eval(), path=tmp_path / "m.accord")
 
 
-def test_rules_for_another_family_are_not_guessed(tmp_path):
+def test_rules_for_another_family_are_not_inferred(tmp_path):
     model = make_model("llama")
     for layer in model.model.layers:
         layer.self_attn.other_proj = layer.self_attn.o_proj
@@ -229,7 +229,7 @@ def test_rules_for_another_family_are_not_guessed(tmp_path):
         accord.export(model, path=tmp_path / "m.accord", sharding="auto")
 
 
-def test_a_model_with_attention_of_its_own_is_refused(tmp_path):
+def test_a_model_with_custom_attention_is_rejected(tmp_path):
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     model = transformers.FalconForCausalLM(transformers.FalconConfig(**sizes)).eval()
     with pytest.raises(accord.ExportError, match="FalconForCausalLM: 0 of 2 layers hand their attention over"):
@@ -245,7 +245,7 @@ def right_answers() -> list[list[int]]:
 @pytest.mark.parametrize(
     "options", [{}, {"max_rows": 7, "max_sequences": 3, "block_tokens": 32}, {"cache_tokens": 160}]
 )
-def test_requests_are_answered_together_as_the_model_answers_each(llama, right_answers, options):
+def test_concurrent_requests_get_the_answers_of_separate_ones(llama, right_answers, options):
     with accord.load(llama) as engine:
         model = accord.LanguageModel.create(engine, **options)
         assert (model.max_context, model.vocabulary, model.stop_tokens) == (CONTEXT, VOCABULARY, [1])
@@ -278,7 +278,7 @@ def test_ranks_answer_together(ranks, llama, right_answers):
         assert answers(alone, temperature=1.0, top_p=0.9, seed=6) != drawn
 
 
-def test_a_request_tells_how_it_ended(llama, right_answers):
+def test_a_request_reports_its_finish_reason(llama, right_answers):
     with accord.load(llama) as engine:
         model = accord.LanguageModel.create(engine)
         stop = right_answers[1][3]
@@ -311,7 +311,7 @@ def test_an_invalid_request_is_rejected(llama, prompt, options, message):
             model.submit(prompt, **options)
 
 
-def test_an_engine_that_is_no_language_model_says_so(tmp_path):
+def test_an_engine_that_is_not_a_language_model_is_rejected(tmp_path):
     path = accord.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), path=tmp_path / "m.accord")
     with accord.load(path) as engine, pytest.raises(accord.Unsupported, match="not a language model"):
         accord.LanguageModel.create(engine)
@@ -338,16 +338,16 @@ def test_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model("llama").save_pretrained("my-llama")
     exec(exporting, {})
-    told = accord_command.accord("run", "-n", "2", sys.executable, "-c", answering)
-    assert told.returncode == 0, told.stderr
-    lists = re.findall(r"\[(\d[\d, ]+)\]$", told.stdout, re.MULTILINE)
+    result = accord_command.accord("run", "-n", "2", sys.executable, "-c", answering)
+    assert result.returncode == 0, result.stderr
+    lists = re.findall(r"\[(\d[\d, ]+)\]$", result.stdout, re.MULTILINE)
     assert [len(tokens.split(",")) for tokens in lists] == [8, 8]
-    told = accord_command.accord("run", "-n", "4", sys.executable, "-c", IN_STAGES.format(stages))
-    assert told.returncode == 0, told.stderr
-    assert lists[0] in told.stdout
+    result = accord_command.accord("run", "-n", "4", sys.executable, "-c", IN_STAGES.format(stages))
+    assert result.returncode == 0, result.stderr
+    assert lists[0] in result.stdout
 
 
-def test_a_tokenizer_and_a_chat_format_go_with_the_package(tmp_path):
+def test_the_package_includes_the_tokenizer_and_the_chat_format(tmp_path):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     template = "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"

@@ -53,7 +53,7 @@ def processors_for(options: dict) -> LogitsProcessorList:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_it_keeps_what_transformers_keeps(seed):
+def test_the_kept_tokens_match_transformers(seed):
     rng = random.Random(seed)
     vocabulary = rng.choice([32, 1000, 5000])
     generator = torch.Generator().manual_seed(seed)
@@ -75,13 +75,13 @@ def test_it_keeps_what_transformers_keeps(seed):
     assert token in kept
 
 
-def test_the_best_token_is_transformers_greedy_one():
+def test_the_best_token_matches_greedy_decoding_of_transformers():
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(4000, generator=generator)
     assert _core._sample(logits.tolist(), [1], []) == (logits.argmax().item(), {logits.argmax().item(): 1.0})
 
 
-def test_meaningless_options_are_rejected():
+def test_invalid_options_are_rejected():
     with pytest.raises(accord.InvalidArgument, match="temperature=nan"):
         _core._sample([0.0, 1.0], [0], [], temperature=math.nan)
     with pytest.raises(accord.InvalidArgument, match="token 2"):

@@ -26,14 +26,14 @@ def model(text_model):
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=str)
-def test_greedy_text_is_that_of_transformers(text_model, model, prompt):
+def test_greedy_text_matches_transformers(text_model, model, prompt):
     made = accord.generate(model, prompt, max_new_tokens=40)
     assert made.text == str(made) == text_model.continued(prompt, 40)
     assert made.completion_tokens == len(text_model.tokens(prompt, 40))
     assert made.finish == "stop_token"
 
 
-def test_a_stream_gives_whole_characters_and_no_special_tokens(text_model):
+def test_a_stream_returns_whole_characters_and_no_special_tokens(text_model):
     (question,) = QUESTIONS[2]
     pieces = list(accord.generate(text_model.path, [question], stream=True))
     assert "".join(pieces) == TEXTS[3]
@@ -52,7 +52,7 @@ def test_a_stream_gives_whole_characters_and_no_special_tokens(text_model):
         ([" "], "", "stop_sequence"),
     ],
 )
-def test_texts_that_stop_are_found_across_tokens_and_left_out(model, stop, text, finish):
+def test_stop_texts_are_found_across_tokens_and_removed(model, stop, text, finish):
     made = accord.generate(model, "The quick", stop=stop)
     assert (made.text, made.finish) == (text, finish)
 
@@ -66,7 +66,7 @@ def test_prompts_are_answered_together(text_model):
         assert accord.generate(engine, "One", max_new_tokens=2).finish == "length"
 
 
-def test_samples_of_a_prompt_stop_each_for_itself(model):
+def test_samples_of_a_prompt_stop_independently(model):
     options = {"samples": 6, "temperature": 2.5, "seed": 3, "max_new_tokens": 30}
     texts, plain = [""] * 6, [""] * 6
     for event in model.generate("One", **options):
@@ -134,14 +134,14 @@ def test_an_invalid_request_is_rejected_and_the_model_stays_usable(model, prompt
         ([{"role": "user", "content": ["x"]}], {}, "message 0: content: expected a str, got a list"),
     ],
 )
-def test_values_of_another_type_are_named(model, prompt, options, message):
+def test_values_of_a_wrong_type_are_named(model, prompt, options, message):
     with pytest.raises(TypeError, match=message):
         accord.generate(model, prompt, **options)
     with pytest.raises(KeyError, match="message 0: content: a message is"):
         accord.generate(model, [{"role": "user"}])
 
 
-def test_a_package_without_texts_says_so(text_model, tmp_path):
+def test_generating_text_without_a_tokenizer_is_an_error_that_names_the_option(text_model, tmp_path):
     bare = accord.export(text_model.model, path=tmp_path / "bare.accord")
     with accord.load(bare) as engine:
         model = accord.LanguageModel.create(engine)
@@ -157,7 +157,7 @@ def generate_on_a_rank(comm, path, questions):
     return [answer.text for answer in whole or []], list(pieces), drawn and drawn.text
 
 
-def test_ranks_answer_together_and_rank_0_has_the_text(ranks, text_model, model):
+def test_ranks_answer_together_and_rank_0_gets_the_text(ranks, text_model, model):
     (texts, pieces, drawn), others = ranks(2).run(generate_on_a_rank, str(text_model.path), QUESTIONS)
     assert others == ([], [], None)
     assert texts == [text_model.continued(question, 40) for question in QUESTIONS]
@@ -170,13 +170,13 @@ def test_the_guide_generates_on_ranks_of_a_launcher(text_model, tmp_path):
     guide = (Path(__file__).parents[3] / "docs/language-models.md").read_text()
     (program,) = re.findall(r"^```python\n(import accord\n\nanswer = .*?)^```", guide, re.MULTILINE | re.DOTALL)
     (tmp_path / "llama.accord").symlink_to(text_model.path)
-    told = accord_command.accord("run", "-n", "2", sys.executable, "-c", program, cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.count("[0] ") > 0
-    assert "[1] " not in told.stdout
+    result = accord_command.accord("run", "-n", "2", sys.executable, "-c", program, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("[0] ") > 0
+    assert "[1] " not in result.stdout
 
 
-def test_a_prompt_may_be_an_array_or_a_tensor_and_is_no_text(model):
+def test_a_prompt_may_be_an_array_or_a_tensor_but_not_text(model):
     prompts = [1, 2, 3], np.array([1, 2, 3]), torch.tensor([1, 2, 3])
     first, *others = ([event.token for event in model.submit(prompt, max_new_tokens=4)] for prompt in prompts)
     assert others == [first, first]

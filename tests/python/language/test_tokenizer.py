@@ -1,4 +1,4 @@
-"""accord.Tokenizer returns what the `tokenizers` package returns for every component that it supports, and rejects
+"""accord.Tokenizer matches the `tokenizers` package for every component that it supports, and rejects
 all others."""
 
 import contextlib
@@ -30,7 +30,7 @@ def pair(request) -> tuple[Reference, accord.Tokenizer]:
 # Whole tokenizers.
 
 
-def test_ids_and_text_are_those_of_tokenizers(pair):
+def test_ids_and_text_match_tokenizers(pair):
     reference, tokenizer = pair
     for text in TEXTS:
         for add in (True, False):
@@ -42,7 +42,7 @@ def test_ids_and_text_are_those_of_tokenizers(pair):
             )
 
 
-def test_pairs_types_and_masks_are_those_of_tokenizers(pair):
+def test_pairs_types_and_masks_match_tokenizers(pair):
     reference, tokenizer = pair
     for first, second in itertools.pairwise(TEXTS[:40]):
         for arguments, options in itertools.product([(first,), (first, second)], [True, False]):
@@ -53,7 +53,7 @@ def test_pairs_types_and_masks_are_those_of_tokenizers(pair):
             )  # fmt: skip
 
 
-def test_the_vocabulary_is_that_of_tokenizers(pair):
+def test_the_vocabulary_matches_tokenizers(pair):
     reference, tokenizer = pair
     vocabulary = reference.get_vocab()
     assert tokenizer.vocabulary_size == reference.get_vocab_size() == len(vocabulary)
@@ -66,7 +66,7 @@ def test_the_vocabulary_is_that_of_tokenizers(pair):
 
 @given(text=st.text(max_size=40), kind=st.sampled_from(["gpt2", "roberta", "llama2", "mistral", "metaspace", "bert"]))
 @settings(max_examples=300, deadline=None)
-def test_any_text_has_the_ids_of_tokenizers(text, kind):
+def test_the_ids_of_any_text_match_tokenizers(text, kind):
     reference = of_kind(kind)
     # Characters from Unicode 15 or later are split differently, because Oniguruma's tables and PCRE2's are of
     # different ages.
@@ -106,7 +106,7 @@ def streamed(tokenizer: accord.Tokenizer, ids: list[int], **options) -> list[str
     return [*(decoder.push(id) for id in ids), decoder.finish()]
 
 
-def test_streamed_text_is_the_decoded_text_and_comes_as_soon_as_from_tokenizers(pair):
+def test_streamed_text_is_the_decoded_text_and_arrives_as_early_as_from_tokenizers(pair):
     reference, tokenizer = pair
     for text in TEXTS[:40]:
         ids = tokenizer.encode(text, whole=True)
@@ -120,7 +120,7 @@ def test_streamed_text_is_the_decoded_text_and_comes_as_soon_as_from_tokenizers(
             assert pieces[:-1] == expected
 
 
-def test_streaming_takes_tokens_that_are_no_text():
+def test_streaming_accepts_tokens_that_are_not_text():
     tokenizer = own(of_kind("gpt2"))
     incomplete = tokenizer.encode("€")[:-1]  # some of a character's bytes
     assert streamed(tokenizer, incomplete)[-1] == "\ufffd"
@@ -136,7 +136,7 @@ def test_streaming_takes_tokens_that_are_no_text():
             assert "".join(streamed(tokenizer, ids)).replace("\ufffd", "")  # terminates and returns some text
 
 
-def test_a_streaming_decoder_begins_anew_after_its_end():
+def test_a_streaming_decoder_restarts_after_its_end():
     tokenizer = own(of_kind("llama2"))
     decoder = tokenizer.streaming_decoder()
     for _ in range(2):
@@ -170,7 +170,7 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "part", "says"),
+    ("key", "part", "message"),
     [
         ("normalizer", {"type": "Nmt"}, 'normalizer.type: unsupported normalizer: unknown type "Nmt"'),
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}, "Precompiled"),
@@ -182,10 +182,10 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
         ("version", "2.0", "version"),
     ],
 )
-def test_a_component_that_accord_lacks_is_an_error_with_its_name(key, part, says):
+def test_an_unsupported_component_is_an_error_with_its_name(key, part, message):
     with pytest.raises(accord.Unsupported) as error:
         accord.Tokenizer.parse(with_part(key, part))
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def places(value, path=()):
@@ -202,7 +202,7 @@ def places(value, path=()):
 
 
 @pytest.mark.parametrize("kind", ["llama3", "llama2", "minilm"])
-def test_a_damaged_file_is_an_error_or_a_whole_tokenizer(kind):
+def test_a_damaged_file_is_an_error_or_a_complete_tokenizer(kind):
     """Removes and renames keys, changes the types of values, and flips bytes. The file must be rejected or work."""
     text = of_kind(kind).to_str()
     refused = 0

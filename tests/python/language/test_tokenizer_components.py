@@ -1,4 +1,4 @@
-"""Each component of a tokenizer does what the component of the `tokenizers` package does.
+"""Each component of a tokenizer matches the component of the `tokenizers` package.
 
 A tokenizer with two tokens per byte, one at the start of a word and one elsewhere, shows how a text was changed and
 where it was split.
@@ -83,12 +83,12 @@ PRE_TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_a_normalizer_does_what_that_of_tokenizers_does(name):
+def test_normalizers_match_tokenizers(name):
     assert_same(spy(NORMALIZERS[name]))
 
 
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
-def test_a_pre_tokenizer_splits_as_that_of_tokenizers(name):
+def test_pre_tokenizers_match_tokenizers(name):
     assert_same(spy(None, PRE_TOKENIZERS[name]), TEXTS[:40])
 
 
@@ -111,7 +111,7 @@ def characters(oldest_only: bool = False) -> str:
 @pytest.mark.parametrize(
     "name", ["nfc", "nfd", "nfkc", "nfkd", "lowercase", "strip accents", "bert clean", "bert chinese", "bert accents"]
 )
-def test_every_character_is_normalized_as_by_tokenizers(name):
+def test_the_normalization_of_every_character_matches_tokenizers(name):
     text = characters()
     expected = NORMALIZERS[name].normalize_str(text)
     tokenizer = own(spy(NORMALIZERS[name]))
@@ -124,14 +124,14 @@ def decoded_by_spy(ids: list[int]) -> str:
 
 
 @pytest.mark.parametrize("name", ["bert", "whitespace", "whitespace split", "each digit"])
-def test_every_character_splits_as_by_tokenizers(name):
+def test_the_splitting_of_every_character_matches_tokenizers(name):
     assert_same(spy(None, PRE_TOKENIZERS[name]), [characters()])
 
 
 @pytest.mark.parametrize(
     "members", [r"\w", r"\s", r"\d", r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{M}", r"\p{Han}"]
 )
-def test_every_character_is_of_the_same_class_in_a_regex(members):
+def test_every_character_has_the_regex_class_of_tokenizers(members):
     text = characters(oldest_only=True)
     for pattern in (members, f"[{members}]"):
         normalizer = normalizers.Replace(Regex(pattern), "!")
@@ -149,7 +149,7 @@ REGEXES = [
 
 
 @pytest.mark.parametrize("pattern", REGEXES)
-def test_a_regex_means_what_it_means_in_tokenizers(pattern):
+def test_regexes_match_tokenizers(pattern):
     lines = [
         "the bath ab abc ac xyx AbCd aBCd aabbb ccd cdd eee {x} a{ {,} b\nc\nstrasse STRASSE ſ #x.x\n",
         "ABC c\n",
@@ -159,7 +159,7 @@ def test_a_regex_means_what_it_means_in_tokenizers(pattern):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"),
+    ("pattern", "message"),
     [
         (r"(a)\1", r"\1"), (r"(?<name>a)", "(?<"), ("[a[bc]]", "class within"), ("[a&&b]", "&&"), ("a{1,3}+", "quantifier"),
         (r"[\W]", r"\W in a class"), ("a(?i)b|c", "(?i"), (r"\xe9", "not a character"), (r"\Ra", r"\R"), ("(?m:.)", "(?m"),
@@ -167,10 +167,10 @@ def test_a_regex_means_what_it_means_in_tokenizers(pattern):
         ("(?i)é", "case"), ("x(?i:ss)", "case"),
     ],
 )  # fmt: skip
-def test_a_regex_that_may_mean_something_else_is_refused(pattern, says):
+def test_an_ambiguous_regex_is_rejected(pattern, message):
     with pytest.raises(accord.Unsupported, match=r"tokenizer.json: pre_tokenizer.pattern.Regex: the regex ") as error:
         accord.Tokenizer.parse(with_part("pre_tokenizer", split_part(pattern)))
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def test_invalid_and_nonterminating_regexes_are_reported():
@@ -192,7 +192,7 @@ def test_invalid_and_nonterminating_regexes_are_reported():
     ],
     ids=lambda decoder: str(decoder)[:40],
 )  # fmt: skip
-def test_a_decoder_gives_what_that_of_tokenizers_gives(decoder):
+def test_decoders_match_tokenizers(decoder):
     chance = random.Random(3)
     for kind in ("gpt2", "llama2", "bert"):
         document = json.loads(of_kind(kind).to_str())
@@ -207,7 +207,7 @@ def test_a_decoder_gives_what_that_of_tokenizers_gives(decoder):
 
 
 @pytest.mark.parametrize("options", list(itertools.product([True, False], repeat=5)))
-def test_added_tokens_are_found_as_by_tokenizers(options):
+def test_added_tokens_are_found_as_in_tokenizers(options):
     names = ("single_word", "lstrip", "rstrip", "normalized", "special")
     choice = dict(zip(names, options, strict=True))
     reference = Reference.from_str(of_kind("bert_cased").to_str())
@@ -226,7 +226,7 @@ def test_added_tokens_are_found_as_by_tokenizers(options):
 
 @pytest.mark.parametrize("direction", ["left", "right"])
 @pytest.mark.parametrize("strategy", ["longest_first", "only_first", "only_second"])
-def test_texts_are_cut_and_padded_as_by_tokenizers(direction, strategy):
+def test_truncation_and_padding_match_tokenizers(direction, strategy):
     reference = Reference.from_str(of_kind("bert").to_str())
     reference.enable_truncation(max_length=12, strategy=strategy, direction=direction)
     for multiple, length in ((None, 16), (8, None), (5, 13)):
@@ -254,7 +254,7 @@ def test_texts_are_cut_and_padded_as_by_tokenizers(direction, strategy):
 @pytest.mark.parametrize(
     "changes", [{"fuse_unk": False}, {"byte_fallback": False}, {"unk_token": None}, {"dropout": 0.0}]
 )
-def test_unknown_characters_are_treated_as_by_tokenizers(changes):
+def test_unknown_characters_are_handled_as_in_tokenizers(changes):
     document = json.loads(of_kind("mistral").to_str())
     document["model"] |= changes
     document["model"]["vocab"].pop("<0xF0>")  # so that some characters cannot fall back to their bytes

@@ -85,7 +85,7 @@ def test_grids_have_the_rank_lists_of_megatron_core():
 
 @needs_megatron
 @pytest.mark.parametrize("shape", [[2, 3, 4], [1, 4, 2], [3, 1, 2]])
-def test_grids_agree_with_megatron_core(shape, monkeypatch):
+def test_grids_match_megatron_core(shape, monkeypatch):
     from megatron.core.hyper_comm_grid import HyperCommGrid as Theirs
 
     monkeypatch.setenv("WORLD_SIZE", str(math.prod(shape) + 2))
@@ -118,7 +118,7 @@ def sums_in_grid(group):
     return found, errors
 
 
-def test_a_grid_makes_its_groups_one_by_one(torch_ranks):
+def test_a_grid_creates_its_groups_one_by_one(torch_ranks):
     for rank, (found, errors) in enumerate(torch_ranks(4).run(sums_in_grid)):
         own = [6, 6, 6, 1 << rank] if rank in (1, 2) else [None] * 4
         assert found == own

@@ -138,7 +138,7 @@ def test_getters_have_megatron_cores_parameters():
         assert [(p.name, p.default) for p in mine.values()] == [(p.name, p.default) for p in parameters.values()], name
 
 
-def test_getters_answer_as_megatron_cores_in_random_configurations():
+def test_getters_match_megatron_core_in_random_configurations():
     generator = random.Random(5)
     compared, calls, refused = 0, set(), []
     while compared < 100:
@@ -165,7 +165,7 @@ def test_getters_answer_as_megatron_cores_in_random_configurations():
     assert len(calls) > 120
 
 
-def test_before_groups_are_made_getters_say_so_as_megatron_cores():
+def test_before_groups_are_created_getters_fail_like_megatron_core():
     with rank_of(1, 4):
         expected, found = answers(theirs()), answers(ours)
     assert found == expected
@@ -193,7 +193,7 @@ def differences_after(module, calls):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("has_groups", [True, False])
-def test_setters_set_what_getters_answer_as_megatron_cores(has_groups):
+def test_setters_change_the_getters_as_in_megatron_core(has_groups):
     names = list(setters())
     assert len(names) == 11
     for name, parameters in names:
@@ -215,7 +215,7 @@ def test_setters_set_what_getters_answer_as_megatron_cores(has_groups):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_destroy_model_parallel_forgets_what_was_set():
+def test_destroy_model_parallel_resets_all_values():
     with rank_of(1, 4):
         before = answers(ours)
         for name, _ in setters():
@@ -225,7 +225,7 @@ def test_destroy_model_parallel_forgets_what_was_set():
         assert answers(ours) == before
 
 
-def test_is_unitialized_is_there_and_deprecated():
+def test_is_unitialized_exists_and_is_deprecated():
     for module in (theirs(), ours):
         with pytest.warns(DeprecationWarning):
             assert module.is_unitialized()

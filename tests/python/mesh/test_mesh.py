@@ -100,7 +100,7 @@ def permutation(choose: random.Random) -> list[str]:
     return axes
 
 
-def test_every_rank_list_is_megatrons(monkeypatch):
+def test_every_rank_list_matches_megatron(monkeypatch):
     """Compares 600 configurations that both accept. Each rejects what the other rejects, apart from known
     differences."""
     megatron, choose = Megatron(monkeypatch), random.Random(8)
@@ -142,7 +142,7 @@ PAGE = (ROOT / "docs/mesh.md").read_text()
 
 
 @pytest.mark.parametrize("size", mostly_slow([2, 4], 2))
-def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+def test_the_whole_guide_runs(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
     result = accord_command("run", "-n", str(size), str(program))
@@ -192,7 +192,7 @@ print("done")
 """
 
 
-def test_groups_lie_inside_hosts_and_across_them(tmp_path):
+def test_groups_work_within_and_across_hosts(tmp_path):
     assert on_ranks(8, python_file(tmp_path, OVER_HOSTS)).count("done") == 8
 
 
@@ -205,7 +205,7 @@ def create_with_another_plan(comm, sizes):
         return str(error), list(error.ranks)
 
 
-def test_plans_that_differ_are_shown_on_every_rank(ranks):
+def test_plans_that_differ_are_reported_on_every_rank(ranks):
     first, second, third = ranks(3).run(create_with_another_plan, ["tp=3", "tp=3", "cp=3"])
     for message, named in (first, second):
         assert named == [2]
@@ -235,7 +235,7 @@ def die_during_creation(comm, dies, folder):
 
 @pytest.mark.alone
 @pytest.mark.parametrize(("dies", "kind", "seconds"), [(True, "PeerLost", 1.0), (False, "Timeout", 6.0)])
-def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_ranks, tmp_path):
+def test_a_dead_or_missing_rank_is_named(dies, kind, seconds, fresh_ranks, tmp_path):
     outcomes = fresh_ranks(4).outcomes(die_during_creation, dies, str(tmp_path))
     for rank in (0, 2, 3):
         name, named, took = outcomes[rank].value
@@ -269,7 +269,7 @@ def test_invalid_plans_are_rejected(arguments, message):
         MeshPlan(**arguments)
 
 
-def test_ranks_that_are_not_there_are_refused():
+def test_nonexistent_ranks_are_rejected():
     plan = MeshPlan("tp=2,rank_offset=8", world_size=4)
     for rank in (7, 12):
         with pytest.raises(accord.InvalidArgument, match=f"rank {rank} does not exist; the ranks are 8 to 11"):
@@ -279,7 +279,7 @@ def test_ranks_that_are_not_there_are_refused():
 
 
 @pytest.mark.parametrize("size", [2.0, None, 1 << 70, [1, 2.5]])
-def test_a_size_that_is_no_whole_number_is_named(size):
+def test_a_size_that_is_not_an_integer_is_named(size):
     with pytest.raises(accord.InvalidArgument, match=r"mesh: tp is .*, expected a 64-bit integer"):
         MeshPlan(tp=size, dp=2)
     with pytest.raises(accord.InvalidArgument, match=r'mesh: axis "a" is .*, expected a 64-bit integer'):

@@ -1,4 +1,4 @@
-"""Mistakes that users make with meshes in torch.distributed, on one rank or on all: arguments, names, counts, and
+"""Errors of users of meshes in torch.distributed, on one rank or on all: arguments, names, counts, and
 closing at the wrong time."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
@@ -53,16 +53,16 @@ def wrong_on_rank_1(group, given):
     ids=str,
 )
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_an_argument_that_is_wrong_on_one_rank_fails_on_all_at_once(torch_ranks, given, message, backend):
-    told, own = torch_ranks(2).run(wrong_on_rank_1, given, backend=backend)
+def test_an_invalid_argument_on_one_rank_fails_on_all_immediately(torch_ranks, given, message, backend):
+    peer, own = torch_ranks(2).run(wrong_on_rank_1, given, backend=backend)
     assert own[0] == ("KeyboardInterrupt" if message == "in the plan" else "InvalidArgument")
-    assert told[0] == "PeerLost"
+    assert peer[0] == "PeerLost"
     assert message in own[1]
-    assert message in told[1]
-    assert max(told[2], own[2]) < 5
+    assert message in peer[1]
+    assert max(peer[2], own[2]) < 5
 
 
-def closed_before_made(group, by_name):
+def close_before_creation(group, by_name):
     import datetime
     import gc
 
@@ -88,15 +88,15 @@ def closed_before_made(group, by_name):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("by_name", [True, False], ids=["closed", "let go"])
+@pytest.mark.parametrize("by_name", [True, False], ids=["closed", "released"])
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_a_rank_that_ends_its_mesh_before_a_group_was_made_is_named_at_once(torch_ranks, backend, by_name):
-    (ranks, seconds), _ = torch_ranks(2).run(closed_before_made, by_name, backend=backend)
+def test_a_rank_that_ends_its_mesh_before_a_group_is_created_is_named_immediately(torch_ranks, backend, by_name):
+    (ranks, seconds), _ = torch_ranks(2).run(close_before_creation, by_name, backend=backend)
     assert ranks == [1]
     assert seconds < 5
 
 
-def worlds_that_follow_each_other(group, folder, backend):
+def create_worlds_in_turn(group, folder, backend):
     import datetime
 
     import accord.mesh as meshes
@@ -124,8 +124,8 @@ def worlds_that_follow_each_other(group, folder, backend):
 
 
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_ranks_that_made_other_meshes_in_a_world_before_count_alike(torch_ranks, tmp_path, backend):
-    sums = torch_ranks(4).run(worlds_that_follow_each_other, str(tmp_path), backend)
+def test_ranks_with_different_earlier_meshes_number_new_ones_equally(torch_ranks, tmp_path, backend):
+    sums = torch_ranks(4).run(create_worlds_in_turn, str(tmp_path), backend)
     assert sums == [[3] * 4, [3] * 4, [12] * 2, [12] * 2]
 
 
@@ -174,7 +174,7 @@ def names_and_times(group):
 
 
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_names_and_timeouts_are_those_that_were_given_or_the_default_groups(torch_ranks, backend):
+def test_names_and_timeouts_are_taken_from_the_default_group_unless_given(torch_ranks, backend):
     for rank, found in enumerate(torch_ranks(2).run(names_and_times, backend=backend, timeout=40)):
         assert found["timeouts"] == [40.0] * 3
         assert 'another mesh called "mine" is open' in found["taken"]
@@ -186,7 +186,7 @@ def test_names_and_timeouts_are_those_that_were_given_or_the_default_groups(torc
             assert found["took"] < 10
 
 
-def installed_twice(group):
+def install_twice(group):
     from megatron.core import parallel_state
 
     from accord import megatron
@@ -214,5 +214,5 @@ def installed_twice(group):
 
 
 @needs_megatron
-def test_what_is_installed_can_be_taken_out_and_put_back_while_groups_are_there(torch_ranks):
-    assert torch_ranks(2).run(installed_twice) == [(3, True)] * 2
+def test_the_megatron_overrides_can_be_removed_and_reinstalled_while_groups_exist(torch_ranks):
+    assert torch_ranks(2).run(install_twice) == [(3, True)] * 2

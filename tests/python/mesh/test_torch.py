@@ -74,7 +74,7 @@ CONFIGURATIONS = [
 
 @needs_megatron
 @pytest.mark.parametrize("arguments", CONFIGURATIONS, ids=lambda a: "-".join(a))
-def test_getters_answer_as_megatron_cores_own(torch_ranks, arguments):
+def test_getters_match_megatron_core(torch_ranks, arguments):
     ours, theirs = "accord.mesh.parallel_state", "megatron.core.parallel_state"
     expected = torch_ranks(4).run(all_getters, theirs, arguments, backend="gloo", deadline=120)
     found = torch_ranks(4).run(all_getters, ours, arguments, backend="gloo", deadline=120)
@@ -90,7 +90,7 @@ def test_getters_answer_as_megatron_cores_own(torch_ranks, arguments):
 
 @needs_megatron
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_megatron_core_itself_gives_the_same_through_a_mesh(torch_ranks, backend):
+def test_megatron_core_gives_the_same_results_through_a_mesh(torch_ranks, backend):
     for arguments in CONFIGURATIONS:
         module = "megatron.core.parallel_state"
         expected = torch_ranks(4).run(all_getters, module, arguments, backend="gloo", deadline=120)
@@ -140,7 +140,7 @@ def refused_arguments(group, arguments, only_first):
     ],
 )
 @pytest.mark.parametrize("only_first", [False, True], ids=["everywhere", "on rank 0"])
-def test_what_cannot_be_is_told_to_every_rank_at_once(torch_ranks, arguments, message, only_first):
+def test_invalid_arguments_are_reported_to_every_rank_immediately(torch_ranks, arguments, message, only_first):
     outcomes = torch_ranks(4).run(refused_arguments, arguments, only_first, deadline=60)
     for rank, (kind, text, seconds) in enumerate(outcomes):
         assert message in text, (rank, text)
@@ -157,7 +157,7 @@ def different_sizes(group):
         return str(error)
 
 
-def test_ranks_that_want_other_sizes_see_both(torch_ranks):
+def test_sizes_that_differ_between_ranks_are_quoted_on_all(torch_ranks):
     for text in torch_ranks(2).run(different_sizes):
         assert "tp=1" in text and "tp=2" in text
 
@@ -175,7 +175,7 @@ def report_of(group):
     return report
 
 
-def test_the_report_says_what_became_of_each_option(torch_ranks):
+def test_the_report_lists_the_fate_of_each_option(torch_ranks):
     expected = {
         ("dp_cp", "net_name"): ("IB", "not applicable"),
         ("dp_cp", "timeout_seconds"): ("7", "applied"),
@@ -186,7 +186,7 @@ def test_the_report_says_what_became_of_each_option(torch_ranks):
     assert torch_ranks(2).run(report_of) == [expected, expected]
 
 
-def test_options_are_read_from_a_file_of_megatrons(tmp_path):
+def test_options_are_read_from_a_megatron_file(tmp_path):
     path = tmp_path / "communicators.yaml"
     path.write_text("dp_cp:\n  max_ctas: 32\n  net_name: IB\ntp: {is_high_priority_stream: true}\nep:\n")
     expected = {"dp_cp": {"max_ctas": 32, "net_name": "IB"}, "tp": {"is_high_priority_stream": True}, "ep": {}}
@@ -202,7 +202,7 @@ def test_options_are_read_from_a_file_of_megatrons(tmp_path):
             group_options(path)
 
 
-def test_embeddings_are_where_the_callables_say():
+def test_callables_decide_where_embeddings_are():
     arguments = MegatronArguments(
         pipeline_model_parallel_size=4,
         get_embedding_ranks=lambda ranks: [ranks[0], ranks[2], ranks[-1]],
@@ -247,7 +247,7 @@ def one_is_killed(group):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_a_killed_rank_is_named_in_the_groups_that_it_was_in(fresh_ranks, backend):
+def test_a_killed_rank_is_named_in_its_groups(fresh_ranks, backend):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_is_killed, backend=backend, deadline=60)
     assert outcomes[1].exit_code == -9
     lost = ([1], "", True), ([0], "global ranks: 1", True)
@@ -260,7 +260,7 @@ def test_a_killed_rank_is_named_in_the_groups_that_it_was_in(fresh_ranks, backen
                 assert found[0] == wanted[0] and wanted[1] in found[1] and found[2], (rank, found)
 
 
-def one_does_not_come(group):
+def one_rank_is_missing(group):
     import datetime
 
     import accord.mesh as meshes
@@ -275,15 +275,15 @@ def one_does_not_come(group):
 
 
 @pytest.mark.alone
-def test_a_rank_that_does_not_come_is_named_where_the_default_group_is_gloos(fresh_ranks):
-    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_does_not_come, backend="gloo", deadline=60)
+def test_a_missing_rank_is_named_where_the_default_group_uses_gloo(fresh_ranks):
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_rank_is_missing, backend="gloo", deadline=60)
     for rank in (0, 2, 3):
         kind, ranks, seconds = outcomes[rank].value
         assert (kind, ranks) == ("Timeout", [1])
         assert seconds < 10
 
 
-def after_the_end(group):
+def use_after_destruction(group):
     import accord.mesh as meshes
 
     errors = []
@@ -307,7 +307,7 @@ def after_the_end(group):
     return errors
 
 
-def test_what_cannot_be_done_with_a_mesh_is_said(torch_ranks):
+def test_unsupported_uses_of_a_mesh_are_reported(torch_ranks):
     messages = [
         "the plan is 'tp=2', expected a MeshPlan",
         'axis "tp" does not exist; the axes are',
@@ -318,7 +318,7 @@ def test_what_cannot_be_done_with_a_mesh_is_said(torch_ranks):
         "was closed on this rank",
         "has no default group yet",
     ]
-    for errors in torch_ranks(2).run(after_the_end):
+    for errors in torch_ranks(2).run(use_after_destruction):
         assert len(errors) == len(messages)
         for error, message in zip(errors, messages, strict=True):
             assert message in error
@@ -346,7 +346,7 @@ def many_meshes(group):
     return counts
 
 
-def test_meshes_leave_nothing_behind(torch_ranks):
+def test_meshes_release_all_resources(torch_ranks):
     for counts in torch_ranks(4).run(many_meshes, deadline=120):
         assert counts[-1] == counts[1], counts
         assert counts[-1][1] == 1

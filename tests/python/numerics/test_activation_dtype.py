@@ -66,7 +66,7 @@ def run(path: Path, x: np.ndarray, **options) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", ["int8", "int4", "int4 bfloat16"])
-def test_rows_are_rounded_as_the_rule_says(packages, name, rows):
+def test_rows_are_rounded_by_the_documented_rule(packages, name, rows):
     x, path = inputs(rows), packages[name]
     inner, outer = run(path, x, activation_dtype="int8")
     stored = read_tensors(packages[name.split()[0]])  # in float32, not rounded to bfloat16
@@ -85,7 +85,7 @@ def test_rows_are_rounded_as_the_rule_says(packages, name, rows):
         assert np.abs(inner - plain).max() > 1e-3  # the option had an effect
 
 
-def test_other_weights_are_multiplied_as_without(packages):
+def test_activation_dtype_does_not_affect_other_weights(packages):
     x = inputs(5)
     for changed, plain in zip(run(packages["same"], x, activation_dtype="int8"), run(packages["same"], x), strict=True):
         assert changed.tobytes() == plain.tobytes()
@@ -96,7 +96,7 @@ def outputs_of_ranks(comm, path, x):
         return [np.array(output).tobytes() for output in engine.run(x)]
 
 
-def test_canonical_sums_have_the_same_bits_on_one_rank_and_two(ranks, packages):
+def test_canonical_sums_are_bit_identical_on_one_rank_and_two(ranks, packages):
     path, x = str(packages["int4"]), inputs(5)
     alone = [array.tobytes() for array in run(packages["int4"], x, activation_dtype="int8", canonical_ranks=2)]
     by_rank = ranks(2).run(outputs_of_ranks, path, x)
@@ -110,7 +110,7 @@ def load_unlike(comm, path):
         return "refused"
 
 
-def test_ranks_that_differ_and_other_dtypes_are_refused(ranks, packages):
+def test_ranks_that_differ_and_other_dtypes_are_rejected(ranks, packages):
     assert ranks(2).run(load_unlike, str(packages["int4"])) == ["refused", "refused"]
     with pytest.raises(accord.InvalidArgument, match="activation_dtype is float16; expected none, int8 on the CPU"):
         accord.load(packages["int4"], activation_dtype="float16")
@@ -124,8 +124,8 @@ def test_the_command_accepts_activation_dtype(packages, tmp_path):
     x = inputs(5)
     save_file({"x": x}, tmp_path / "x.safetensors")
     ran = ["engine", "run", packages["int4"], "--inputs", tmp_path / "x.safetensors", "--activation-dtype"]
-    told = accord_command.accord(*ran, "int8", "--outputs", tmp_path / "y.safetensors")
-    assert told.returncode == 0, told.stderr
+    result = accord_command.accord(*ran, "int8", "--outputs", tmp_path / "y.safetensors")
+    assert result.returncode == 0, result.stderr
     outputs = sorted(output.tobytes() for output in load_file(tmp_path / "y.safetensors").values())
     assert outputs == sorted(array.tobytes() for array in run(packages["int4"], x, activation_dtype="int8"))
     refused = accord_command.accord(*ran, "int3")

@@ -48,7 +48,7 @@ def logits_of_ranks(comm, tests, paths):
     return found
 
 
-def test_logits_have_the_same_bits_on_one_two_four_and_eight_ranks(ranks, packages):
+def test_logits_are_bit_identical_on_one_two_four_and_eight_ranks(ranks, packages):
     alone = {}
     for dtype, path in packages.items():
         with accord.load(path, canonical_ranks=8) as engine:

@@ -94,7 +94,7 @@ def floats(bits: bytes, dtype: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_logits_are_near_the_exact_ones_and_equal_on_all_ranks(ranks, packages, size):
+def test_logits_are_close_to_the_exact_ones_and_equal_on_all_ranks(ranks, packages, size):
     models = {name: path for name, path in packages.items() if name != "layer"}
     exact = ranks(size).run(logits_of_ranks, SUPPORT, models, None)[0]
     coded = ranks(size).run(logits_of_ranks, SUPPORT, models, "int8")
@@ -112,8 +112,8 @@ def run_by_command(package, folder, *options):
     from safetensors.numpy import load_file
 
     ran = ["engine", "run", package, "--inputs", folder / "x.safetensors", "--outputs", folder / "y.safetensors"]
-    told = command("run", "-n", 2, ACCORD, *ran, "--check-ranks-equal", *options)
-    assert told.returncode == 0, told.stderr
+    result = command("run", "-n", 2, ACCORD, *ran, "--check-ranks-equal", *options)
+    assert result.returncode == 0, result.stderr
     return next(iter(load_file(folder / "y.safetensors").values()))
 
 

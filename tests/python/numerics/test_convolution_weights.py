@@ -66,8 +66,8 @@ def test_convolution_weights_have_the_product_layout_and_report_their_error(pack
     step = CASES[case][1]
     path, stored = packages[case]
     entries, model = entries_of(path), ImageNetwork()
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
-    assert told.keys() == ({f"{name}.weight" for name in GROUPS} if step else set())
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    assert quantized.keys() == ({f"{name}.weight" for name in GROUPS} if step else set())
     for name, groups in GROUPS.items():
         entry, given = entries[f"{name}.weight"], model.get_parameter(f"{name}.weight")
         assert entry["shape"] == list(given.shape)
@@ -80,7 +80,7 @@ def test_convolution_weights_have_the_product_layout_and_report_their_error(pack
             assert error == 0
             continue
         assert np.abs(difference).max() <= 1.01 * step * given.abs().max()
-        assert told[f"{name}.weight"]["error"] == pytest.approx(error, rel=1e-3)
+        assert quantized[f"{name}.weight"]["error"] == pytest.approx(error, rel=1e-3)
         assert 0 < error < 1.5 * step
     assert "packed" not in entries["depthwise.weight"]
     assert torch.equal(stored["depthwise.weight"], model.depthwise.weight)
@@ -88,7 +88,7 @@ def test_convolution_weights_have_the_product_layout_and_report_their_error(pack
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
-def test_convolutions_give_what_pytorch_gives_with_the_stored_weights(packages, case):
+def test_convolutions_match_pytorch_with_the_stored_weights(packages, case):
     path, stored = packages[case]
     expected = with_weights(ImageNetwork(), stored)(X)
     outputs = []
@@ -112,7 +112,7 @@ def test_a_narrow_network_with_quantized_convolutions_is_as_close_to_float32_as_
         assert (given - exact).abs().mean() <= 1.1 * (pytorch - exact).abs().mean()
 
 
-def test_rows_of_quantized_convolutions_are_rounded_to_8_bits_where_asked(packages):
+def test_rows_of_quantized_convolutions_are_rounded_to_8_bits_on_request(packages):
     path, _ = packages["int4"]
     with accord.load(path) as engine, accord.load(path, activation_dtype="int8") as rounding:
         exact, rounded = (np.array(one.run(X)[0]) for one in (engine, rounding))
@@ -120,7 +120,7 @@ def test_rows_of_quantized_convolutions_are_rounded_to_8_bits_where_asked(packag
     assert 1e-4 < error < 2e-2
 
 
-def test_patterns_choose_the_convolutions_that_are_quantized(tmp_path):
+def test_patterns_select_the_convolutions_that_are_quantized(tmp_path):
     path = exported(tmp_path / "m.accord", ImageNetwork(), {"grouped": accord.Int8(group=32), "first": "same"})
     assert [(one["tensor"], one["group"]) for one in accord.inspect(path)["quantized"]] == [("grouped.weight", 32)]
     with pytest.raises(accord.ExportError, match='weights pattern "depthwise" decides no layer with packed weights'):
@@ -140,7 +140,7 @@ def test_ranks_map_the_convolutions_and_copy_nothing(ranks, tmp_path, weights):
         assert anonymous < stored / 4 + 20 * depthwise
 
 
-def test_a_damaged_convolution_and_one_that_is_packed_otherwise_are_refused(packages, tmp_path):
+def test_damaged_and_differently_packed_convolutions_are_rejected(packages, tmp_path):
     package, _ = packages["int8"]
     copy = Path(shutil.copytree(package, tmp_path / "damaged.accord"))
     entry = entries_of(package)["grouped.weight"]
@@ -163,7 +163,7 @@ def test_a_damaged_convolution_and_one_that_is_packed_otherwise_are_refused(pack
         accord.load(other)
 
 
-def test_new_weights_are_packed_as_the_old_ones_were(packages):
+def test_new_weights_are_packed_like_the_old_ones(packages):
     path, _ = packages["int8"]
     with accord.load(path) as engine:
         before = np.array(engine.run(X)[0])

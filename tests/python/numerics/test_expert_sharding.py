@@ -46,7 +46,7 @@ def texts(batch: int, length: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "weights"), [("mixtral", None), ("qwen2_moe", None), ("mixtral", "int8")])
-def test_language_models_decode_alike_on_1_2_and_4_ranks(name, weights, ranks, tmp_path):
+def test_language_models_decode_equally_on_1_2_and_4_ranks(name, weights, ranks, tmp_path):
     model = make_model(name)
     path = str(accord.export(model, path=tmp_path / "m.accord", sharding=EXPERTS_OVER_TP, weights=weights))
     with torch.no_grad():
@@ -69,7 +69,7 @@ def run_batches(comm, path, given, tensor_ranks):
 
 
 @pytest.mark.parametrize(("replicas", "tensor_ranks"), [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2)])
-def test_replicas_share_the_experts_and_give_the_logits_of_torch(replicas, tensor_ranks, ranks, over_dp):
+def test_replicas_share_the_experts_and_match_the_logits_of_torch(replicas, tensor_ranks, ranks, over_dp):
     # Batches that the replicas divide evenly and unevenly, fewer texts than replicas, and larger batches after
     # smaller ones.
     sizes = [(4, 8), (5, 3), (1, 2), (7, 40), (2, 64)]
@@ -103,7 +103,7 @@ def read_bytes(comm, path, group):
         return report.shard_bytes, report.replicated_bytes
 
 
-def test_each_rank_reads_its_own_experts_only(ranks, tmp_path):
+def test_each_rank_reads_only_its_own_experts(ranks, tmp_path):
     path = str(accord.export(make_model("mixtral"), path=tmp_path / "m.accord", sharding={"*.experts": "expert"}))
     manifest = json.loads((Path(path) / "manifest.json").read_text())
     of_experts = [entry for entry in manifest["tensors"] if ".experts." in entry["name"]]
@@ -116,13 +116,13 @@ def test_each_rank_reads_its_own_experts_only(ranks, tmp_path):
         assert replicated == whole[1]
 
 
-def test_more_ranks_than_experts_are_refused(ranks, over_dp):
-    for message in ranks(5).run(load_and_tell, over_dp, "dp"):
+def test_more_ranks_than_experts_are_rejected(ranks, over_dp):
+    for message in ranks(5).run(load_and_return_error, over_dp, "dp"):
         assert "has 4 units of 1 to share" in message
         assert 'group "dp" has 5 ranks' in message
 
 
-def load_and_tell(comm, path, group):
+def load_and_return_error(comm, path, group):
     try:
         accord.load(path, {group: comm})
     except accord.Error as error:
@@ -142,7 +142,7 @@ def run_contexts_and_rebind(comm, path, ids):
     return ops
 
 
-def test_contexts_have_groups_of_their_own_which_follow_the_bound_communicator(ranks, over_dp):
+def test_contexts_have_their_own_groups_which_follow_the_bound_communicator(ranks, over_dp):
     for ops in ranks(2).run(run_contexts_and_rebind, over_dp, texts(3, 5).numpy()):
         at = ops.index("accord.dispatch")
         assert ops[at : at + 3] == ["accord.dispatch", "accord.dispatched_experts", "accord.combine"]
@@ -212,12 +212,12 @@ def test_invalid_sharding_is_rejected(sharding, message, tmp_path):
         ({"pattern": "*.lm_head"}, "is not a layer of experts"),
     ],
 )
-def test_damaged_rules_are_refused(changes, message, over_dp, tmp_path):
+def test_damaged_rules_are_rejected(changes, message, over_dp, tmp_path):
     with pytest.raises(accord.Corrupt, match=re.escape(message)):
         accord.load(changed_manifest(over_dp, tmp_path / "m.accord", lambda given: given["rules"][0].update(changes)))
 
 
-def test_canonical_sums_are_refused_where_experts_are_divided(ranks, tmp_path):
+def test_canonical_sums_are_rejected_where_experts_are_sharded(ranks, tmp_path):
     path = str(accord.export(make_model("mixtral"), path=tmp_path / "m.accord", sharding={"*.experts": "expert"}))
     for message in ranks(2).run(load_canonical, path):
         assert "experts" in message

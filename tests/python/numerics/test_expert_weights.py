@@ -73,7 +73,7 @@ def test_expert_weights_have_the_product_layout_and_report_their_error(package, 
     name, weights, step = CASES[case]
     path, stored = package(case)
     entries = {entry["name"]: entry for entry in json.loads((path / "manifest.json").read_text())["tensors"]}
-    told = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
+    quantized = {entry["tensor"]: entry for entry in accord.inspect(path)["quantized"]}
     experts = given_experts(make_model(name))
     assert len(experts) == 3
     for tensor, given in experts.items():
@@ -81,15 +81,15 @@ def test_expert_weights_have_the_product_layout_and_report_their_error(package, 
         assert entry["shape"] == list(given.shape)
         assert entry["offset"] % 64 == entry["granule_bytes"] % 64 == 0
         wanted = {"fp8": ("float8_e4m3fn", False)}.get(case.split()[0], (case.split()[0], weights is MINIMA))
-        assert (told[tensor]["type"], told[tensor]["minima"]) == wanted
+        assert (quantized[tensor]["type"], quantized[tensor]["minima"]) == wanted
         difference = (stored[tensor] - given).double()
         assert difference.abs().max() <= 1.01 * step * given.abs().max()
         error = float(difference.square().sum().sqrt() / given.double().square().sum().sqrt())
-        assert told[tensor]["error"] == pytest.approx(error, rel=1e-3)
+        assert quantized[tensor]["error"] == pytest.approx(error, rel=1e-3)
         assert 0 < error < 1.5 * step
 
 
-def test_experts_give_what_pytorch_gives_with_the_stored_weights_on_1_2_and_4_ranks(ranks, package):
+def test_experts_match_pytorch_with_the_stored_weights_on_1_2_and_4_ranks(ranks, package):
     made = [package(case) for case in CASES]
     models = [
         with_weights(make_model(name), stored) for (name, _, _), (_, stored) in zip(CASES.values(), made, strict=True)
@@ -114,7 +114,7 @@ def test_a_narrow_model_with_quantized_experts_is_as_close_to_float32_as_pytorch
         assert (logits - exact).abs().mean() <= 1.1 * (pytorch - exact).abs().mean()
 
 
-def test_rows_of_quantized_experts_are_rounded_to_8_bits_where_asked(package):
+def test_rows_of_quantized_experts_are_rounded_to_8_bits_on_request(package):
     path, _ = package("int4 with minima")  # no other layer is quantized
     at = np.arange(40)
     with accord.load(path) as engine, accord.load(path, activation_dtype="int8") as rounding:
@@ -148,7 +148,7 @@ def test_ranks_map_their_parts_of_the_experts_and_copy_nothing(ranks, tmp_path, 
             assert anonymous < experts / 16
 
 
-def test_new_weights_are_packed_as_the_old_ones_were(package):
+def test_new_weights_are_packed_like_the_old_ones(package):
     path, _ = package("int4 in odd units")
     at = np.arange(20)
     with accord.load(path) as engine:

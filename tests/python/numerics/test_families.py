@@ -82,7 +82,7 @@ def run_at_each_size(comm, paths, batches):
 
 
 @pytest.mark.filterwarnings("ignore:sharding=")
-def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
+def test_encoders_give_equal_results_on_1_2_and_4_ranks(ranks, tmp_path):
     torch.manual_seed(0)
     models = {name: Embedding(transformers.AutoModel.from_config(config)).eval() for name, config in ENCODERS.items()}
     tied = {f"masked {name}": transformers.AutoModelForMaskedLM.from_config(config) for name, config in MASKED.items()}
@@ -107,7 +107,7 @@ def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
             assert all(map(np.array_equal, given, results[0][number]))
 
 
-def test_ranks_share_what_they_can_of_layers_that_rules_do_not_fit(ranks, tmp_path):
+def test_layers_that_rules_do_not_fit_are_shared_as_far_as_possible(ranks, tmp_path):
     torch.manual_seed(0)
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 320, "n_positions": 64}
     # One has a single key head for all heads; the other has norms over all heads and over all inputs of down_proj.
@@ -161,21 +161,21 @@ def test_a_narrow_image_network_is_as_close_to_float32_as_pytorch_is(dtype, tmp_
 
 
 def run_example(name: str, package: Path) -> str:
-    told = accord_command.accord("run", "-n", 2, sys.executable, EXAMPLES / name, package, timeout=300)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    result = accord_command.accord("run", "-n", 2, sys.executable, EXAMPLES / name, package, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.mark.slow
 def test_a_diffusion_network_is_data_parallel(tmp_path):
     pytest.importorskip("diffusers")
-    told = run_example("unet_data_parallel.py", tmp_path / "unet.accord")
-    error = re.search(r"4 images on 2 ranks, at most (\S+) from PyTorch's", told)
-    assert error, told
+    output = run_example("unet_data_parallel.py", tmp_path / "unet.accord")
+    error = re.search(r"4 images on 2 ranks, at most (\S+) from PyTorch's", output)
+    assert error, output
     assert float(error[1]) < 1e-5
 
 
 @pytest.mark.slow
 def test_a_language_model_is_data_parallel(tmp_path):
-    told = run_example("gpt2_data_parallel.py", tmp_path / "gpt2.accord")
-    assert "5 of 5 answers of 2 ranks are those of transformers" in told
+    output = run_example("gpt2_data_parallel.py", tmp_path / "gpt2.accord")
+    assert "5 of 5 answers of 2 ranks are those of transformers" in output

@@ -16,7 +16,7 @@ from accord.graph.ops import ARGUMENTS  # noqa: E402
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_engine_gives_what_pytorch_gives(family):
+def test_an_engine_matches_pytorch(family):
     tally = compare(FAMILIES[family]())
     print(f"{family}: {tally}")
     assert tally.equal > 0
@@ -24,7 +24,7 @@ def test_an_engine_gives_what_pytorch_gives(family):
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_device_gives_what_pytorch_gives(every, torch_device_process, tmp_path):
+def test_a_device_matches_pytorch(every, torch_device_process, tmp_path):
     tally = compare_on_device(itertools.islice(all_calls(), 0, None, every), torch_device_process, tmp_path)
     print(f"every {every}: {tally}")
     assert tally.equal > 0
@@ -40,7 +40,7 @@ def test_every_op_is_called():
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("mode", ["floor", "trunc"])
-def test_a_whole_number_divided_by_zero_is_an_error_that_names_the_op(mode, dtype):
+def test_an_integer_divided_by_zero_is_an_error_that_names_the_op(mode, dtype):
     x = torch.tensor([1, 2, 3], dtype=dtype)
     for other in (In(1), 0):
         call = Call(
@@ -53,7 +53,7 @@ def test_a_whole_number_divided_by_zero_is_an_error_that_names_the_op(mode, dtyp
             run_on_cpu(call, [x])
 
 
-def test_an_id_below_zero_is_an_error_where_pytorch_has_none():
+def test_a_negative_id_is_an_error_although_pytorch_accepts_it():
     x, ids = torch.arange(12.0).reshape(4, 3), torch.tensor([0, -1])
     for op, arguments in (
         ("aten.index_select.default", {"self": In(0), "dim": 0, "index": In(1)}),

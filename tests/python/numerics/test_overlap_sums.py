@@ -99,7 +99,7 @@ def traces_of_ranks(comm, path, overlap_rows):
     return found
 
 
-def test_only_prompts_long_enough_are_divided(ranks, packages):
+def test_only_long_prompts_are_split(ranks, packages):
     """Each sum of a long prompt is started twice and waited for twice, and its norm is computed twice."""
 
     def sums(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The commands that scripts/demo suggests to its user can be typed as they stand."""
+"""The commands that scripts/demo suggests to its user can be run unchanged."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def of_accord(commands: list[str]) -> list[list[str]]:
 
 
 def mistakes(words: list[str]) -> str:
-    """Returns what is wrong with an accord command according to the help of its subcommand; empty if nothing is
+    """Returns the errors of an accord command according to the help of its subcommand; empty if nothing is
     wrong."""
     subcommand = words[: 2 if words[0] == "engine" else 1]
     help_text = accord(*subcommand, "--help")
@@ -37,7 +37,7 @@ def mistakes(words: list[str]) -> str:
     return " ".join(f"{word} is no option of {subcommand}" for word in words if word[0] == "-" and word not in known)
 
 
-def test_there_are_three_commands_after_the_one_that_finds_them(commands):
+def test_the_demo_has_three_commands_after_the_one_that_finds_them(commands):
     first, *others = commands
     assert first == "source build/demo/activate"
     assert len(others) == 3
@@ -51,7 +51,7 @@ def test_each_command_has_a_subcommand_and_options_that_exist(commands):
     assert mistakes(["run", "--rank-count", "2"]) != ""
 
 
-def test_each_file_that_a_command_names_is_there_or_was_made_by_the_demo(commands):
+def test_each_file_that_a_command_names_exists_or_was_made_by_the_demo(commands):
     files = [word for words in of_accord(commands) for word in words if "/" in word]
     assert files
     made = {

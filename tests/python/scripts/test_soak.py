@@ -46,32 +46,32 @@ def new_seed() -> str:
     return str(time.time_ns() % (1 << 31))
 
 
-def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
+def assert_passes(result: subprocess.CompletedProcess[str]) -> None:
     last = (result.stdout + result.stderr).strip().splitlines()[-1]
     assert result.returncode == 0 and "soak: ok, " in result.stdout, last
 
 
 @pytest.mark.slow
-def test_some_seconds_of_random_calls_groups_and_faults_go_well():
-    assert_goes_well(soak(20, "--seed", new_seed()))
+def test_some_seconds_of_random_calls_groups_and_faults_pass():
+    assert_passes(soak(20, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
-    assert_goes_well(soak(600, "--seed", new_seed()))
+def test_ten_minutes_of_random_calls_groups_and_faults_pass():
+    assert_passes(soak(600, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_forty_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
-    assert_goes_well(soak_requests(40, "--seed", new_seed()))
+def test_forty_random_requests_to_a_language_model_with_kills_pass(soak_requests):
+    assert_passes(soak_requests(40, "--seed", new_seed()))
 
 
 @pytest.mark.slow
-def test_ten_thousand_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
-    assert_goes_well(soak_requests(10_000, "--seed", new_seed()))
+def test_ten_thousand_random_requests_to_a_language_model_with_kills_pass(soak_requests):
+    assert_passes(soak_requests(10_000, "--seed", new_seed()))
 
 
-def test_it_notices_an_answer_that_is_wrong(soak_requests):
+def test_the_soak_test_detects_a_wrong_answer(soak_requests):
     result = soak_requests(100, SOAK_DEFECT="sys.modules['__main__'].WAYS['greedy'] = {'temperature': 5.0}")
     assert result.returncode == 1
     assert "soak: FAILED" in result.stdout and "instead of" in result.stdout, result.stdout

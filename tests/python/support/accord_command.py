@@ -17,7 +17,7 @@ SUPPORT = str(Path(__file__).resolve().parent)  # for functions on ranks that im
 
 # Prefix for a rank's command. The rank ignores the SIGTERM that the launcher sends when another rank has failed, so
 # that the test can see how the rank itself reports that failure.
-TO_ITS_OWN_END = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+RUN_TO_COMPLETION = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 # Variables that a rank must not inherit when a launcher runs the test itself.
 RANK_VARIABLES = (
@@ -93,11 +93,11 @@ def next_line(stream: IO[str], seconds: float = 60) -> str:
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
     reader.join(seconds)
-    assert lines, f"no line came in {seconds} s"
+    assert lines, f"no line arrived in {seconds} s"
     return lines[0]
 
 
-def wait_until(condition, what: str, seconds: float = 30):
+def wait_until(condition, description: str, seconds: float = 30):
     """Waits until `condition()` is true and returns its value. Fails the test after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -105,7 +105,7 @@ def wait_until(condition, what: str, seconds: float = 30):
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain: {what}")
+    raise AssertionError(f"timed out after {seconds} s waiting for: {description}")
 
 
 def is_running(process: int) -> bool:

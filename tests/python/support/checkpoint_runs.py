@@ -54,7 +54,7 @@ def save(kind: str, path: str) -> list[float]:
 
 
 def save_in_the_background(kind: str, path: str) -> list[float]:
-    """Like save(), but saves while training continues. The save uses a group of its own, because two threads that
+    """Like save(), but saves while training continues. The save uses its own group, because two threads that
     share a group could make their calls in a different order on each rank."""
     group = dist.new_group()
     model, optimizer = made(kind)

@@ -123,10 +123,10 @@ class ForkServer:
         with self._lock:
             socket.send_fds(self._control, [pickle.dumps((os.getcwd(), environment))], [theirs, output, outcomes])
             os.close(theirs)
-            while (told := self._read(None))[1] is not None:
+            while (message := self._read(None))[1] is not None:
                 pass
-            self._exits.pop(told[0], None)
-        return ForkedProcess(self, told[0], os.fdopen(ours, "wb"))
+            self._exits.pop(message[0], None)
+        return ForkedProcess(self, message[0], os.fdopen(ours, "wb"))
 
     def exit_code(self, pid: int, timeout: float | None) -> int | None:
         """Waits for a process to exit. Returns None if it has not exited within `timeout` seconds (None: waits
@@ -137,8 +137,8 @@ class ForkServer:
                 if pid in self._exits:
                     return self._exits[pid]
                 left = 0.05 if deadline is None else min(0.05, max(0.0, deadline - time.monotonic()))
-                came = self._read(left) != (0, 0)
-            if not came and deadline is not None and time.monotonic() >= deadline:
+                arrived = self._read(left) != (0, 0)
+            if not arrived and deadline is not None and time.monotonic() >= deadline:
                 return None
 
     def _read(self, timeout: float | None) -> tuple[int, int | None]:

@@ -34,7 +34,7 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-THEIR_NAMES = {  # as llama.cpp names them
+GGUF_NAMES = {  # as llama.cpp names them
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
@@ -108,7 +108,7 @@ def write(path: Path, model, tokenizer, types=("F32",), architecture="llama", mo
         kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim == 2 else "F32"]
         data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
         layer = re.sub(r"^model\.layers\.(\d+)\.", r"blk.\1.", name.removesuffix(".weight"))
-        for ours, theirs in THEIR_NAMES.items():
+        for ours, theirs in GGUF_NAMES.items():
             layer = layer.replace(ours, theirs)
         writer.add_tensor(f"{layer}.weight", data, raw_dtype=kind)
     for name, data in more:

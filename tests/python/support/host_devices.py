@@ -40,13 +40,13 @@ class OnDevice:
             values.shape
         )
         self.values[...] = values
-        self.asked_for: list[int | None] = []  # the DLPack streams on which the memory had to be ready
+        self.requested_streams: list[int | None] = []  # the DLPack streams on which the memory had to be ready
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self._device
 
     def __dlpack__(self, *, stream: int | None = None) -> Any:
-        self.asked_for.append(stream)
+        self.requested_streams.append(stream)
         capsule = self.values.__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

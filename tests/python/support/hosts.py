@@ -1,4 +1,4 @@
-"""Several hosts on one machine: network namespaces connected by a switch (a bridge in a namespace of its own)."""
+"""Several hosts on one machine: network namespaces connected by a switch (a bridge in its own namespace)."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def top_k_differs(call: Call, found: list[torch.Tensor], expected: list[torch.Te
     ordered = found[1].sort(dim).values
     apart = ordered.narrow(dim, 1, ordered.shape[dim] - 1) != ordered.narrow(dim, 0, ordered.shape[dim] - 1)
     if not apart.all():
-        return "a place comes twice"
+        return "an index occurs twice"
     return differs(call, found[0], expected[0]) or differs(call, x.gather(dim, found[1]), expected[0])
 
 

@@ -21,7 +21,7 @@ def use_window_of_a_stopped_rank(comm, interrupt_after):
     while Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.01)  # noqa: F821
     piece, errors = np.full(1 << 20, 7, np.uint8), []  # noqa: F821
-    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # noqa: F821
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # noqa: F821
 
     def put_much():
         for _ in range(1024):
@@ -38,7 +38,7 @@ def use_window_of_a_stopped_rank(comm, interrupt_after):
             attempt()
         except (KeyboardInterrupt, accord.Timeout) as error:  # noqa: F821
             errors.append((type(error).__name__, getattr(error, "ranks", ()), str(error)))
-    seconds = time.monotonic() - begun  # noqa: F821
+    seconds = time.monotonic() - start  # noqa: F821
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     os.kill(int(pids[1]), signal.SIGCONT)  # noqa: F821
     window.signal(1)

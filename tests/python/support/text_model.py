@@ -43,7 +43,7 @@ class TextModel:
     tokenizer: transformers.PreTrainedTokenizerFast
 
     def continued(self, prompt: str | list[dict[str, str]], count: int) -> str:
-        """Returns what transformers generates after a text or a conversation."""
+        """Returns the text that transformers generates after a text or a conversation."""
         return self.tokenizer.decode(self.tokens(prompt, count), skip_special_tokens=True)
 
     def tokens(self, prompt: str | list[dict[str, str]], count: int) -> list[int]:

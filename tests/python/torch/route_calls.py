@@ -213,7 +213,7 @@ def plain(value):
 results = {call.__name__: plain(call()) for call in CALLS}
 torchs = Path(torch.__file__).parent
 functions = [f for _, f in inspect.getmembers(dist, inspect.isfunction)]
-told = {
+outcome = {
     "results": results,
     "backend": str(dist.get_backend()),
     "modules": sorted(name for name in sys.modules if name.split(".")[0].startswith("accord")),
@@ -221,6 +221,6 @@ told = {
     "replaced": [f.__name__ for f in functions if getattr(dist.distributed_c10d, f.__name__, f) is not f],
 }
 if "accord.torch.route" in sys.modules:
-    told["report"] = sys.modules["accord.torch.route"].report()
+    outcome["report"] = sys.modules["accord.torch.route"].report()
 dist.destroy_process_group()
-Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(told))
+Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(outcome))

@@ -31,7 +31,7 @@ def splits(group):
     return found | {"empty": empty.tolist()}
 
 
-def test_split_sizes_are_whole_numbers_of_every_kind(torch_ranks):
+def test_split_sizes_may_be_integers_of_any_kind(torch_ranks):
     over_gloo, found = torch_ranks(2).run(splits, backend="gloo"), torch_ranks(2).run(splits)
     for rank in range(2):
         assert found[rank].pop("tensor") == found[rank]["list"]
@@ -68,7 +68,7 @@ def ranks_and_tags(group):
     return found
 
 
-def test_ranks_and_tags_are_whole_numbers_of_every_kind(torch_ranks):
+def test_ranks_and_tags_may_be_integers_of_any_kind(torch_ranks):
     expected = torch_ranks(2).run(ranks_and_tags, backend="gloo")
     assert torch_ranks(2).run(ranks_and_tags) == expected
     assert expected[0][0] == expected[0][3]
@@ -137,13 +137,13 @@ def blocks_left_by_errors(group):
     return found, first.tolist(), second.tolist(), ones.tolist()
 
 
-def test_a_coalescing_block_that_an_error_leaves_swallows_no_later_calls(torch_ranks):
+def test_a_coalescing_block_left_by_an_error_does_not_swallow_later_calls(torch_ranks):
     for found, first, second, ones in torch_ranks(2).run(blocks_left_by_errors):
         assert found == {"fast": True, "device": True, "async": True, "batch": True}
         assert (first, second, ones) == ([2.0] * 2, [2.0] * 3, [1.0] * 2)
 
 
-def test_meshes_and_plans_take_whole_numbers_of_every_kind():
+def test_meshes_and_plans_accept_integers_of_any_kind():
     import numpy as np
     import torch
 
@@ -204,7 +204,7 @@ def _free_ports(count: int) -> list[str]:
     return ports
 
 
-def test_a_rank_may_be_early_to_the_next_default_group_at_the_same_port(tmp_path):
+def test_a_rank_may_arrive_early_at_the_next_default_group_at_the_same_port(tmp_path):
     program = python_file(tmp_path, ONE_AFTER_THE_OTHER)
     port, meeting = _free_ports(2)
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "MEETING_PORT": meeting, "WORLD_SIZE": "2"}
@@ -218,8 +218,8 @@ def test_a_rank_may_be_early_to_the_next_default_group_at_the_same_port(tmp_path
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=60)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert [rank.returncode for rank in ranks] == [0, 0], errors

@@ -19,7 +19,7 @@ print(json.dumps([imported, known, before, "accord" in sys.modules]))
 """
 
 
-def test_import_torch_imports_one_small_module_of_accord_and_a_group_the_rest():
+def test_importing_torch_imports_one_small_module_of_accord_and_a_group_imports_the_rest():
     found = []
     for path in ("", str(BUILD / "python")):
         command = [sys.executable, "-c", PROGRAM]

@@ -16,7 +16,7 @@ def training(group, folder, name, *arguments):
 
 @pytest.mark.parametrize("save", ["save", "save_in_the_background"])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_a_training_goes_on_from_its_checkpoint(torch_ranks, tmp_path, kind, save):
+def test_training_resumes_from_its_checkpoint(torch_ranks, tmp_path, kind, save):
     expected = torch_ranks(2).run(training, SUPPORT, save, kind, str(tmp_path))
     assert torch_ranks(2).run(training, SUPPORT, "load", kind, str(tmp_path)) == expected
 
@@ -30,6 +30,6 @@ def test_other_numbers_of_ranks_load_a_sharded_checkpoint(torch_ranks, tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_a_whole_state_dict_is_gathered_and_given_out(torch_ranks, kind):
+def test_a_whole_state_dict_is_gathered_and_distributed(torch_ranks, kind):
     found = torch_ranks(2).run(training, SUPPORT, "whole_state", kind)
     assert found == torch_ranks(2).run(training, SUPPORT, "whole_state", kind, backend="gloo")

@@ -10,7 +10,7 @@ def all_calls(group, dtype_name, shape, is_async):
     generator = torch.Generator().manual_seed(5)
 
     def inputs(*extent):
-        """Returns one tensor per rank, with small whole numbers, so that sums are the same in every order."""
+        """Returns one tensor per rank, with small integers, so that sums are the same in every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator)
         return list(whole.to(dtype))
 
@@ -23,8 +23,8 @@ def all_calls(group, dtype_name, shape, is_async):
         if work is not None:
             assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
 
-    def same(found, expected, what):
-        assert torch.equal(found, expected.to(dtype)), f"{what}: {found} is not {expected}"
+    def same(found, expected, label):
+        assert torch.equal(found, expected.to(dtype)), f"{label}: {found} is not {expected}"
 
     ops = {"SUM": lambda t: t.sum(0), "MAX": lambda t: t.amax(0), "MIN": lambda t: t.amin(0)}
     if dtype != torch.bool:
@@ -77,7 +77,7 @@ def all_calls(group, dtype_name, shape, is_async):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_call_gives_what_plain_torch_says(torch_ranks, size):
+def test_every_call_matches_plain_torch(torch_ranks, size):
     for dtype in ["float32", "bfloat16", "float64", "int64", "uint8", "bool", "float16"]:
         for shape in [(7, 3), (), (0,), (40_000,)]:
             for is_async in [False, True]:
@@ -137,7 +137,7 @@ def test_lists_of_unequal_tensors(torch_ranks):
         assert mine == [sum(r + rank for r in range(3)) * 1.0] * (rank + 1)
 
 
-def strange_tensors(group):
+def unusual_tensors(group):
     rank, size = dist.get_rank(), dist.get_world_size()
     found = {}
     for is_async in (False, True):
@@ -189,22 +189,22 @@ def strange_tensors(group):
     return found, errors
 
 
-def test_strange_tensors_are_right_or_refused(torch_ranks):
-    for _, (found, errors) in enumerate(torch_ranks(2).run(strange_tensors)):
+def test_unusual_tensors_are_handled_correctly_or_rejected(torch_ranks):
+    for _, (found, errors) in enumerate(torch_ranks(2).run(unusual_tensors)):
         for turned, spread, columns, conjugated, tiny, _ in found.values():
             assert turned == [[2.0 * (4 * j + i) + 1 for j in range(3)] for i in range(4)]
             assert spread == [2.0, 0.0, 2.0, 0.0, 2.0, 0.0]
             assert columns == [[i + 0.0, i + 1.0] for i in range(4)]
             assert conjugated == [1 - 2j]
             assert tiny == [1.0, 2.0]
-        said = [text for _, text in errors]
+        messages = [text for _, text in errors]
         assert len(errors) == 6
-        assert "sparse" in said[0] and "to_dense" in said[0] and "sparse=False" in said[0]
-        assert "meta" in said[1] and "cpu:accord,meta:BACKEND" in said[1]
-        assert "float8_e5m2fnuz" in said[2]
-        assert "bxor" in said[3] and errors[3][0] == "InvalidArgument"
-        assert "output splits [2, 2] for 2 ranks and 2 rows" in said[4]
-        assert "2 outputs" in said[5] or "2" in said[5]
+        assert "sparse" in messages[0] and "to_dense" in messages[0] and "sparse=False" in messages[0]
+        assert "meta" in messages[1] and "cpu:accord,meta:BACKEND" in messages[1]
+        assert "float8_e5m2fnuz" in messages[2]
+        assert "bxor" in messages[3] and errors[3][0] == "InvalidArgument"
+        assert "output splits [2, 2] for 2 ranks and 2 rows" in messages[4]
+        assert "2 outputs" in messages[5] or "2" in messages[5]
 
 
 def coalesced(group):
@@ -283,7 +283,7 @@ def factors(group):
     return found
 
 
-def test_premul_sum_takes_each_ranks_factor(torch_ranks):
+def test_premul_sum_uses_each_ranks_factor(torch_ranks):
     assert torch_ranks(2).run(factors) == [[[6.0] * 3] * 2] * 2
 
 

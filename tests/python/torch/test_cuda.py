@@ -1,5 +1,5 @@
 """Tensors on a real GPU that all rank processes share: NCCL accepts several ranks on one GPU if it takes each for a
-host of its own. Run by scripts/test-gpu."""
+its own host. Run by scripts/test-gpu."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import pytest
@@ -126,7 +126,7 @@ def test_ddp(torch_ranks):
     torch_ranks(trains)
 
 
-def lends(group):
+def borrow_nccl(group):
     import accord.torch
 
     values = torch.ones(64, device="cuda")
@@ -140,10 +140,10 @@ def lends(group):
     comm.close()
 
 
-def test_the_communicator_of_torchs_nccl_is_lent(torch_ranks):
+def test_the_nccl_communicator_of_torch_is_borrowed(torch_ranks):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
-    torch_ranks(lends, backend="nccl")
+    torch_ranks(borrow_nccl, backend="nccl")
 
 
 def windows(comm):

@@ -32,9 +32,9 @@ def exchange(group):
     for e in range(experts):
         assert per_expert[e] == (idx == e).sum()
     for r in range(size):
-        goes = ((idx // local == r) & (idx >= 0)).any(1)
-        assert torch.equal(in_rank[:, r], goes)
-        assert per_rank[r] == goes.sum()
+        is_sent = ((idx // local == r) & (idx >= 0)).any(1)
+        assert torch.equal(in_rank[:, r], is_sent)
+        assert per_rank[r] == is_sent.sum()
     recv_x, recv_idx, recv_w, listed, handle, event = buffer.dispatch(
         x,
         topk_idx=idx,
@@ -108,7 +108,7 @@ def exchange(group):
 
 
 @pytest.mark.parametrize(("size", "backend"), [(1, "accord"), (2, "gloo"), (4, "accord")])
-def test_rows_go_once_to_each_rank_and_come_back(torch_ranks, size, backend):
+def test_rows_are_sent_once_to_each_rank_and_returned(torch_ranks, size, backend):
     torch_ranks(size).run(exchange, backend=backend)
 
 
@@ -153,12 +153,12 @@ def low_latency(group):
     return stats.tolist()
 
 
-def test_low_latency_calls_give_rows_by_expert(torch_ranks):
+def test_low_latency_calls_return_rows_by_expert(torch_ranks):
     stats = torch_ranks(2).run(low_latency)
     assert sum(map(sum, stats)) == 2 * (6 * 2 - 1 + 4 * 2 - 1)
 
 
-def wrong_calls(group):
+def make_invalid_calls(group):
     import accord
     from accord.moe import deep_ep
 
@@ -198,7 +198,7 @@ def too_many_on_one_rank(group):
     return errors
 
 
-def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
+def test_too_many_tokens_on_one_rank_are_an_error_on_all(torch_ranks):
     for errors in torch_ranks(2).run(too_many_on_one_rank):
         assert errors == [
             "rank 0 has 40 tokens, num_max_dispatch_tokens_per_rank is 16",
@@ -206,8 +206,8 @@ def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
         ]
 
 
-def test_mistakes_are_refused(torch_ranks):
-    for errors in torch_ranks(2).run(wrong_calls):
+def test_invalid_arguments_are_rejected(torch_ranks):
+    for errors in torch_ranks(2).run(make_invalid_calls):
         assert errors == [
             "5 experts cannot be divided evenly among 2 ranks",
             "dispatch requires the results of get_dispatch_layout, or the handle of an earlier dispatch",
@@ -235,6 +235,6 @@ def through_megatron(group, folder):
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs the package megatron-core")
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
-def test_megatrons_flex_dispatcher_runs_over_it(fresh_ranks, backend):
+def test_the_flex_dispatcher_of_megatron_runs_over_it(fresh_ranks, backend):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     assert max(ranks.run(through_megatron, SUPPORT, backend=backend, deadline=120)) < 1e-6

@@ -1,5 +1,5 @@
 """The arguments of DeepEP's calls: exactly DeepEP's, scales as DeepEP computes them, and a call that is rejected on
-one rank does no harm."""
+one rank leaves the buffer usable."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import inspect
@@ -28,11 +28,11 @@ SIGNATURES = {  # DeepEP's own signatures
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_arguments_are_deep_eps_in_its_order(name):
+def test_arguments_have_the_names_and_order_of_deep_ep(name):
     assert list(inspect.signature(getattr(deep_ep.Buffer, name)).parameters) == ["self", *SIGNATURES[name].split()]
 
 
-def refused_on_one_rank(group):
+def call_wrongly_on_one_rank(group):
     """Returns {mistake of rank 1: error on this rank}. After each mistake, the next correct call delivers every row
     to the right ranks."""
     from accord.moe import deep_ep
@@ -108,20 +108,20 @@ def refused_on_one_rank(group):
         "weights of combine": (lambda: combine(rows, topk_weights=torch.ones(1, 2)), lambda: combine(rows)),
         "other choices": (lambda: finish(topk_idx=ids.flip(0)), finish),
     }
-    heard = {}
+    errors = {}
     for name, (wrong, right) in cases.items():
         began = time.monotonic()
         try:
             (wrong if rank == 1 else right)()
         except Exception as error:
-            heard[name] = f"{type(error).__name__}: {error}"
+            errors[name] = f"{type(error).__name__}: {error}"
         assert time.monotonic() - began < 10, name
         good()
-    return heard
+    return errors
 
 
-def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(torch_ranks):
-    first, second = torch_ranks(2).run(refused_on_one_rank, deadline=120)
+def test_a_call_rejected_on_one_rank_is_rejected_on_all_and_the_buffer_stays_usable(torch_ranks):
+    first, second = torch_ranks(2).run(call_wrongly_on_one_rank, deadline=120)
     texts = {
         "too many": "rank 1 has 40 tokens, num_max_dispatch_tokens_per_rank is 8",
         "another hidden": "low_latency_dispatch: hidden is 128 on rank 0 and 64 on rank 1",
@@ -199,13 +199,13 @@ def few_tokens_and_numbers(group):
         return arrived, str(error)
 
 
-def test_ranks_without_tokens_take_part_and_numbers_may_be_of_any_kind(torch_ranks):
+def test_ranks_without_tokens_take_part_and_integers_may_be_of_any_kind(torch_ranks):
     for arrived, error in torch_ranks(2).run(few_tokens_and_numbers):
         assert arrived == [(0, 0), (3, 3), (3, 3)]
         assert error == "low_latency_dispatch: the buffer was destroyed; create another one"
 
 
-def test_a_config_has_deep_eps_names():
+def test_a_config_has_the_names_of_deep_ep():
     config = deep_ep.Config(num_sms=8, num_max_nvl_chunked_send_tokens=4)
     assert (config.num_sms, config.num_max_rdma_chunked_recv_tokens) == (8, 256)
 
@@ -230,7 +230,7 @@ def scales_of_powers(group):
     return largest, x, rows[0, 0].float(), scales[0, 0], words[0, 0], plain[0, 0], list(words.shape)
 
 
-def test_scales_are_powers_of_two_where_that_is_asked_for(torch_ranks):
+def test_scales_are_powers_of_two_on_request(torch_ranks):
     import math
 
     for largest, x, rows, scales, words, plain, shape in torch_ranks(2).run(scales_of_powers):
@@ -248,28 +248,28 @@ def test_scales_are_powers_of_two_where_that_is_asked_for(torch_ranks):
             assert abs(float(rows[column]) * scale - value) <= max(abs(value) / 16, scale / 512)
 
 
-def made_wrong(group):
+def construct_wrongly(group):
     """Calls constructors with arguments that are wrong on rank 1."""
     from accord.moe import deep_ep
 
-    heard = []
+    errors = []
     for wrong in ({"num_qp_per_rank": 3}, {"enable_shrink": True}):
         try:
             deep_ep.Buffer(group, **(wrong if dist.get_rank() == 1 else {}))
         except Exception as error:
-            heard.append(f"{type(error).__name__}: {error}")
+            errors.append(f"{type(error).__name__}: {error}")
     deep_ep.Buffer(group)
-    return heard
+    return errors
 
 
-def test_a_constructor_that_is_called_wrong_on_one_rank_is_an_error_on_all(torch_ranks):
-    first, second = torch_ranks(2).run(made_wrong)
+def test_invalid_constructor_arguments_on_one_rank_are_an_error_on_all(torch_ranks):
+    first, second = torch_ranks(2).run(construct_wrongly)
     assert second[0] == 'TypeError: Buffer() has no argument "num_qp_per_rank"; did you mean "num_qps_per_rank"?'
     assert second[1].startswith("Unsupported: enable_shrink")
     assert all("rank 1" in text for text in first) and 'did you mean "num_qps_per_rank"' in first[0]
 
 
-def one_does_not_come(group, call):
+def one_rank_is_missing(group, call):
     import datetime
 
     from accord.moe import deep_ep
@@ -294,9 +294,9 @@ def one_does_not_come(group, call):
 @pytest.mark.alone
 @pytest.mark.parametrize("call", ["Buffer", "low_latency_dispatch"])
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
-def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(fresh_ranks, backend, call):
+def test_a_missing_rank_is_waited_for_until_the_timeout_of_the_group(fresh_ranks, backend, call):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
-    outcomes = ranks.outcomes(one_does_not_come, call, backend=backend, timeout=2, deadline=60)
+    outcomes = ranks.outcomes(one_rank_is_missing, call, backend=backend, timeout=2, deadline=60)
     assert not [outcome.error for outcome in outcomes if outcome.error]
     late, seconds = outcomes[0].value
     assert late == [1]
@@ -328,18 +328,18 @@ def calls_of_tensors(group):
         "too many": lambda: experts.prepare(handle, torch.zeros(4, 1, dtype=torch.int64)),
         "ids": lambda: experts.prepare(handle, torch.zeros(1, 1)),
     }
-    heard = {}
+    errors = {}
     for name, call in wrong.items():
         began = time.monotonic()
         try:
             call() if rank == 1 else moe.dispatch(experts, handle, x)
         except Exception as error:
-            heard[name] = f"{type(error).__name__}: {error}"
+            errors[name] = f"{type(error).__name__}: {error}"
         assert time.monotonic() - began < 10, name
         experts.prepare(handle, ids)
         rows, _ = moe.dispatch(experts, handle, x)
         assert torch.equal(moe.combine(experts, handle, rows), x)
-    return list(wrong), heard
+    return list(wrong), errors
 
 
 def test_invalid_tensors_on_one_rank_are_reported_to_all(torch_ranks):

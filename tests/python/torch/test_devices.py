@@ -42,7 +42,7 @@ def run_collectives(_, path):
     on_group_ranks(loaded, 3, body)
 
 
-def test_collectives_of_tensors_of_a_gpu(torch_device_process):
+def test_collectives_accept_gpu_tensors(torch_device_process):
     torch_device_process(run_collectives)
 
 
@@ -88,14 +88,14 @@ def run_works(_, path):
         except RuntimeError as error:
             assert "this call needs CPU memory" in str(error)
         else:
-            raise AssertionError("a message from any rank came to a GPU")
+            raise AssertionError("a message from any rank arrived on a GPU")
         assert group.communicator.state == "ready"
         assert isinstance(group.communicator, accord.Communicator)
 
     on_group_ranks(loaded, 2, body)
 
 
-def test_works_let_streams_wait(torch_device_process):
+def test_works_make_streams_wait(torch_device_process):
     torch_device_process(run_works)
 
 
@@ -157,7 +157,7 @@ def run_failure(_, path):
     on_group_ranks(loaded, 2, body)
 
 
-def test_a_failure_is_torchs_error_and_frees_the_stream(torch_device_process):
+def test_a_failure_is_an_error_of_torch_and_releases_the_stream(torch_device_process):
     torch_device_process(run_failure)
 
 
@@ -177,7 +177,7 @@ def run_others(_, path):
     on_group_ranks(loaded, 1, body, backends="cpu:accord")
 
 
-def test_a_group_for_the_cpu_says_what_to_name(torch_device_process):
+def test_the_error_of_a_cpu_group_names_the_backend_to_request(torch_device_process):
     torch_device_process(run_others)
 
 
@@ -239,5 +239,5 @@ def run_lending(_, path):
     assert dist.is_nccl_available() == hasattr(getattr(dist, "ProcessGroupNCCL", None), "_comm_ptr")
 
 
-def test_the_nccl_communicator_of_a_group_of_torchs_is_lent(torch_device_process):
+def test_the_nccl_communicator_of_a_torch_group_is_borrowed(torch_device_process):
     torch_device_process(run_lending)

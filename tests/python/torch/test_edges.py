@@ -34,7 +34,7 @@ def forked(group, folder):
         return ended, json.load(file), x.tolist()
 
 
-def test_a_forked_child_can_have_a_group_of_its_own(torch_ranks, tmp_path):
+def test_a_forked_child_can_have_its_own_group(torch_ranks, tmp_path):
     assert torch_ranks(2).run(forked, str(tmp_path)) == [(0, [[True], [2.0, 2.0]], [2.0, 2.0])] * 2
 
 
@@ -46,14 +46,14 @@ def late_to_barriers(group, folder):
 
     rank, size, seconds = dist.get_rank(), dist.get_world_size(), lambda s: datetime.timedelta(seconds=s)
     store = dist.FileStore(f"{folder}/barriers", size)
-    said, order = [], []
+    outcomes, order = [], []
 
     def enter(limit):
         try:
             dist.group.WORLD.monitored_barrier(seconds(limit), True)
-            said.append("passed")
+            outcomes.append("passed")
         except RuntimeError as error:
-            said.append(str(error))
+            outcomes.append(str(error))
 
     for _ in range(2):
         dist.destroy_process_group()
@@ -67,18 +67,18 @@ def late_to_barriers(group, folder):
         # Now both: rank 0 must not pass before rank 1 has arrived.
         if rank == 1:
             threading.Event().wait(0.3)
-            store.set(f"came {_}", "")
+            store.set(f"arrived {_}", "")
         enter(20)
-        order.append(store.check([f"came {_}"]))
-    return said, order
+        order.append(store.check([f"arrived {_}"]))
+    return outcomes, order
 
 
-def test_a_rank_that_is_late_to_a_monitored_barrier_is_not_taken_for_a_later_one(torch_ranks, tmp_path):
+def test_a_late_arrival_at_a_monitored_barrier_does_not_count_for_the_next_one(torch_ranks, tmp_path):
     found = torch_ranks(2).run(late_to_barriers, str(tmp_path))
-    for rank, (said, order) in enumerate(found):
+    for rank, (outcomes, order) in enumerate(found):
         assert order == [True, True]
-        assert len(said) == 4 and said[1] == said[3] == "passed"
-        for failed in (said[0], said[2]):
+        assert len(outcomes) == 4 and outcomes[1] == outcomes[3] == "passed"
+        for failed in (outcomes[0], outcomes[2]):
             assert ("Ranks 1 failed to pass" if rank == 0 else "Rank 1 successfully reached") in failed
 
 
@@ -92,17 +92,17 @@ def chains(group):
     return b.tolist()
 
 
-def test_what_is_chained_to_a_future_communicates(torch_ranks):
+def test_callbacks_chained_to_a_future_may_communicate(torch_ranks):
     for _ in range(5):
         assert torch_ranks(2).run(chains) == [[2.0] * 4] * 2
 
 
-def odds_and_ends(group):
+def call_in_unusual_ways(group):
     import pickle
 
     import accord.torch
 
-    said = []
+    errors = []
     for call in (
         lambda: dist.irecv(torch.ones(2), src=None, tag=1 << 33).wait(),
         lambda: dist.all_reduce(torch.ones(1).expand(4)),
@@ -110,11 +110,11 @@ def odds_and_ends(group):
         try:
             call()
         except Exception as error:
-            said.append((type(error).__name__, str(error)))
+            errors.append((type(error).__name__, str(error)))
     try:
         dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR)
     except accord.torch.InvalidArgument as error:
-        said.append((type(pickle.loads(pickle.dumps(error))).__name__, str(error)))
+        errors.append((type(pickle.loads(pickle.dumps(error))).__name__, str(error)))
     with torch.inference_mode():
         inferred = torch.zeros(6)
     dist.all_reduce(inferred[::2], async_op=True).get_future().wait()
@@ -124,13 +124,13 @@ def odds_and_ends(group):
     until = time.monotonic() + 10
     while dropped.sum() < 8 and time.monotonic() < until:
         time.sleep(0.001)
-    return said, inferred.tolist(), dropped.tolist()
+    return errors, inferred.tolist(), dropped.tolist()
 
 
-def test_odds_and_ends(torch_ranks):
-    for said, inferred, dropped in torch_ranks(2).run(odds_and_ends):
-        assert [kind for kind, _ in said] == ["TypeError", "ValueError", "InvalidArgument"]
-        assert "expanded" in said[1][1] and "bxor" in said[2][1]
+def test_invalid_calls_inference_tensors_and_dropped_works_are_handled(torch_ranks):
+    for errors, inferred, dropped in torch_ranks(2).run(call_in_unusual_ways):
+        assert [kind for kind, _ in errors] == ["TypeError", "ValueError", "InvalidArgument"]
+        assert "expanded" in errors[1][1] and "bxor" in errors[2][1]
         assert inferred == [0.0] * 6 and dropped == [2.0, 0.0] * 4
 
 
@@ -162,7 +162,7 @@ else:
 """
 
 
-def test_a_program_may_end_while_a_callback_is_under_way(tmp_path):
+def test_a_program_may_exit_during_a_callback(tmp_path):
     result = accord("run", "-n", "2", python_file(tmp_path, ENDS_IN_A_CALLBACK), timeout=60)
     assert result.returncode == 0, result.stderr
     assert "ended well" in result.stdout

@@ -32,12 +32,12 @@ def test_data_parallel_training(data_parallel):
 
 
 @pytest.mark.slow
-def test_torchrun_starts_the_same(data_parallel):
+def test_torchrun_starts_the_same_program(data_parallel):
     assert run_example(TORCHRUN, "train_ddp.py", "--steps", STEPS)[0] == data_parallel[0]
 
 
 @pytest.mark.slow
-def test_sharded_training_is_the_same_and_goes_on_from_its_checkpoint(data_parallel, tmp_path):
+def test_sharded_training_matches_and_resumes_from_its_checkpoint(data_parallel, tmp_path):
     arguments = ["train_fsdp2.py", "--steps", STEPS // 2, "--checkpoint", tmp_path]
     losses = run_example(ACCORD_RUN, *arguments)[0] | run_example(TORCHRUN, *arguments)[0]
     assert losses == pytest.approx(data_parallel[0], abs=1e-3)
@@ -64,7 +64,7 @@ def test_pipeline_parallel_training():
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="there is no accelerate")
-def test_accelerate_trains_the_same_and_divides_the_prompts(data_parallel):
+def test_training_with_accelerate_matches_and_prompts_are_divided(data_parallel):
     losses, text = run_example(ACCORD_RUN, "generate_accelerate.py", "--steps", STEPS)
     assert losses == pytest.approx(data_parallel[0], abs=1e-3)
     prompts = re.findall(r"^\[0\] '(The|A class|If the|Python|An object) ", text, re.MULTILINE)

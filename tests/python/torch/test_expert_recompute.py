@@ -102,7 +102,7 @@ def over_microbatches(group):
     return compared
 
 
-def test_gradients_are_those_without_recompute(torch_ranks):
+def test_gradients_match_those_without_recompute(torch_ranks):
     assert torch_ranks(2).run(over_microbatches, deadline=120) == [45, 45]
 
 
@@ -114,21 +114,21 @@ def maps_by_name(group):
     experts = moe.ExpertGroup(
         accord.torch.communicator(group), experts=4, top_k=1, hidden=2, max_tokens_per_rank=3, dtype="float32"
     )
-    handle, told = experts.handle(), []
+    handle, seen = experts.handle(), []
     first = torch.tensor([[0], [3]]) if dist.get_rank() == 0 else torch.tensor([[1]])
     # Only rank 1's ids change: to other ids, to none, to an id out of range, and to tokens without a choice.
     for changed in ([[1]], [[1]], [[2]], [[1]], [[-1]], [[9]], [[1], [-1]], [[1]]):
         experts.prepare(handle, first if dist.get_rank() == 0 else torch.tensor(changed))
-        told.append((handle.generation, handle.fingerprint))
+        seen.append((handle.generation, handle.fingerprint))
     try:
         experts.prepare(handle, torch.zeros(4 if dist.get_rank() == 1 else 1, 1, dtype=torch.int64))
     except accord.InvalidArgument:
         experts.prepare(handle, first)
-    told.append((handle.generation, handle.fingerprint))
-    return told
+    seen.append((handle.generation, handle.fingerprint))
+    return seen
 
 
-def test_a_map_that_is_prepared_again_for_equal_ids_of_all_ranks_is_the_same(torch_ranks):
+def test_preparing_a_map_again_for_equal_ids_on_all_ranks_gives_the_same_map(torch_ranks):
     first, second = torch_ranks(2).run(maps_by_name)
     assert first == second
     generations, fingerprints = zip(*first, strict=True)
@@ -165,7 +165,7 @@ def other_ids(group):
     return texts
 
 
-def test_a_handle_prepared_for_other_ids_is_refused_on_all_ranks_until_it_has_the_map_again(torch_ranks):
+def test_a_handle_prepared_for_other_ids_is_rejected_on_all_ranks_until_its_map_is_restored(torch_ranks):
     for texts in torch_ranks(2).run(other_ids):
         assert len(texts) == 2
         assert all("was prepared again for other ids after the forward" in text for text in texts)

@@ -68,7 +68,7 @@ def exact_gradients(group):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_gradients_are_those_of_the_loss_over_all_ranks(torch_ranks, size):
+def test_gradients_match_the_loss_over_all_ranks(torch_ranks, size):
     assert max(torch_ranks(size).run(exact_gradients)) < 1e-7
 
 
@@ -144,11 +144,11 @@ def in_other_shapes(group):
     torch.testing.assert_close(weights.grad, x.detach().sum(-1).view(6))
 
 
-def test_gradients_have_the_shapes_of_what_was_given(torch_ranks):
+def test_gradients_have_the_shapes_of_the_inputs(torch_ranks):
     torch_ranks(2).run(in_other_shapes)
 
 
-def prepared_anew(group):
+def prepare_again(group):
     import accord.torch
     from accord import moe
 
@@ -173,8 +173,8 @@ def prepared_anew(group):
         return str(error)
 
 
-def test_a_map_that_was_prepared_anew_is_refused_in_backward(torch_ranks):
-    for text in torch_ranks(2).run(prepared_anew):
+def test_a_map_prepared_again_is_rejected_in_backward(torch_ranks):
+    for text in torch_ranks(2).run(prepare_again):
         assert "was prepared again for other ids after the forward" in text
 
 
@@ -190,7 +190,7 @@ def test_four_ranks_train_like_one(dtype, tolerance):
     assert alone[50] < alone[1] - 0.5
 
 
-def test_accord_moe_asks_for_torch_only_when_it_is_needed():
+def test_accord_moe_imports_torch_only_when_needed():
     program = "import sys, accord.moe; accord.moe.ExpertGroup; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'dispach'"):

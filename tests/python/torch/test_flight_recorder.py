@@ -42,15 +42,15 @@ def analyse(folder, *options):
 
 @pytest.mark.skipif(torch_is("2.11"), reason="the analyser of torch 2.11 refuses all backends but nccl and xccl")
 @pytest.mark.parametrize("differ", [False, True], ids=["agree", "differ"])
-def test_torchs_analyser_reads_them(torch_ranks, tmp_path, caplog, differ):
+def test_the_analyser_of_torch_reads_the_dumps(torch_ranks, tmp_path, caplog, differ):
     torch_ranks(3).run(calls, str(tmp_path / "dumps"), differ)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "accord.torch.flight_recorder", tmp_path / "dumps", tmp_path / "traces/rank_"],
         check=True,
         capture_output=True,
         text=True,
     )
-    assert told.stdout.split() == [str(tmp_path / f"traces/rank_{rank}") for rank in range(3)]
+    assert result.stdout.split() == [str(tmp_path / f"traces/rank_{rank}") for rank in range(3)]
     found = analyse(tmp_path / "traces")
     assert sorted((group.desc, group.size) for group in found.groups) == [("default_pg", 3), ("undefined", 2)]
     # torch names a message after the side that it reads first.
@@ -68,7 +68,7 @@ def test_torchs_analyser_reads_them(torch_ranks, tmp_path, caplog, differ):
     assert "We cannot decide what's wrong" in caplog.text
 
 
-def test_a_folder_without_dumps_and_a_damaged_one_are_refused(tmp_path):
+def test_a_folder_without_dumps_and_damaged_dumps_are_rejected(tmp_path):
     def convert():
         return subprocess.run(
             [sys.executable, "-m", "accord.torch.flight_recorder", tmp_path, tmp_path / "rank_"],

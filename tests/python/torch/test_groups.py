@@ -68,7 +68,7 @@ def made_by_their_members(group):
     return mine.group_name, sums, shared
 
 
-def test_groups_of_one_name_without_a_rank_in_common(torch_ranks):
+def test_disjoint_groups_may_share_a_name(torch_ranks):
     found = torch_ranks(4).run(made_by_their_members)
     assert len({name for name, _, _ in found}) == 1
     for rank, (_, sums, shared) in enumerate(found):
@@ -99,12 +99,12 @@ def again(group, folder):
     return sums
 
 
-def test_a_group_can_be_made_again(torch_ranks, tmp_path):
+def test_a_group_can_be_recreated(torch_ranks, tmp_path):
     assert torch_ranks(2).run(again, str(tmp_path)) == [[2.0] * 4] * 2
 
 
 def threads(group):
-    """Each thread has a group of its own. Then one thread lists calls while another one runs some."""
+    """Each thread has its own group. Then one thread lists calls while another one runs some."""
     import threading
 
     rank = dist.get_rank()
@@ -153,12 +153,12 @@ def test_threads(torch_ranks):
 def disagree(group):
     rank = dist.get_rank()
     turned = dist.new_group([1, 2])
-    said = None
+    failure = None
     if rank > 0:
         try:
             dist.all_reduce(torch.ones(rank), group=turned)
         except dist.DistBackendError as error:
-            said = type(error).__name__, isinstance(error, accord.Mismatch), str(error), error.ranks, error.__notes__
+            failure = type(error).__name__, isinstance(error, accord.Mismatch), str(error), error.ranks, error.__notes__
     x = torch.ones(2)
     dist.all_reduce(x)  # the other group is unaffected
     slow = []
@@ -172,10 +172,10 @@ def disagree(group):
         store.set(f"done {rank}", "")
     else:
         store.wait(["done 0", "done 2"])
-    return said, x.tolist(), slow
+    return failure, x.tolist(), slow
 
 
-def test_errors_are_accords_and_torchs_and_give_global_ranks(torch_ranks):
+def test_errors_are_types_of_accord_and_torch_and_give_global_ranks(torch_ranks):
     found = torch_ranks(3).run(disagree)
     for rank in (1, 2):
         name, is_mismatch, text, ranks, notes = found[rank][0]
@@ -215,9 +215,9 @@ def mixed(group, folder):
         return x.tolist(), sorted(map(str, dist.group.WORLD._device_types)), str(error)
 
 
-def test_other_devices_go_to_the_backend_that_was_named_for_them(torch_ranks, tmp_path):
-    for x, devices, said in torch_ranks(2).run(mixed, str(tmp_path)):
-        assert x == [2.0] * 3 and devices == ["cpu", "meta"] and "sparse" in said
+def test_other_devices_use_the_backend_named_for_them(torch_ranks, tmp_path):
+    for x, devices, message in torch_ranks(2).run(mixed, str(tmp_path)):
+        assert x == [2.0] * 3 and devices == ["cpu", "meta"] and "sparse" in message
 
 
 def split_by_torch(group):
@@ -267,19 +267,19 @@ def futures(group):
         received.wait()
     failed = dist.new_group()
     work = dist.all_reduce(torch.ones(2 + rank), group=failed, async_op=True)
-    said = None
+    message = None
     try:
         work.get_future().wait()
     except RuntimeError as error:
-        said = str(error)
-    return value, spread.tolist(), said, work.is_completed(), work.is_success(), type(work.exception()).__name__
+        message = str(error)
+    return value, spread.tolist(), message, work.is_completed(), work.is_success(), type(work.exception()).__name__
 
 
-def test_futures_end_with_the_operation(torch_ranks):
-    for rank, (value, spread, said, completed, success, error) in enumerate(torch_ranks(2).run(futures)):
+def test_futures_complete_with_the_operation(torch_ranks):
+    for rank, (value, spread, message, completed, success, error) in enumerate(torch_ranks(2).run(futures)):
         assert value == 0.5
         assert spread == ([3.0, 0.0] * 4 if rank else [0.0] * 8)
-        assert "Mismatch" in said and (completed, success, error) == (True, False, "Mismatch")
+        assert "Mismatch" in message and (completed, success, error) == (True, False, "Mismatch")
 
 
 def die_in_a_step(group, victim, folder):
@@ -308,8 +308,8 @@ def test_a_rank_killed_in_a_step_of_ddp_is_named_within_a_second(fresh_ranks, tm
 
     outcomes = fresh_ranks(3, program=TORCH_PROGRAM).outcomes(die_in_a_step, 1, str(tmp_path), while_running=kill)
     for rank in (0, 2):
-        when, said = outcomes[rank].value
-        assert "PeerLost" in said and "rank 1" in said
+        when, message = outcomes[rank].value
+        assert "PeerLost" in message and "rank 1" in message
         assert when - killed[0] < 3, "a busy machine may take longer than the second that it takes"
 
 
@@ -327,7 +327,7 @@ def own_plan(group, folder):
     return [values.unique().tolist() for values in sums], served
 
 
-def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torch_ranks, tmp_path):
+def test_a_user_plan_serves_calls_of_its_sizes(torch_ranks, tmp_path):
     for sums, served in torch_ranks(2).run(own_plan, str(tmp_path)):
         assert sums == [[3.0], [3.0]]
         assert served == 1
@@ -347,17 +347,17 @@ def in_detail(group, folder):
         model(torch.ones(1, 3)).sum().backward()
         x = torch.ones(2)
         dist.all_reduce(x)
-        said = ""
+        message = ""
         try:
             dist.all_reduce(torch.ones(2 + rank))
         except RuntimeError as error:
-            said = str(error)
-        return x.tolist(), said, distributed_c10d.get_backend()
+            message = str(error)
+        return x.tolist(), message, distributed_c10d.get_backend()
     finally:
         dist.set_debug_level(dist.DebugLevel.OFF)
 
 
 def test_torchs_debug_level_detail(torch_ranks, tmp_path):
-    for x, said, backend in torch_ranks(2).run(in_detail, str(tmp_path)):
+    for x, message, backend in torch_ranks(2).run(in_detail, str(tmp_path)):
         assert x == [2.0, 2.0] and backend == "accord"
-        assert "all_reduce" in said and "2 x float32" in said and "3 x float32" in said
+        assert "all_reduce" in message and "2 x float32" in message and "3 x float32" in message

@@ -38,7 +38,7 @@ def training(group, folder, tensor, pipeline, sequence, through_mesh=False):
         pytest.param(1, 2, False, id="pipeline parallel", marks=pytest.mark.slow),
     ],
 )
-def test_the_gpt_of_megatron_core_gives_the_bits_that_it_gives_over_gloo(torch_ranks, tensor, pipeline, sequence):
+def test_the_gpt_of_megatron_core_is_bit_identical_to_gloo(torch_ranks, tensor, pipeline, sequence):
     expected = torch_ranks(2).run(training, SUPPORT, tensor, pipeline, sequence, backend="gloo", deadline=180)
     found = torch_ranks(2).run(training, SUPPORT, tensor, pipeline, sequence, deadline=180)
     assert found == expected
@@ -82,7 +82,7 @@ def losses_of(tmp_path, ranks: int, *options: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4], ids=["TP 2", "TP 2 x DP 2"])
-def test_a_script_for_gloo_trains_alike_with_the_switch_on_and_off(tmp_path, ranks):
+def test_a_gloo_script_trains_equally_with_the_switch_on_and_off(tmp_path, ranks):
     off, nothing = losses_of(tmp_path, ranks)
     on, loaded = losses_of(tmp_path, ranks, "--route")
     assert nothing == ["accord_autoload"]

@@ -14,7 +14,7 @@ def tensors_in_the_window(group):
     part = y[rank * 4 : rank * 4 + 4]
     part.fill_(rank)
     dist.all_gather_into_tensor(y, part, group=roomy)
-    said = []
+    errors = []
     for attempt in (
         lambda: accord.torch.empty(1 << 20, group=roomy),
         lambda: accord.torch.empty(4, group=group),
@@ -24,15 +24,15 @@ def tensors_in_the_window(group):
         try:
             attempt()
         except Exception as error:
-            said.append((type(error).__name__, isinstance(error, RuntimeError), str(error)))
-    return x.float().tolist(), y.tolist(), said
+            errors.append((type(error).__name__, isinstance(error, RuntimeError), str(error)))
+    return x.float().tolist(), y.tolist(), errors
 
 
-def test_tensors_in_the_window_are_tensors_like_others(torch_ranks):
-    for x, y, said in torch_ranks(2).run(tensors_in_the_window):
+def test_tensors_in_the_window_behave_like_other_tensors(torch_ranks):
+    for x, y, errors in torch_ranks(2).run(tensors_in_the_window):
         assert x == [[3.0] * 5] * 3
         assert y == [0.0] * 4 + [1.0] * 4
-        room, none, dtype, mixed = said
+        room, none, dtype, mixed = errors
         assert room[0] == "ResourceExhausted" and "free" in room[2]
         assert none[0] == "WrongState" and "window_bytes" in none[2]
         assert "complex32" in dtype[2]
@@ -69,7 +69,7 @@ def train(group, how, steps):
     return [p.detach().tolist() for p in model.parameters()], inside
 
 
-def test_ddp_in_windows_trains_as_without_and_its_gradients_lie_there(torch_ranks):
+def test_ddp_in_windows_trains_equally_and_its_gradients_are_in_the_window(torch_ranks):
     plain = torch_ranks(2).run(train, "plain", 6)
     bytes_of_gradients = 4 * (20 * 300 + 300 + 300 * 7 + 7)
     assert plain[0] == plain[1] and plain[0][1] == 0
@@ -84,11 +84,11 @@ def refuse(group):
 
     import accord.torch
 
-    said = []
+    errors = []
     try:
         accord.torch.in_window(DistributedDataParallel(torch.nn.Linear(2, 2)))
     except ValueError as error:
-        said.append(str(error))
+        errors.append(str(error))
 
     class Half(torch.nn.Module):
         def __init__(self):
@@ -103,15 +103,15 @@ def refuse(group):
     try:
         model(torch.ones(1, 2)).sum().backward()
     except RuntimeError as error:
-        said.append(str(error))
-    return said
+        errors.append(str(error))
+    return errors
 
 
-def test_what_cannot_be_placed_is_refused(torch_ranks):
-    for said in torch_ranks(2).run(refuse):
-        assert len(said) == 2
-        assert "gradient_as_bucket_view=True" in said[0]
-        assert "has no gradient in its bucket" in said[1]
+def test_tensors_that_cannot_be_placed_are_rejected(torch_ranks):
+    for errors in torch_ranks(2).run(refuse):
+        assert len(errors) == 2
+        assert "gradient_as_bucket_view=True" in errors[0]
+        assert "has no gradient in its bucket" in errors[1]
 
 
 def shard(group, window_bytes):
@@ -139,7 +139,7 @@ def shard(group, window_bytes):
     return [p.full_tensor().tolist() for p in model.parameters()]
 
 
-def test_fsdp_in_windows_trains_as_without(torch_ranks):
+def test_fsdp_in_windows_trains_equally(torch_ranks):
     plain = torch_ranks(2).run(shard, 0)
     assert plain[0] == plain[1]
     assert torch_ranks(2).run(shard, 8 << 20) == plain
@@ -154,17 +154,17 @@ def fail_in_a_step(group):
 
     model = DistributedDataParallel(torch.nn.Linear(9, 9), gradient_as_bucket_view=True)
     accord.torch.in_window(model, overlap=True)
-    said = []
+    errors = []
     for step in range(4):
         if dist.get_rank() == 1 and step == 2:
-            return said
+            return errors
         try:
             model(torch.ones(1, 9)).sum().backward()
         except RuntimeError as error:
-            said.append((step, str(error)))
-    return said
+            errors.append((step, str(error)))
+    return errors
 
 
-def test_a_failure_in_a_window_is_one_of_the_step(torch_ranks):
-    said = torch_ranks(2).run(fail_in_a_step)
-    assert [step for step, _ in said[0]] == [2, 3] and "PeerLost" in said[0][0][1]
+def test_a_failure_in_a_window_fails_the_step(torch_ranks):
+    errors = torch_ranks(2).run(fail_in_a_step)
+    assert [step for step, _ in errors[0]] == [2, 3] and "PeerLost" in errors[0][0][1]

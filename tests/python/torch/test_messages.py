@@ -33,7 +33,7 @@ def test_each_message_goes_to_the_receive_of_its_tag(torch_ranks):
         assert arrived == [[7.0, 7.0], [8.0, 8.0]]
 
 
-def from_anyone(group):
+def receive_from_any_source(group):
     """Rank 0 receives from any sender: one message per rank and tag. Messages of one tag match receives in their
     order."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -60,12 +60,12 @@ def from_anyone(group):
     return sorted(sources)
 
 
-def test_receives_from_any_source_tell_the_source(torch_ranks):
-    found = torch_ranks(3).run(from_anyone)[0]
+def test_receives_from_any_source_report_the_source(torch_ranks):
+    found = torch_ranks(3).run(receive_from_any_source)[0]
     assert found == [(rank, [float(rank), tag]) for rank in (1, 2) for tag in (3.0, 4.0)]
 
 
-def nobody_sends(group):
+def receive_without_senders(group):
     if dist.get_rank() == 1:
         return None  # and closes its group
     work = dist.irecv(torch.empty(1))
@@ -76,4 +76,4 @@ def nobody_sends(group):
 
 
 def test_a_receive_from_any_source_fails_when_all_others_have_left(torch_ranks):
-    assert torch_ranks(2).run(nobody_sends)[0] == ("PeerLost", ["is_completed"])
+    assert torch_ranks(2).run(receive_without_senders)[0] == ("PeerLost", ["is_completed"])

@@ -1,4 +1,4 @@
-"""A rank dies in the middle of training. The other ranks learn of it within a second and continue without it."""
+"""A rank dies in the middle of training. The other ranks are notified within a second and continue without it."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 import os
@@ -12,7 +12,7 @@ from accord_command import ROOT, clean_environment
 from ranks import TORCH_PROGRAM
 
 
-def go_on_without_the_dead(group, dead, folder):
+def continue_without_dead_ranks(group, dead, folder):
     import datetime
 
     import accord.torch
@@ -64,9 +64,9 @@ def go_on_without_the_dead(group, dead, folder):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("dead", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path, dead):
+def test_the_survivors_create_a_new_default_group(fresh_ranks, tmp_path, dead):
     ranks = fresh_ranks(3, program=TORCH_PROGRAM, environments=[{"PLACE": str(rank)} for rank in range(3)])
-    outcomes = ranks.outcomes(go_on_without_the_dead, dead, str(tmp_path), deadline=120)
+    outcomes = ranks.outcomes(continue_without_dead_ranks, dead, str(tmp_path), deadline=120)
     assert outcomes[dead].exit_code == -signal.SIGKILL
     left = [rank for rank in range(3) if rank != dead]
     for place, rank in enumerate(left):
@@ -80,7 +80,7 @@ def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path,
         assert found["made"] == ("accord", 25, "recorder_size=64")
 
 
-def wait_for_the_dead(group, folder):
+def wait_for_a_dead_rank(group, folder):
     """Rank 3 dies, and rank 2 a little later. Returns what the other ranks observe while they wait for them in the
     store."""
     import datetime
@@ -94,12 +94,12 @@ def wait_for_the_dead(group, folder):
                 file.write(repr(time.time()))
             os.kill(os.getpid(), 9)
 
-    def refused(what, make, victim):
+    def refused(name, make, victim):
         try:
             make()
         except accord.PeerLost as error:
             with open(f"{folder}/{victim}") as file:
-                found[what] = time.time() - float(file.read()), error.ranks, str(error)
+                found[name] = time.time() - float(file.read()), error.ranks, str(error)
 
     dist.barrier()
     if rank == 3:
@@ -124,13 +124,13 @@ def wait_for_the_dead(group, folder):
 
 
 @pytest.mark.alone
-def test_ranks_waiting_in_the_store_learn_of_a_death_within_a_second(fresh_ranks, tmp_path):
-    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_the_dead, str(tmp_path), deadline=50)
+def test_ranks_waiting_in_the_store_are_notified_of_a_death_within_a_second(fresh_ranks, tmp_path):
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_a_dead_rank, str(tmp_path), deadline=50)
     for rank in (0, 1):
         assert outcomes[rank].error is None, outcomes[rank].error
         found = outcomes[rank].value
         assert found.pop("left") == 3
-        named = {what: ranks for what, (_, ranks, _) in found.items() if what != "all"}
+        named = {name: ranks for name, (_, ranks, _) in found.items() if name != "all"}
         assert named == {"dies": (3,), "died": (2,), "barrier": (3,), "again": (2,)}
         # A busy machine may take longer than the second that each of them takes.
         assert all(took < 5 for took, *_ in found.values()), found
@@ -169,7 +169,7 @@ def lose_the_store(group):
 
 
 @pytest.mark.alone
-def test_a_store_that_dies_with_its_rank_is_no_error_of_its_own(fresh_ranks):
+def test_a_store_that_dies_with_its_rank_is_not_a_separate_error(fresh_ranks):
     outcomes = fresh_ranks(3, program=TORCH_PROGRAM).outcomes(lose_the_store, deadline=50)
     for rank in (1, 2):
         assert outcomes[rank].error is None, outcomes[rank].error
@@ -190,19 +190,19 @@ def run_the_example(timeout: float, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.alone
-def test_the_example_goes_on_from_its_last_checkpoint():
+def test_the_example_resumes_from_its_last_checkpoint():
     result = run_the_example(180, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     noticed = re.findall(r"rank (\d), ([\d.]+) s after the kill: .*PeerLost.* rank 0 of group", result.stdout)
     assert sorted(rank for rank, _ in noticed) == ["1", "2"]
     assert all(float(seconds) < 1 for _, seconds in noticed)
-    goes_on = re.findall(r"rank (\d) goes on from step 10 with ranks \[1, 2\]", result.stdout)
-    assert sorted(goes_on) == ["1", "2"]
+    resumed = re.findall(r"rank (\d) goes on from step 10 with ranks \[1, 2\]", result.stdout)
+    assert sorted(resumed) == ["1", "2"]
     losses = {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([\d.]+)", result.stdout)}
     assert sorted(losses) == [10, 20, 30] and losses[30] < losses[10]
 
 
-def test_the_example_says_how_it_is_started():
+def test_the_example_explains_how_to_start_it():
     result = run_the_example(60, RANK="0")
     assert result.returncode == 2
     assert "start it without a launcher: python examples/torch/survive.py" in result.stderr

@@ -19,9 +19,9 @@ def run(folder: Path, *options: str, **variables: str) -> list[dict]:
     environment = program_environment(**variables)
     result = accord("run", *options, "-n", RANKS, CALLS, folder, env=environment, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
-    told = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
-    told[0]["stderr"] = result.stderr
-    return told
+    outcomes = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    outcomes[0]["stderr"] = result.stderr
+    return outcomes
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def reported(tmp_path_factory) -> list[dict]:
         ),
     ],
 )
-def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, reported, options, variables, tmp_path):
+def test_more_than_twenty_calls_give_the_same_results_with_the_switch_on(off, reported, options, variables, tmp_path):
     on = reported if options == ("--route=report",) else run(tmp_path / "on", *options, **variables)
     for rank in range(RANKS):
         assert len(on[rank]["results"]) > 20
@@ -66,17 +66,17 @@ def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, reported, 
         pytest.param(("--route=off",), {"ACCORD_ROUTE": "1"}, id="--route=off", marks=pytest.mark.slow),
     ],
 )
-def test_off_nothing_of_accord_is_loaded_and_torch_is_itself(off, options, variables, tmp_path):
+def test_with_the_switch_off_accord_is_not_loaded_and_torch_is_unchanged(off, options, variables, tmp_path):
     without = run(tmp_path / "without", TORCH_DEVICE_BACKEND_AUTOLOAD="0")[0]
     assert without["modules"] == []
-    for told in off if not options and not variables else run(tmp_path / "off", *options, **variables):
-        assert told["modules"] == ["accord_autoload"]
-        assert told["functions_of_others"] == without["functions_of_others"]
-        assert told["replaced"] == []
-        assert "report" not in told
+    for outcome in off if not options and not variables else run(tmp_path / "off", *options, **variables):
+        assert outcome["modules"] == ["accord_autoload"]
+        assert outcome["functions_of_others"] == without["functions_of_others"]
+        assert outcome["replaced"] == []
+        assert "report" not in outcome
 
 
-def test_the_report_is_told_at_the_end(reported):
+def test_the_report_is_printed_at_exit(reported):
     text = reported[0]["stderr"]
     assert "torch.distributed was routed; " in text
     assert "0 (default_pg): 3 ranks, asked for gloo; cpu accord, by torch.distributed" in text
@@ -133,7 +133,7 @@ dist.destroy_process_group()
 """
 
 
-def test_groups_of_a_mesh_go_by_the_name_that_the_program_asked_for(tmp_path):
+def test_groups_of_a_mesh_have_the_backend_name_that_the_program_requested(tmp_path):
     program = python_file(tmp_path, WITH_A_MESH)
     result = accord("run", "--route", "-n", 2, program, env=program_environment(), timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_that_a_program_starts_are_routed_too_and_rank_0_alone_reports(tmp_path):
+def test_child_processes_are_routed_too_and_only_rank_0_reports(tmp_path):
     program = python_file(tmp_path, SPAWNED)
     command = [sys.executable, program, tmp_path / "store"]
     environment = program_environment(ACCORD_ROUTE="report")
@@ -163,7 +163,7 @@ def test_processes_that_a_program_starts_are_routed_too_and_rank_0_alone_reports
     assert "0 (default_pg): 2 ranks, asked for gloo" in result.stderr
 
 
-def test_a_value_that_says_nothing_is_refused(tmp_path):
+def test_an_invalid_value_is_rejected(tmp_path):
     program = python_file(tmp_path, "import torch")
     environment = program_environment(ACCORD_ROUTE="yes")
     result = subprocess.run(
@@ -189,7 +189,7 @@ assert accord.torch.communicator().size == 1 and accord.torch.route.report() == 
 """
 
 
-def test_backends_of_others_stay_theirs(tmp_path):
+def test_other_backends_are_not_replaced(tmp_path):
     program = python_file(tmp_path, OTHER_BACKENDS)
     environment = program_environment(ACCORD_ROUTE="1")
     result = subprocess.run(
@@ -201,10 +201,10 @@ def test_backends_of_others_stay_theirs(tmp_path):
 # torchcomms is built from source. torch.distributed uses it in the same way whether or not it is installed.
 THROUGH_TORCHCOMMS = """
 import os, sys, types, torch
-asked = []
+requests = []
 class Comm:
     def __init__(self, *arguments, **keywords):
-        asked.append((arguments, keywords, os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]))
+        requests.append((arguments, keywords, os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]))
         raise RuntimeError("seen")
 import torch.distributed as dist
 c10d = dist.distributed_c10d
@@ -220,13 +220,13 @@ for make in (foreign, default, foreign):
         make()
     except RuntimeError as error:
         assert str(error) == "seen"
-assert all(arguments == ("accord", torch.device("cpu")) for arguments, *_ in asked), asked
-assert [(rank, size) for _, _, rank, size in asked] == [("1", "3"), ("2", "5"), ("1", "3")], asked
+assert all(arguments == ("accord", torch.device("cpu")) for arguments, *_ in requests), requests
+assert [(rank, size) for _, _, rank, size in requests] == [("1", "3"), ("2", "5"), ("1", "3")], requests
 assert (os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]) == ("2", "5")
 """
 
 
-def _ends_well_with_the_switch(program):
+def _succeeds_with_the_switch(program):
     environment = program_environment(ACCORD_ROUTE="1")
     result = subprocess.run(
         [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
@@ -234,17 +234,17 @@ def _ends_well_with_the_switch(program):
     assert result.returncode == 0, result.stderr
 
 
-def test_torchcomms_is_asked_for_accord_and_told_the_rank(tmp_path):
+def test_torchcomms_is_requested_to_use_accord_and_given_the_rank(tmp_path):
     import torch.distributed as dist
 
     if not hasattr(dist.distributed_c10d, "_use_torchcomms_enabled"):
         pytest.skip("this torch has no torchcomms")
     if hasattr(dist.distributed_c10d, "_torchcomms_handles_backend"):
         pytest.skip("this torch asks torchcomms itself what it has, which needs the real one")
-    _ends_well_with_the_switch(python_file(tmp_path, THROUGH_TORCHCOMMS))
+    _succeeds_with_the_switch(python_file(tmp_path, THROUGH_TORCHCOMMS))
 
 
-CALLED_IN_EVERY_WAY = """
+EVERY_CALL_FORM = """
 import inspect, torch, torch.distributed as dist
 from datetime import timedelta
 c10d = dist.distributed_c10d
@@ -270,13 +270,13 @@ c10d._set_pg_timeout(timeout=timedelta(seconds=30), group=dist.group.WORLD)
 with c10d._coalescing_manager(group=None, device=torch.device("cpu"), async_ops=True):
     pass
 import accord.torch.route
-told = accord.torch.route.report()
-assert [group["description"] for group in told] == ["default_pg"] + ["undefined"] * 6, told
+groups = accord.torch.route.report()
+assert [group["description"] for group in groups] == ["default_pg"] + ["undefined"] * 6, groups
 """
 
 
-def test_what_the_switch_replaces_is_called_in_every_way_that_torch_allows(tmp_path):
-    _ends_well_with_the_switch(python_file(tmp_path, CALLED_IN_EVERY_WAY))
+def test_replaced_functions_accept_every_call_form_of_torch(tmp_path):
+    _succeeds_with_the_switch(python_file(tmp_path, EVERY_CALL_FORM))
 
 
 WITH_FOREIGN_RANKS = """
@@ -309,7 +309,7 @@ assert other.wait(60) == 0
 """
 
 
-def test_a_group_with_ranks_of_another_job_asks_nothing_of_the_default_group(tmp_path):
+def test_a_group_with_ranks_of_another_job_does_not_use_the_default_group(tmp_path):
     program = python_file(tmp_path, WITH_FOREIGN_RANKS)
     result = accord("run", "-n", 2, program, env=program_environment(), timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -29,7 +29,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_some_of_torchs_own_tests_pass():
+def test_some_tests_of_torch_pass():
     outcomes = torch_suite.run("accord", 4, GATE, seconds=300)
     assert list(outcomes) == GATE
     worse = {test: row["detail"] for test, row in outcomes.items() if row["outcome"] != "passed"}
@@ -38,7 +38,7 @@ def test_some_of_torchs_own_tests_pass():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_all_that_gloo_passes_of_torchs_own_tests_accord_passes(ranks, tmp_path):
+def test_accord_passes_all_tests_of_torch_that_gloo_passes(ranks, tmp_path):
     output = tmp_path / "rows.json"
     command = [sys.executable, "tests/torch/torch_suite.py", "--ranks", str(ranks), "--output", str(output)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -47,7 +47,7 @@ def test_all_that_gloo_passes_of_torchs_own_tests_accord_passes(ranks, tmp_path)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
 
 
-def test_the_differences_are_told():
+def test_the_differences_are_reported():
     text = (ROOT / "docs/pytorch.md").read_text()
     assert [test for test in torch_suite.DIFFERENCES if f"`{test}`" not in text] == []
 
@@ -56,7 +56,7 @@ def row(outcome: str, message: str = "") -> dict:
     return {"outcome": outcome, "message": message}
 
 
-def test_what_gloo_passes_and_accord_does_not_is_a_difference():
+def test_a_test_that_only_gloo_passes_is_a_difference():
     gloo = {"a": row("passed"), "b": row("passed"), "c": row("failed"), "d": row("skipped"), "e": row("passed")}
     accord = {"a": row("passed"), "b": row("skipped", "why"), "c": row("failed"), "d": row("skipped")}
     rows = torch_suite.compare(accord, gloo)
@@ -67,7 +67,7 @@ def test_what_gloo_passes_and_accord_does_not_is_a_difference():
     ]
 
 
-def test_a_test_that_hangs_and_ranks_that_end_apart_are_failures(tmp_path):
+def test_hanging_tests_and_ranks_with_different_outcomes_are_failures(tmp_path):
     """Runs the runner with tests that fail, in place of torch's."""
     program = tmp_path / "wrong.py"
     program.write_text(

@@ -57,7 +57,7 @@ def training(group, folder, name):
 
 
 @pytest.mark.parametrize("name", ON_TWO_RANKS)
-def test_two_ranks_give_the_bits_that_they_give_over_gloo(torch_ranks, name):
+def test_two_ranks_are_bit_identical_to_gloo(torch_ranks, name):
     expected = torch_ranks(2).run(training, SUPPORT, name, backend="gloo", deadline=120)
     found = torch_ranks(2).run(training, SUPPORT, name, deadline=120)
     assert len(expected[0]) > 0
@@ -65,7 +65,7 @@ def test_two_ranks_give_the_bits_that_they_give_over_gloo(torch_ranks, name):
 
 
 @pytest.mark.parametrize("name", mostly_slow(ON_FOUR_RANKS, *QUICK_ON_FOUR_RANKS))
-def test_four_ranks_give_what_they_give_over_gloo(torch_ranks, name):
+def test_four_ranks_match_gloo(torch_ranks, name):
     expected = torch_ranks(4).run(training, SUPPORT, name, backend="gloo", deadline=120)
     found = torch_ranks(4).run(training, SUPPORT, name, deadline=120)
     assert len(expected[0]) > 0

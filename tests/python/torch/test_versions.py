@@ -56,7 +56,7 @@ def uses(group):
     return torch.__version__
 
 
-def test_what_accord_uses_of_torch_is_there(torch_ranks):
+def test_torch_has_the_internals_that_accord_uses(torch_ranks):
     import torch
 
     assert torch_ranks(2).run(uses) == [torch.__version__] * 2

@@ -15,12 +15,12 @@ def uneven_inputs(group):
     return [parameter.tolist() for parameter in model.module.parameters()]
 
 
-def test_ddp_join_gives_what_it_gives_over_gloo(torch_ranks):
+def test_ddp_join_matches_gloo(torch_ranks):
     ours = torch_ranks(2).run(uneven_inputs, deadline=30)
     assert ours == torch_ranks(2).run(uneven_inputs, backend="gloo")
 
 
-def let_go(group):
+def drop_works(group):
     import gc
     import weakref
 
@@ -36,5 +36,5 @@ def let_go(group):
 
 
 def test_few_unawaited_works_are_kept_and_awaited_ones_are_freed(torch_ranks):
-    for alive, most, gone in torch_ranks(2).run(let_go):
-        assert alive == most and gone
+    for alive, most, freed in torch_ranks(2).run(drop_works):
+        assert alive == most and freed

@@ -68,14 +68,14 @@ def pending_everywhere(group):
     return found
 
 
-def test_the_result_of_a_functional_collective_is_a_tensor_like_any_other(torch_ranks):
+def test_the_result_of_a_functional_collective_behaves_like_any_tensor(torch_ranks):
     over_gloo = torch_ranks(2).run(pending_everywhere, backend="gloo")
     assert len(over_gloo[0]) == (20 if torch_is("2.11") else 22)
     assert torch_ranks(2).run(pending_everywhere) == over_gloo
 
 
 def kinds_of_tensors(group):
-    """Passes other tensors without memory of their own. Nothing may remain of messages that two ranks send each
+    """Passes other tensors without their own memory. Nothing may remain of messages that two ranks send each
     other."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import DeviceMesh
@@ -125,9 +125,9 @@ def kinds_of_tensors(group):
         "meta": torch.ones(2, device="meta"),
         "Tensor": freed,
     }
-    said = {}
+    errors = {}
     for name, tensor in refused.items():
-        said[name] = []
+        errors[name] = []
         for call in (
             lambda t: dist.all_reduce(t),
             lambda t: dist.all_reduce(t, async_op=True),
@@ -140,30 +140,30 @@ def kinds_of_tensors(group):
         ):
             try:
                 call(tensor)
-                said[name].append("")
+                errors[name].append("")
             except TypeError as error:
-                said[name].append(str(error))
+                errors[name].append(str(error))
     for wrong in (
         lambda: dist.isend(torch.ones(2), 1 - dist.get_rank(), tag=-1),
         lambda: group.send([torch.ones(2)], 9),
     ):
         try:
             wrong()
-            said["arguments"] = "taken"
+            errors["arguments"] = "taken"
         except RuntimeError as error:
-            said.setdefault("arguments", type(error).__name__)
+            errors.setdefault("arguments", type(error).__name__)
     values = torch.ones(2)
     dist.all_reduce(values)
-    return sums, said, values.tolist()
+    return sums, errors, values.tolist()
 
 
-def test_other_tensors_without_memory_are_unwrapped_by_torch_or_refused_at_once(torch_ranks):
-    for sums, said, values in torch_ranks(2).run(kinds_of_tensors):
+def test_other_tensors_without_memory_are_unwrapped_by_torch_or_rejected_immediately(torch_ranks):
+    for sums, errors, values in torch_ranks(2).run(kinds_of_tensors):
         assert sums == [[2.0, 2.0], [10.0, 10.0], True, [2.0, 2.0]]
-        assert said.pop("arguments") == "InvalidArgument"
-        for name, texts in said.items():
+        assert errors.pop("arguments") == "InvalidArgument"
+        for name, texts in errors.items():
             assert all(name in text for text in texts) and len(texts) == 6, (name, texts)
-        assert all("to_local()" in text for text in said["DTensor"][:5])
+        assert all("to_local()" in text for text in errors["DTensor"][:5])
         assert values == [2.0, 2.0]
 
 
@@ -180,7 +180,7 @@ def failed(group):
     return "taken"
 
 
-def test_a_functional_collective_that_has_failed_says_so_in_the_call_with_its_result(torch_ranks):
+def test_a_failed_functional_collective_raises_in_the_call_that_uses_its_result(torch_ranks):
     assert torch_ranks(2).run(failed) == ["Mismatch", "Mismatch"]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark `torchcomms` measures if torchcomms can be imported, and otherwise says that it cannot."""
+"""The benchmark `torchcomms` measures if torchcomms can be imported, and otherwise reports the reason."""
 
 import importlib.util
 import json
@@ -8,7 +8,7 @@ import sys
 from accord_command import ROOT, clean_environment
 
 
-def test_the_bench_measures_both_backends_or_says_why_not(tmp_path):
+def test_the_benchmark_measures_both_backends_or_reports_the_reason(tmp_path):
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "bench.torchcomms", "--output", report, "--rounds", "1", "--sizes", "8"]
     done = subprocess.run(

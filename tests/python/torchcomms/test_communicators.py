@@ -1,4 +1,4 @@
-"""torchcomms communicators over accord: how they meet, split, time out and end; and their use through
+"""torchcomms communicators over accord: how they connect, split, time out and end; and their use through
 torch.distributed."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
@@ -39,7 +39,7 @@ from accord.torchcomms import rendezvous
         ),
     ],
 )
-def test_rank_and_size_come_from_the_variables_that_torchcomms_reads(variables, expected, monkeypatch):
+def test_rank_and_size_are_read_from_the_variables_of_torchcomms(variables, expected, monkeypatch):
     for name in list(os.environ):
         if name.startswith(("TORCHCOMM_", "OMPI_", "PMI_", "PALS_")) or name in ("RANK", "WORLD_SIZE"):
             monkeypatch.delenv(name)
@@ -48,7 +48,7 @@ def test_rank_and_size_come_from_the_variables_that_torchcomms_reads(variables, 
     assert rendezvous.rank_and_size() == expected
 
 
-def test_a_process_without_a_rank_and_one_with_a_wrong_rank_are_told(monkeypatch):
+def test_missing_and_wrong_ranks_are_reported(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(RuntimeError, match="set TORCHCOMM_RANK and TORCHCOMM_SIZE"):
         rendezvous.rank_and_size()
@@ -85,7 +85,7 @@ def many_communicators(comm, folder, with_store):
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_communicators_of_one_name_and_of_several_threads_do_not_meet_each_other(
+def test_communicators_of_one_name_and_of_several_threads_do_not_interfere(
     torchcomms_ranks, tmp_path, with_store, monkeypatch
 ):
     ranks = torchcomms_ranks(2)
@@ -111,46 +111,46 @@ def parts_of(comm):
         found = turned.get_rank(), turned.get_size(), values.tolist()
         again.finalize()
         turned.finalize()
-    said = []
+    errors = []
     for wrong in ([(rank + 1) % 3], [rank, rank], [rank, 3], [-1, rank]):
         try:
             comm.split(wrong, "wrong")
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
     assert torch.get_default_device() == device
     assert not torch.cuda.is_initialized()
-    return found, said
+    return found, errors
 
 
-def test_a_split_numbers_ranks_by_the_list_and_refuses_a_wrong_one(torchcomms_ranks):
+def test_a_split_numbers_ranks_by_the_list_and_rejects_an_invalid_list(torchcomms_ranks):
     first, second, third = torchcomms_ranks(3).run(parts_of)
     assert first[0] == (1, 2, [6.0, 6.0])
     assert second[0] is None
     assert third[0] == (0, 2, [6.0, 6.0])
-    for rank, (_, said) in enumerate((first, second, third)):
-        assert f"Current rank {rank} is not included" in said[0]
-        assert "names a rank twice" in said[1]
-        assert "there is no rank 3" in said[2]
-        assert "there is no rank -1" in said[3]
+    for rank, (_, errors) in enumerate((first, second, third)):
+        assert f"Current rank {rank} is not included" in errors[0]
+        assert "names a rank twice" in errors[1]
+        assert "there is no rank 3" in errors[2]
+        assert "there is no rank -1" in errors[3]
 
 
 def life(comm, folder):
     import accord.torchcomms
 
-    said = []
+    errors = []
 
-    def says(call):
+    def record_error(call):
         try:
             call()
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     unborn = accord.torchcomms.Backend()
-    says(unborn.finalize)
-    says(lambda: unborn.barrier(False))
+    record_error(unborn.finalize)
+    record_error(lambda: unborn.barrier(False))
     comm.finalize()
-    says(comm.finalize)
-    says(lambda: comm.barrier(False))
+    record_error(comm.finalize)
+    record_error(lambda: comm.barrier(False))
     for options in (
         {"device": torch.device("meta")},
         {"hints": {"wayt": "spin"}},
@@ -159,12 +159,12 @@ def life(comm, folder):
         {"enable_reconfigure": True},
     ):
         given = {"device": torch.device("cpu"), "store": dist.FileStore(os.path.join(folder, "store"), 2)} | options
-        says(lambda given=given: torchcomms.new_comm("accord", name="refused", **given))
-    return said
+        record_error(lambda given=given: torchcomms.new_comm("accord", name="refused", **given))
+    return errors
 
 
-def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_named(torchcomms_ranks, tmp_path):
-    for said in torchcomms_ranks(2).run(life, str(tmp_path)):
+def test_unknown_communicators_and_unsupported_options_are_named(torchcomms_ranks, tmp_path):
+    for errors in torchcomms_ranks(2).run(life, str(tmp_path)):
         texts = [
             'communicator "" is not initialized',
             'communicator "" is not initialized',
@@ -176,8 +176,8 @@ def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_name
             'hint "async" is "maybe"',
             "enable_reconfigure=true is not supported",
         ]
-        assert len(said) == len(texts), said
-        for found, text in zip(said, texts, strict=True):
+        assert len(errors) == len(texts), errors
+        for found, text in zip(errors, texts, strict=True):
             assert re.search(text, found), found
 
 
@@ -205,29 +205,29 @@ def in_background(comm, folder):
     return [tensor.tolist() for tensor in values]
 
 
-def test_a_hint_lets_collectives_go_on_by_themselves(torchcomms_ranks, tmp_path):
+def test_a_hint_lets_collectives_progress_without_calls(torchcomms_ranks, tmp_path):
     assert torchcomms_ranks(2).run(in_background, str(tmp_path)) == [[[3.0] * 5] * 2] * 2
 
 
 def failures(comm, folder):
     from accord import Mismatch, PeerLost, Timeout
 
-    rank, said = comm.get_rank(), []
+    rank, errors = comm.get_rank(), []
     late = comm.split([0, 1], "late")
     late.set_timeout(datetime.timedelta(milliseconds=200))
     if rank == 0:
         try:
             late.recv(torch.ones(1), 1, True).wait()
         except RuntimeError as error:
-            said.append((isinstance(error, Timeout), error.ranks, "late" in str(error)))
+            errors.append((isinstance(error, Timeout), error.ranks, "late" in str(error)))
     try:
         comm.all_reduce(torch.ones(4 + rank), torchcomms.ReduceOp.SUM, False)
     except RuntimeError as error:
-        said.append((isinstance(error, (Mismatch, PeerLost)), "world" in str(error)))
-    return said
+        errors.append((isinstance(error, (Mismatch, PeerLost)), "world" in str(error)))
+    return errors
 
 
-def test_failures_are_those_of_accord_and_runtime_errors_at_once(torchcomms_ranks, tmp_path):
+def test_failures_are_both_accord_errors_and_runtime_errors(torchcomms_ranks, tmp_path):
     first, second = torchcomms_ranks(2).run(failures, str(tmp_path))
     assert first == [(True, (1,), True), (True, True)]
     assert second == [(True, True)]
@@ -295,12 +295,12 @@ dist.destroy_process_group()
 """
 
 
-def test_ddp_and_fsdp_through_torch_distributed_train_as_plain_torch_does(tmp_path):
+def test_ddp_and_fsdp_through_torch_distributed_train_like_plain_torch(tmp_path):
     out = run_ranks(TRAINING, tmp_path, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1")
     assert out.count("trained [2.0, 2.0]") == 2, out
 
 
-def test_a_process_that_finalizes_nothing_ends_well(tmp_path):
+def test_a_process_exits_cleanly_without_finalizing(tmp_path):
     program = """
 import torch, torchcomms
 comm = torchcomms.new_comm("accord", torch.device("cpu"), "left")
@@ -311,7 +311,7 @@ print("sum", values.tolist())
     assert run_ranks(program, tmp_path).count("sum [2.0, 2.0]") == 2
 
 
-def test_importing_torch_imports_nothing_of_this():
+def test_importing_torch_does_not_import_the_torchcomms_backend():
     script = (
         "import torch, torchcomms, sys; assert not [m for m in sys.modules if m.startswith('accord.')], sys.modules"
     )

@@ -73,5 +73,5 @@ def run_calls(_, path):
     on_thread_ranks(2, body)
 
 
-def test_calls_are_put_into_the_current_stream(torch_device_process):
+def test_calls_are_enqueued_into_the_current_stream(torch_device_process):
     torch_device_process(run_calls)

@@ -26,7 +26,7 @@ def premultiplied(comm, dtype_name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_premul_sum_has_each_ranks_factor(torchcomms_ranks, dtype):
+def test_premul_sum_uses_each_ranks_factor(torchcomms_ranks, dtype):
     for rank, found in enumerate(torchcomms_ranks(2).run(premultiplied, dtype)):
         assert found == [[[s], [s], [s if rank == 1 else 4.0]] for s in (4.0, 20.0, 24.0)]
 
@@ -50,11 +50,11 @@ def batches(comm):
         return received, str(error)
 
 
-def test_messages_of_a_batch_go_in_any_order(torchcomms_ranks):
-    for rank, (received, said) in enumerate(torchcomms_ranks(2).run(batches)):
+def test_messages_of_a_batch_may_be_in_any_order(torchcomms_ranks):
+    for rank, (received, errors) in enumerate(torchcomms_ranks(2).run(batches)):
         expected = [[10.0 * (1 - rank)], [10.0 * (1 - rank) + 1]]
         assert received == [expected, expected]
-        assert "Cannot issue empty batch operation" in said
+        assert "Cannot issue empty batch operation" in errors
 
 
 def tags(comm):
@@ -75,18 +75,18 @@ def tags(comm):
     return found
 
 
-def test_messages_find_each_other_by_their_tags(torchcomms_ranks):
+def test_messages_are_matched_by_their_tags(torchcomms_ranks):
     assert torchcomms_ranks(2).run(tags) == [[], [[5.0] * 3, [7.0] * 3]]
 
 
 def options_of_calls(comm):
-    rank, said = comm.get_rank(), []
+    rank, errors = comm.get_rank(), []
 
-    def says(call):
+    def record_error(call):
         try:
             call()
         except RuntimeError as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     assert comm.get_backend_version() == accord.__version__
     assert comm.get_backend_impl().communicator.size == 2
@@ -96,20 +96,20 @@ def options_of_calls(comm):
     if rank == 0:
         work = quick.recv(torch.ones(1), 1, True, timeout=datetime.timedelta(milliseconds=200))
         assert not work.is_completed()
-        says(work.wait)
+        record_error(work.wait)
         assert not work.is_completed()
         assert quick.is_aborted()
     comm.barrier(False)
     if rank == 1:
         comm.abort()
         assert comm.is_aborted()
-    says(lambda: comm.barrier(False))
-    return said
+    record_error(lambda: comm.barrier(False))
+    return errors
 
 
 def test_a_call_has_its_own_timeout_and_abort_ends_all_ranks(torchcomms_ranks):
     first, second = torchcomms_ranks(2).run(options_of_calls)
-    for said in (first, second):
-        assert "abort() of torchcomms" in said[-1]
+    for errors in (first, second):
+        assert "abort() of torchcomms" in errors[-1]
     assert 'recv from rank 1 on group "quick" (ranks 0 and 1): rank 1 did not arrive in time' in first[0]
     assert [len(first), len(second)] == [2, 1]

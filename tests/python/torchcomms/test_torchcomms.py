@@ -22,7 +22,7 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         return wide[..., ::2]
 
     def inputs(*extent):
-        """Returns one tensor per rank, equal on all ranks, with small whole numbers, so that sums are the same in
+        """Returns one tensor per rank, equal on all ranks, with small integers, so that sums are the same in
         every order."""
         whole = torch.randint(0, 5, (size, *extent), generator=generator).to(dtype)
         return [laid_out(part) for part in whole]
@@ -35,12 +35,12 @@ def all_calls(comm, dtype_name, shape, spread, is_async):
         work.wait()
         assert work.is_completed()
 
-    def same(found, expected, what):
-        assert torch.equal(found, expected.to(dtype)), f"{what}: {found} is not {expected}"
+    def same(found, expected, label):
+        assert torch.equal(found, expected.to(dtype)), f"{label}: {found} is not {expected}"
 
-    def each_same(found, expected, what):
+    def each_same(found, expected, label):
         for one, other in zip(found, expected, strict=True):
-            same(one, other, what)
+            same(one, other, label)
 
     wide = torch.float64 if dtype.is_floating_point else torch.int64
     operations = {"SUM": lambda t: t.sum(0), "MAX": lambda t: t.amax(0), "MIN": lambda t: t.amin(0)}
@@ -147,7 +147,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_call_gives_what_plain_torch_says(torchcomms_ranks, size):
+def test_every_call_matches_plain_torch(torchcomms_ranks, size):
     for case in CASES:
         assert all(torchcomms_ranks(size).run(all_calls, *case))
 
@@ -167,7 +167,7 @@ def many_messages(comm, count):
 
 
 @pytest.mark.parametrize("count", [3, 400_000])
-def test_messages_wait_for_nobody_and_arrive_when_their_works_are_dropped(torchcomms_ranks, count):
+def test_sends_do_not_block_and_messages_arrive_even_if_their_works_are_dropped(torchcomms_ranks, count):
     for rank, found in enumerate(torchcomms_ranks(2).run(many_messages, count)):
         assert found == [[10.0 * (1 - rank) + i] for i in range(5)]
 
@@ -188,7 +188,7 @@ def splits(comm):
     return received.tolist(), [part.tolist() for part in parts], mine.tolist()
 
 
-def test_splits_count_rows_may_be_zero_and_may_leave_rows_out(torchcomms_ranks):
+def test_split_sizes_count_rows_may_be_zero_and_may_omit_rows(torchcomms_ranks):
     first, second = torchcomms_ranks(2).run(splits)
     assert first == ([[0, 1], [10, 11], [-1, -1]], [[], [5, 5]], [])
     assert second == ([[2, 3], [4, 5], [-1, -1]], [[], [5, 5]], [2, 2])
@@ -211,7 +211,7 @@ def values_of_ops(comm):
     return [t.tolist() for t in (average, bits, conjugate, parameter, joined, within)]
 
 
-def test_averages_truncate_and_odd_tensors_are_what_they_mean(torchcomms_ranks):
+def test_averages_truncate_and_views_conjugates_and_parameters_are_correct(torchcomms_ranks):
     for found in torchcomms_ranks(2).run(values_of_ops):
         assert found == [
             [-6, 4, -1],
@@ -226,14 +226,14 @@ def test_averages_truncate_and_odd_tensors_are_what_they_mean(torchcomms_ranks):
 def refusals(comm):
     """Returns the error texts of calls that are rejected, each before anything is sent."""
     sum_, ones = torchcomms.ReduceOp.SUM, torch.ones(4)
-    said = {}
+    errors = {}
 
     def refused(name, call, *arguments):
         for is_async in [False, True]:
             try:
                 getattr(comm, call)(*arguments, is_async)
             except (RuntimeError, TypeError) as error:
-                said[name] = str(error)
+                errors[name] = str(error)
             else:
                 raise AssertionError(f"{name} was taken")
 
@@ -257,11 +257,11 @@ def refusals(comm):
     refused("few splits", "all_to_all_v_single", torch.ones(4), ones, [4], [2, 2])
     refused("no rows", "all_to_all_v_single", torch.ones(()), ones, [1, 0], [2, 2])
     comm.all_reduce(ones, sum_, False)
-    assert ones.tolist() == [2.0] * 4, "a refused call did harm"
-    return said
+    assert ones.tolist() == [2.0] * 4, "a rejected call had an effect"
+    return errors
 
 
-def test_what_cannot_be_done_is_refused_by_its_name_and_does_no_harm(torchcomms_ranks):
+def test_unsupported_calls_are_rejected_by_name_and_the_communicator_stays_usable(torchcomms_ranks):
     expected = {
         "premul": "PREMUL_SUM.*get_backend_impl",
         "band": "band has no meaning for float32",
@@ -282,9 +282,9 @@ def test_what_cannot_be_done_is_refused_by_its_name_and_does_no_harm(torchcomms_
         "few splits": "output has 1 split sizes; expected 2",
         "no rows": "output has no dimension",
     }
-    for said in torchcomms_ranks(2).run(refusals):
-        assert said.keys() | {"premul"} == expected.keys()
-        for name, text in said.items():
+    for errors in torchcomms_ranks(2).run(refusals):
+        assert errors.keys() | {"premul"} == expected.keys()
+        for name, text in errors.items():
             assert re.search(expected[name], text), f"{name}: {text}"
 
 
@@ -302,7 +302,7 @@ def own_plan(comm, folder):
     return [values.unique().tolist() for values in sums], served
 
 
-def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torchcomms_ranks, tmp_path):
+def test_a_user_plan_serves_calls_of_its_sizes(torchcomms_ranks, tmp_path):
     for sums, served in torchcomms_ranks(2).run(own_plan, str(tmp_path)):
         assert sums == [[3.0], [3.0]]
         assert served == 1

@@ -11,7 +11,7 @@ using accord::testing::kSanitized;
 
 class EverySize : public ::testing::TestWithParam<int> {};
 
-TEST_P(EverySize, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+TEST_P(EverySize, every_algorithm_matches_the_reference_around_the_thresholds_of_the_default_table) {
   testing::run_around_thresholds(GetParam(), 1, std::size_t{64} << 10);
 }
 
@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(ManyRanks, EverySize, ::testing::Values(64));
 
 class FewRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(FewRanks, every_algorithm_gives_the_reference_around_thresholds_of_megabytes) {
+TEST_P(FewRanks, every_algorithm_matches_the_reference_around_thresholds_of_megabytes) {
   testing::run_around_thresholds(GetParam(), std::size_t{64} << 10, std::size_t{1} << 30);
 }
 

@@ -6,7 +6,7 @@ namespace accord {
 namespace {
 
 // Names and sizes as in NumPy and PyTorch.
-TEST(DType, has_the_name_and_size_that_numpy_and_pytorch_give_it) {
+TEST(DType, has_the_name_and_size_of_numpy_and_pytorch) {
   const struct {
     DType dtype;
     std::string_view name;
@@ -43,7 +43,7 @@ TEST(DType, an_unknown_name_is_an_error_that_names_the_nearest) {
   EXPECT_THAT(dtype_from_string("decimal").status().message(), testing::HasSubstr("complex128 and bool"));
 }
 
-TEST(ReduceOp, goes_to_text_and_back) {
+TEST(ReduceOp, converts_to_text_and_back) {
   const std::pair<ReduceOp, const char*> expected[] = {
       {ReduceOp::kSum, "sum"},   {ReduceOp::kProduct, "product"}, {ReduceOp::kMin, "min"},
       {ReduceOp::kMax, "max"},   {ReduceOp::kBand, "band"},       {ReduceOp::kBor, "bor"},
@@ -56,7 +56,7 @@ TEST(ReduceOp, goes_to_text_and_back) {
   EXPECT_THAT(reduce_op_from_string("mix").status().message(), testing::HasSubstr("did you mean"));
 }
 
-TEST(Device, is_written_as_pytorch_writes_it) {
+TEST(Device, is_written_as_in_pytorch) {
   EXPECT_EQ(to_string(Device{}), "cpu");
   EXPECT_EQ(to_string(Device{DeviceType::kCuda, 1}), "cuda:1");
 }

@@ -7,7 +7,7 @@
 namespace accord {
 namespace {
 
-TEST(Deadline, in_no_time_has_passed_and_leaves_nothing) {
+TEST(Deadline, of_zero_has_passed_and_leaves_no_time) {
   const Deadline deadline = Deadline::in(Duration::zero());
   EXPECT_TRUE(deadline.passed());
   EXPECT_EQ(deadline.remaining(), Duration::zero());
@@ -15,7 +15,7 @@ TEST(Deadline, in_no_time_has_passed_and_leaves_nothing) {
   EXPECT_TRUE(Deadline::in(std::chrono::seconds(-5)).passed());
 }
 
-TEST(Deadline, too_far_away_to_add_never_comes) {
+TEST(Deadline, too_far_away_to_represent_never_expires) {
   EXPECT_FALSE(Deadline::in(Duration::max()).passed());
   EXPECT_EQ(Deadline::in(Duration::max()).at(), Deadline::never().at());
   EXPECT_EQ(Deadline::never().poll_milliseconds(), 3600 * 1000);
@@ -28,7 +28,7 @@ TEST(Deadline, rounds_poll_milliseconds_up_so_that_poll_does_not_spin) {
   EXPECT_LE(left, 900);
 }
 
-TEST(Waiter, asks_its_caller_to_look_around_on_every_policy) {
+TEST(Waiter, requests_periodic_checks_on_every_policy) {
   for (const WaitPolicy policy : {WaitPolicy::kSpin, WaitPolicy::kSpinBriefly, WaitPolicy::kYield}) {
     Waiter waiter(policy);
     int pauses = 1;

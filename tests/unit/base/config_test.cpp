@@ -89,7 +89,7 @@ TEST(Config, build_variables_are_ignored_at_run_time) {
   EXPECT_EQ(status_of("ACCORD_TESTS", "ON").code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
+TEST(Config, an_invalid_or_out_of_range_value_names_its_variable) {
   const std::pair<const char*, const char*> refused[] = {
       {"ACCORD_LOG", "loud"},           {"ACCORD_LOG", ""},
       {"ACCORD_DEBUG", "loud"},         {"ACCORD_TIMEOUT", "0"},
@@ -111,7 +111,7 @@ TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
   EXPECT_THAT(status_of("ACCORD_TRANSPORT", "smh").message(), HasSubstr("did you mean \"shm\""));
 }
 
-TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
+TEST(Hints, set_variables_of_one_group_and_leave_the_others_unchanged) {
   const GroupHints before{.wait = WaitPolicy::kSpin, .slot_bytes = 8192, .recorder_size = 64};
   EXPECT_EQ(parse_hints("", before).value(), before);
   EXPECT_EQ(parse_hints("slot_bytes=64k", before).value(),
@@ -130,7 +130,7 @@ TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
       GroupHints());
 }
 
-TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
+TEST(Hints, that_are_unknown_or_invalid_are_rejected_by_name) {
   const std::pair<const char*, const char*> refused[] = {
       {"slot_byte=64k", "did you mean \"slot_bytes\"?"},
       {"log=info", "available: wait, slot_bytes, recorder_size, is_high"},

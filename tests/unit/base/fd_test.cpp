@@ -65,7 +65,7 @@ TEST(UniqueFd, closes_once_however_it_is_moved) {
   EXPECT_FALSE(is_open(other));
 }
 
-TEST(ErrnoStatus, gives_the_code_that_fits) {
+TEST(ErrnoStatus, has_the_matching_code) {
   EXPECT_EQ(errno_status(ENOENT, "a").to_string(), "not_found: a: No such file or directory");
   EXPECT_EQ(errno_status(ENOMEM, "a").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(errno_status(EMFILE, "a").code(), StatusCode::kResourceExhausted);
@@ -73,7 +73,7 @@ TEST(ErrnoStatus, gives_the_code_that_fits) {
   EXPECT_EQ(errno_status(EACCES, "a").code(), StatusCode::kIo);
 }
 
-TEST(ReadAll, gives_up_at_its_deadline_on_blocking_pipes_and_sockets) {
+TEST(ReadAll, times_out_at_its_deadline_on_blocking_pipes_and_sockets) {
   for (const Pair& pair : {make_pipe(), make_sockets()}) {
     std::array<std::byte, 4> bytes;
     const Status status = read_all(pair.left.get(), bytes, Deadline::in(kShort), "a peer");
@@ -82,14 +82,14 @@ TEST(ReadAll, gives_up_at_its_deadline_on_blocking_pipes_and_sockets) {
   }
 }
 
-TEST(WriteAll, gives_up_at_its_deadline_when_nobody_reads) {
+TEST(WriteAll, times_out_at_its_deadline_without_a_reader) {
   const std::vector<std::byte> large(8 << 20);
   for (const Pair& pair : {make_pipe(), make_sockets()}) {
     EXPECT_EQ(write_all(pair.right.get(), large, Deadline::in(kShort), "a peer").code(), StatusCode::kTimeout);
   }
 }
 
-TEST(ReadAll, tells_a_peer_that_ended_in_the_middle) {
+TEST(ReadAll, reports_a_peer_that_closed_midway) {
   for (const auto make : {make_pipe, make_sockets}) {
     Pair pair = make();
     const std::array<std::byte, 2> half = {};
@@ -100,7 +100,7 @@ TEST(ReadAll, tells_a_peer_that_ended_in_the_middle) {
   }
 }
 
-TEST(WriteAll, to_a_socket_whose_peer_left_is_an_error_and_no_signal) {
+TEST(WriteAll, to_a_socket_whose_peer_left_is_an_error_and_not_a_signal) {
   Pair pair = make_sockets();
   pair.left.reset();
   const std::array<std::byte, 2> bytes = {};
@@ -127,7 +127,7 @@ TEST(WriteAll, and_read_all_move_more_than_the_kernel_holds) {
   }
 }
 
-TEST(WaitReadable, is_ok_when_the_other_side_has_ended_and_an_error_on_a_closed_descriptor) {
+TEST(WaitReadable, is_ok_when_the_other_side_closed_and_an_error_on_a_closed_descriptor) {
   Pair pair = make_sockets();
   pair.right.reset();
   EXPECT_TRUE(wait_readable(pair.left.get(), Deadline::in(kLong), "x").ok());
@@ -136,7 +136,7 @@ TEST(WaitReadable, is_ok_when_the_other_side_has_ended_and_an_error_on_a_closed_
   EXPECT_EQ(wait_readable(number, Deadline::in(kLong), "x").code(), StatusCode::kIo);
 }
 
-TEST(ReadFile, reads_whole_files_also_those_of_proc) {
+TEST(ReadFile, reads_whole_files_including_those_in_proc) {
   TemporaryDirectory directory;
   std::string contents(100'000, 'a');
   contents[77] = '\0';
@@ -146,7 +146,7 @@ TEST(ReadFile, reads_whole_files_also_those_of_proc) {
   EXPECT_THAT(*read_file("/proc/self/status"), HasSubstr("VmRSS"));
 }
 
-TEST(ReadFile, refuses_what_is_not_there_too_large_or_no_file) {
+TEST(ReadFile, rejects_missing_files_large_files_and_directories) {
   TemporaryDirectory directory;
   EXPECT_EQ(read_file(directory / "none").status().code(), StatusCode::kNotFound);
   EXPECT_THAT(read_file(directory / "none").status().message(), HasSubstr(directory / "none"));
@@ -171,7 +171,7 @@ TEST(WriteFile, replaces_the_file_as_a_whole_and_leaves_nothing_else) {
   EXPECT_EQ(directory.entries(), 1u);
 }
 
-TEST(WriteFile, leaves_links_pipes_and_directories_what_they_are) {
+TEST(WriteFile, preserves_links_pipes_and_directories) {
   TemporaryDirectory directory;
   ASSERT_TRUE(write_file(directory / "target", "old").ok());
   ASSERT_EQ(symlink("target", (directory / "link").c_str()), 0);
@@ -191,7 +191,7 @@ TEST(WriteFile, leaves_links_pipes_and_directories_what_they_are) {
   EXPECT_NE(status.message().find("directory"), std::string::npos) << status.to_string();
 }
 
-TEST(WriteFile, into_a_directory_that_is_not_there_names_the_path) {
+TEST(WriteFile, into_a_missing_directory_names_the_path) {
   TemporaryDirectory directory;
   const Status status = write_file(directory / "no/f", "x");
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

@@ -8,7 +8,7 @@
 namespace accord {
 namespace {
 
-TEST(RecentMap, the_least_recently_used_makes_room) {
+TEST(RecentMap, evicts_the_least_recently_used) {
   RecentMap<int, std::string> map(3);
   EXPECT_EQ(map.find(1), nullptr);
   for (const int key : {1, 2, 3}) map.add(key, std::to_string(key));
@@ -25,7 +25,7 @@ TEST(RecentMap, the_least_recently_used_makes_room) {
   EXPECT_EQ(map.find(1), nullptr) << "it was found before the others";
 }
 
-TEST(RecentMap, values_stay_where_they_are_and_end_with_their_keys) {
+TEST(RecentMap, values_keep_their_addresses_and_are_destroyed_with_their_keys) {
   RecentMap<int, std::shared_ptr<int>> map(2);
   const auto first = std::make_shared<int>(1);
   const std::shared_ptr<int>* const place = &map.add(1, first);

@@ -7,7 +7,7 @@
 namespace accord {
 namespace {
 
-TEST(Status, is_ok_without_a_message_when_made_of_nothing) {
+TEST(Status, is_ok_without_a_message_by_default) {
   const Status status;
   EXPECT_TRUE(status.ok());
   EXPECT_EQ(status.code(), StatusCode::kOk);
@@ -16,7 +16,7 @@ TEST(Status, is_ok_without_a_message_when_made_of_nothing) {
   EXPECT_EQ(status.to_string(), "ok");
 }
 
-TEST(Status, made_of_the_code_ok_is_ok_whatever_its_message) { EXPECT_TRUE(Status(StatusCode::kOk, "fine").ok()); }
+TEST(Status, with_the_code_ok_is_ok_whatever_its_message) { EXPECT_TRUE(Status(StatusCode::kOk, "fine").ok()); }
 
 TEST(Status, keeps_code_message_and_ranks) {
   const Status status(StatusCode::kPeerLost, "rank 2 died", {2});
@@ -34,7 +34,7 @@ TEST(Status, with_context_puts_it_before_the_message_and_keeps_the_rest) {
   EXPECT_TRUE(Status().with_context("barrier").ok());
 }
 
-TEST(Status, every_code_has_a_name_of_its_own) {
+TEST(Status, every_code_has_its_own_name) {
   std::set<std::string_view> names;
   for (int code = 0; code <= static_cast<int>(StatusCode::kInternal); ++code) {
     names.insert(to_string(static_cast<StatusCode>(code)));
@@ -53,7 +53,7 @@ TEST(Result, holds_a_value_or_a_failure) {
   EXPECT_EQ(failure.status().code(), StatusCode::kNotFound);
 }
 
-TEST(Result, made_of_an_ok_status_is_an_internal_error) {
+TEST(Result, from_an_ok_status_is_an_internal_error) {
   const Result<int> result = Status();
   EXPECT_EQ(result.status().code(), StatusCode::kInternal);
 }
@@ -64,7 +64,7 @@ Result<std::unique_ptr<int>> doubled(Result<std::unique_ptr<int>> input) {
   return value;
 }
 
-TEST(Result, moves_through_the_macro_and_a_failure_returns_at_once) {
+TEST(Result, moves_through_the_macro_and_a_failure_returns_immediately) {
   EXPECT_EQ(**doubled(std::make_unique<int>(21)), 42);
   EXPECT_EQ(doubled(Status(StatusCode::kClosed, "gone")).status().to_string(), "closed: gone");
 }

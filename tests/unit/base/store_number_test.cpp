@@ -31,7 +31,7 @@ TEST(StoreNumber, small_floats_are_the_nearest_ones) {
       }
 }
 
-TEST(StoreNumber, zeros_infinities_and_ties) {
+TEST(StoreNumber, zeros_infinities_and_ties_are_stored_correctly) {
   EXPECT_EQ(stored(0.0, DType::kFloat16), 0x0000U);
   EXPECT_EQ(stored(-0.0, DType::kFloat16), 0x8000U);
   EXPECT_EQ(stored(INFINITY, DType::kBFloat16), 0x7F80U);

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr std::string_view kOps[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
 
-TEST(NearestName, finds_the_name_that_was_meant) {
+TEST(NearestName, finds_the_intended_name) {
   EXPECT_EQ(nearest_name("allreduce", kOps), "all_reduce");
   EXPECT_EQ(nearest_name("All_Reduce", kOps), "all_reduce");
   EXPECT_EQ(nearest_name("brodcast", kOps), "broadcast");
@@ -30,7 +30,7 @@ TEST(NearestName, offers_nothing_for_a_word_unlike_all_names) {
   EXPECT_EQ(nearest_name("x", std::vector<std::string_view>{"y"}), std::nullopt);
 }
 
-TEST(NearestName, counts_a_swap_of_neighbours_once) {
+TEST(NearestName, counts_a_swap_of_adjacent_letters_once) {
   const std::vector<std::string_view> names = {"abd", "bac"};
   EXPECT_EQ(nearest_name("abc", names), "abd");  // both at distance 1: the first is chosen
   const std::vector<std::string_view> swapped = {"bac"};
@@ -53,7 +53,7 @@ TEST(RanksText, writes_ranges_and_lists) {
   EXPECT_EQ(text({0, 1, 2, 3, 7, 7, 9, 10}), "ranks 0-3, 7, 9 and 10");
 }
 
-TEST(BytesText, takes_the_unit_that_reads_best) {
+TEST(BytesText, uses_the_most_readable_unit) {
   EXPECT_EQ(bytes_text(0), "0 B");
   EXPECT_EQ(bytes_text(1023), "1023 B");
   EXPECT_EQ(bytes_text(64 << 10), "64 KiB");
@@ -70,13 +70,13 @@ TEST(DurationText, is_short) {
   EXPECT_EQ(duration_text(Duration::zero()), "0 ms");
 }
 
-TEST(QuotedText, shows_every_byte_and_cuts_what_is_long) {
+TEST(QuotedText, shows_every_byte_and_truncates_long_text) {
   EXPECT_EQ(quoted_text("a/b"), "\"a/b\"");
   EXPECT_EQ(quoted_text(std::string_view("\"\\\n\0\xff", 5)), "\"\\\"\\\\\\x0a\\x00\\xff\"");
   EXPECT_EQ(quoted_text("abcdef", 3), "\"abc...\"");
 }
 
-TEST(SplitText, gives_the_pieces_between_separators) {
+TEST(SplitText, returns_the_pieces_between_separators) {
   EXPECT_THAT(split_text("", ','), ElementsAre());
   EXPECT_THAT(split_text("a", ','), ElementsAre("a"));
   EXPECT_THAT(split_text(",a,,b,", ','), ElementsAre("", "a", "", "b", ""));
@@ -118,7 +118,7 @@ TEST(ParseInteger, agrees_with_strtoll_on_any_text) {
   EXPECT_GT(accepted, 1000);
 }
 
-TEST(ParseInteger, says_what_is_wrong) {
+TEST(ParseInteger, reports_the_error) {
   EXPECT_EQ(parse_integer("12a", "ACCORD_X").status().message(), "ACCORD_X: \"12a\" is not a whole number");
   EXPECT_THAT(parse_integer("9223372036854775808", "n").status().message(), HasSubstr("64 bits"));
   EXPECT_EQ(*parse_integer("-9223372036854775808", "n"), std::numeric_limits<std::int64_t>::min());
@@ -133,7 +133,7 @@ TEST(ParseBytes, reads_units_of_1024) {
   EXPECT_EQ(*parse_bytes("inf"), std::numeric_limits<std::size_t>::max());
 }
 
-TEST(ParseBytes, agrees_with_a_slow_reading_of_any_text) {
+TEST(ParseBytes, agrees_with_a_slow_parser_on_any_text) {
   std::mt19937 random(3);
   for (int i = 0; i < 50000; ++i) {
     const std::string text = random_text(random, "0123456789kKmMgG-.", random() % 4 == 0 ? 22 : 3);

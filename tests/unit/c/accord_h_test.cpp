@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(CInterface, tells_the_version_and_names_of_statuses) {
+TEST(CInterface, reports_the_version_and_names_of_statuses) {
   EXPECT_EQ(accord_version(), std::string(accord::version()));
   EXPECT_STREQ(accord_status_name(ACCORD_OK), "ok");
   EXPECT_STREQ(accord_status_name(ACCORD_PEER_LOST), "peer_lost");
@@ -37,7 +37,7 @@ TEST(CInterface, the_last_error_belongs_to_the_thread_that_failed) {
   EXPECT_EQ(accord_last_error(), here);
 }
 
-TEST(CInterface, a_call_that_succeeds_leaves_the_last_error_alone) {
+TEST(CInterface, a_successful_call_keeps_the_last_error) {
   ASSERT_EQ(accord_check_feature("cudda"), ACCORD_INVALID_ARGUMENT);
   const std::string why = accord_last_error();
   EXPECT_THAT(why, HasSubstr("cudda"));
@@ -45,7 +45,7 @@ TEST(CInterface, a_call_that_succeeds_leaves_the_last_error_alone) {
   EXPECT_EQ(accord_last_error(), why);
 }
 
-TEST(CInterface, info_needs_exactly_the_bytes_that_it_says) {
+TEST(CInterface, info_needs_exactly_the_bytes_that_it_reports) {
   size_t needed = 0;
   ASSERT_EQ(accord_info_json(nullptr, 0, &needed), ACCORD_OK);
   ASSERT_GT(needed, 100U);
@@ -60,7 +60,7 @@ TEST(CInterface, info_needs_exactly_the_bytes_that_it_says) {
   EXPECT_EQ(std::string(buffer.data()).size() + 1, needed);
 }
 
-TEST(CInterface, every_feature_that_info_lists_can_be_asked_for) {
+TEST(CInterface, every_feature_that_info_lists_can_be_queried) {
   const accord::Info info = accord::info();
   for (const auto* parts : {&info.transports, &info.parts}) {
     for (const accord::PartInfo& part : *parts) {

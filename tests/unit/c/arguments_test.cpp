@@ -1,4 +1,4 @@
-// Mistakes of a C caller before a call begins: null where an object is required, and impossible counts.
+// Errors of a C caller that are found before a call starts: null where an object is required, and impossible counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -227,7 +227,7 @@ TEST_F(Arguments, that_are_null_may_be_freed) {
   accord_store_free(nullptr);
 }
 
-TEST_F(Arguments, that_take_a_handle_hold_null_after_a_failure) {
+TEST_F(Arguments, that_receive_a_handle_are_null_after_a_failure) {
   auto* made = reinterpret_cast<accord_store_t*>(this);
   auto* group = reinterpret_cast<accord_communicator_t*>(this);
   auto* work = reinterpret_cast<accord_work_t*>(this);
@@ -239,7 +239,7 @@ TEST_F(Arguments, that_take_a_handle_hold_null_after_a_failure) {
   EXPECT_EQ(work, nullptr);
 }
 
-TEST_F(Arguments, of_a_wrong_count_are_refused_without_overflow) {
+TEST_F(Arguments, with_a_wrong_count_are_rejected_without_overflow) {
   float value = 1;
   for (const size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4}) {
     EXPECT_EQ(accord_all_gather(comm_, &value, &value, count, ACCORD_FLOAT32, nullptr), ACCORD_INVALID_ARGUMENT);

@@ -26,7 +26,7 @@ inline std::vector<int> last_error_ranks() {
   return {ranks, ranks + count};
 }
 
-/// Runs `body` as ranks 0 .. size-1, each on a thread of its own, over one store in memory.
+/// Runs `body` as ranks 0 .. size-1, each on its own thread, over one store in memory.
 inline void run_store_ranks(int size, const std::function<void(accord_store_t*, int rank)>& body) {
   accord_store_t* store = nullptr;
   ASSERT_TRUE(is_ok(accord_memory_store_create(&store)));

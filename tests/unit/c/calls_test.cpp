@@ -145,7 +145,7 @@ TEST_P(Calls, all_reduce_combines_in_the_canonical_order) {
   });
 }
 
-TEST_P(Calls, reduce_gives_the_result_to_the_root_alone) {
+TEST_P(Calls, reduce_gives_the_result_only_to_the_root) {
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     std::vector<float> output(rank == last() ? kCount : 0);
     const std::vector<float> input = values_of(rank, 0, kCount);
@@ -184,7 +184,7 @@ TEST_P(Calls, all_gather_and_gather_join_the_parts_in_rank_order) {
   });
 }
 
-TEST_P(Calls, scatter_and_broadcast_hand_out_what_the_root_has) {
+TEST_P(Calls, scatter_and_broadcast_distribute_the_roots_data) {
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     const std::vector<float> input = rank == last() ? values_of(rank, 0, kCount * size()) : std::vector<float>();
     std::vector<float> output(kCount);
@@ -199,7 +199,7 @@ TEST_P(Calls, scatter_and_broadcast_hand_out_what_the_root_has) {
   });
 }
 
-TEST_P(Calls, all_to_all_turns_parts_around) {
+TEST_P(Calls, all_to_all_transposes_the_parts) {
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     const std::vector<float> input = values_of(rank, 0, kCount * size());
     std::vector<float> output(kCount * size());
@@ -243,7 +243,7 @@ TEST_P(Calls, parts_of_unequal_counts_are_gathered_scattered_and_combined) {
   });
 }
 
-TEST_P(Calls, all_to_all_v_brings_each_part_to_its_rank) {
+TEST_P(Calls, all_to_all_v_sends_each_part_to_its_rank) {
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     const auto elements = [](int from, int to) { return static_cast<size_t>(100 * from + 7 * to); };
     std::vector<size_t> input_counts, output_counts;
@@ -265,7 +265,7 @@ TEST_P(Calls, all_to_all_v_brings_each_part_to_its_rank) {
   });
 }
 
-TEST_P(Calls, messages_go_from_each_rank_to_the_next) {
+TEST_P(Calls, each_rank_sends_a_message_to_the_next) {
   if (size() == 1) return;  // no peer to send to
   run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
     const std::vector<float> input = values_of(rank, 0, kCount);
@@ -279,17 +279,17 @@ TEST_P(Calls, messages_go_from_each_rank_to_the_next) {
   });
 }
 
-TEST_P(Calls, nobody_leaves_a_barrier_before_all_have_come) {
-  std::atomic<int> came = 0;
+TEST_P(Calls, no_rank_leaves_a_barrier_before_all_arrive) {
+  std::atomic<int> arrived = 0;
   run_c_ranks(size(), [&](accord_communicator_t* comm, int) {
     std::vector<float> none;
-    ++came;
+    ++arrived;
     EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_BARRIER, none, none))));
-    EXPECT_EQ(came.load(), size());
+    EXPECT_EQ(arrived.load(), size());
   });
 }
 
-TEST(Messages, go_to_the_receive_of_their_tag_and_to_one_from_any_rank) {
+TEST(Messages, match_receives_with_their_tag_and_receives_from_any_rank) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     int32_t value = 0;
     accord_call_t message = ACCORD_CALL_INIT;
@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Calls,
                            return to_string(std::get<1>(test.param)) + "_" + std::to_string(std::get<0>(test.param));
                          });
 
-TEST(Batches, of_messages_in_any_order_and_collectives_run_together) {
+TEST(Batches, run_messages_in_any_order_together_with_collectives) {
   for (const bool starts : {false, true})
     run_c_ranks(3, [starts](accord_communicator_t* comm, int rank) {
       std::vector<double> mine(5000, rank), theirs(5000), sum(5000, rank + 1);
@@ -354,13 +354,13 @@ TEST(Batches, of_messages_in_any_order_and_collectives_run_together) {
       if (starts) {
         accord_work_t* work = nullptr;
         ASSERT_TRUE(is_ok(accord_start_batch(comm, calls.data(), calls.size(), nullptr, &work)));
-        std::atomic<int> heard = -1;
+        std::atomic<int> reported = -1;
         ASSERT_TRUE(is_ok(accord_work_on_end(
             work, [](accord_status_t status, void* context) { *static_cast<std::atomic<int>*>(context) = status; },
-            &heard)));
+            &reported)));
         EXPECT_TRUE(is_ok(accord_work_wait(work)));
-        while (heard.load() < 0) std::this_thread::yield();
-        EXPECT_EQ(heard.load(), ACCORD_OK);
+        while (reported.load() < 0) std::this_thread::yield();
+        EXPECT_EQ(reported.load(), ACCORD_OK);
         accord_work_free(work);
       } else {
         EXPECT_TRUE(is_ok(accord_run_batch(comm, calls.data(), calls.size(), nullptr)));
@@ -370,7 +370,7 @@ TEST(Batches, of_messages_in_any_order_and_collectives_run_together) {
     });
 }
 
-TEST(Batches, with_a_call_that_is_wrong_or_of_another_size_do_not_begin) {
+TEST(Batches, with_an_invalid_call_or_struct_size_do_not_start) {
   run_c_ranks(1, [](accord_communicator_t* comm, int) {
     float value = 2;
     std::vector<accord_call_t> calls(2, testing::call_on(ACCORD_CALL_ALL_REDUCE, ACCORD_FLOAT32, &value));

@@ -35,7 +35,7 @@ class CDeviceWindows : public testing::HostDevices {
   }
 };
 
-TEST_F(CDeviceWindows, a_window_allocates_or_takes_memory_and_tells_how_it_is_used) {
+TEST_F(CDeviceWindows, a_window_allocates_or_registers_memory_and_reports_its_use) {
   testing::run_c_ranks(2, [](accord_communicator_t* communicator, int rank) {
     const DeviceArray own(on(rank), std::vector<float>(1024, 1.0F), DType::kFloat32);
     for (void* const given : {static_cast<void*>(nullptr), own.buffer().data}) {
@@ -60,7 +60,7 @@ TEST_F(CDeviceWindows, a_window_allocates_or_takes_memory_and_tells_how_it_is_us
   });
 }
 
-TEST_F(CDeviceWindows, what_cannot_be_is_refused_by_name) {
+TEST_F(CDeviceWindows, invalid_arguments_are_rejected_by_name) {
   testing::run_c_ranks(1, [](accord_communicator_t* communicator, int) {
     accord_device_window_t* window = nullptr;
     EXPECT_EQ(accord_device_window_create(communicator, nullptr, 64, 9, 0, 0, &window), ACCORD_INVALID_ARGUMENT);
@@ -79,7 +79,7 @@ TEST_F(CDeviceWindows, what_cannot_be_is_refused_by_name) {
   });
 }
 
-TEST_F(CDeviceWindows, a_lent_communicator_makes_the_calls) {
+TEST_F(CDeviceWindows, a_borrowed_communicator_makes_the_calls) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
   testing::run_store_ranks(2, [&](accord_store_t* store, int rank) {

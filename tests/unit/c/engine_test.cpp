@@ -44,7 +44,7 @@ class CEngines : public ::testing::Test {
   std::vector<std::int64_t> ids_ = some_ids(8);
 };
 
-TEST_F(CEngines, run_on_ranks_as_they_do_in_cpp) {
+TEST_F(CEngines, run_on_ranks_as_in_cpp) {
   const std::vector<float> right = expected();
   run_c_ranks(2, [&](accord_communicator_t* communicator, int) {
     const accord_engine_group_t group = {"tp", communicator};
@@ -67,12 +67,12 @@ TEST_F(CEngines, run_on_ranks_as_they_do_in_cpp) {
   });
 }
 
-TEST_F(CEngines, name_what_is_wrong) {
+TEST_F(CEngines, name_invalid_arguments) {
   accord_engine_t* engine = nullptr;
   EXPECT_EQ(accord_engine_load((path_ + "x").c_str(), nullptr, 0, nullptr, &engine), ACCORD_NOT_FOUND);
   EXPECT_EQ(engine, nullptr);
-  const accord_engine_group_t nobody = {"tp", nullptr};
-  EXPECT_EQ(accord_engine_load(path_.c_str(), &nobody, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
+  const accord_engine_group_t no_communicator = {"tp", nullptr};
+  EXPECT_EQ(accord_engine_load(path_.c_str(), &no_communicator, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("groups is null"));
   ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), nullptr, 0, nullptr, &engine)));
@@ -96,7 +96,7 @@ TEST_F(CEngines, name_what_is_wrong) {
   accord_engine_free(nullptr);
 }
 
-TEST_F(CEngines, are_loaded_as_the_options_say) {
+TEST_F(CEngines, are_loaded_with_the_given_options) {
   accord_engine_t* engine = nullptr;
   accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
   options.memory_limit = 100;
@@ -117,7 +117,7 @@ TEST_F(CEngines, are_loaded_as_the_options_say) {
   EXPECT_THAT(accord_last_error(), HasSubstr("ACCORD_ENGINE_OPTIONS_INIT"));
 }
 
-TEST_F(CEngines, compute_and_sum_as_the_options_say) {
+TEST_F(CEngines, compute_and_sum_with_the_given_options) {
   accord_engine_t* engine = nullptr;
   accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
   options.all_reduce_dtype = ACCORD_FLOAT16;
@@ -162,7 +162,7 @@ TEST_F(CEngines, compute_and_sum_as_the_options_say) {
   });
 }
 
-TEST_F(CEngines, refuse_a_program_with_pytorch_partitions_and_name_their_ops) {
+TEST_F(CEngines, reject_a_program_with_pytorch_partitions_and_name_their_ops) {
   const auto none = nlohmann::json::array();
   const nlohmann::json part = {{"name", "pytorch 0"},
                                {"runs_in", "pytorch"},
@@ -197,7 +197,7 @@ TEST_F(CEngines, refuse_a_program_with_pytorch_partitions_and_name_their_ops) {
   EXPECT_THAT(accord_last_error(), AllOf(HasSubstr("\"pytorch 0\" (aten.cumprod.default)"), HasSubstr("Python only")));
 }
 
-TEST_F(CEngines, are_cut_into_stages_and_refuse_a_group_that_comes_twice) {
+TEST_F(CEngines, are_split_into_stages_and_reject_a_duplicate_group) {
   const std::vector<float> right = expected();
   run_c_ranks(2, [&](accord_communicator_t* communicator, int) {
     accord_engine_t* engine = nullptr;
@@ -216,7 +216,7 @@ TEST_F(CEngines, are_cut_into_stages_and_refuse_a_group_that_comes_twice) {
   });
 }
 
-TEST_F(CEngines, without_inputs_need_no_list_of_them) {
+TEST_F(CEngines, without_inputs_need_no_input_list) {
   engine::GraphWriter writer;
   const auto shape = engine::shape_of({"4"});
   writer.output(writer.node("aten.neg.default", {{"self", engine::of(writer.parameter("w", shape))}}, shape));
@@ -230,7 +230,7 @@ TEST_F(CEngines, without_inputs_need_no_list_of_them) {
   accord_engine_free(engine);
 }
 
-TEST_F(CEngines, are_described_as_the_command_does) {
+TEST_F(CEngines, are_described_as_by_the_command) {
   size_t needed = 0;
   ASSERT_TRUE(is_ok(accord_engine_inspect(path_.c_str(), nullptr, 0, &needed)));
   std::string json(needed, '?');

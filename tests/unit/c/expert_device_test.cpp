@@ -14,7 +14,7 @@ using testing::OnDevice;
 
 class CExpertDevices : public testing::HostDevices {};
 
-TEST_F(CExpertDevices, a_step_goes_into_the_stream_of_its_calls) {
+TEST_F(CExpertDevices, a_step_runs_in_the_stream_of_its_calls) {
   testing::run_c_ranks(2, [](accord_communicator_t* communicator, int rank) {
     const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank)};
     const OnDevice on{runtime(), device, runtime().create_stream(device, false).value()};

@@ -48,7 +48,7 @@ accord_expert_routing_t routing_of(const std::vector<int64_t>& ids) {
   return routing;
 }
 
-TEST(CExperts, rows_go_to_their_experts_and_come_back) {
+TEST(CExperts, rows_are_sent_to_their_experts_and_returned) {
   with_group(config(), [](accord_communicator_t* communicator, accord_expert_group_t* group,
                           accord_expert_handle_t* handle, int rank) {
     accord_window_t* window = nullptr;
@@ -128,7 +128,7 @@ TEST(CExperts, rows_go_to_their_experts_and_come_back) {
   });
 }
 
-TEST(CExperts, what_overflow_drops_is_told) {
+TEST(CExperts, dropped_rows_are_reported) {
   accord_expert_config_t tight = config();
   tight.max_recv_rows = 2;
   tight.overflow = ACCORD_OVERFLOW_DROP_BY_WEIGHT;
@@ -155,7 +155,7 @@ TEST(CExperts, what_overflow_drops_is_told) {
   });
 }
 
-TEST(CExperts, placements_are_lists_one_after_the_other) {
+TEST(CExperts, placements_are_concatenated_lists) {
   const int32_t placement[] = {0, 3, 1, 2, 3}, counts[] = {2, 3};
   accord_expert_config_t own = config();
   own.placement = placement;
@@ -179,7 +179,7 @@ TEST(CExperts, placements_are_lists_one_after_the_other) {
   EXPECT_EQ(accord_balance_experts(nullptr, 4, 2, 3, balanced), ACCORD_INVALID_ARGUMENT);
 }
 
-TEST(CExperts, mistakes_are_refused) {
+TEST(CExperts, invalid_arguments_are_rejected) {
   with_group(config(), [](accord_communicator_t* communicator, accord_expert_group_t* group,
                           accord_expert_handle_t* handle, int rank) {
     accord_expert_map_t map = ACCORD_EXPERT_MAP_INIT;

@@ -58,7 +58,7 @@ std::string description_of(accord_store_t* store) {
   return text;
 }
 
-TEST(CStores, in_memory_in_a_directory_and_behind_a_prefix_hold_values) {
+TEST(CStores, in_memory_in_a_directory_and_with_a_prefix_hold_values) {
   const testing::TemporaryDirectory directory;
   accord_store_t *memory = nullptr, *file = nullptr, *prefix = nullptr;
   ASSERT_TRUE(is_ok(accord_memory_store_create(&memory)));
@@ -75,7 +75,7 @@ TEST(CStores, in_memory_in_a_directory_and_behind_a_prefix_hold_values) {
   accord_store_free(file);
 }
 
-TEST(CStores, over_tcp_are_one_for_host_and_client) {
+TEST(CStores, over_tcp_are_shared_by_host_and_client) {
   accord_tcp_store_options_t options = ACCORD_TCP_STORE_OPTIONS_INIT;
   accord_store_t *host = nullptr, *client = nullptr;
   options.role = ACCORD_STORE_HOST;
@@ -99,7 +99,7 @@ TEST(CStores, over_tcp_are_one_for_host_and_client) {
   EXPECT_THAT(accord_last_error(), HasSubstr("role 7"));
 }
 
-TEST(CCommunicators, tell_what_they_are) {
+TEST(CCommunicators, describe_themselves) {
   testing::run_store_ranks(3, [](accord_store_t* store, int rank) {
     accord_communicator_options_t options = ACCORD_COMMUNICATOR_OPTIONS_INIT;
     accord_communicator_t* comm = nullptr;
@@ -175,7 +175,7 @@ TEST(CCommunicators, split_by_color_and_key) {
   });
 }
 
-TEST(CCommunicators, split_by_a_list_that_only_the_listed_ranks_give) {
+TEST(CCommunicators, split_by_a_list_in_calls_of_only_the_listed_ranks) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     const int32_t list[] = {2, 0};
     accord_communicator_t *pair = nullptr, *none = comm;
@@ -199,7 +199,7 @@ TEST(CCommunicators, split_by_a_list_that_only_the_listed_ranks_give) {
   });
 }
 
-TEST(CCommunicators, shrink_to_the_ranks_that_are_left) {
+TEST(CCommunicators, shrink_to_the_survivors) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(is_ok(accord_communicator_close(comm)));
@@ -220,7 +220,7 @@ TEST(CCommunicators, shrink_to_the_ranks_that_are_left) {
   });
 }
 
-TEST(CFailures, of_ranks_that_call_different_things_name_both) {
+TEST(CFailures, by_different_calls_name_both_calls) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     int32_t value = 1;
     const accord_dtype_t dtype = rank == 0 ? ACCORD_FLOAT32 : ACCORD_INT32;
@@ -233,7 +233,7 @@ TEST(CFailures, of_ranks_that_call_different_things_name_both) {
   });
 }
 
-TEST(CFailures, of_an_abort_give_its_reason_to_all) {
+TEST(CFailures, by_an_abort_give_its_reason_on_all_ranks) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(is_ok(accord_communicator_abort(comm, "a loss of nan")));
@@ -244,7 +244,7 @@ TEST(CFailures, of_an_abort_give_its_reason_to_all) {
   });
 }
 
-TEST(CFailures, of_a_rank_that_does_not_come_take_the_timeout_of_the_call) {
+TEST(CFailures, by_a_missing_rank_occur_at_the_timeout_of_the_call) {
   std::atomic<bool> seen = false;
   run_c_ranks(2, [&](accord_communicator_t* comm, int rank) {
     accord_call_options_t options = ACCORD_CALL_OPTIONS_INIT;
@@ -263,7 +263,7 @@ TEST(CFailures, of_a_rank_that_does_not_come_take_the_timeout_of_the_call) {
   });
 }
 
-TEST(CWorks, go_on_until_the_others_come) {
+TEST(CWorks, are_pending_until_the_other_ranks_arrive) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     int32_t value = rank + 1, go = 1, done = -1;
     const accord_call_t call = call_on(ACCORD_CALL_ALL_REDUCE, ACCORD_INT32, &value);
@@ -291,7 +291,7 @@ TEST(CWorks, go_on_until_the_others_come) {
   });
 }
 
-TEST(CWorks, tell_how_a_call_with_wrong_arguments_ended) {
+TEST(CWorks, report_invalid_arguments_of_their_call) {
   run_c_ranks(1, [](accord_communicator_t* comm, int) {
     float value = 1;
     int32_t done = 0;

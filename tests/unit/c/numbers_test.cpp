@@ -52,7 +52,7 @@ TEST(Numbers, of_dtypes_have_the_name_and_width_of_numpy) {
   }
 }
 
-TEST(Numbers, of_the_other_enums_stay_what_they_are) {
+TEST(Numbers, of_the_other_enums_are_stable) {
   EXPECT_EQ((std::vector<int>{ACCORD_SUM, ACCORD_PRODUCT, ACCORD_MIN, ACCORD_MAX, ACCORD_BAND, ACCORD_BOR, ACCORD_BXOR,
                               ACCORD_AVG, ACCORD_PREMUL_SUM}),
             (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
@@ -100,7 +100,7 @@ TEST(Numbers, one_and_one_is_two_in_every_dtype_that_adds) {
   });
 }
 
-TEST(Numbers, of_ops_combine_as_they_are_called) {
+TEST(Numbers, of_ops_select_the_op_of_their_name) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     const std::vector<int> expected = {6 + 3, 6 * 3, 3, 6, 6 & 3, 6 | 3, 6 ^ 3, (6 + 3) / 2};
     for (accord_op_t op = ACCORD_SUM; op <= ACCORD_AVG; ++op) {
@@ -142,7 +142,7 @@ TEST(Numbers, invalid_numbers_are_rejected_with_a_list_of_valid_ones) {
     EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = -1; }), HasSubstr("device_index is -1"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.device_index = 65536; }), HasSubstr("65536"));
     EXPECT_THAT(refused([](Call&, Options& options) { options.timeout_ns = -5; }), HasSubstr("timeout_ns is -5"));
-    EXPECT_EQ(accord_barrier(comm, nullptr), ACCORD_OK) << "a wrong argument harms nothing";
+    EXPECT_EQ(accord_barrier(comm, nullptr), ACCORD_OK) << "an invalid argument has no effect";
   });
 }
 

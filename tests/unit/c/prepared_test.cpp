@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::is_ok;
 using testing::run_c_ranks;
 
-TEST(CPrepared, a_call_runs_and_starts_as_often_as_it_is_wanted) {
+TEST(CPrepared, a_call_runs_and_starts_any_number_of_times) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     int64_t value = 0;
     const accord_call_t call = call_on(ACCORD_CALL_ALL_REDUCE, ACCORD_INT64, &value);
@@ -46,7 +46,7 @@ TEST(CPrepared, a_call_runs_and_starts_as_often_as_it_is_wanted) {
   });
 }
 
-TEST(CPrepared, several_calls_run_at_once_and_counts_are_read_when_they_are_prepared) {
+TEST(CPrepared, several_calls_run_together_and_counts_are_read_when_they_are_prepared) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     const int64_t mine[2] = {rank + 1, rank + 10};
     int64_t theirs = 0, all[3] = {};
@@ -73,7 +73,7 @@ TEST(CPrepared, several_calls_run_at_once_and_counts_are_read_when_they_are_prep
   });
 }
 
-TEST(CPrepared, a_wrong_call_of_several_is_named_and_gives_no_handle) {
+TEST(CPrepared, an_invalid_call_among_several_is_named_and_no_handle_is_created) {
   run_c_ranks(1, [](accord_communicator_t* comm, int) {
     float value = 1;
     accord_call_t calls[2] = {call_on(ACCORD_CALL_BROADCAST, ACCORD_FLOAT32, &value),
@@ -90,7 +90,7 @@ TEST(CPrepared, a_wrong_call_of_several_is_named_and_gives_no_handle) {
   });
 }
 
-TEST(CCounters, tell_calls_and_bytes_by_kind_and_failures) {
+TEST(CCounters, report_calls_and_bytes_by_kind_and_failures) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     float values[10] = {}, all[20];
     for (int i = 0; i < 3; ++i)
@@ -135,7 +135,7 @@ TEST(CCounters, tell_calls_and_bytes_by_kind_and_failures) {
   });
 }
 
-/// Returns a correct plan of a built-in algorithm, under a name of its own.
+/// Returns a correct plan of a built-in algorithm, under its own name.
 std::string plan_text(int ranks, const std::string& name) {
   const Result<const plan::AlgorithmEntry*> entry = plan::algorithm_by_name(Collective::kAllReduce, "two_shot");
   Result<plan::Plan> made =
@@ -145,7 +145,7 @@ std::string plan_text(int ranks, const std::string& name) {
   return plan::to_json(*made);
 }
 
-TEST(CPlans, of_a_text_or_a_file_serve_calls_by_name) {
+TEST(CPlans, from_text_or_a_file_serve_calls_by_name) {
   accord_plan_options_t options = ACCORD_PLAN_OPTIONS_INIT;
   options.name = "c_text";
   ASSERT_TRUE(is_ok(accord_register_plan(plan_text(2, "own").c_str(), &options)));
@@ -169,7 +169,7 @@ TEST(CPlans, of_a_text_or_a_file_serve_calls_by_name) {
   std::filesystem::remove(path);
 }
 
-TEST(CPlans, that_are_none_or_absent_are_refused) {
+TEST(CPlans, that_are_invalid_or_missing_are_rejected) {
   EXPECT_EQ(accord_register_plan("{}", nullptr), ACCORD_CORRUPT);
   EXPECT_EQ(accord_register_plan_file("/nonexistent/plan.json", nullptr), ACCORD_NOT_FOUND);
   EXPECT_THAT(accord_last_error(), HasSubstr("/nonexistent/plan.json"));

@@ -249,13 +249,13 @@ using Structs =
                      accord_expert_config_t, accord_expert_layer_t, accord_expert_routing_t, accord_expert_rows_t>;
 TYPED_TEST_SUITE(StructSize, Structs);
 
-TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
+TYPED_TEST(StructSize, set_by_the_macro_is_accepted) {
   const TypeParam known = initial<TypeParam>();
   EXPECT_EQ(known.struct_size, sizeof(TypeParam));
   EXPECT_TRUE(is_ok(use(&known)));
 }
 
-TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struct) {
+TYPED_TEST(StructSize, that_is_invalid_is_rejected_with_the_name_of_the_struct) {
   const size_t first_size = c::kStructRule<TypeParam>.first_size;
   for (const size_t size : {size_t{0}, size_t{7}, first_size - 1, size_t{1} << 40, SIZE_MAX}) {
     TypeParam known = initial<TypeParam>();
@@ -266,7 +266,7 @@ TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struc
   }
 }
 
-TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_new) {
+TYPED_TEST(StructSize, of_a_newer_header_is_accepted_unless_a_new_field_is_set) {
   typename TestFixture::Longer longer = {.known = initial<TypeParam>()};
   longer.known.struct_size = sizeof(longer);
   EXPECT_TRUE(is_ok(use(&longer.known)));
@@ -294,7 +294,7 @@ TEST(StructOfAnOlderHeader, has_no_fields_beyond_its_end) {
 
 // A struct that accord fills in: fields of a newer header become zero, and the memory after an older one is left
 // alone.
-TEST(StructsForResults, are_filled_in_as_far_as_the_caller_has_them) {
+TEST(StructsForResults, are_filled_as_far_as_the_callers_size) {
   ASSERT_TRUE(is_ok(in_a_group(nullptr, [](accord_communicator_t* comm) {
     struct {
       accord_counters_t known;

@@ -18,7 +18,7 @@ using testing::run_c_ranks;
 
 constexpr int64_t kMillisecond = 1000000;
 
-TEST(CWindows, what_is_put_arrives_and_what_is_there_can_be_got_and_seen) {
+TEST(CWindows, put_data_arrives_and_can_be_read_by_get_and_mapping) {
   run_c_ranks(2, [](accord_communicator_t* communicator, int rank) {
     accord_window_t* window = nullptr;
     const size_t contributed = 100 * (static_cast<size_t>(rank) + 1);
@@ -53,7 +53,7 @@ TEST(CWindows, what_is_put_arrives_and_what_is_there_can_be_got_and_seen) {
   });
 }
 
-TEST(CWindows, pieces_are_allocated_and_given_back) {
+TEST(CWindows, blocks_are_allocated_and_released) {
   run_c_ranks(1, [](accord_communicator_t* communicator, int) {
     accord_window_t* window = nullptr;
     ASSERT_TRUE(is_ok(accord_window_create(communicator, 4096, 0, &window)));

@@ -32,9 +32,7 @@ TEST(CpuBinding, by_cores_neighbouring_ranks_are_on_one_node) {
   EXPECT_THAT(processors_of_ranks(Binding::kCore, 8, kMachine).back(), ElementsAre(3, 7));
 }
 
-TEST(CpuBinding, without_it_no_rank_is_bound) {
-  EXPECT_THAT(processors_of_ranks(Binding::kNone, 3, kMachine), Each(IsEmpty()));
-}
+TEST(CpuBinding, none_binds_no_rank) { EXPECT_THAT(processors_of_ranks(Binding::kNone, 3, kMachine), Each(IsEmpty())); }
 
 }  // namespace
 }  // namespace accord::cli

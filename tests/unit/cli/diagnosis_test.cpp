@@ -1,4 +1,4 @@
-// Conclusions from made-up records: which rank is at fault, and how the text says so.
+// Conclusions from made-up records: which rank is at fault, and the text of the finding.
 #include "cli/diagnose/diagnosis.hpp"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ GroupEvidence group_of(const std::vector<std::vector<Operation>>& ranks) {
 
 GroupDiagnosis diagnosis_of(const GroupEvidence& group) { return diagnose({group}).front(); }
 
-TEST(Diagnosis, who_waits_in_an_earlier_call_is_not_at_fault) {
+TEST(Diagnosis, a_rank_waiting_in_an_earlier_call_is_not_blamed) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(7)}, {done(4), running(5)}, {done(4)}}));
   ASSERT_THAT(found.findings, SizeIs(1));
   EXPECT_EQ(found.findings[0].kind, FindingKind::kBehind);
@@ -71,27 +71,27 @@ TEST(Diagnosis, who_waits_in_an_earlier_call_is_not_at_fault) {
   EXPECT_EQ(found.ranks[1].since_ns, 5 * kSecond);
 }
 
-TEST(Diagnosis, who_has_done_its_part_and_gone_on_is_not_at_fault) {
+TEST(Diagnosis, a_rank_that_did_its_part_and_continued_is_not_blamed) {
   const GroupDiagnosis found = diagnosis_of(group_of({{done(5), done(6)}, {running(5)}, {done(4)}}));
   ASSERT_THAT(found.findings, SizeIs(1));
   EXPECT_THAT(found.findings[0].ranks, ElementsAre(2));
 }
 
-TEST(Diagnosis, a_wait_of_a_moment_is_a_part_of_any_job) {
+TEST(Diagnosis, a_brief_wait_is_normal) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(5, kMomentNs / 2)}, {done(4)}}));
   EXPECT_FALSE(found.someone_waits);
   EXPECT_THAT(found.findings, IsEmpty());
   EXPECT_EQ(to_text({found}), "1 communicator in which no rank waits\n");
 }
 
-TEST(Diagnosis, when_all_are_in_the_call_it_says_so) {
+TEST(Diagnosis, a_call_that_all_ranks_have_reached_is_reported_as_such) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(5)}, {running(5)}}));
   ASSERT_THAT(found.findings, SizeIs(1));
   EXPECT_EQ(found.findings[0].kind, FindingKind::kAllIn);
   EXPECT_THAT(found.findings[0].ranks, IsEmpty());
 }
 
-TEST(Diagnosis, the_first_number_under_which_ranks_differ_is_the_mismatch) {
+TEST(Diagnosis, the_first_call_number_at_which_ranks_differ_is_the_mismatch) {
   const auto odd = sum_of(5);
   const GroupDiagnosis found = diagnosis_of(group_of({{done(1), done(2), running(3)},
                                                       {done(1), done(2, odd), running(3, kSecond, odd)},
@@ -104,7 +104,7 @@ TEST(Diagnosis, the_first_number_under_which_ranks_differ_is_the_mismatch) {
       "call 2: rank 1 called all_reduce of 5 x float32 (sum); ranks 0 and 2 called all_reduce of 4 x float32 (sum)");
 }
 
-TEST(Diagnosis, what_ranks_call_after_the_failure_is_no_mismatch) {
+TEST(Diagnosis, calls_after_the_failure_are_not_a_mismatch) {
   const auto refused = [](std::uint64_t number, std::uint64_t count) {
     return Operation{.number = number,
                      .state = OperationState::kFailed,
@@ -142,12 +142,12 @@ TEST(Diagnosis, a_rank_that_arrives_after_a_death_is_not_blamed_but_a_late_one_i
   EXPECT_THAT(ranks_at_fault_with(StatusCode::kTimeout), ElementsAre(1, 2));
 }
 
-TEST(Diagnosis, where_no_side_is_larger_both_are_named) {
+TEST(Diagnosis, without_a_majority_both_sides_are_named) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(1)}, {running(1, kSecond, sum_of(9))}}));
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(0, 1));
 }
 
-TEST(Diagnosis, ranks_that_chose_different_plans_are_told_by_them) {
+TEST(Diagnosis, ranks_with_different_plans_are_named_with_their_plans) {
   GroupEvidence group = group_of({{running(1)}, {running(1)}, {running(1)}});
   group.ranks[2].log->orders[0].operations[0].algorithm = "ring";
   const GroupDiagnosis found = diagnosis_of(group);
@@ -158,7 +158,7 @@ TEST(Diagnosis, ranks_that_chose_different_plans_are_told_by_them) {
   EXPECT_EQ(diagnosis_of(group).findings.front().kind, FindingKind::kAllIn);
 }
 
-TEST(Diagnosis, the_state_of_a_process_tells_why_it_does_not_come) {
+TEST(Diagnosis, the_state_of_a_process_explains_why_it_is_missing) {
   GroupEvidence group = group_of({{running(5)}, {done(4)}, {running(5)}, {}, {}, {}});
   group.ranks[1].condition = Condition::kStopped;
   group.ranks[2].condition = Condition::kStopped;
@@ -174,7 +174,7 @@ TEST(Diagnosis, the_state_of_a_process_tells_why_it_does_not_come) {
           {1, FindingKind::kStopped}, {2, FindingKind::kStopped}, {3, FindingKind::kGone}, {4, FindingKind::kLeft}}));
 }
 
-TEST(Diagnosis, a_message_that_the_other_side_calls_differently_is_a_mismatch) {
+TEST(Diagnosis, a_message_that_differs_between_its_sides_is_a_mismatch) {
   const auto message = [](std::uint64_t count) {
     return exec::RequestRecord{.collective = Collective::kSendRecv, .dtype = DType::kInt8, .count = count};
   };
@@ -193,7 +193,7 @@ TEST(Diagnosis, a_message_that_the_other_side_calls_differently_is_a_mismatch) {
               HasSubstr("rank 1 has not arrived at recv 3, 10 x int8 from rank 0, where rank 0 waits"));
 }
 
-TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
+TEST(Diagnosis, tagged_messages_are_not_compared_by_call_number) {
   const auto message = [](std::uint64_t count, Rank tag) {
     return exec::RequestRecord{.collective = Collective::kSendRecv, .dtype = DType::kInt8, .root = tag, .count = count};
   };
@@ -215,7 +215,7 @@ TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
   EXPECT_EQ(found.findings[0].kind, FindingKind::kAllIn);
 }
 
-TEST(Diagnosis, failures_are_told_once) {
+TEST(Diagnosis, failures_are_reported_once) {
   GroupEvidence group = group_of({{running(5)}, {running(5)}});
   for (RankEvidence& rank : group.ranks) {
     rank.log->state = CommunicatorState::kFailed;

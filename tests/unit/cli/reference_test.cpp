@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(, Floats,
                                          DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128),
                          [](const auto& tested) { return std::string(to_string(tested.param)); });
 
-TEST(Reference, all_to_all_expects_part_r_of_each_rank_and_finds_a_single_wrong_bit) {
+TEST(Reference, all_to_all_expects_part_r_of_each_rank_and_detects_a_single_wrong_bit) {
   constexpr int kRanks = 3;
   const Reference reference(
       {.collective = Collective::kAllToAll, .dtype = DType::kUInt8, .size = kRanks, .count = kCount});
@@ -62,7 +62,7 @@ TEST(Reference, all_to_all_expects_part_r_of_each_rank_and_finds_a_single_wrong_
   EXPECT_EQ(reference.check(1, whole).first, 2345U);
 }
 
-TEST(Reference, inputs_differ_from_rank_to_rank_and_place_to_place) {
+TEST(Reference, inputs_differ_between_ranks_and_positions) {
   const Reference reference({.collective = Collective::kAllGather, .dtype = DType::kInt32, .size = 4, .count = kCount});
   const std::vector<std::byte> mine = filled(reference, 0, kCount), other = filled(reference, 1, kCount);
   EXPECT_NE(mine, other);

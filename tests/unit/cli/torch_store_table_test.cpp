@@ -27,7 +27,7 @@ std::string wait_for(const std::string& one, const std::string& other) {
 const std::string kCancelWait = "\14";
 const std::string kStopped(1, '\0'), kCanceled = "\1";
 
-TEST(TorchStoreTable, a_request_may_come_in_pieces_or_with_others) {
+TEST(TorchStoreTable, a_request_may_arrive_in_pieces_or_with_others) {
   TorchStoreTable table;
   for (const char byte : kHello + set("key", "value")) ASSERT_TRUE(table.receive(1, {&byte, 1}));
   ASSERT_TRUE(table.receive(1, get("key") + get("absent") + add("n", 3) + add("n", -5) + get("n")));
@@ -35,7 +35,7 @@ TEST(TorchStoreTable, a_request_may_come_in_pieces_or_with_others) {
             text("value") + text("") + number(std::int64_t{3}) + number(std::int64_t{-2}) + text("-2"));
 }
 
-TEST(TorchStoreTable, who_waits_for_two_keys_is_answered_once_when_both_are_there) {
+TEST(TorchStoreTable, a_wait_for_two_keys_is_answered_once_when_both_exist) {
   TorchStoreTable table;
   ASSERT_TRUE(table.receive(1, kHello + wait_for("a", "b")));
   ASSERT_TRUE(table.receive(2, kHello + set("a", "") + set("a", "")));
@@ -45,7 +45,7 @@ TEST(TorchStoreTable, who_waits_for_two_keys_is_answered_once_when_both_are_ther
             (std::map<TorchStoreTable::Client, std::string>{{1, kStopped}, {2, number(std::int64_t{1})}}));
 }
 
-TEST(TorchStoreTable, who_gave_up_or_left_is_not_answered_later) {
+TEST(TorchStoreTable, a_client_that_gave_up_or_left_gets_no_later_answer) {
   TorchStoreTable table;
   for (const TorchStoreTable::Client client : {1, 2}) ASSERT_TRUE(table.receive(client, kHello + wait_for("a", "b")));
   ASSERT_TRUE(table.receive(1, kCancelWait));
@@ -55,7 +55,7 @@ TEST(TorchStoreTable, who_gave_up_or_left_is_not_answered_later) {
   EXPECT_TRUE(table.pop_answers().empty());
 }
 
-TEST(TorchStoreTable, strangers_and_requests_that_cannot_be_are_refused) {
+TEST(TorchStoreTable, strangers_and_invalid_requests_are_rejected) {
   const std::string too_long = "\1" + number(std::uint64_t{1} << 40);
   const std::string too_many = "\6" + number(std::uint64_t{1} << 40);
   for (const std::string& bytes : {std::string("GET / HTTP/1.1"), set("key", "no hello"), kHello + too_long,
@@ -65,7 +65,7 @@ TEST(TorchStoreTable, strangers_and_requests_that_cannot_be_are_refused) {
   }
 }
 
-TEST(TorchStoreTable, random_bytes_disturb_nobody_else) {
+TEST(TorchStoreTable, random_bytes_do_not_disturb_other_clients) {
   std::mt19937 random(7);
   TorchStoreTable table;
   ASSERT_TRUE(table.receive(1, kHello + set("key", "value")));

@@ -15,7 +15,7 @@ TunedPoint point(std::size_t bytes, std::vector<double> by_default, std::vector<
           .timings = {{"default", "two_shot", std::move(by_default)}, {"ring", "ring", std::move(ring)}}};
 }
 
-TEST(Winner, is_who_is_faster_in_the_rounds) {
+TEST(Winner, is_the_fastest_candidate_of_the_rounds) {
   const Winner winner = winner_of(point(8, {4e-6, 4e-6, 4e-6}, {2e-6, 2e-6, 2e-6}));
   EXPECT_EQ(winner.candidate, "ring");
   EXPECT_DOUBLE_EQ(winner.gain, 2);
@@ -27,12 +27,12 @@ TEST(Winner, is_the_default_where_the_difference_is_noise) {
   EXPECT_EQ(winner_of(point(8, {2, 2, 2, 2, 1}, {1, 1, 1, 1, 2})).candidate, "ring") << "slower in one round";
 }
 
-TEST(Winner, is_compared_by_rounds_as_machines_drift) {
+TEST(Winner, is_determined_per_round_because_machines_drift) {
   // The machine became ten times slower; ring took half the time in every round.
   EXPECT_EQ(winner_of(point(8, {2, 2, 20, 20, 20}, {1, 1, 10, 10, 10})).candidate, "ring");
 }
 
-TEST(Ranges, of_equal_winners_are_one_and_meet_half_way) {
+TEST(Ranges, with_equal_winners_are_merged_and_split_half_way) {
   const std::vector<double> slow = {2, 2, 2}, quick = {1, 1, 1};
   const std::vector<TunedRange> ranges =
       ranges_of({point(8, quick, slow), point(32, slow, quick), point(128, slow, quick), point(512, quick, slow)});
@@ -45,7 +45,7 @@ TEST(Ranges, of_equal_winners_are_one_and_meet_half_way) {
   EXPECT_EQ(ranges[2].to_bytes, std::numeric_limits<std::size_t>::max());
 }
 
-TEST(Rules, have_what_was_measured_beside_them_and_none_for_the_default) {
+TEST(Rules, include_measurements_and_omit_the_default) {
   const auto micro = [](double us) { return std::vector<double>(5, us * kMicro); };
   const std::string text = rules_text(Collective::kAllReduce, "[ranks=2-2]",
                                       ranges_of({point(8, micro(3), micro(1)), point(32, micro(1), micro(3))}));

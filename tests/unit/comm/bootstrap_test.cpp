@@ -1,4 +1,4 @@
-// How a joining rank handles its own mistakes and the texts of other ranks, which may be anything.
+// How a joining rank handles its own errors and arbitrary texts of other ranks.
 #include "comm/membership/bootstrap.hpp"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Joins as rank 0 of 2. Rank 1 says the same as rank 0, except for `address`.
+/// Joins as rank 0 of 2. Rank 1 publishes the same as rank 0, except for `address`.
 Status join_with(const std::string& address) {
   return join({.rank = 0, .size = 2, .options = {.name = "tp"}, .deadline = Deadline::in(std::chrono::seconds(20))},
               [&](std::string_view step, const std::string& mine, const OnText& on_text) {
@@ -19,7 +19,7 @@ Status join_with(const std::string& address) {
       .status();
 }
 
-TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
+TEST(Join, an_invalid_descriptor_is_an_error_that_names_the_rank) {
   for (const char* address : {"", "x", "[]", "{}", R"({"error": 5})", R"({"descriptor": {"a": 1}})", "\xff\xfe"}) {
     const Status status = join_with(address);
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << address;
@@ -28,9 +28,9 @@ TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
   EXPECT_THAT(join_with(R"({"error": "no memory"})").message(), HasSubstr("rank 1 does not take part: no memory"));
 }
 
-TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {
+TEST(Join, invalid_options_are_rejected_before_any_rank_is_contacted) {
   const Exchange never = [](std::string_view, const std::string&, const OnText&) -> Status {
-    ADD_FAILURE() << "asked";
+    ADD_FAILURE() << "the store was used";
     return {};
   };
   const auto refusal = [&](const GroupOptions& options) {

@@ -21,7 +21,7 @@ Call reduction() {
                       Buffer{second_array.data(), 4, DType::kFloat32}, ReduceOp::kSum, 1);
 }
 
-TEST(Check, numbers_that_are_no_names_are_refused) {
+TEST(Check, invalid_enum_values_are_rejected) {
   const auto why = [](const std::function<void(Call&)>& change) {
     Call call = reduction();
     change(call);
@@ -38,7 +38,7 @@ TEST(Check, numbers_that_are_no_names_are_refused) {
   EXPECT_EQ(why([](Call& call) { call.op = static_cast<ReduceOp>(77); }), "op 77 does not exist");
 }
 
-TEST(Alike, are_calls_whose_memory_lies_elsewhere) {
+TEST(Alike, are_calls_with_different_memory) {
   Call moved = reduction();
   moved.input.data = second_array.data();
   moved.output.data = first_array.data();
@@ -57,7 +57,7 @@ TEST(Alike, calls_do_not_match_if_only_one_has_overlapping_buffers) {
   EXPECT_FALSE(is_alike(in_place, overlaps));
 }
 
-TEST(Alike, are_no_calls_that_differ_in_what_is_checked_or_agreed_on) {
+TEST(Alike, calls_differ_if_a_checked_or_agreed_field_differs) {
   const std::vector<std::pair<const char*, std::function<void(Call&)>>> changes = {
       {"collective", [](Call& call) { call.collective = Collective::kAllReduce; }},
       {"input count", [](Call& call) { call.input.count = 3; }},
@@ -127,7 +127,7 @@ class Overlap : public ::testing::Test {
   std::vector<float> memory_ = std::vector<float>(4 * kAll);
 };
 
-TEST_F(Overlap, of_equal_buffers_is_refused_unless_they_are_the_same) {
+TEST_F(Overlap, of_equal_buffers_is_rejected_unless_they_are_the_same) {
   const std::vector<std::size_t> fine = apart_or(kAll, kAll, kAll);
   expect_only("all_reduce", 1, fine,
               [&](std::size_t out) { return Call::all_reduce(in(kAll, kAll), at(out, kAll), ReduceOp::kSum); });
@@ -137,7 +137,7 @@ TEST_F(Overlap, of_equal_buffers_is_refused_unless_they_are_the_same) {
   EXPECT_TRUE(check_call(Call::reduce(in(0, kAll), at(1, kAll), ReduceOp::kSum, 1), 0, kSize).ok()) << "is not used";
 }
 
-TEST_F(Overlap, with_a_divided_buffer_is_refused_unless_it_is_this_ranks_part) {
+TEST_F(Overlap, with_a_divided_buffer_is_rejected_unless_it_is_this_ranks_part) {
   for (Rank rank = 0; rank < kSize; ++rank) {
     const std::size_t part = static_cast<std::size_t>(rank) * kPart;
     const std::vector<std::size_t> gathers = apart_or(kAll, kPart, kAll - part);
@@ -153,7 +153,7 @@ TEST_F(Overlap, with_a_divided_buffer_is_refused_unless_it_is_this_ranks_part) {
   }
 }
 
-TEST_F(Overlap, of_unequal_parts_is_refused_unless_it_is_this_ranks_part) {
+TEST_F(Overlap, of_unequal_parts_is_rejected_unless_it_is_this_ranks_part) {
   const std::vector<std::size_t> counts = {3, 0, kAll - 8, 5};
   expect_only("all_gather_v", 3, apart_or(kAll, 5, kAll - (kAll - 5)),
               [&](std::size_t out) { return Call::all_gather_v(in(kAll, 5), at(out, kAll), counts); });

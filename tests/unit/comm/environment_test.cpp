@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Environment, rank_and_world_size_by_hand_are_enough) {
+TEST(Environment, rank_and_world_size_set_by_hand_suffice) {
   const Result<JobPlace> place =
       job_place({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "1234"}});
   ASSERT_TRUE(place.ok()) << place.status().to_string();
@@ -19,7 +19,7 @@ TEST(Environment, rank_and_world_size_by_hand_are_enough) {
   EXPECT_EQ(place->port, 1235) << "MASTER_PORT itself is torch.distributed's";
 }
 
-TEST(Environment, torchruns_own_store_takes_no_port_from_it) {
+TEST(Environment, the_port_of_torchruns_store_is_avoided) {
   const Result<JobPlace> place = job_place({{"RANK", "0"},
                                             {"WORLD_SIZE", "2"},
                                             {"MASTER_ADDR", "localhost"},
@@ -46,7 +46,7 @@ TEST(Environment, a_restarted_job_has_another_name) {
   EXPECT_NE(job_place(variables)->job, first);
 }
 
-TEST(Environment, a_store_of_the_launcher_is_that_of_the_job_which_it_names) {
+TEST(Environment, the_launchers_store_belongs_to_the_job_that_it_names) {
   std::map<std::string, std::string> variables = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
   const std::string job = job_place(variables)->job;
@@ -57,7 +57,7 @@ TEST(Environment, a_store_of_the_launcher_is_that_of_the_job_which_it_names) {
   EXPECT_FALSE(job_place(variables)->has_host);
 }
 
-TEST(Environment, mpirun_in_one_host_needs_no_address) {
+TEST(Environment, mpirun_on_one_host_needs_no_address) {
   const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "2"},
                                                         {"OMPI_COMM_WORLD_SIZE", "3"},
                                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
@@ -67,10 +67,10 @@ TEST(Environment, mpirun_in_one_host_needs_no_address) {
   EXPECT_EQ(place->launcher, "Open MPI");
   EXPECT_EQ(place->rank, 2);
   EXPECT_GE(place->port, 1024);
-  EXPECT_EQ(place->port, job_place(variables)->port) << "all ranks must come to the same port";
+  EXPECT_EQ(place->port, job_place(variables)->port) << "all ranks must use the same port";
 }
 
-TEST(Environment, mpirun_over_several_hosts_is_told_what_to_set) {
+TEST(Environment, the_error_for_mpirun_over_several_hosts_names_the_variable_to_set) {
   const Result<JobPlace> place = job_place({{"OMPI_COMM_WORLD_RANK", "0"},
                                             {"OMPI_COMM_WORLD_SIZE", "4"},
                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
@@ -84,7 +84,7 @@ TEST(Environment, slurm_and_pmi_are_read) {
   EXPECT_EQ(job_place({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "n1"}})->size, 2);
 }
 
-TEST(Environment, steps_of_one_slurm_job_have_names_and_ports_of_their_own) {
+TEST(Environment, steps_of_one_slurm_job_have_their_own_names_and_ports) {
   std::map<std::string, std::string> variables = {{"SLURM_PROCID", "0"},
                                                   {"SLURM_NTASKS", "2"},
                                                   {"SLURM_NTASKS_PER_NODE", "2"},
@@ -97,11 +97,11 @@ TEST(Environment, steps_of_one_slurm_job_have_names_and_ports_of_their_own) {
   EXPECT_NE(first.port, second.port);
 }
 
-TEST(Environment, a_pmi_job_meets_by_its_name_or_by_an_address) {
+TEST(Environment, a_pmi_job_connects_by_its_name_or_by_an_address) {
   std::map<std::string, std::string> variables = {
       {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}, {"PMI_ID", "0"}};
   const Status nameless = job_place(variables).status();
-  EXPECT_THAT(nameless.message(), HasSubstr("set MASTER_ADDR")) << "a descriptor and a rank are no name of a job";
+  EXPECT_THAT(nameless.message(), HasSubstr("set MASTER_ADDR")) << "a descriptor and a rank do not name a job";
   variables["PMI_JOBID"] = "4711.0";
   const JobPlace named = job_place(variables).value();
   variables["PMI_RANK"] = variables["PMI_ID"] = "1";
@@ -115,7 +115,7 @@ TEST(Environment, a_pmi_job_meets_by_its_name_or_by_an_address) {
   EXPECT_EQ(job_place(variables)->job, by_address.job);
 }
 
-TEST(Environment, without_a_launcher_there_is_one_rank) {
+TEST(Environment, without_a_launcher_the_group_has_one_rank) {
   const Result<JobPlace> place = job_place({{"PATH", "/bin"}});
   ASSERT_TRUE(place.ok());
   EXPECT_EQ(place->size, 1);

@@ -5,7 +5,7 @@
 namespace accord::comm {
 namespace {
 
-TEST(Explain, a_group_is_told_host_by_host) {
+TEST(Explain, a_group_is_described_host_by_host) {
   const topology::Topology topology(
       {{.host = "a", .process = 10, .cpus = {0, 1, 2, 5}, .numa_nodes = {0}, .cores = 2},
        {.host = "b", .process = 20, .cpus = {3}, .numa_nodes = {0, 1}, .cores = 1},
@@ -19,7 +19,7 @@ TEST(Explain, a_group_is_told_host_by_host) {
             "    rank 1: process 20, 1 core (processors 3), memory nodes 0-1");
 }
 
-TEST(Explain, a_choice_is_told_with_what_it_runs) {
+TEST(Explain, a_choice_is_described_with_its_steps) {
   exec::LoweredPlan plan;
   plan.lanes = {std::vector<exec::LoweredStep>(3), std::vector<exec::LoweredStep>(4)};
   plan.rounds = 2;

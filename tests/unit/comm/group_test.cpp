@@ -32,25 +32,25 @@ class OwnedWindow final : public transport::Endpoint {
   std::vector<std::uint64_t> memory_;
 };
 
-/// Asks `look` for the peer's state whenever the group asks the link.
+/// Calls `poll` for the peer's state whenever the group queries the link.
 class WatchedLink final : public transport::MappedLink {
  public:
   WatchedLink(Rank peer, std::span<std::byte> window, std::function<PeerState()> look)
-      : MappedLink(peer, window), look_(std::move(look)) {}
-  PeerState peer_state() const override { return look_(); }
+      : MappedLink(peer, window), poll_(std::move(look)) {}
+  PeerState peer_state() const override { return poll_(); }
   int liveness_fd() const override { return -1; }
-  PeerState update_peer_state() override { return look_(); }
+  PeerState update_peer_state() override { return poll_(); }
 
  private:
-  std::function<PeerState()> look_;
+  std::function<PeerState()> poll_;
 };
 
 PeerState alive(Rank) { return PeerState::kAlive; }
 
-/// All ranks of one group. `look_[r]` is what rank r sees of a peer.
+/// All ranks of one group. `poll_[r]` returns the state of a peer as rank r sees it.
 class WatchedGroup : public ::testing::Test {
  protected:
-  explicit WatchedGroup(int size, GroupHints hints = {}) : look_(static_cast<std::size_t>(size), alive) {
+  explicit WatchedGroup(int size, GroupHints hints = {}) : poll_(static_cast<std::size_t>(size), alive) {
     const topology::Place place = topology::this_place().value();
     const exec::WindowLayout layout(size, 4096);
     std::vector<std::unique_ptr<OwnedWindow>> windows;
@@ -64,7 +64,7 @@ class WatchedGroup : public ::testing::Test {
       for (Rank peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         links[peer] =
-            std::make_unique<WatchedLink>(peer, memory[peer], [this, rank, peer] { return look_[rank](peer); });
+            std::make_unique<WatchedLink>(peer, memory[peer], [this, rank, peer] { return poll_[rank](peer); });
       }
       groups_.push_back(
           Group::create(Membership{.rank = rank,
@@ -78,7 +78,7 @@ class WatchedGroup : public ::testing::Test {
     }
   }
 
-  std::vector<std::function<PeerState(Rank peer)>> look_;
+  std::vector<std::function<PeerState(Rank peer)>> poll_;
   std::vector<std::shared_ptr<Group>> groups_;
 };
 
@@ -92,7 +92,7 @@ class GroupOfThree : public WatchedGroup {
   GroupOfThree() : WatchedGroup(3) {}
 };
 
-TEST_F(GroupOfThree, a_peer_that_did_its_part_and_left_is_no_failure_while_another_is_still_to_come) {
+TEST_F(GroupOfThree, a_peer_that_left_after_its_part_is_not_a_failure_while_another_is_missing) {
   const auto reduce = [this](Rank rank) {
     float value = static_cast<float>(rank + 1);
     const Buffer buffer{&value, 1, DType::kFloat32};
@@ -100,31 +100,31 @@ TEST_F(GroupOfThree, a_peer_that_did_its_part_and_left_is_no_failure_while_anoth
     EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status.to_string();
     return value;
   };
-  std::vector<bool> came(3, false);
-  look_[0] = [&](Rank peer) {
-    if (!came[peer]) reduce(peer);
-    came[peer] = true;
+  std::vector<bool> reported(3, false);
+  poll_[0] = [&](Rank peer) {
+    if (!reported[peer]) reduce(peer);
+    reported[peer] = true;
     return peer == 1 ? PeerState::kLeft : PeerState::kAlive;
   };
   EXPECT_EQ(reduce(0), 1 + 2 + 3);
-  EXPECT_TRUE(came[1] && came[2]);
+  EXPECT_TRUE(reported[1] && reported[2]);
 }
 
-TEST_F(GroupOfTwo, a_peer_that_did_its_part_and_left_between_two_looks_is_no_failure) {
-  int looks = 0;
-  look_[0] = [&](Rank) {
-    if (++looks == 1) {
+TEST_F(GroupOfTwo, a_peer_that_left_after_its_part_between_two_polls_is_not_a_failure) {
+  int polls = 0;
+  poll_[0] = [&](Rank) {
+    if (++polls == 1) {
       EXPECT_TRUE(groups_[1]->run({.collective = Collective::kBarrier}, {}).ok());
     }
     return PeerState::kLeft;
   };
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
   EXPECT_TRUE(status.ok()) << status.to_string();
-  EXPECT_EQ(looks, 1);
+  EXPECT_EQ(polls, 1);
 }
 
-TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) {
-  look_[0] = [&](Rank) {
+TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_polls_has_aborted) {
+  poll_[0] = [&](Rank) {
     groups_[1]->abort("the loss is NaN");
     return PeerState::kLeft;
   };
@@ -136,12 +136,12 @@ TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) 
 
 TEST_F(GroupOfTwo, a_peer_that_aborts_and_dies_has_aborted) {
   groups_[1]->abort("the loss is NaN");
-  look_[0] = [](Rank) { return PeerState::kLost; };
+  poll_[0] = [](Rank) { return PeerState::kLost; };
   groups_[0]->state().on_peer_change(1);
   EXPECT_EQ(groups_[0]->state().status().code(), StatusCode::kAborted) << groups_[0]->state().status().to_string();
 }
 
-TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
+TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure) {
   ASSERT_TRUE(groups_[1]->links()[0]->signal(exec::WindowLayout::alarm(), 1).ok());
   ASSERT_FALSE(groups_[0]->state().healthy());
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
@@ -149,8 +149,8 @@ TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
   EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
 }
 
-TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
-  look_[2] = [](Rank peer) { return peer == 1 ? PeerState::kLost : PeerState::kAlive; };
+TEST_F(GroupOfThree, a_notified_rank_forwards_a_failure_to_ranks_that_were_not_reached) {
+  poll_[2] = [](Rank peer) { return peer == 1 ? PeerState::kLost : PeerState::kAlive; };
   groups_[2]->abort("the loss is NaN");
   ASSERT_TRUE(groups_[1]->state().healthy());
   EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
@@ -163,20 +163,20 @@ TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
 }
 
 // Once a call has ended, the caller may write to its buffers, from which peers still read.
-TEST_F(GroupOfTwo, no_call_ends_before_the_peers_know_why) {
-  std::future<bool> peer_knew;
-  look_[0] = [&](Rank) {
-    if (!peer_knew.valid()) {
-      peer_knew = std::async(std::launch::async, [&] {
+TEST_F(GroupOfTwo, no_call_fails_before_the_peers_are_notified) {
+  std::future<bool> peer_was_notified;
+  poll_[0] = [&](Rank) {
+    if (!peer_was_notified.valid()) {
+      peer_was_notified = std::async(std::launch::async, [&] {
         EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
         return !groups_[1]->state().healthy();
       });
-      peer_knew.wait_for(std::chrono::milliseconds(100));  // it may end only after this look has
+      peer_was_notified.wait_for(std::chrono::milliseconds(100));  // it may end only after this poll
     }
     return PeerState::kAlive;
   };
   groups_[0]->abort("the loss is NaN");
-  EXPECT_TRUE(peer_knew.get());
+  EXPECT_TRUE(peer_was_notified.get());
 }
 
 class HintedGroup : public WatchedGroup, public ::testing::WithParamInterface<WaitPolicy> {
@@ -184,7 +184,9 @@ class HintedGroup : public WatchedGroup, public ::testing::WithParamInterface<Wa
   HintedGroup() : WatchedGroup(2, {.wait = GetParam()}) {}
 };
 
-TEST_P(HintedGroup, waits_as_it_was_told_whatever_the_cores) { EXPECT_EQ(groups_[0]->wait_policy(), GetParam()); }
+TEST_P(HintedGroup, uses_the_given_wait_policy_whatever_the_number_of_cores) {
+  EXPECT_EQ(groups_[0]->wait_policy(), GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(Group, HintedGroup, ::testing::Values(WaitPolicy::kSpin, WaitPolicy::kYield));
 

@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 
 class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Rank 2 opens an endpoint, publishes its address by `tell` and drops the endpoint without connecting. Then its
-  /// group learns that rank 2 is lost. The other ranks run `split`.
-  void play(const std::function<Status(Group&, const std::string& mine)>& tell,
+  /// Rank 2 opens an endpoint, publishes its address with `publish` and drops the endpoint without connecting. Then its
+  /// group detects that rank 2 is lost. The other ranks run `split`.
+  void play(const std::function<Status(Group&, const std::string& mine)>& publish,
             const std::function<Status(Group&)>& split) {
     const std::shared_ptr<Store> store = make_memory_store();
     std::vector<std::thread> threads;
@@ -32,11 +32,11 @@ class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
                                   .deadline = Deadline::in(kTimeout)};
         const std::shared_ptr<Group> group = join(request, store_exchange(store, request)).value();
         if (rank == 2) {
-          const auto gone = [&](std::string_view, const std::string& mine, const OnText&) {
-            EXPECT_TRUE(tell(*group, mine).ok());
+          const auto lost = [&](std::string_view, const std::string& mine, const OnText&) {
+            EXPECT_TRUE(publish(*group, mine).ok());
             return Status(StatusCode::kInternal, "gone");
           };
-          EXPECT_EQ(connect(request, group->topology(), gone).status().code(), StatusCode::kInternal);
+          EXPECT_EQ(connect(request, group->topology(), lost).status().code(), StatusCode::kInternal);
           group->abort("it is lost");
           return;
         }
@@ -51,7 +51,7 @@ class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
   static constexpr Duration kTimeout = std::chrono::seconds(20);
 };
 
-TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
+TEST_P(LostWhileConnecting, a_split_by_ranks_names_only_the_lost_rank) {
   const std::vector<Rank> list = {0, 1, 2};
   play(
       [&](Group& group, const std::string& mine) {
@@ -65,14 +65,14 @@ TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
       [&](Group& group) { return split_by_ranks(group, list, {.name = "part"}).status(); });
 }
 
-TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_color) {
+TEST_P(LostWhileConnecting, a_split_by_color_names_only_the_lost_rank) {
   play(
       [&](Group& group, const std::string& mine) {
         const std::int64_t color_key_and_device[3] = {0, 0, 0};
         std::int64_t all[9];
-        const Status told = group.run(
+        const Status published = group.run(
             Call::all_gather(ConstBuffer(color_key_and_device, 3, DType::kInt64), Buffer{all, 9, DType::kInt64}), {});
-        return told.ok() ? gather_texts(group, mine, kTimeout).status() : told;
+        return published.ok() ? gather_texts(group, mine, kTimeout).status() : published;
       },
       [&](Group& group) { return split_by_color(group, 0, 0, {.name = "part"}).status(); });
 }

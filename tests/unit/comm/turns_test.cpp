@@ -20,7 +20,7 @@ TEST(Turns, are_taken_one_at_a_time) {
   EXPECT_TRUE(turns.try_acquire(Turns::kNoCall));
 }
 
-TEST(Turns, go_through_the_queue) {
+TEST(Turns, are_passed_through_the_queue) {
   Turns turns;
   ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   EXPECT_EQ(turns.queue().before, 1u);
@@ -32,7 +32,7 @@ TEST(Turns, go_through_the_queue) {
   EXPECT_EQ(turns.queue().before, 0u);
 }
 
-TEST(Turns, number_calls_and_nothing_else) {
+TEST(Turns, number_only_calls) {
   Turns turns;
   ASSERT_TRUE(turns.try_acquire(Turns::kCall));
   turns.release();
@@ -47,7 +47,7 @@ TEST(Turns, number_calls_and_nothing_else) {
   EXPECT_EQ(others.queue().number, 3u);
 }
 
-/// Takes the turn or queues. The thread that has the turn runs what is queued.
+/// Takes the turn or queues. The thread that has the turn runs queued calls.
 class Together {
  public:
   void run_one() {
@@ -96,17 +96,17 @@ TEST(Turns, stay_exclusive_when_a_second_thread_arrives) {
   }
 }
 
-TEST(Turns, a_taker_and_a_stopper_never_miss_each_other) {
+TEST(Turns, a_thread_that_takes_the_turn_after_a_stop_sees_it) {
   for (int life = 0; life < 200; ++life) {
     Turns turns;
     std::atomic<bool> stop = false;
     std::atomic<long> taken = 0;
-    bool gone = false;
+    bool closed = false;
     std::thread worker([&] {
       for (bool stopped = false; !stopped;) {
         ASSERT_TRUE(turns.try_acquire(Turns::kCall));
         stopped = stop.load(std::memory_order_seq_cst);
-        EXPECT_TRUE(stopped || !gone);
+        EXPECT_TRUE(stopped || !closed);
         turns.release();
         taken.fetch_add(1, std::memory_order_relaxed);
       }
@@ -117,7 +117,7 @@ TEST(Turns, a_taker_and_a_stopper_never_miss_each_other) {
     Turns::fence();
     while (!turns.idle()) {
     }
-    gone = true;
+    closed = true;
     worker.join();
   }
 }

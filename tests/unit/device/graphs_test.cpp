@@ -11,7 +11,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-TEST(Graphs, run_what_was_captured_at_each_launch_and_not_before) {
+TEST(Graphs, run_captured_work_at_each_launch_and_not_before) {
   HostRuntime runtime(1);
   const Device device{DeviceType::kCuda, 0};
   const Stream stream = runtime.create_stream(device, false).value();
@@ -36,7 +36,7 @@ TEST(Graphs, run_what_was_captured_at_each_launch_and_not_before) {
   EXPECT_EQ(runtime.live(), LiveObjects{});
 }
 
-TEST(Graphs, of_a_body_that_fails_are_its_error_and_the_stream_goes_on) {
+TEST(Graphs, of_a_failing_body_return_its_error_and_the_stream_stays_usable) {
   HostRuntime runtime(1);
   const Device device{DeviceType::kCuda, 0};
   const Stream stream = runtime.create_stream(device, false).value();

@@ -13,17 +13,17 @@ struct HostKernels : ::testing::Test {
 };
 
 TEST_F(HostKernels, run_in_their_stream) { expect_kernels_run_in_their_stream(on); }
-TEST_F(HostKernels, threads_meet) { expect_threads_meet(on); }
-TEST_F(HostKernels, blocks_that_run_together_pass_words) { expect_blocks_that_run_together_pass_words(on); }
-TEST_F(HostKernels, a_new_kernel_begins_beside_one_that_waits) { expect_a_new_kernel_begins_beside_one_that_waits(on); }
-TEST_F(HostKernels, grids_that_cannot_be_are_refused) { expect_grids_that_cannot_be_are_refused(on); }
+TEST_F(HostKernels, threads_synchronize) { expect_threads_synchronize(on); }
+TEST_F(HostKernels, concurrent_blocks_exchange_words) { expect_concurrent_blocks_exchange_words(on); }
+TEST_F(HostKernels, a_new_kernel_starts_while_another_waits) { expect_a_new_kernel_starts_while_another_waits(on); }
+TEST_F(HostKernels, invalid_grids_are_rejected) { expect_invalid_grids_are_rejected(on); }
 TEST_F(HostKernels, warps_multiply_matrices) {
   expect_warps_multiply_matrices<DType::kBFloat16>(on);
   expect_warps_multiply_matrices<DType::kFloat16>(on);
 }
 TEST_F(HostKernels, memory_is_filled) { expect_memory_is_filled(on); }
 
-TEST_F(HostKernels, one_that_is_not_listed_is_told) {
+TEST_F(HostKernels, an_unlisted_kernel_is_reported) {
   const int arguments = 0;
   const device::Kernel unlisted{.name = "unlisted", .bytes = sizeof(arguments), .threads = 1};
   EXPECT_THAT(device::launch(runtime, unlisted, &arguments, {.threads = 1}, kDevice, on.stream).message(),

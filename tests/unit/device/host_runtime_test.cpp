@@ -34,7 +34,7 @@ struct HostRuntimeTest : ::testing::Test {
   }
 };
 
-TEST_F(HostRuntimeTest, any_address_inside_of_an_allocation_tells_its_device) {
+TEST_F(HostRuntimeTest, the_device_of_any_address_inside_an_allocation_is_found) {
   void* const first = runtime.allocate(kFirst, 100).value();
   void* const second = runtime.allocate(kSecond, 1).value();
   void* const host = runtime.allocate_host(kFirst, 8).value();
@@ -121,17 +121,17 @@ TEST_F(HostRuntimeTest, a_stream_waits_for_the_record_that_was_last_when_wait_wa
   EXPECT_FALSE(runtime.has_happened(point).value());
 }
 
-TEST_F(HostRuntimeTest, what_is_in_a_stream_happens_after_it_was_destroyed) {
-  const Stream gone = stream();
+TEST_F(HostRuntimeTest, work_of_a_stream_runs_after_its_destruction) {
+  const Stream destroyed = stream();
   const Event point = event();
-  BusyStream hold = runtime.make_stream_busy(gone);
-  ASSERT_TRUE(note(gone, 1).ok());
-  ASSERT_TRUE(runtime.record(point, kFirst, gone).ok());
+  BusyStream hold = runtime.make_stream_busy(destroyed);
+  ASSERT_TRUE(note(destroyed, 1).ok());
+  ASSERT_TRUE(runtime.record(point, kFirst, destroyed).ok());
   ASSERT_TRUE(runtime.wait(point, kFirst, {}).ok());
   ASSERT_TRUE(runtime.destroy_event(point).ok());
-  ASSERT_TRUE(runtime.destroy_stream(kFirst, gone).ok());
+  ASSERT_TRUE(runtime.destroy_stream(kFirst, destroyed).ok());
   EXPECT_EQ(runtime.live(), LiveObjects{});
-  EXPECT_FALSE(note(gone, 2).ok());
+  EXPECT_FALSE(note(destroyed, 2).ok());
   hold.release();
   ASSERT_TRUE(runtime.synchronize(kFirst, {}).ok());
   EXPECT_THAT(notes, ElementsAre(1));
@@ -151,7 +151,7 @@ TEST_F(HostRuntimeTest, wrong_devices_and_handles_are_errors_that_name_the_call)
   EXPECT_EQ(runtime.viable().code(), StatusCode::kUnsupported);
 }
 
-TEST_F(HostRuntimeTest, a_failure_that_was_asked_for_comes_once) {
+TEST_F(HostRuntimeTest, a_requested_failure_occurs_once) {
   runtime.fail_next("allocate", Status(StatusCode::kResourceExhausted, "full"));
   EXPECT_EQ(runtime.allocate(kFirst, 1).status().code(), StatusCode::kResourceExhausted);
   void* const memory = runtime.allocate(kFirst, 1).value();
@@ -161,15 +161,15 @@ TEST_F(HostRuntimeTest, a_failure_that_was_asked_for_comes_once) {
   EXPECT_TRUE(runtime.viable().ok());
 }
 
-TEST_F(HostRuntimeTest, a_runtime_ends_though_streams_are_held_and_callers_wait) {
+TEST_F(HostRuntimeTest, a_runtime_ends_while_streams_are_held_and_callers_wait) {
   HostRuntime ends;
   const Stream held = ends.create_stream(kFirst, false).value();
   const PointRef never = ends.make_point();
   ASSERT_TRUE(ends.enqueue(kFirst, held, [&ends, never] { EXPECT_FALSE(ends.await(never)); }).ok());
-  ASSERT_TRUE(ends.enqueue(kFirst, held, [] { ADD_FAILURE() << "what is behind happens"; }).ok());
+  ASSERT_TRUE(ends.enqueue(kFirst, held, [] { ADD_FAILURE() << "later work ran"; }).ok());
 }
 
-TEST_F(HostRuntimeTest, a_capture_happens_when_it_is_launched) {
+TEST_F(HostRuntimeTest, captured_work_runs_at_launch) {
   const Stream captured = stream();
   int value = 1, copy = 0;
   ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
@@ -188,7 +188,7 @@ TEST_F(HostRuntimeTest, a_capture_happens_when_it_is_launched) {
   EXPECT_THAT(notes, ElementsAre(1, 1, 1));
 }
 
-TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_and_runs_beside_the_first) {
+TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_the_capture_and_runs_concurrently) {
   const Stream first = stream(), second = stream(kSecond), launched = stream();
   const Event fork = event(), join = event(kSecond);
   const PointRef crossed = runtime.make_point();
@@ -227,7 +227,7 @@ TEST_F(HostRuntimeTest, captured_work_cannot_be_queried) {
   EXPECT_TRUE(note(captured, 2).ok());
 }
 
-TEST_F(HostRuntimeTest, a_capture_and_what_is_outside_of_it_do_not_wait_for_each_other) {
+TEST_F(HostRuntimeTest, a_capture_and_work_outside_it_do_not_wait_for_each_other) {
   const Stream captured = stream(), outside = stream();
   const Event point = event(), inner = event();
   ASSERT_TRUE(runtime.record(point, kFirst, outside).ok());
@@ -251,7 +251,7 @@ TEST_F(HostRuntimeTest, the_origin_stream_must_wait_for_joined_streams) {
   EXPECT_FALSE(runtime.is_capturing(kFirst, second).value());
 }
 
-TEST_F(HostRuntimeTest, threads_may_use_it_at_once) {
+TEST_F(HostRuntimeTest, threads_may_use_it_concurrently) {
   std::vector<std::thread> threads;
   std::vector<int> sums(4);
   for (int index = 0; index < 4; ++index)
@@ -274,7 +274,7 @@ TEST_F(HostRuntimeTest, threads_may_use_it_at_once) {
   EXPECT_EQ(runtime.live(), LiveObjects{});
 }
 
-TEST(HostRuntimeInstance, is_one_and_the_current_device_is_the_threads_own) {
+TEST(HostRuntimeInstance, is_shared_and_each_thread_has_its_own_current_device) {
   EXPECT_EQ(&HostRuntime::instance(), &HostRuntime::instance());
   HostRuntime::set_current_device(3);
   std::thread([] { EXPECT_EQ(HostRuntime::current_device(), 0); }).join();
@@ -282,7 +282,7 @@ TEST(HostRuntimeInstance, is_one_and_the_current_device_is_the_threads_own) {
   HostRuntime::set_current_device(0);
 }
 
-TEST_F(HostRuntimeTest, a_current_device_is_given_back_and_one_that_is_none_changes_nothing) {
+TEST_F(HostRuntimeTest, the_current_device_is_restored_and_an_invalid_one_changes_nothing) {
   {
     const device::CurrentDevice current(runtime, kSecond);
     EXPECT_TRUE(current.status().ok());
@@ -300,7 +300,7 @@ TEST_F(HostRuntimeTest, a_current_device_is_given_back_and_one_that_is_none_chan
   EXPECT_EQ(runtime.describe(kSecond).value(), "host memory");
 }
 
-TEST(HostRuntimeInstanceDeathTest, held_streams_do_not_keep_the_process) {
+TEST(HostRuntimeInstanceDeathTest, held_streams_do_not_keep_the_process_alive) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
     static const auto* const never_released = new BusyStream(HostRuntime::instance().make_stream_busy({}));

@@ -30,15 +30,15 @@ void run(const K& kernel, int blocks = 1) {
 /// The threads that ran between each two meetings, in order.
 struct Log {
   std::mutex mutex;
-  std::vector<std::vector<int>> came = std::vector<std::vector<int>>(kMeetings);
+  std::vector<std::vector<int>> arrived = std::vector<std::vector<int>>(kMeetings);
 };
-struct ComeAndMeet {
+struct ArriveAndMeet {
   Log* log;
   void operator()(HostBlock& block) const {
-    for (std::vector<int>& came : log->came) {
+    for (std::vector<int>& arrived : log->arrived) {
       {
         const std::lock_guard lock(log->mutex);
-        came.push_back(block.thread());
+        arrived.push_back(block.thread());
       }
       block.sync();
     }
@@ -46,19 +46,19 @@ struct ComeAndMeet {
 };
 
 TEST(HostTeam, thread_order_changes_at_each_sync_and_repeats_in_every_run) {
-  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  if (!kTakeTurns) GTEST_SKIP() << "threads run concurrently";
   Log first, second;
-  run(ComeAndMeet{&first});
-  run(ComeAndMeet{&second});
-  EXPECT_EQ(first.came, second.came);
-  EXPECT_THAT(first.came, Each(SizeIs(kThreads)));
-  EXPECT_GT((std::set<std::vector<int>>(first.came.begin(), first.came.end()).size()), 1U);
-  for (const std::vector<int>& came : first.came)  // the lanes of a warp follow each other
-    for (int i = 0; i < kThreads; ++i) EXPECT_EQ(came[i] / kLanes, came[i / kLanes * kLanes] / kLanes);
+  run(ArriveAndMeet{&first});
+  run(ArriveAndMeet{&second});
+  EXPECT_EQ(first.arrived, second.arrived);
+  EXPECT_THAT(first.arrived, Each(SizeIs(kThreads)));
+  EXPECT_GT((std::set<std::vector<int>>(first.arrived.begin(), first.arrived.end()).size()), 1U);
+  for (const std::vector<int>& arrived : first.arrived)  // the lanes of a warp follow each other
+    for (int i = 0; i < kThreads; ++i) EXPECT_EQ(arrived[i] / kLanes, arrived[i / kLanes * kLanes] / kLanes);
 }
 
 /// Each thread reads what the thread with the next number writes, with no synchronization in between.
-struct LackMeeting {
+struct SkipSynchronization {
   int* numbers;
   bool* differs;
   void operator()(HostBlock& block) const {
@@ -71,10 +71,10 @@ struct LackMeeting {
 };
 
 TEST(HostTeam, a_missing_synchronization_is_detected) {
-  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  if (!kTakeTurns) GTEST_SKIP() << "threads run concurrently";
   int numbers[kThreads] = {};
   bool differs = false;
-  run(LackMeeting{numbers, &differs});
+  run(SkipSynchronization{numbers, &differs});
   EXPECT_TRUE(differs);
 }
 
@@ -92,21 +92,21 @@ struct AwaitEachOther {
   }
 };
 
-TEST(HostTeam, a_thread_that_pauses_gives_way) {
+TEST(HostTeam, a_pausing_thread_yields) {
   std::uint64_t words[2] = {};
   run(AwaitEachOther{words});
   EXPECT_EQ(words[1], 1U);
 }
 
-struct StayAway {
+struct SkipBarrier {
   void operator()(HostBlock& block) const {
     if (block.thread() > 0) block.sync_warp();
   }
 };
 
-TEST(HostTeam, a_synchronization_that_a_thread_skips_is_reported) {
-  if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
-  EXPECT_DEATH(run(StayAway{}), "wait at a barrier that other threads do not reach");
+TEST(HostTeam, a_skipped_synchronization_is_reported) {
+  if (!kTakeTurns) GTEST_SKIP() << "this barrier never completes";
+  EXPECT_DEATH(run(SkipBarrier{}), "wait at a barrier that other threads do not reach");
 }
 
 /// Each thread keeps its numbers on its stack while the others do the same.
@@ -123,7 +123,7 @@ struct KeepNumbers {
   }
 };
 
-TEST(HostTeam, threads_have_room_of_their_own_for_large_arrays) {
+TEST(HostTeam, threads_have_their_own_space_for_large_arrays) {
   std::vector<std::uint64_t> sums(kThreads), expected;
   run(KeepNumbers{sums.data()}, 2);
   for (int thread = 0; thread < kThreads; ++thread) expected.push_back(2 * static_cast<std::uint64_t>(thread));

@@ -27,7 +27,7 @@ inline void expect_kernels_run_in_their_stream(const OnDevice& on) {
   EXPECT_EQ(values.values<float>(), wanted);
 }
 
-inline void expect_threads_meet(const OnDevice& on) {
+inline void expect_threads_synchronize(const OnDevice& on) {
   constexpr int kBlocks = 3;
   const DeviceArray results(on, std::vector<std::uint64_t>(kBlocks * Meet::kResults, 0), DType::kUInt64);
   const device::Grid grid{.blocks = kBlocks, .threads = 128, .shared_bytes = 128 * sizeof(std::uint64_t)};
@@ -48,7 +48,7 @@ inline void expect_threads_meet(const OnDevice& on) {
   }
 }
 
-inline void expect_blocks_that_run_together_pass_words(const OnDevice& on) {
+inline void expect_concurrent_blocks_exchange_words(const OnDevice& on) {
   constexpr int kBlocks = 4;
   const DeviceArray words(on, std::vector<std::uint64_t>(2 * kBlocks + 1, 0), DType::kUInt64);
   const DeviceArray packets(on, std::vector<std::uint64_t>(2 * kBlocks, 0), DType::kUInt64);
@@ -68,7 +68,7 @@ inline void expect_blocks_that_run_together_pass_words(const OnDevice& on) {
 }
 
 // A kernel that has never been launched does not have to wait for running kernels.
-inline void expect_a_new_kernel_begins_beside_one_that_waits(const OnDevice& on) {
+inline void expect_a_new_kernel_starts_while_another_waits(const OnDevice& on) {
   const DeviceArray words(on, std::vector<std::uint64_t>(2, 0), DType::kUInt64);
   auto* const word = static_cast<std::uint64_t*>(words.buffer().data);
   const Stream other = on.runtime.create_stream(on.device, false).value();
@@ -116,7 +116,7 @@ void expect_warps_multiply_matrices(const OnDevice& on) {
   }
 }
 
-inline void expect_grids_that_cannot_be_are_refused(const OnDevice& on) {
+inline void expect_invalid_grids_are_rejected(const OnDevice& on) {
   const Scale nothing{nullptr, 0, 1.0F};
   const int most = on.runtime.multiprocessors(on.device).value();
   EXPECT_GT(most, 0);

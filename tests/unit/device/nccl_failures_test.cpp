@@ -27,7 +27,7 @@ ncclConfig_t nonblocking() {
   return config;
 }
 
-TEST_F(NcclFailures, a_nonblocking_communicator_is_in_progress_until_all_have_come) {
+TEST_F(NcclFailures, a_nonblocking_communicator_is_in_progress_until_all_ranks_arrive) {
   const ncclUniqueId id = new_id();
   ncclConfig_t config = nonblocking();
   ncclComm_t first = nullptr, second = nullptr;
@@ -49,7 +49,7 @@ TEST_F(NcclFailures, a_nonblocking_communicator_is_in_progress_until_all_have_co
   EXPECT_EQ(ncclCommDestroy(second), ncclInvalidArgument);
 }
 
-TEST_F(NcclFailures, options_are_read_by_the_size_of_the_config_and_noted) {
+TEST_F(NcclFailures, options_are_read_by_the_size_of_the_config_and_recorded) {
   ncclConfig_t config;
   config.blocking = 1;
   config.maxCTAs = 8;
@@ -78,7 +78,7 @@ TEST_F(NcclFailures, options_are_read_by_the_size_of_the_config_and_noted) {
   EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("NCCL_CONFIG_INITIALIZER"));
 }
 
-TEST_F(NcclFailures, wrong_arguments_are_refused) {
+TEST_F(NcclFailures, invalid_arguments_are_rejected) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
     ValuesOnDevice<float> value(rank, {1, 2});
     std::vector<float> host(2);
@@ -109,7 +109,7 @@ TEST_F(NcclFailures, wrong_arguments_are_refused) {
   EXPECT_STREQ(ncclGetErrorString(ncclInvalidArgument), "invalid argument");
 }
 
-TEST_F(NcclFailures, a_split_orders_by_key_and_leaves_out_who_has_no_color) {
+TEST_F(NcclFailures, a_split_orders_by_key_and_excludes_ranks_without_a_color) {
   with_communicators(4, [](int rank, ncclComm_t comm) {
     ncclComm_t child = comm;
     const int color = rank == 3 ? NCCL_SPLIT_NOCOLOR : rank % 2;
@@ -133,7 +133,7 @@ TEST_F(NcclFailures, a_split_orders_by_key_and_leaves_out_who_has_no_color) {
   EXPECT_THAT(log_of(2)[2], "ncclAllReduce rank=0 count=1 dtype=int32 op=sum");
 }
 
-TEST_F(NcclFailures, a_nonblocking_split_is_in_progress_on_the_parent_and_gives_the_child_at_its_end) {
+TEST_F(NcclFailures, a_nonblocking_split_is_in_progress_on_the_parent_until_the_child_is_ready) {
   const ncclUniqueId id = new_id();
   ncclConfig_t config = nonblocking();
   ncclComm_t comms[2], children[2];
@@ -172,7 +172,7 @@ TEST_F(NcclFailures, the_remaining_ranks_shrink_while_one_hangs) {
   });
 }
 
-TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_be_shrunk_and_aborted_only) {
+TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_only_be_shrunk_or_aborted) {
   const ncclUniqueId id = new_id();
   on_ranks(3, [&](int rank) {
     ncclComm_t comm = nullptr;
@@ -198,7 +198,7 @@ TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_be_shrunk_and_aborted_
   });
 }
 
-TEST_F(NcclFailures, an_abort_ends_what_this_rank_waits_for_and_not_its_peers) {
+TEST_F(NcclFailures, an_abort_ends_the_waits_of_its_rank_but_not_of_its_peers) {
   HostRuntime& runtime = HostRuntime::instance();
   const ncclUniqueId id = new_id();
   ncclConfig_t config = nonblocking();
@@ -226,7 +226,7 @@ TEST_F(NcclFailures, an_abort_ends_what_this_rank_waits_for_and_not_its_peers) {
   ASSERT_TRUE(runtime.destroy_event(done).ok());
 }
 
-TEST_F(NcclFailures, destroy_and_finalize_wait_for_what_is_pending) {
+TEST_F(NcclFailures, destroy_and_finalize_wait_for_pending_work) {
   HostRuntime& runtime = HostRuntime::instance();
   std::optional<BusyStream> hold(runtime.make_stream_busy({}, cuda(1)));
   with_communicators(2, [&](int rank, ncclComm_t comm) {
@@ -239,7 +239,7 @@ TEST_F(NcclFailures, destroy_and_finalize_wait_for_what_is_pending) {
   });
 }
 
-TEST_F(NcclFailures, an_init_that_hangs_ends_with_an_abort) {
+TEST_F(NcclFailures, an_abort_ends_a_hanging_init) {
   hang_next("ncclCommInitRankConfig", 1);
   const ncclUniqueId id = new_id();
   ncclConfig_t config = nonblocking();
@@ -252,7 +252,7 @@ TEST_F(NcclFailures, an_init_that_hangs_ends_with_an_abort) {
   }
 }
 
-TEST_F(NcclFailures, a_call_fails_once_for_the_rank_that_the_test_named) {
+TEST_F(NcclFailures, a_requested_failure_occurs_once_on_its_rank) {
   fail_next("ncclAllReduce", ncclRemoteError, 1);
   fail_next("ncclGetUniqueId", ncclSystemError);
   ncclUniqueId id;
@@ -269,7 +269,7 @@ TEST_F(NcclFailures, a_call_fails_once_for_the_rank_that_the_test_named) {
   });
 }
 
-TEST_F(NcclFailures, a_group_with_a_wrong_call_does_nothing) {
+TEST_F(NcclFailures, a_group_with_an_invalid_call_does_nothing) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
     ValuesOnDevice<int> value(rank, {5});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -283,7 +283,7 @@ TEST_F(NcclFailures, a_group_with_a_wrong_call_does_nothing) {
   EXPECT_THAT(log_of(0), ::testing::Contains("ncclSend rank=0 count=1 dtype=int32 peer=0 group"));
 }
 
-TEST_F(NcclFailures, ranks_that_disagree_have_an_error_and_go_on_with_an_abort) {
+TEST_F(NcclFailures, ranks_that_disagree_get_an_error_and_continue_after_an_abort) {
   const ncclUniqueId id = new_id();
   on_ranks(2, [&](int rank) {
     ncclComm_t comm = nullptr;
@@ -300,7 +300,7 @@ TEST_F(NcclFailures, ranks_that_disagree_have_an_error_and_go_on_with_an_abort) 
   });
 }
 
-TEST_F(NcclFailures, an_error_that_the_test_set_is_told_and_refuses_calls) {
+TEST_F(NcclFailures, an_injected_error_is_reported_and_rejects_calls) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
     ValuesOnDevice<int> value(rank, {1});
     if (rank == 1) {
@@ -313,7 +313,7 @@ TEST_F(NcclFailures, an_error_that_the_test_set_is_told_and_refuses_calls) {
   });
 }
 
-TEST_F(NcclFailures, what_was_not_given_back_is_counted_and_an_abort_gives_it_back) {
+TEST_F(NcclFailures, unreleased_objects_are_counted_and_an_abort_releases_them) {
   ncclComm_t comm = nullptr;
   ValuesOnDevice<float> value(0, {1});
   void* handle = nullptr;

@@ -22,7 +22,7 @@ T reduced(ncclDataType_t dtype, ncclRedOp_t op, T a, T b, T c, const std::vector
   return result;
 }
 
-TEST(NcclReduce, integers_wrap_and_their_averages_go_toward_zero) {
+TEST(NcclReduce, integers_wrap_and_their_averages_round_toward_zero) {
   EXPECT_EQ(reduced<std::int8_t>(ncclInt8, ncclSum, 100, 100, 1), -55);
   EXPECT_EQ(reduced<std::uint8_t>(ncclUint8, ncclProd, 20, 20, 1), 144);
   EXPECT_EQ(reduced<std::int32_t>(ncclInt32, ncclAvg, -5, -2, -1), -2);
@@ -55,7 +55,7 @@ TEST(NcclReduce, small_floats_are_rounded_once) {
   EXPECT_EQ(reduced<std::uint16_t>(ncclFloat16, ncclAvg, 0x3C00, 0x4000, 0x4200), 0x4000);   // (1 + 2 + 3) / 3
 }
 
-/// Every value except NaN stays what it is.
+/// Every value except NaN is unchanged.
 template <typename Bits>
 void check_all(ncclDataType_t dtype, DType same) {
   for (int code = 0; code <= std::numeric_limits<Bits>::max(); ++code) {
@@ -65,7 +65,7 @@ void check_all(ncclDataType_t dtype, DType same) {
   }
 }
 
-TEST(NcclReduce, every_small_float_is_read_and_written_as_it_is) {
+TEST(NcclReduce, every_small_float_is_read_and_written_unchanged) {
   check_all<std::uint16_t>(ncclFloat16, DType::kFloat16);
   check_all<std::uint16_t>(ncclBfloat16, DType::kBFloat16);
   check_all<std::uint8_t>(ncclFloat8e4m3, DType::kFloat8E4M3FN);

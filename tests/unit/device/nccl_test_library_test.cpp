@@ -17,7 +17,7 @@ using Floats = std::vector<float>;
 
 struct NcclLibrary : NcclTest {};
 
-TEST_F(NcclLibrary, is_opened_by_its_path_and_tells_the_version_that_was_set) {
+TEST_F(NcclLibrary, is_opened_by_its_path_and_reports_the_configured_version) {
   void* const library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   const auto get_version = reinterpret_cast<ncclResult_t (*)(int*)>(dlsym(library, "ncclGetVersion"));
@@ -30,7 +30,7 @@ TEST_F(NcclLibrary, is_opened_by_its_path_and_tells_the_version_that_was_set) {
   dlclose(library);
 }
 
-TEST_F(NcclLibrary, every_collective_gives_what_ten_lines_give) {
+TEST_F(NcclLibrary, every_collective_matches_a_short_reference) {
   constexpr int kRanks = 4;
   constexpr std::size_t kCount = 3;
   const auto sent = [](int rank, std::size_t i) { return static_cast<float>(100 * rank) + static_cast<float>(i); };
@@ -84,7 +84,7 @@ TEST_F(NcclLibrary, collectives_work_in_place) {
   });
 }
 
-TEST_F(NcclLibrary, a_collective_happens_in_its_stream_when_all_have_come) {
+TEST_F(NcclLibrary, a_collective_runs_in_its_stream_when_all_ranks_arrive) {
   HostRuntime& runtime = HostRuntime::instance();
   BusyStream hold = runtime.make_stream_busy({}, cuda(1));
   with_communicators(2, [&](int rank, ncclComm_t comm) {
@@ -138,7 +138,7 @@ TEST_F(NcclLibrary, messages_of_a_pair_keep_their_order) {
   });
 }
 
-TEST_F(NcclLibrary, one_thread_has_all_ranks_by_groups) {
+TEST_F(NcclLibrary, one_thread_drives_all_ranks_with_group_calls) {
   const ncclUniqueId id = new_id();
   ncclComm_t comms[2];
   ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -158,7 +158,7 @@ TEST_F(NcclLibrary, one_thread_has_all_ranks_by_groups) {
   EXPECT_THAT(second.values(), ElementsAre(3));
 }
 
-TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
+TEST_F(NcclLibrary, operations_in_two_streams_run_in_call_order) {
   HostRuntime& runtime = HostRuntime::instance();
   with_communicators(2, [&](int rank, ncclComm_t comm) {
     const Stream one = runtime.create_stream(cuda(rank), false).value(),
@@ -169,7 +169,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
                 ncclSuccess);
     synchronize(rank, two);
     EXPECT_THAT(value.values(), ElementsAre(1024));
-    // In a group, both streams wait for what either one has put in.
+    // In a group, both streams wait for the work of either one.
     BusyStream hold = runtime.make_stream_busy(two);
     ValuesOnDevice<int> other(rank, {7});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -184,7 +184,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
   });
 }
 
-TEST_F(NcclLibrary, a_captured_collective_happens_at_each_launch) {
+TEST_F(NcclLibrary, a_captured_collective_runs_at_each_launch) {
   HostRuntime& runtime = HostRuntime::instance();
   with_communicators(2, [&](int rank, ncclComm_t comm) {
     const Stream stream = runtime.create_stream(cuda(rank), false).value();
@@ -207,7 +207,7 @@ TEST_F(NcclLibrary, a_captured_collective_happens_at_each_launch) {
   });
 }
 
-TEST_F(NcclLibrary, a_factor_of_each_rank_multiplies_before_the_sum) {
+TEST_F(NcclLibrary, the_factor_of_each_rank_is_applied_before_the_sum) {
   with_communicators(3, [](int rank, ncclComm_t comm) {
     float factor = 0.5F * static_cast<float>(rank);
     ValuesOnDevice<float> value(rank, {4, 8}), later(rank, {4, 8}), on_device(rank, {0});
@@ -228,7 +228,7 @@ TEST_F(NcclLibrary, a_factor_of_each_rank_multiplies_before_the_sum) {
   });
 }
 
-TEST_F(NcclLibrary, memory_registrations_and_windows_are_given_back) {
+TEST_F(NcclLibrary, memory_registrations_and_windows_are_released) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
     void* memory = nullptr;
     ASSERT_EQ(ncclMemAlloc(&memory, 100), ncclSuccess);

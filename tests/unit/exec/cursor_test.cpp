@@ -45,7 +45,7 @@ class CursorTest : public ::testing::Test {
   std::vector<std::unique_ptr<Domain>> domains_;
 };
 
-TEST_F(CursorTest, a_message_larger_than_a_slot_goes_in_rounds) {
+TEST_F(CursorTest, a_message_larger_than_a_slot_is_sent_in_rounds) {
   const plan::Plan plan = one_way();
   const std::uint64_t count = 3000;  // 12,000 bytes in slots of 4,096: three rounds
   const LoweredPlan sender = lower(plan, 0, layout_, 4096, request(count)).value();
@@ -67,7 +67,7 @@ TEST_F(CursorTest, a_message_larger_than_a_slot_goes_in_rounds) {
   EXPECT_EQ(output, input);
 }
 
-TEST_F(CursorTest, a_peer_with_another_request_is_a_mismatch_and_can_be_asked) {
+TEST_F(CursorTest, a_peer_with_a_different_request_is_a_mismatch_and_its_request_can_be_read) {
   const plan::Plan plan = one_way();
   const LoweredPlan sender = lower(plan, 0, layout_, 4096, request(7)).value();
   const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(8)).value();
@@ -81,7 +81,7 @@ TEST_F(CursorTest, a_peer_with_another_request_is_a_mismatch_and_can_be_asked) {
   RequestRecord theirs;
   ASSERT_TRUE(domains_[1]->record_of(0, domains_[1]->round(), &word, &theirs));
   EXPECT_EQ(theirs, request(7));
-  EXPECT_FALSE(domains_[1]->record_of(0, 2, &word, &theirs)) << "rank 0 has not come to round 2";
+  EXPECT_FALSE(domains_[1]->record_of(0, 2, &word, &theirs)) << "rank 0 has not reached round 2";
 }
 
 TEST_F(CursorTest, lanes_meet_at_their_barrier) {
@@ -106,7 +106,7 @@ TEST_F(CursorTest, lanes_meet_at_their_barrier) {
   EXPECT_EQ(output, input);
 }
 
-TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
+TEST_F(CursorTest, plans_that_do_not_fit_the_domain_are_rejected) {
   plan::Plan plan = one_way();
   const DomainLayout three{.members = 3, .signals = 2, .slot_bytes = 4096};
   EXPECT_EQ(lower(plan, 0, three, 4096, request(1)).status().code(), StatusCode::kInvalidArgument);
@@ -117,7 +117,7 @@ TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
   EXPECT_EQ(lower(plan, 0, layout_, 4096, complex).status().code(), StatusCode::kUnsupported);
 }
 
-TEST_F(CursorTest, ranks_whose_slots_differ_do_not_take_each_other_s_data) {
+TEST_F(CursorTest, ranks_with_different_slots_do_not_read_each_others_data) {
   const plan::Plan plan = one_way();
   const LoweredPlan sender = lower(plan, 0, layout_, 1024, request(1)).value();
   const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(1)).value();
@@ -129,7 +129,7 @@ TEST_F(CursorTest, ranks_whose_slots_differ_do_not_take_each_other_s_data) {
   EXPECT_EQ(receive.poll(), Progress::kMismatch);
 }
 
-TEST_F(CursorTest, ranks_that_wait_for_nobody_meet_their_difference_at_the_gate) {
+TEST_F(CursorTest, the_gate_detects_a_mismatch_of_ranks_that_never_wait) {
   for (std::uint64_t round = 1; round <= kLineDepth; ++round)
     for (const std::uint32_t rank : {0u, 1u}) {
       domains_[rank]->begin_round(request(1), round == 1 ? 10 + rank : 20);
@@ -152,7 +152,7 @@ TEST_F(CursorTest, equal_calls_pass_the_gate) {
   EXPECT_FALSE(domains_[0]->differs() || domains_[1]->differs());
 }
 
-TEST(Domain, tells_who_is_behind_those_that_wait) {
+TEST(Domain, finds_the_rank_that_waiting_ranks_wait_for) {
   const DomainLayout layout{.members = 4, .signals = 2, .slot_bytes = 4096};
   std::vector<std::vector<std::byte>> windows(4, std::vector<std::byte>(layout.bytes()));
   std::vector<std::byte*> regions;
@@ -162,15 +162,15 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   const Clock::time_point now = Clock::now();
   const auto begin = [&domains](int m) { domains[static_cast<std::size_t>(m)].begin_round(RequestRecord{}, 3); };
   for (int m = 0; m < 4; ++m) begin(m);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not said that it waits";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not published that it waits";
   domains[1].publish_waiting(2, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2);
   domains[2].publish_waiting(3, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 3);
-  EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "who asks is not who is late";
+  EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "the rank that asks is not the late one";
   EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not checked since";
   domains[2].publish_waiting(-1, now);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it continued";
   domains[2].publish_waiting(1, now);
   EXPECT_GT(domains[0].last_waited_for(1, now), 0) << "a circle has an end";
   domains[1].publish_waiting(2, now);
@@ -178,7 +178,7 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   domains[2].publish_waiting(-1, now);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it is still in the round before, and waits there";
   begin(1);
-  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "what was said is of the round before";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "the published rank belongs to the previous round";
 }
 
 TEST(History, keeps_a_difference_and_is_never_zero) {
@@ -193,7 +193,7 @@ TEST(History, keeps_a_difference_and_is_never_zero) {
   }
 }
 
-TEST(RoundWord, tells_rounds_and_requests_apart_and_is_never_zero) {
+TEST(RoundWord, distinguishes_rounds_and_requests_and_is_never_zero) {
   const RequestRecord request{.collective = Collective::kAllReduce, .count = 4};
   const std::uint32_t signature = signature_of(request, "packet");
   EXPECT_NE(signature, signature_of(request, "two_shot"));
@@ -205,7 +205,7 @@ TEST(RoundWord, tells_rounds_and_requests_apart_and_is_never_zero) {
   EXPECT_NE(round_word(std::uint64_t{1} << 40, signature), 0u);
 }
 
-TEST(Lower, avg_and_premul_sum_need_a_plan_that_adds_all_ranks_at_once) {
+TEST(Lower, avg_and_premul_sum_need_a_plan_that_sums_all_ranks_in_one_step) {
   const DomainLayout layout{.members = 3, .signals = 2, .slot_bytes = 4096};
   plan::PlanBuilder builder("in_parts", {.collective = Collective::kAllReduce}, 3,
                             {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});

@@ -41,8 +41,8 @@ Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
 /// collective always is.
 void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
                    std::size_t misaligned = 0) {
-  const std::string what = std::string(entry.name) + " " + exec::to_string(request) + " root " +
-                           std::to_string(request.root) + " of " + std::to_string(ranks.size());
+  const std::string label = std::string(entry.name) + " " + exec::to_string(request) + " root " +
+                            std::to_string(request.root) + " of " + std::to_string(ranks.size());
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
   const bool one_buffer = plan::traits_of(request.collective).one_buffer;
   std::vector<Bytes> inputs, befores;
@@ -67,14 +67,14 @@ void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const 
         plan::make_plan(entry, topology, {.collective = request.collective, .root = request.root, .only_rank = rank})
             .value();
     const Status launched = ranks.launch(plan, rank, request, at + misaligned, at + output_at);
-    ASSERT_TRUE(launched.ok()) << what << ": " << launched.to_string();
+    ASSERT_TRUE(launched.ok()) << label << ": " << launched.to_string();
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const Bytes found = arrays[r]->bytes();
     const auto first = found.begin() + (outputs[r] - static_cast<std::byte*>(arrays[r]->buffer().data));
     const Bytes output(first, first + static_cast<std::ptrdiff_t>(befores[r].size()));
-    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << what << " on rank " << rank;
+    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << label << " on rank " << rank;
   }
 }
 
@@ -86,8 +86,8 @@ bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology
 
 struct Sizes : ::testing::TestWithParam<int> {};
 
-// 32-bit whole numbers: their sums do not depend on the order, which some algorithms have of their own.
-TEST_P(Sizes, every_algorithm_gives_what_it_should) {
+// 32-bit integers: their sums do not depend on the order, which differs between algorithms.
+TEST_P(Sizes, every_algorithm_gives_the_expected_result) {
   DeviceRanks ranks(GetParam(), 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
@@ -105,7 +105,7 @@ TEST_P(Sizes, every_algorithm_gives_what_it_should) {
 }
 INSTANTIATE_TEST_SUITE_P(Devices, Sizes, ::testing::Values(1, 2, 3, 4, 5));
 
-TEST(DevicePlan, every_op_of_every_dtype_has_the_bits_of_the_hosts_kernels) {
+TEST(DevicePlan, every_op_of_every_dtype_is_bit_identical_to_the_host_kernels) {
   DeviceRanks ranks(3, 2, 256 << 10);
   for (const char* name : {"packet", "two_shot"}) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
@@ -121,7 +121,7 @@ TEST(DevicePlan, every_op_of_every_dtype_has_the_bits_of_the_hosts_kernels) {
   }
 }
 
-TEST(DevicePlan, canonical_sums_of_floats_have_the_bits_of_the_host_whatever_the_algorithm) {
+TEST(DevicePlan, canonical_float_sums_are_bit_identical_to_the_host_for_every_algorithm) {
   for (const int size : {4, 8, 9}) {
     DeviceRanks ranks(size, 1, 256 << 10);
     const topology::Topology topology = topology::Topology::uniform(size);
@@ -136,7 +136,7 @@ TEST(DevicePlan, canonical_sums_of_floats_have_the_bits_of_the_host_whatever_the
   }
 }
 
-TEST(DevicePlan, buffers_lie_anywhere) {
+TEST(DevicePlan, buffers_may_be_unaligned) {
   DeviceRanks ranks(2, 2, 256 << 10);
   for (const char* name : {"packet", "one_shot", "two_shot"})
     for (const std::size_t misaligned : {1, 2, 4, 6, 8})
@@ -147,8 +147,8 @@ TEST(DevicePlan, buffers_lie_anywhere) {
       }
 }
 
-// Whole numbers so small that their sums are exact in any order.
-TEST(DevicePlan, a_switch_adds_up_what_it_has_sums_of) {
+// Integers so small that their sums are exact in any order.
+TEST(DevicePlan, a_switch_sums_the_dtypes_that_it_supports) {
   DeviceRanks ranks(3, 2, 256 << 10);
   const topology::Topology topology = topology::Topology::uniform(3);
   const auto check = [&]<typename T>(DType dtype, Collective collective, std::size_t count, T (*element)(int),
@@ -196,7 +196,7 @@ TEST(DevicePlan, a_switch_adds_up_what_it_has_sums_of) {
     }
 }
 
-TEST(DevicePlan, what_goes_through_a_switch_lies_anywhere) {
+TEST(DevicePlan, switch_operands_may_be_unaligned) {
   DeviceRanks ranks(3, 2, 256 << 10);
   for (const Collective collective :
        {Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
@@ -207,7 +207,7 @@ TEST(DevicePlan, what_goes_through_a_switch_lies_anywhere) {
     }
 }
 
-TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
+TEST(DevicePlan, sums_that_a_switch_does_not_support_are_rejected) {
   const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
     exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);
     layout.has_multicast = has_multicast;
@@ -228,7 +228,7 @@ TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
 }
 
 // Values that one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
-TEST(DevicePlan, executions_follow_each_other_without_a_pause) {
+TEST(DevicePlan, executions_run_back_to_back) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 700;
   constexpr int kTimes = 40;
@@ -281,7 +281,7 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
       if (index == 0) lane(index).signal(peer);
       if (index == 0) lane(index).wait(peer);
       lane(index).lane_barrier(1);
-      // Lane 0 takes what lane 1 has stored, and vice versa.
+      // Lane 0 reads the data that lane 1 has stored, and vice versa.
       const Rank from = index == 0 ? peer : rank;
       lane(index).copy(plan::scratch(from, rank), {plan::output(rank, from)});
     }
@@ -307,7 +307,7 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
   }
 }
 
-TEST(DevicePlan, a_wait_for_a_peer_that_does_not_come_ends_when_it_has_to) {
+TEST(DevicePlan, a_wait_for_a_missing_peer_ends_on_request) {
   DeviceRanks ranks(2, 1, 64 << 10);
   for (const char* name : {"packet", "two_shot"}) {
     const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, name).value(),
@@ -353,7 +353,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   // arrived.
   const exec::DeviceLayout& layout = ranks.layout();
   for (const int rank : {1, 2}) {
-    const auto told = [&] {
+    const auto count_signals = [&] {
       int count = 0;
       for (int id = 0; id < layout.signals(); ++id) {
         std::byte* const flag = ranks.memory(rank) + layout.region(0) + layout.lines(1) + layout.flag(3 - rank, id);
@@ -361,7 +361,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
       }
       return count;
     };
-    while (told() < 2) std::this_thread::yield();
+    while (count_signals() < 2) std::this_thread::yield();
   }
   ranks.end_waits();
   for (const std::size_t rank : {1, 2}) {
@@ -375,7 +375,7 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   }
 }
 
-TEST(DevicePlan, what_devices_do_not_run_is_refused) {
+TEST(DevicePlan, plans_that_devices_do_not_support_are_rejected) {
   const auto refused = [](int size, const char* name, ReduceOp op) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
     const plan::Plan plan =

@@ -100,8 +100,8 @@ inline Counts counts_of(const exec::RequestRecord& request, int rank, int size) 
   return {of(traits.input), of(traits.output)};
 }
 
-/// Returns what a rank's output must hold after the execution, computed from the inputs of all ranks by the host's
-/// kernels. `before`: what it held before.
+/// Returns the expected output of a rank after the execution, computed from the inputs of all ranks by the host's
+/// kernels. `before`: its earlier contents.
 inline Bytes expected_output(const exec::RequestRecord& request, int rank, const std::vector<Bytes>& inputs,
                              Bytes before) {
   const auto size = static_cast<int>(inputs.size());

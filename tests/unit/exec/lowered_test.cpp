@@ -8,7 +8,7 @@
 namespace accord::exec {
 namespace {
 
-TEST(Lowering, the_plans_for_windows_that_serve_other_buffers_are_those_of_algorithms_that_only_read) {
+TEST(Lowering, window_plans_serve_other_buffers_exactly_if_they_only_read) {
   constexpr int kRanks = 3;
   constexpr DomainLayout kLayout{.members = kRanks, .signals = 8, .slot_bytes = 1 << 16};
   const topology::Topology topology = topology::Topology::uniform(kRanks);

@@ -63,7 +63,7 @@ TEST(PartialSums, a_sum_may_be_added_to_in_place) {
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(sum[i], other[i] + before[i]) << i;
 }
 
-TEST(PartialSums, nan_and_infinity_pass) {
+TEST(PartialSums, nan_and_infinity_propagate) {
   std::vector<float> sum = {std::numeric_limits<float>::infinity(), 1};
   std::vector<std::uint16_t> halfs = {to_bfloat16(2), 0xffc1};  // a NaN with a sign and a payload
   std::vector<std::uint16_t> out(2);

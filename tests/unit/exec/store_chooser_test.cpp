@@ -42,7 +42,7 @@ TEST(StoreChooser, settles_on_the_cheaper_kind) {
   }
 }
 
-TEST(StoreChooser, follows_a_machine_that_changes) {
+TEST(StoreChooser, adapts_to_a_changing_machine) {
   StoreChooser chooser = chooser_of_machine();
   Machine near{.temporal_ns = 1000, .non_temporal_ns = 3000};
   Machine far{.temporal_ns = 10000, .non_temporal_ns = 1500};
@@ -55,7 +55,7 @@ TEST(StoreChooser, follows_a_machine_that_changes) {
 }
 
 // The kind in use stays as cheap as it was, and the other becomes cheaper still: only the periodic trial can notice.
-TEST(StoreChooser, looks_again_now_and_then) {
+TEST(StoreChooser, repeats_its_trial_periodically) {
   StoreChooser chooser = chooser_of_machine();
   Machine machine{.temporal_ns = 1000, .non_temporal_ns = 3000};
   write(chooser, machine, 100);
@@ -82,7 +82,7 @@ TEST(StoreChooser, one_slow_block_changes_nothing) {
   EXPECT_EQ(chooser.kind(kBlock), Store::kTemporal);
 }
 
-TEST(StoreChooser, orders_of_magnitude_are_learned_apart) {
+TEST(StoreChooser, orders_of_magnitude_are_learned_separately) {
   StoreChooser chooser = chooser_of_machine();
   Machine small{.temporal_ns = 100, .non_temporal_ns = 300};
   Machine large{.temporal_ns = 90000, .non_temporal_ns = 30000};

@@ -23,7 +23,7 @@ void expect_disjoint(std::vector<Piece> pieces, std::size_t room) {
   ASSERT_LE(pieces.back().first + pieces.back().bytes, room);
 }
 
-TEST(WindowLayout, things_of_a_window_do_not_overlap) {
+TEST(WindowLayout, parts_of_a_window_do_not_overlap) {
   for (const int size : {1, 2, 3, 8, 64}) {
     const WindowLayout layout(size, 64 << 10);
     std::vector<Piece> pieces = {{"alarm", WindowLayout::alarm(), 8},
@@ -38,7 +38,7 @@ TEST(WindowLayout, things_of_a_window_do_not_overlap) {
   }
 }
 
-TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_where_they_should) {
+TEST(WindowLayout, parts_of_a_domain_are_aligned_and_do_not_overlap) {
   for (const int size : {1, 2, 5, 64}) {
     const DomainLayout layout = WindowLayout(size, 64 << 10).group();
     std::vector<Piece> pieces = {{"completed", DomainLayout::completed(), kLine}};
@@ -62,14 +62,14 @@ TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_where_they_should
   }
 }
 
-TEST(WindowLayout, a_pair_has_room_for_the_signals_that_a_plan_of_two_ranks_may_use) {
+TEST(WindowLayout, a_pair_has_room_for_the_signals_of_a_plan_of_two_ranks) {
   const WindowLayout layout(5, 4096);
   EXPECT_EQ(layout.pair().signals, 16);
   EXPECT_EQ(layout.group().signals, 16);
   EXPECT_EQ(WindowLayout(20, 4096).group().signals, 40);
 }
 
-TEST(WindowLayout, rounds_share_their_slots_and_lines_with_those_a_depth_later_only) {
+TEST(WindowLayout, rounds_share_slots_and_lines_only_with_rounds_one_depth_later) {
   const DomainLayout layout = WindowLayout(2, 4096).group();
   EXPECT_EQ(layout.slot(5), layout.slot(5 + plan::kRoundDepth));
   EXPECT_NE(layout.slot(5), layout.slot(6));

@@ -22,7 +22,7 @@ void expect_refused(const ExpertPlacement& lists, int experts, int ranks, const 
   EXPECT_THAT(made.status().message(), HasSubstr(text));
 }
 
-TEST(Placements, mistakes_are_named) {
+TEST(Placements, invalid_input_is_named) {
   expect_refused({{0, 1}}, 2, 2, "lists for 1 ranks, but the group has 2 ranks");
   expect_refused({{0}, {2}}, 2, 2, "rank 1 has expert 2, but the experts are 0 to 1");
   expect_refused({{0}, {-1}}, 2, 2, "rank 1 has expert -1");
@@ -43,7 +43,7 @@ TEST(Placements, a_rank_with_a_whole_subtree_has_one_sum_for_each_token) {
   EXPECT_EQ(nodes({{0, 1}, {0, 1}}, 2), 2);  // replicas: another rank may have the other half
 }
 
-TEST(Balancer, hot_experts_get_replicas_and_ranks_even_loads) {
+TEST(Balancer, hot_experts_get_replicas_and_ranks_get_even_loads) {
   const Result<ExpertPlacement> placement = balance_experts(std::vector<double>{90, 10, 10, 10, 10, 20}, 2, 4);
   ASSERT_TRUE(placement.ok());
   // The two places more than experts go to expert 0: a load of 30 for each of three replicas.
@@ -56,7 +56,7 @@ TEST(Balancer, hot_experts_get_replicas_and_ranks_even_loads) {
   EXPECT_THAT(count, ElementsAre(3, 1, 1, 1, 1, 1));
 }
 
-TEST(Balancer, is_never_worse_than_consecutive_experts_by_much_and_always_valid) {
+TEST(Balancer, is_always_valid_and_within_the_list_scheduling_bound) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 200; ++trial) {
     const int ranks = 1 + static_cast<int>(random() % 8), per_rank = 1 + static_cast<int>(random() % 6);
@@ -83,7 +83,7 @@ TEST(Balancer, is_never_worse_than_consecutive_experts_by_much_and_always_valid)
   }
 }
 
-TEST(Balancer, mistakes_are_named) {
+TEST(Balancer, invalid_input_is_named) {
   EXPECT_THAT(balance_experts({}, 2, 2).status().message(), HasSubstr("no loads"));
   EXPECT_THAT(balance_experts(std::vector<double>{1, -2}, 2, 2).status().message(),
               HasSubstr("load of expert 1 is -2"));
@@ -102,7 +102,7 @@ std::string form(const std::vector<std::int32_t>& ids) {
   return "(" + form(low) + "+" + form(high) + ")";
 }
 
-TEST(CanonicalTree, merges_follow_the_bits_of_ids_whatever_is_added_beforehand) {
+TEST(CanonicalTree, merges_follow_the_bits_of_ids_whatever_is_summed_beforehand) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<std::int32_t> ids;

@@ -45,7 +45,7 @@ TEST(Ids, invalid_and_duplicate_ids_are_ignored_and_counted) {
   EXPECT_EQ(counts.duplicates, 2);
 }
 
-TEST(Ids, the_same_expert_in_another_token_is_no_duplicate) {
+TEST(Ids, the_same_expert_in_another_token_is_not_a_duplicate) {
   const std::vector<std::int32_t> ids = {1, 0, 1, 0};
   std::vector<std::int32_t> read(ids.size());
   ExpertRankCounts counts;
@@ -65,14 +65,14 @@ TEST(Routing, slots_are_by_expert_then_rank_then_token_and_padded) {
   EXPECT_FALSE(routing.overflows);
 }
 
-TEST(Routing, replicas_take_turns_by_rank_and_token) {
+TEST(Routing, replicas_alternate_by_rank_and_token) {
   const Placement placement = *make_placement({{0, 1}, {1}, {1, 1}}, 2, 3);
   EXPECT_THAT(placement.replicas, ElementsAre(0, 1, 2, 3, 4));
   const Routing routing = routing_of({{1, 1}, {1, 1, 1}, {}}, placement, {.top_k = 1});
   EXPECT_THAT(routing.place, ElementsAre(1, 2, 2, 3, 4));
 }
 
-TEST(Overflow, by_slot_the_last_experts_starve) {
+TEST(Overflow, by_slot_the_last_experts_lose_rows) {
   const Placement placement = uniform(3, 1);
   Routing routing = routing_of({{0, 1, 2, 0, 1, 2}}, placement, {.top_k = 3, .alignment = 2, .max_recv_rows = 3});
   EXPECT_TRUE(routing.overflows);
@@ -84,7 +84,7 @@ TEST(Overflow, by_slot_the_last_experts_starve) {
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 0, 2}, ExpertChoice{0, 1, 1}, ExpertChoice{0, 1, 2}));
 }
 
-TEST(Overflow, by_weight_the_lowest_goes_and_of_equal_ones_the_last) {
+TEST(Overflow, by_weight_the_lowest_and_of_equal_ones_the_last_is_dropped) {
   const Placement placement = uniform(2, 1);
   Routing routing = routing_of({{0, 1, 0, 1, 0, 1}}, placement, {.top_k = 2, .max_recv_rows = 3});
   drop_by_weight(routing, placement, std::vector<double>{0.5, 0.25, 0.25, 0.75, 0.25, 0.5});
@@ -103,7 +103,7 @@ TEST(Overflow, by_weight_a_nan_is_the_lowest) {
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 1, 0}));
 }
 
-TEST(Overflow, what_fits_into_padding_comes_back) {
+TEST(Overflow, dropped_rows_that_fit_into_padding_are_restored) {
   // Three rows of each expert make 8 with padding. Rows are dropped until one expert has only two. The row of the
   // other expert that was dropped on the way fits into the padding that remains.
   const Placement placement = uniform(2, 1);

@@ -1,4 +1,4 @@
-// The dump format: what is written can be read again, and damage is rejected with a message that names it.
+// The dump format: a written dump can be read again, and damage is rejected with a message that names it.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -53,7 +53,7 @@ FlightLog example() {
   return log;
 }
 
-TEST(FlightLog, what_is_written_is_read_again) {
+TEST(FlightLog, a_written_log_is_read_back) {
   const FlightLog log = example();
   const Result<FlightLog> read = flight_log_from_json(to_json(log));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
@@ -87,7 +87,7 @@ TEST(FlightLog, has_the_documented_fields) {
   EXPECT_EQ(dump["orders"][0]["operations"][1]["state"], "queued");
 }
 
-TEST(FlightLog, what_is_no_dump_or_of_another_version_is_refused) {
+TEST(FlightLog, text_that_is_not_a_dump_or_has_another_version_is_rejected) {
   EXPECT_EQ(flight_log_from_json("").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(flight_log_from_json("[1, 2]").status().message(), "it is not an \"accord flight log\"");
   EXPECT_EQ(flight_log_from_json(R"({"format": 3})").status().code(), StatusCode::kCorrupt);
@@ -108,7 +108,7 @@ std::string message_with(const char* path, const json& value) {
   return status.message();
 }
 
-TEST(FlightLog, a_field_that_is_wrong_is_named) {
+TEST(FlightLog, an_invalid_field_is_named) {
   EXPECT_EQ(message_with("/rank", 3), "\"rank\" is 3, with 3 ranks");
   EXPECT_EQ(message_with("/rank", "1"), "\"rank\" is of the wrong type");
   EXPECT_EQ(message_with("/state", "sleeping"), "\"state\" is \"sleeping\", which is not known");

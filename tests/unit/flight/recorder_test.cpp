@@ -32,7 +32,7 @@ exec::RequestRecord all_reduce_of(std::uint64_t count) {
 
 std::int64_t now() { return Clock::now().time_since_epoch().count(); }
 
-TEST(FlightRecorder, keeps_what_an_operation_was_and_when_it_ran) {
+TEST(FlightRecorder, keeps_the_request_and_times_of_an_operation) {
   const auto recorder = make_recorder();
   OrderRecorder order = recorder->collectives();
   const std::int64_t before = now();
@@ -87,7 +87,7 @@ TEST(FlightRecorder, keeps_the_last_operations_of_each_order) {
   EXPECT_EQ(log.orders[1].operations[0].request.count, 3u);
 }
 
-TEST(FlightRecorder, a_queued_operation_never_takes_the_place_of_one_that_has_not_ended) {
+TEST(FlightRecorder, a_queued_operation_never_replaces_one_that_has_not_ended) {
   const auto recorder = make_recorder();
   OrderRecorder order = recorder->collectives();
   order.begin(1, all_reduce_of(1), 4, 0);
@@ -111,17 +111,17 @@ TEST(FlightRecorder, a_queued_operation_never_takes_the_place_of_one_that_has_no
   EXPECT_EQ(recorder->read().orders[0].last_begun()->number, 2u);  // 3 never began
 }
 
-TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
+TEST(FlightRecorder, concurrent_reads_are_consistent) {
   const auto recorder = make_recorder();
   const std::uint64_t least = accord::testing::kSanitized ? 20'000 : 1'000'000;
-  constexpr int kLooks = 20;  // reads that the writer waits for, however late the reader starts
+  constexpr int kPolls = 20;  // reads that the writer waits for, however late the reader starts
   std::uint64_t last = 0;
-  std::atomic<int> looks = 0;
+  std::atomic<int> polls = 0;
   std::atomic<bool> done = false;
   const std::uint64_t algorithm = recorder->algorithm("ring");
   std::jthread writer([&](const std::stop_token& stop) {  // stopped and joined even after a failure
     OrderRecorder order = recorder->collectives();
-    while (!stop.stop_requested() && (last < least || looks < kLooks)) {
+    while (!stop.stop_requested() && (last < least || polls < kPolls)) {
       const std::uint64_t number = ++last;
       order.begin(number, all_reduce_of(3 * number), 12 * number, algorithm);
       if (number % 3 == 0) order.waiting_long(static_cast<Rank>(number % 3), true);
@@ -132,7 +132,7 @@ TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
   while (!done) {
     const FlightLog log = recorder->read();
     if (log.orders.empty()) continue;
-    ++looks;
+    ++polls;
     for (const Operation& operation : log.orders[0].operations) {
       ASSERT_EQ(operation.request, all_reduce_of(3 * operation.number));
       ASSERT_EQ(operation.algorithm, "ring");
@@ -150,33 +150,33 @@ TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
   EXPECT_EQ(counters.waits, last / 3);
 }
 
-TEST(FlightRecorder, the_first_failure_stays) {
+TEST(FlightRecorder, the_first_failure_is_kept) {
   const auto recorder = make_recorder();
-  recorder->set_failure(Status(StatusCode::kTimeout, "rank 2 did not come", {2}));
+  recorder->set_failure(Status(StatusCode::kTimeout, "rank 2 did not arrive", {2}));
   recorder->set_state(CommunicatorState::kFailed);
   recorder->set_failure(Status(StatusCode::kAborted, "later", {0}));
   const FlightLog log = recorder->read();
   ASSERT_TRUE(log.failure.has_value());
   EXPECT_EQ(log.failure->code, StatusCode::kTimeout);
-  EXPECT_EQ(log.failure->message, "rank 2 did not come");
+  EXPECT_EQ(log.failure->message, "rank 2 did not arrive");
   EXPECT_THAT(log.failure->ranks, ElementsAre(2));
   EXPECT_EQ(log.state, CommunicatorState::kFailed);
 }
 
-TEST(FlightRecorder, more_algorithms_than_it_has_names_for_are_nameless) {
+TEST(FlightRecorder, algorithms_beyond_the_name_table_have_no_name) {
   const auto recorder = make_recorder();
   for (std::size_t i = 0; i < kMaxAlgorithms; ++i) EXPECT_EQ(recorder->algorithm(fmt::format("a{}", i)), i + 1);
   EXPECT_EQ(recorder->algorithm("one_more"), 0u);
   EXPECT_EQ(recorder->algorithm("a5"), 6u);
 }
 
-TEST(FlightRecorder, the_place_of_a_communicator_that_ended_is_used_again_and_empty) {
+TEST(FlightRecorder, the_record_of_a_closed_communicator_is_cleared_and_reused) {
   const auto first = make_recorder();
   {
-    const auto gone = make_recorder();
-    OrderRecorder order = gone->collectives();
-    order.begin(1, all_reduce_of(1), 4, gone->algorithm("ring"));
-    gone->set_failure(Status(StatusCode::kTimeout, "late"));
+    const auto closed = make_recorder();
+    OrderRecorder order = closed->collectives();
+    order.begin(1, all_reduce_of(1), 4, closed->algorithm("ring"));
+    closed->set_failure(Status(StatusCode::kTimeout, "late"));
   }
   const auto next = make_recorder();
   EXPECT_THAT(next->read().orders, IsEmpty());
@@ -195,7 +195,7 @@ std::size_t shared_memory() {
   return 0;
 }
 
-TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_for_what_they_did) {
+TEST(FlightRecorder, hundreds_of_communicators_use_one_descriptor_and_memory_for_their_operations) {
   const auto first = make_recorder(1024);
   const std::size_t descriptors = open_descriptors();
   const std::size_t before = shared_memory();
@@ -216,7 +216,7 @@ TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_fo
   EXPECT_LE(shared_memory(), before + kMany * kPage);  // the page that a reader needs remains
 }
 
-TEST(FlightRecorder, bytes_that_are_no_record_are_refused) {
+TEST(FlightRecorder, bytes_that_are_not_a_record_are_rejected) {
   std::vector<std::uint64_t> words(RecordLayout::of(3, kCapacity).bytes / 8, 0);
   const auto bytes = std::as_bytes(std::span(words));
   EXPECT_EQ(read_record(bytes, {}).status().code(), StatusCode::kCorrupt);

@@ -114,7 +114,7 @@ TEST_P(Attention, agrees_with_its_definition_for_many_lengths) {
   }
 }
 
-TEST_P(Attention, gives_the_same_with_the_least_scratch) {
+TEST_P(Attention, gives_the_same_result_with_minimal_scratch) {
   Problem problem(1, 2, 2, 9, 21, 8, 8);
   check_problem(problem, attention_scratch_min(problem.call));
   check_problem(problem, 5 * attention_scratch_min(problem.call));
@@ -122,7 +122,7 @@ TEST_P(Attention, gives_the_same_with_the_least_scratch) {
   EXPECT_EQ(attention(problem.call, too_little).code(), StatusCode::kInvalidArgument);
 }
 
-TEST_P(Attention, adds_a_float_mask_of_any_broadcast) {
+TEST_P(Attention, adds_a_float_mask_of_any_broadcast_shape) {
   const std::vector<float> mask = random_floats(2 * 4 * 9 * 21, 5, -4.0F, 4.0F);
   for (const AttentionMask shape :
        {AttentionMask{.batch_stride = 4 * 9 * 21, .head_stride = 9 * 21, .row_stride = 21, .column_stride = 1},
@@ -151,7 +151,7 @@ TEST_P(Attention, a_bool_mask_hides_keys_and_a_row_that_sees_none_is_zero) {
   }
 }
 
-TEST_P(Attention, minus_infinity_in_a_float_mask_is_the_same_as_hiding) {
+TEST_P(Attention, minus_infinity_in_a_float_mask_hides_a_key) {
   std::vector<float> mask(9 * 21, 0.0F);
   std::fill(mask.begin() + 2 * 21, mask.begin() + 3 * 21, -std::numeric_limits<float>::infinity());
   Problem problem(1, 2, 2, 9, 21, 16, 16);
@@ -173,7 +173,7 @@ TEST_P(Attention, query_heads_share_key_heads_in_groups) {
   check_problem(problem, attention_scratch(problem.call));
 }
 
-TEST_P(Attention, a_nan_goes_through_to_its_row_only) {
+TEST_P(Attention, a_nan_propagates_only_to_its_row) {
   Problem problem(1, 1, 1, 3, 20, 8, 8);
   problem.q[8] = NAN;
   std::vector<float> scratch(attention_scratch(problem.call));
@@ -188,7 +188,7 @@ TEST_P(Attention, without_keys_the_output_is_zero) {
 
 ACCORD_ON_EVERY_INSTRUCTION_SET(Attention);
 
-TEST(AttentionCall, head_counts_that_do_not_divide_are_refused) {
+TEST(AttentionCall, indivisible_head_counts_are_rejected) {
   Problem problem(1, 4, 4, 2, 2, 8, 8);
   problem.call.kv_heads = 3;
   std::vector<float> scratch(100);

@@ -35,7 +35,7 @@ float largest_of_group(const std::vector<float>& x, std::int64_t at) {
 
 class CodedRows : public EveryInstructionSet {};
 
-TEST_P(CodedRows, an_element_comes_back_within_half_a_scale) {
+TEST_P(CodedRows, an_element_is_decoded_within_half_a_scale) {
   for (const std::int64_t count : kLengths) {
     std::vector<float> x = random_floats(static_cast<std::size_t>(count), 3, -5.0F, 2.0F);
     std::fill(x.begin(), x.begin() + std::min<std::int64_t>(count / 100 * 64, 64), 0.0F);
@@ -80,7 +80,7 @@ TEST_P(CodedRows, sixteen_bit_floats_are_coded_as_their_values) {
   }
 }
 
-TEST_P(CodedRows, a_sum_is_within_what_its_parts_and_itself_are_rounded_by) {
+TEST_P(CodedRows, the_error_of_a_sum_is_within_the_rounding_of_its_parts_and_itself) {
   constexpr std::int64_t kParts = 3;
   const std::int64_t count = 4 * kCodeGroup;
   std::vector<std::byte> parts, sum = bytes_for(count);
@@ -102,7 +102,7 @@ TEST_P(CodedRows, a_sum_is_within_what_its_parts_and_itself_are_rounded_by) {
   for (std::size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(static_cast<double>(y[i]), exact[i], 1.0001 * bound[i]);
 }
 
-TEST_P(CodedRows, what_is_no_number_makes_its_group_nan_and_no_other) {
+TEST_P(CodedRows, a_value_that_is_not_finite_makes_only_its_group_nan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x(2 * kCodeGroup, 1.0F);
     x[5] = bad;

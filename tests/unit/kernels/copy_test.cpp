@@ -15,7 +15,7 @@ namespace {
 
 class Copy : public EveryInstructionSet {};
 
-TEST_P(Copy, moves_exactly_the_bytes_asked_for) {
+TEST_P(Copy, moves_exactly_the_requested_bytes) {
   constexpr std::size_t kMargin = 128;
   std::mt19937 random(1);
   for (const std::size_t bytes :

@@ -98,7 +98,7 @@ TEST_P(Elementwise, unary_functions_are_accurate) {
   }
 }
 
-TEST_P(Elementwise, unary_functions_of_special_values) {
+TEST_P(Elementwise, unary_functions_handle_special_values) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto at = [](UnaryOp op, float value) {
     std::vector<float> x = {value}, y = {0.0F};
@@ -259,7 +259,7 @@ TEST_P(Elementwise, long_broadcast_rows_cross_block_boundaries) {
   for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], a[i] - b[i / 1300]);
 }
 
-TEST_P(Elementwise, where_chooses_for_every_element_size) {
+TEST_P(Elementwise, where_selects_for_every_element_size) {
   std::vector<std::uint8_t> condition = {1, 0, 0, 1, 0};
   const auto check = [&]<typename T>(T) {
     std::vector<T> a = {1, 1, 1, 1, 1}, b = {0, 0, 0, 0, 0}, y(5);
@@ -285,7 +285,7 @@ TEST_P(Elementwise, clamp_keeps_nan_and_limits_the_rest) {
   EXPECT_EQ(limited, (std::vector<std::int64_t>{0, 4, 9}));
 }
 
-TEST_P(Elementwise, bounds_past_the_range_of_whole_numbers_are_none) {
+TEST_P(Elementwise, clamp_bounds_beyond_the_integer_range_have_no_effect) {
   std::vector<std::int64_t> ids = {INT64_MIN, -3, 4, INT64_MAX}, limited(4);
   for (const double large : {std::numeric_limits<double>::infinity(), 1e30, 0x1p63}) {
     ASSERT_TRUE(clamp(vector_view(ids), Scalar::of(-large), Scalar::of(large), vector_view(limited)).ok());
@@ -315,7 +315,7 @@ TEST_P(Elementwise, fill_and_arange) {
   EXPECT_EQ(steps, (std::vector<float>{0.5F, 0.75F, 1.0F}));
 }
 
-TEST_P(Elementwise, conversions_truncate_and_give_the_lowest_number_for_what_is_out_of_range) {
+TEST_P(Elementwise, conversions_truncate_and_give_the_lowest_number_for_values_out_of_range) {
   std::vector<float> x = {1.9F, -1.9F, 0.0F, NAN, 1e20F, -1e20F, 2147483648.0F};
   std::vector<std::int32_t> i32(7);
   ASSERT_TRUE(convert(vector_view(x), vector_view(i32)).ok());

@@ -1,4 +1,4 @@
-// Sorting choices by expert, summing what experts computed, and the best elements of rows, compared with plain loops.
+// Sorting choices by expert, summing outputs of experts, and the best elements of rows, compared with plain loops.
 
 #include "kernels/experts.hpp"
 
@@ -34,7 +34,7 @@ TEST(Experts, choices_are_sorted_by_expert_and_keep_their_order) {
   EXPECT_EQ(groups.place, (std::vector<std::int64_t>{3, 0, 4, 5, 2, 1}));
 }
 
-TEST(Experts, an_expert_that_is_none_is_found_before_anything_is_written) {
+TEST(Experts, an_invalid_expert_id_is_found_before_anything_is_written) {
   for (const std::int32_t bad : {-1, 5}) {
     const std::vector<std::int32_t> ids = {3, 0, bad};
     Groups groups(3, 5);
@@ -46,7 +46,7 @@ TEST(Experts, an_expert_that_is_none_is_found_before_anything_is_written) {
   }
 }
 
-TEST(Experts, what_they_made_is_added_up_by_its_weights) {
+TEST(Experts, outputs_are_summed_with_their_weights) {
   constexpr std::int64_t kRows = 3, kTopK = 2, kWidth = 1500, kStride = 1510;
   const std::vector<float> x = random_floats(kRows * kTopK * kWidth, 1);
   const std::vector<float> weights = random_floats(kRows * kTopK, 2);
@@ -76,7 +76,7 @@ TEST(Experts, what_they_made_is_added_up_by_its_weights) {
   }
 }
 
-TEST(Experts, choices_of_others_experts_are_left_out) {
+TEST(Experts, choices_of_experts_on_other_ranks_are_skipped) {
   // Three rows chose two of four experts each; only the results at places 2 and 3 belong to this rank.
   const std::vector<float> x = {90, 91, 3, 5, 92, 93};
   const std::vector<float> weights = {1, 2, 4, 8, 16, 32};
@@ -96,7 +96,7 @@ TEST(Experts, choices_of_others_experts_are_left_out) {
   EXPECT_EQ(y, (std::vector<float>{1 * 3, 0, 32 * 5}));
 }
 
-TEST(Experts, rows_without_places_stand_where_they_are) {
+TEST(Experts, rows_without_positions_are_in_place) {
   const std::vector<float> x = {3, 5, 7};
   const std::vector<float> weights = {2, 4, 8};
   std::vector<float> y(3, -7.0F);
@@ -111,7 +111,7 @@ TEST(Experts, rows_without_places_stand_where_they_are) {
   EXPECT_EQ(y, (std::vector<float>{6, 20, -7}));
 }
 
-TEST(TopK, gives_the_extremes_of_each_row_in_order_and_the_first_of_equal_ones) {
+TEST(TopK, returns_the_extremes_of_each_row_in_order_and_the_first_of_equal_ones) {
   std::mt19937 random(0);
   for (const std::int64_t k : {0, 1, 3, 40}) {
     for (const Extreme extreme : {Extreme::kLargest, Extreme::kSmallest}) {
@@ -138,7 +138,7 @@ TEST(TopK, gives_the_extremes_of_each_row_in_order_and_the_first_of_equal_ones) 
   }
 }
 
-TEST(TopK, what_is_no_number_is_largest) {
+TEST(TopK, nan_is_the_largest) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> x = {1.0F, nan, 3.0F, 2.0F};
   std::vector<float> values(2);
@@ -150,7 +150,7 @@ TEST(TopK, what_is_no_number_is_largest) {
   EXPECT_EQ(indices, (std::vector<std::int64_t>{0, 3}));
 }
 
-TEST(TopK, whole_numbers_that_no_float_tells_apart_keep_their_order) {
+TEST(TopK, integers_that_floats_cannot_distinguish_keep_their_order) {
   const std::vector<std::int64_t> x = {INT64_MAX - 1, INT64_MIN, INT64_MAX, (std::int64_t{1} << 53) + 1,
                                        std::int64_t{1} << 53};
   std::vector<std::int64_t> values(3), indices(3);

@@ -61,7 +61,7 @@ TEST(Gemm, agrees_with_a_double_loop_in_batches_with_strides) {
   }
 }
 
-TEST(Gemm, leaves_the_threads_own_openmp_setting_alone) {
+TEST(Gemm, does_not_change_the_openmp_setting_of_the_thread) {
   const int before = omp_get_max_threads();
   const std::vector<float> a = {2.0F}, b = {3.0F};
   float c = 0.0F;
@@ -79,7 +79,7 @@ TEST(Gemm, leaves_the_threads_own_openmp_setting_alone) {
   EXPECT_EQ(omp_get_max_threads(), before);
 }
 
-TEST(Gemm, refuses_rows_that_overlap) {
+TEST(Gemm, rejects_rows_that_overlap) {
   std::vector<float> memory(64);
   EXPECT_EQ(gemm({.m = 4,
                   .n = 4,

@@ -13,7 +13,7 @@
 namespace accord::kernels {
 namespace {
 
-TEST(Image, a_patch_has_what_the_kernel_sees_and_zeros_outside) {
+TEST(Image, a_patch_has_the_elements_under_the_kernel_and_zeros_outside) {
   ConvolutionShape shape;
   shape.batch = 2;
   shape.channels = 3;
@@ -43,7 +43,7 @@ TEST(Image, a_patch_has_what_the_kernel_sees_and_zeros_outside) {
   }
 }
 
-TEST(Image, an_enlarged_one_repeats_the_nearest_place) {
+TEST(Image, an_upsampled_image_repeats_the_nearest_element) {
   const std::vector<std::uint16_t> x = {1, 2, 3, 4, 5, 6};  // [1, 1, 3, 2]
   std::vector<std::uint16_t> y(2 * 5 * 2);
   UpsampleCall call;
@@ -59,7 +59,7 @@ TEST(Image, an_enlarged_one_repeats_the_nearest_place) {
   EXPECT_EQ(std::vector<std::uint16_t>(y.begin() + 10, y.end()), row);
 }
 
-TEST(Image, groups_are_normalized_over_all_places) {
+TEST(Image, groups_are_normalized_over_all_positions) {
   constexpr std::int64_t kPositions = 150, kChannels = 140, kGroups = 2, kWidth = kChannels / kGroups;
   std::vector<float> x = random_floats(static_cast<std::size_t>(2 * kPositions * kChannels), 1);
   for (float& value : x) value += 30.0F;

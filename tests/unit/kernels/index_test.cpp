@@ -31,7 +31,7 @@ class Gather : public testing::Test {
                    .output_row_stride = 12};
 };
 
-TEST_F(Gather, picks_rows_by_int64_and_int32_ids) {
+TEST_F(Gather, selects_rows_by_int64_and_int32_ids) {
   const std::vector<std::int64_t> wide = {4, 0, 2, 4};
   const std::vector<std::int32_t> narrow(wide.begin(), wide.end());
   for (const DType dtype : {DType::kInt64, DType::kInt32}) {
@@ -75,7 +75,7 @@ void check_permutation(DType dtype, const Sizes& sizes, const std::array<int, 3>
   }
 }
 
-TEST(CopyStrided, permutes_every_way_for_every_element_size) {
+TEST(CopyStrided, permutes_in_every_way_for_every_element_size) {
   std::array<int, 3> order = {0, 1, 2};
   do {
     for (const Sizes& sizes : {Sizes{3, 5, 7}, Sizes{40, 33, 65}, Sizes{1, 100, 3}, Sizes{2, 1, 70}}) {
@@ -95,7 +95,7 @@ TEST(CopyStrided, expands_and_slices) {
   EXPECT_EQ(y, (std::vector<float>{1, 3, 5, 1, 3, 5}));
 }
 
-TEST(CopyStrided, refuses_other_dtypes_and_sizes) {
+TEST(CopyStrided, rejects_other_dtypes_and_sizes) {
   std::vector<float> x(6), y(6);
   const Layout six = contiguous_layout(Sizes{6});
   EXPECT_EQ(copy_strided({x.data(), DType::kInt32, six}, {y.data(), DType::kFloat32, six}).code(),
@@ -105,7 +105,7 @@ TEST(CopyStrided, refuses_other_dtypes_and_sizes) {
       StatusCode::kInvalidArgument);
 }
 
-TEST(GatherElements, picks_along_one_dimension) {
+TEST(GatherElements, selects_along_one_dimension) {
   std::vector<float> x = counted(12), y(6);
   std::vector<std::int64_t> index = {2, 0, 0, 3, 1, 1};
   const ConstView table{x.data(), DType::kFloat32, contiguous_layout(Sizes{3, 4})};

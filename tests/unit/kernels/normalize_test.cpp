@@ -155,7 +155,7 @@ struct HalfRows {
   std::vector<double> values;
 };
 
-// The sum is the exact sum, rounded. The norm of the rounded sum is right to one rounding of its own.
+// The sum is the exact sum, rounded. The norm of the rounded sum is correct up to one rounding of its own result.
 template <typename T>
 void check_half_norms(const HalfReference& format, double rounding) {
   for (const std::int64_t width : kWidths) {
@@ -232,7 +232,7 @@ TEST_P(Normalize, log_softmax_is_its_logarithm_without_underflow) {
   });
 }
 
-TEST_P(Normalize, softmax_of_infinities_and_nan_is_pytorchs) {
+TEST_P(Normalize, softmax_of_infinities_and_nan_matches_pytorch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> y(20);
   const auto run = [&](std::vector<float> x) {

@@ -83,7 +83,7 @@ struct Sequence {
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) paged_attention(call, these, head, 0, count, scratch);
   }
 
-  // Returns what the cache keeps of element `i` of the `count` elements from `row` on.
+  // Returns the stored value of element `i` of the `count` elements from `row` on.
   double kept(const float* row, std::int64_t count, std::int64_t i) const {
     const auto value = static_cast<double>(row[i]);
     if (shape.dtype == DType::kFloat32) return value;
@@ -139,7 +139,7 @@ struct Sequence {
 class PagedAttention : public EveryInstructionSet {};
 ACCORD_ON_EVERY_INSTRUCTION_SET(PagedAttention);
 
-TEST_P(PagedAttention, equals_the_definition_for_heads_groups_and_sizes_of_all_kinds) {
+TEST_P(PagedAttention, matches_the_definition_for_heads_groups_and_sizes_of_all_kinds) {
   for (const Shape& shape : {Shape{.tokens = 1}, Shape{.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 64},
                              Shape{.tokens = 17, .heads = 9, .kv_heads = 3, .head_dim = 8, .value_dim = 5},
                              Shape{.tokens = 33, .heads = 20, .kv_heads = 1, .head_dim = 3, .block_tokens = 48},
@@ -152,7 +152,7 @@ TEST_P(PagedAttention, equals_the_definition_for_heads_groups_and_sizes_of_all_k
   }
 }
 
-TEST_P(PagedAttention, keeps_a_window_a_cap_bfloat16_and_int8) {
+TEST_P(PagedAttention, supports_a_window_a_cap_bfloat16_and_int8) {
   for (const Shape& shape :
        {Shape{.tokens = 300, .heads = 2, .window = 1}, Shape{.tokens = 600, .heads = 3, .head_dim = 4, .window = 270},
         Shape{.tokens = 50, .heads = 4, .softcap = 2.5F},
@@ -171,7 +171,7 @@ TEST_P(PagedAttention, keeps_a_window_a_cap_bfloat16_and_int8) {
   }
 }
 
-TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_the_rows_beside_it_or_on_the_blocks) {
+TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_other_rows_or_on_the_blocks) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
     const Shape shape{.tokens = 530, .heads = 6, .kv_heads = 2, .head_dim = 24, .value_dim = 20, .dtype = dtype};
     Sequence whole(shape);
@@ -210,7 +210,7 @@ TEST_P(PagedAttention, a_nan_and_large_scores_stay_in_their_rows) {
   }
 }
 
-TEST_P(PagedAttention, codes_of_rows_that_are_zero_tiny_or_no_numbers) {
+TEST_P(PagedAttention, encodes_rows_that_are_zero_tiny_or_not_numbers) {
   Shape shape{.tokens = 4, .dtype = DType::kInt8};
   Sequence sequence(shape);
   const auto fill = [&](std::vector<float>& rows, std::size_t token, float with) {
@@ -233,7 +233,7 @@ TEST_P(PagedAttention, codes_of_rows_that_are_zero_tiny_or_no_numbers) {
 class PagedAttentionOfAllSets : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(DTypes, PagedAttentionOfAllSets, ::testing::Values(DType::kFloat32, DType::kInt8));
 
-TEST_P(PagedAttentionOfAllSets, those_with_fused_multiply_adds_give_the_same_bits) {
+TEST_P(PagedAttentionOfAllSets, sets_with_fused_multiply_add_are_bit_identical) {
   const Shape shape{.tokens = 300, .heads = 8, .kv_heads = 2, .head_dim = 40, .value_dim = 40, .dtype = GetParam()};
   std::vector<std::vector<float>> outputs;
   for (const std::string& name : instruction_sets()) {

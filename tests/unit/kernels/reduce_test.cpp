@@ -124,7 +124,7 @@ TEST_P(Reduce, premul_sum_multiplies_a_single_source_too) {
   }
 }
 
-TEST_P(Reduce, bool_has_the_arithmetic_of_truth_values) {
+TEST_P(Reduce, bool_is_reduced_as_truth_values) {
   // All pairs of false and true, twice as wide as any group of vectors.
   std::vector<std::uint8_t> a, b;
   for (int i = 0; i < 150; ++i) {
@@ -145,7 +145,7 @@ TEST_P(Reduce, bool_has_the_arithmetic_of_truth_values) {
   }
 }
 
-TEST_P(Reduce, every_8_bit_float_is_read_and_rounded_as_its_format_says) {
+TEST_P(Reduce, every_8_bit_float_is_read_and_rounded_by_its_format) {
   for (const auto& [dtype, format] : {std::pair{DType::kFloat8E4M3FN, &HalfReference::float8_e4m3fn()},
                                       std::pair{DType::kFloat8E5M2, &HalfReference::float8_e5m2()}}) {
     std::vector<std::uint8_t> a(65536), b(65536), result(65536);  // all pairs
@@ -161,7 +161,7 @@ TEST_P(Reduce, every_8_bit_float_is_read_and_rounded_as_its_format_says) {
   }
 }
 
-TEST_P(Reduce, published_limits_of_8_bit_floats_come_out) {
+TEST_P(Reduce, limits_of_8_bit_floats_match_published_values) {
   // OCP 8-bit formats, table 1. E4M3: 448 = 0x7E is the largest, 2^-9 = 0x01 the smallest; it saturates beyond the
   // largest, on either side. E5M2: 57344 = 0x7B; + 2048 leaves it, + 8192 makes it infinity.
   const std::uint8_t a4[] = {0x7E, 0x7E, 0xFE, 0x01, 0x38}, b4[] = {0x58, 0x60, 0xE0, 0x01, 0x38};
@@ -190,7 +190,7 @@ TEST_P(Reduce, avg_and_premul_sum_of_16_bit_floats_round_once) {
   EXPECT_EQ(result, 0x7BFF);
 }
 
-TEST_P(Reduce, every_16_bit_value_is_read_and_rounded_as_its_format_says) {
+TEST_P(Reduce, every_16_bit_value_is_read_and_rounded_by_its_format) {
   for (const auto& [dtype, half] : {std::pair{DType::kFloat16, &HalfReference::float16()},
                                     std::pair{DType::kBFloat16, &HalfReference::bfloat16()}}) {
     std::vector<std::uint16_t> all(65536), other(65536), result(65536);
@@ -209,7 +209,7 @@ TEST_P(Reduce, every_16_bit_value_is_read_and_rounded_as_its_format_says) {
   }
 }
 
-TEST_P(Reduce, published_roundings_come_out) {
+TEST_P(Reduce, roundings_match_published_values) {
   // float16: 1 + 2^-11 is a tie and rounds to even, so does 1 + 3 * 2^-11; 65504 + 16 is a tie beyond the largest:
   // infinity.
   const std::uint16_t a16[] = {0x3C00, 0x3C01, 0x7BFF, 0x0001}, b16[] = {0x1000, 0x1000, 0x4C00, 0x0001};
@@ -226,7 +226,7 @@ TEST_P(Reduce, published_roundings_come_out) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(result[i], wantbf[i]) << i;
 }
 
-TEST_P(Reduce, special_values_have_one_answer_in_vectors_and_tails) {
+TEST_P(Reduce, special_values_give_equal_results_in_vectors_and_tails) {
   const float denormal = std::numeric_limits<float>::denorm_min();
   const std::vector<float> specials = {0.0F,
                                        -0.0F,
@@ -301,7 +301,7 @@ TEST_P(Reduce, a_thousand_sources_follow_the_tree) {
 
 ACCORD_ON_EVERY_INSTRUCTION_SET(Reduce);
 
-TEST(ReduceKernel, there_is_one_for_every_combination_that_has_a_meaning_and_no_other) {
+TEST(ReduceKernel, exists_for_exactly_the_valid_combinations) {
   for (const DType dtype : all_dtypes())
     for (int i = 0; i < kReduceOpCount; ++i) {
       const auto op = static_cast<ReduceOp>(i);
@@ -310,7 +310,7 @@ TEST(ReduceKernel, there_is_one_for_every_combination_that_has_a_meaning_and_no_
     }
 }
 
-TEST(InstructionSet, an_unknown_one_is_refused_with_the_known_names) {
+TEST(InstructionSet, an_unknown_set_is_rejected_with_the_known_names) {
   const Status status = use_instruction_set("AVX33");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(instruction_set()), instruction_sets().front()) << "a refused choice must leave the best one";

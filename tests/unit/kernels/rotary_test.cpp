@@ -15,7 +15,7 @@ namespace {
 class Rotary : public EveryInstructionSet {};
 ACCORD_ON_EVERY_INSTRUCTION_SET(Rotary);
 
-TEST_P(Rotary, turns_an_element_with_the_one_half_a_head_away) {
+TEST_P(Rotary, rotates_an_element_with_the_one_half_a_head_away) {
   for (const std::int64_t dim : {2, 6, 16, 34, 64, 128}) {
     constexpr std::int64_t kRows = 3, kHeads = 2;
     const std::int64_t in_row = kHeads * dim + 5;  // rows are not packed

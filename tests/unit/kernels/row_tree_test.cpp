@@ -118,7 +118,7 @@ void expect_bits(const Case& test, const std::vector<std::uint16_t>& merges, std
   for (std::size_t i = width * element_bytes; i < y.size(); ++i) ASSERT_EQ(y[i], std::byte{0x5A}) << "behind the row";
 }
 
-TEST_P(RowTrees, have_the_bits_of_additions_one_by_one) {
+TEST_P(RowTrees, are_bit_identical_to_separate_additions) {
   // A single row; a chain; a balanced tree; a tree that grows to the right, so that sums wait.
   const std::vector<std::vector<std::uint16_t>> trees = {
       {0}, {0, 1}, {0, 1, 1, 1}, {0, 1, 0, 2, 0, 1, 0, 3}, {0, 0, 0, 0, 4}, {0, 0, 1, 0, 2, 0, 3}};
@@ -128,19 +128,19 @@ TEST_P(RowTrees, have_the_bits_of_additions_one_by_one) {
       for (const std::size_t width : {1, 7, 16, 31, 128, 129, 300}) expect_bits(test, merges, width, ++seed);
 }
 
-TEST_P(RowTrees, a_tree_may_be_as_deep_as_keys_have_bits) {
+TEST_P(RowTrees, a_tree_may_be_as_deep_as_the_bits_of_its_keys) {
   std::vector<std::uint16_t> merges(kTreeDepth, 0);
   merges.back() = kTreeDepth - 1;
   expect_bits({DType::kFloat32, DType::kFloat32}, merges, 40, 99);
 }
 
-TEST_P(RowTrees, no_rows_are_zero) {
+TEST_P(RowTrees, an_empty_tree_is_zero) {
   std::vector<float> y(9, 5.0F);
   sum_rows({.rows = {}, .dtype = DType::kBFloat16, .y = y.data(), .y_dtype = DType::kFloat32, .width = 8});
   EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 5}));
 }
 
-TEST(RowTreeDtypes, sums_go_to_no_wider_kind_than_their_accumulator) {
+TEST(RowTreeDtypes, sums_are_not_stored_wider_than_their_accumulator) {
   EXPECT_TRUE(can_sum_rows(DType::kFloat8E5M2, DType::kFloat16));
   EXPECT_FALSE(can_sum_rows(DType::kFloat32, DType::kFloat64));
   EXPECT_FALSE(can_sum_rows(DType::kFloat64, DType::kFloat32));

@@ -72,7 +72,7 @@ TEST_P(ReduceDims, floats_over_every_set_of_dimensions_and_order_of_strides) {
   }
 }
 
-TEST_P(ReduceDims, nan_goes_through_max_and_min) {
+TEST_P(ReduceDims, nan_propagates_through_max_and_min) {
   for (const std::size_t place : {0U, 20U, 32U}) {
     std::vector<float> x(33, 1.0F);
     x[place] = NAN;
@@ -96,7 +96,7 @@ TEST_P(ReduceDims, a_long_sum_keeps_its_small_terms) {
   EXPECT_EQ(y, static_cast<float>(static_cast<double>(0.1F) * (1 << 20)));
 }
 
-TEST_P(ReduceDims, integers_and_truths) {
+TEST_P(ReduceDims, integers_and_bools) {
   const std::vector<std::int64_t> x = {5, -2, 9, 7, 1, INT64_MAX};
   const Layout layout = contiguous_layout(Sizes{2, 3});
   const std::array last = {1};
@@ -129,7 +129,7 @@ TEST_P(ReduceDims, integers_and_truths) {
 
 ACCORD_ON_EVERY_INSTRUCTION_SET(ReduceDims);
 
-TEST(ReduceDimsErrors, wrong_dimensions_sizes_and_dtypes_are_refused) {
+TEST(ReduceDimsErrors, invalid_dimensions_sizes_and_dtypes_are_rejected) {
   std::vector<float> x(6), y(6);
   const ConstView view{x.data(), DType::kFloat32, contiguous_layout(Sizes{2, 3})};
   const auto code = [&](Reduction reduction, std::vector<int> dims, const Sizes& sizes, DType dtype = DType::kFloat32) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kUnit = BlockAllocator::kUnit;
 
-TEST(BlockAllocator, places_are_apart_aligned_and_within_bounds_whatever_is_asked_for) {
+TEST(BlockAllocator, blocks_are_disjoint_aligned_and_within_bounds_for_any_request) {
   constexpr std::size_t kBytes = 1 << 20;
   BlockAllocator allocator(kBytes);
   std::map<std::size_t, std::size_t> taken;  // end, by begin
@@ -47,7 +47,7 @@ TEST(BlockAllocator, places_are_apart_aligned_and_within_bounds_whatever_is_aske
   EXPECT_EQ(allocator.allocate(kBytes, 4096), 0U);
 }
 
-TEST(BlockAllocator, the_smallest_place_that_fits_is_taken) {
+TEST(BlockAllocator, the_smallest_block_that_fits_is_used) {
   BlockAllocator allocator(16 * kUnit);
   std::vector<std::size_t> places;
   for (const std::size_t units : {4, 1, 2, 1, 8}) places.push_back(*allocator.allocate(units * kUnit, 1));
@@ -58,7 +58,7 @@ TEST(BlockAllocator, the_smallest_place_that_fits_is_taken) {
   EXPECT_EQ(allocator.allocate(kUnit, 1), places[0]);
 }
 
-TEST(BlockAllocator, what_does_not_fit_is_refused) {
+TEST(BlockAllocator, requests_that_do_not_fit_are_rejected) {
   BlockAllocator none(0), small(kUnit);
   EXPECT_EQ(none.allocate(0, 1), std::nullopt);
   EXPECT_EQ(small.allocate(kUnit + 1, 1), std::nullopt);

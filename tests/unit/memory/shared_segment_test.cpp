@@ -22,7 +22,7 @@ std::size_t resident_bytes() {
   return std::stoull(statm.substr(statm.find(' '))) * page();
 }
 
-TEST(SharedSegment, is_zero_and_of_whole_pages) {
+TEST(SharedSegment, is_zeroed_and_consists_of_whole_pages) {
   for (const std::size_t bytes : {std::size_t{1}, page() - 1, page(), page() + 1, std::size_t{1'000'000}}) {
     const auto segment = SharedSegment::create("test", bytes);
     ASSERT_TRUE(segment.ok()) << segment.status().to_string();
@@ -46,11 +46,11 @@ TEST(SharedSegment, opened_by_its_descriptor_is_the_same_memory) {
   EXPECT_EQ(mine.bytes()[0], std::byte{7});
 }
 
-TEST(SharedSegment, stays_mapped_without_its_descriptor_and_its_maker) {
-  auto maker = std::make_unique<SharedSegment>(SharedSegment::create("test", 4096).value());
-  auto peer = SharedSegment::open(UniqueFd(dup(maker->fd())), 4096).value();
-  maker->bytes()[1] = std::byte{9};
-  maker.reset();
+TEST(SharedSegment, stays_mapped_without_its_descriptor_and_its_creator) {
+  auto creator = std::make_unique<SharedSegment>(SharedSegment::create("test", 4096).value());
+  auto peer = SharedSegment::open(UniqueFd(dup(creator->fd())), 4096).value();
+  creator->bytes()[1] = std::byte{9};
+  creator.reset();
   peer.close_fd();
   EXPECT_EQ(peer.fd(), -1);
   EXPECT_EQ(peer.bytes()[1], std::byte{9});
@@ -70,7 +70,7 @@ TEST(SharedSegment, moves_its_mapping_and_leaves_nothing_behind) {
   EXPECT_THAT(read_file("/proc/self/maps").value(), ::testing::Not(HasSubstr("/memfd:test")));
 }
 
-TEST(SharedSegment, can_be_neither_cut_nor_grown_by_a_peer) {
+TEST(SharedSegment, can_be_neither_truncated_nor_grown_by_a_peer) {
   const auto segment = SharedSegment::create("test", 8192).value();
   EXPECT_NE(ftruncate(segment.fd(), 0), 0);
   EXPECT_NE(ftruncate(segment.fd(), 16384), 0);
@@ -92,7 +92,7 @@ TEST(SharedSegment, of_another_size_or_without_seals_is_a_mismatch_with_both_siz
   EXPECT_FALSE(SharedSegment::open(UniqueFd(), 8192).ok());
 }
 
-TEST(SharedSegment, of_no_size_or_an_absurd_one_is_refused) {
+TEST(SharedSegment, of_zero_or_absurd_size_is_rejected) {
   EXPECT_EQ(SharedSegment::create("test", 0).status().code(), StatusCode::kInvalidArgument);
   for (const std::size_t bytes : {std::size_t{1} << 62, ~std::size_t{0}}) {
     const Status status = SharedSegment::create("test", bytes).status();
@@ -101,7 +101,7 @@ TEST(SharedSegment, of_no_size_or_an_absurd_one_is_refused) {
   }
 }
 
-TEST(SharedSegment, says_so_when_descriptors_run_out) {
+TEST(SharedSegment, reports_a_lack_of_descriptors) {
   const int lowest_free = UniqueFd(dup(0)).get();
   const testing::ResourceLimit limit(RLIMIT_NOFILE, static_cast<rlim_t>(lowest_free));
   const Status status = SharedSegment::create("test", 4096).status();
@@ -110,7 +110,7 @@ TEST(SharedSegment, says_so_when_descriptors_run_out) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(SharedSegment, says_so_when_address_space_runs_out_and_gives_the_descriptor_back) {
+TEST(SharedSegment, reports_a_lack_of_address_space_and_releases_the_descriptor) {
   const int lowest_free = UniqueFd(dup(0)).get();
   {
     const testing::ResourceLimit limit(RLIMIT_AS, rlim_t{1} << 30);
@@ -122,14 +122,14 @@ TEST(SharedSegment, says_so_when_address_space_runs_out_and_gives_the_descriptor
 }
 #endif
 
-TEST(SharedSegment, costs_memory_only_where_it_was_touched) {
+TEST(SharedSegment, uses_memory_only_for_touched_pages) {
   const std::size_t before = resident_bytes();
   const auto segment = SharedSegment::create("test", std::size_t{1} << 30).value();
   segment.bytes()[0] = std::byte{1};
   EXPECT_LT(resident_bytes(), before + (64u << 20));
 }
 
-TEST(SharedSegment, takes_a_name_of_any_length_and_content) {
+TEST(SharedSegment, accepts_a_name_of_any_length_and_content) {
   EXPECT_TRUE(SharedSegment::create(std::string(10'000, 'n'), 4096).ok());
   EXPECT_TRUE(SharedSegment::create("", 4096).ok());
   EXPECT_TRUE(SharedSegment::create("a/b \n\xff", 4096).ok());

@@ -57,7 +57,7 @@ TEST(MeshPlan, context_and_expert_parallel_with_two_optimizer_instances) {
   EXPECT_EQ(groups(plan, "ep_dp"), dp_cp);
 }
 
-TEST(MeshPlan, the_order_says_which_ranks_lie_next_to_each_other) {
+TEST(MeshPlan, the_order_decides_which_ranks_are_adjacent) {
   const MeshPlan other = plan_of("tp=2,pp=2,order=tp-cp-pp-ep-dp", 8);
   EXPECT_EQ(groups(other, "dp"), (Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
   EXPECT_EQ(groups(other, "pp"), (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
@@ -67,7 +67,7 @@ TEST(MeshPlan, the_order_says_which_ranks_lie_next_to_each_other) {
   EXPECT_EQ(groups(usual, "ep"), (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
 }
 
-TEST(MeshPlan, gtp_comes_behind_tp) {
+TEST(MeshPlan, gtp_follows_tp) {
   for (const char* text : {"tp=2,gtp=2", "tp=2,gtp=2,order=tp-gtp_remat-cp-ep-dp-pp"}) {
     const MeshPlan plan = plan_of(text, 8);
     EXPECT_EQ(groups(plan, "gtp"), (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
@@ -87,14 +87,14 @@ TEST(MeshPlan, context_parallel_in_levels_and_hybrid) {
   EXPECT_FALSE(hybrid.family("hybrid_dp_cp_8").ok());
 }
 
-TEST(MeshPlan, may_begin_at_another_rank_of_the_job) {
+TEST(MeshPlan, may_start_at_any_rank_of_the_job) {
   const MeshPlan plan = plan_of("tp=2,rank_offset=4", 4);
   EXPECT_EQ(groups(plan, "dp"), (Lists{{4, 6}, {5, 7}}));
   EXPECT_EQ(plan.ranks_of(*plan.family("tp"), 7), (std::vector<Rank>{6, 7}));
   EXPECT_EQ(*plan.coordinate("dp", 7), 1);
 }
 
-TEST(MeshPlan, of_named_axes_alone) {
+TEST(MeshPlan, may_have_only_named_axes) {
   const std::vector<MeshAxis> two = {{"tp", 2}, {"dp", 4}};
   const std::vector<std::vector<std::string>> tp = {{"tp"}};
   const Result<MeshPlan> plan = MeshPlan::of_axes(two, tp);
@@ -108,7 +108,7 @@ TEST(MeshPlan, of_named_axes_alone) {
   EXPECT_EQ(groups(*cube, "dp"), (Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
 }
 
-TEST(MeshPlan, groups_of_a_rank_are_those_of_all_families_each_once) {
+TEST(MeshPlan, groups_of_a_rank_include_each_family_once) {
   const MeshPlan plan = plan_of("tp=2,cp=2,pp=2,ep=2,optimizer_instances=2,gloo_groups=true,all_gather_group=1", 32);
   for (Rank rank = 0; rank < 32; ++rank) {
     const std::vector<MeshGroup> mine = plan.groups_of(rank);
@@ -139,7 +139,7 @@ TEST(MeshPlan, groups_of_a_rank_are_those_of_all_families_each_once) {
   EXPECT_NE(of("dp_cp"), of("dp_cp_ag"));
 }
 
-TEST(MeshPlan, groups_with_other_options_stay_apart) {
+TEST(MeshPlan, groups_with_different_options_are_not_shared) {
   MeshConfig config{.world_size = 4};
   const MeshPlan joined = *MeshPlan::create(config);
   config.options["dp"].max_ctas = 8;
@@ -149,7 +149,7 @@ TEST(MeshPlan, groups_with_other_options_stay_apart) {
   EXPECT_THAT(apart.text(), HasSubstr("dp.max_ctas=8"));
 }
 
-TEST(MeshPlan, is_the_same_on_all_ranks_if_its_hash_is) {
+TEST(MeshPlan, is_equal_on_all_ranks_exactly_if_its_hash_is) {
   EXPECT_EQ(plan_of("tp=2,pp=2", 8).hash(), plan_of("pp=2,tp=2,dp=2", 8).hash());
   EXPECT_NE(plan_of("tp=2", 8).hash(), plan_of("tp=4", 8).hash());
   EXPECT_NE(plan_of("tp=2", 8).hash(), plan_of("tp=2,rank_offset=8", 8).hash());
@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"pp=2,embedding_stages=0x2", 4, "embedding_stages contains stage 2, but the pipeline has 2 stages"},
         Refused{"tp=2,pp=2,cp=2,order=tp-cp-dp-pp-ep,ep=2", 16, "put pp last"}));
 
-TEST(MeshPlan, options_that_cannot_be_are_refused) {
+TEST(MeshPlan, invalid_options_are_rejected) {
   const auto why = [](const std::string& key, const MeshGroupOptions& options) {
     MeshConfig config{.world_size = 4};
     config.options[key] = options;
@@ -225,7 +225,7 @@ TEST(MeshPlan, options_that_cannot_be_are_refused) {
   EXPECT_EQ(why("dp", {.net_name = "ib", .timeout_seconds = 1.5}), "");
 }
 
-TEST(MeshPlan, axes_that_cannot_be_are_refused) {
+TEST(MeshPlan, invalid_axes_are_rejected) {
   const auto why = [](std::vector<MeshAxis> axes, std::vector<std::vector<std::string>> families, int offset = 0) {
     return MeshPlan::of_axes(axes, families, offset).status().message();
   };

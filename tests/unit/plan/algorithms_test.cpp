@@ -53,7 +53,7 @@ TEST_P(EverySize, every_algorithm_is_verified) {
   }
 }
 
-TEST(Algorithms, those_for_buffers_apart_would_race_in_place) {
+TEST(Algorithms, out_of_place_algorithms_would_race_in_place) {
   int found = 0;
   for (const int size : {2, 3, 5})
     for (const Plan& plan : all_plans(size)) {
@@ -64,7 +64,7 @@ TEST(Algorithms, those_for_buffers_apart_would_race_in_place) {
   EXPECT_EQ(found, 6);
 }
 
-TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_number_of_ranks) {
+TEST_P(EverySize, every_algorithm_matches_the_reference_for_counts_around_the_number_of_ranks) {
   const auto n = static_cast<std::size_t>(GetParam());
   std::mt19937 random(7);
   std::set<std::size_t> counts = {0, 1, n - 1, n, n + 1};
@@ -85,17 +85,17 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
   }
 }
 
-TEST_P(SmallSizes, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+TEST_P(SmallSizes, every_algorithm_matches_the_reference_around_the_thresholds_of_the_default_table) {
   testing::run_around_thresholds(GetParam(), 1, std::size_t{8} << 10);  // tests/slow/plan has the rest
 }
 
-TEST(Thresholds, of_the_default_table_are_there) {
+TEST(Thresholds, include_those_of_the_default_table) {
   EXPECT_THAT(testing::default_thresholds(Collective::kAllReduce), IsSupersetOf({128U, 1024U, 8192U}));
   EXPECT_THAT(testing::default_thresholds(Collective::kAllGather), IsSupersetOf({2048U, 8U << 20}));
   EXPECT_TRUE(testing::default_thresholds(Collective::kBarrier).empty());
 }
 
-TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_one_and_the_same_shape) {
+TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_program_and_shape) {
   const int size = GetParam();
   for (const AlgorithmEntry& entry : algorithms()) {
     const Rank root = has_root(entry.collective) ? size - 1 : 0;
@@ -146,7 +146,7 @@ TEST(Algorithms, two_shot_on_64_ranks_is_verified_within_two_seconds) {
   EXPECT_LT(took.count(), 20.0);  // ten times the goal, as this machine may be busy or the build sanitized
 }
 
-TEST(Algorithms, a_root_that_is_no_rank_is_refused) {
+TEST(Algorithms, an_invalid_root_is_rejected) {
   const auto entry = algorithm_by_name(Collective::kBroadcast, "direct");
   ASSERT_TRUE(entry.ok());
   const auto plan = (*entry)->make(topology::Topology::uniform(4), {.collective = Collective::kBroadcast, .root = 4});
@@ -164,7 +164,7 @@ TEST(Algorithms, a_rank_outside_the_group_has_no_program) {
   EXPECT_THAT(plan.status().message(), HasSubstr("there is no rank 4, only ranks 0-3"));
 }
 
-TEST(Algorithms, every_collective_has_one_and_names_are_unique) {
+TEST(Algorithms, every_collective_has_an_algorithm_and_names_are_unique) {
   std::set<std::pair<Collective, std::string_view>> names;
   std::set<Collective> collectives;
   for (const AlgorithmEntry& entry : algorithms()) {

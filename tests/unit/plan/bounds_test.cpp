@@ -46,7 +46,7 @@ TEST(Bounds, chunks_cover_every_buffer_exactly_for_any_count_and_element) {
   }
 }
 
-TEST(Bounds, long_buffers_are_cut_at_cache_lines_and_chunks_differ_by_a_line_at_most) {
+TEST(Bounds, long_buffers_are_split_at_cache_lines_and_chunks_differ_by_at_most_a_line) {
   const Plan plan = whole_plan(Collective::kAllReduce, "two_shot", 3);
   const Bounds bounds = bounds_of(plan, 1000, 4);  // 62.5 lines of 16 elements: 21 + 21 + 20.5
   ASSERT_EQ(bounds.input.size(), 3U);
@@ -57,7 +57,7 @@ TEST(Bounds, long_buffers_are_cut_at_cache_lines_and_chunks_differ_by_a_line_at_
   EXPECT_EQ(bounds.longest, 336U);
 }
 
-TEST(Bounds, short_buffers_are_cut_at_elements) {
+TEST(Bounds, short_buffers_are_split_at_elements) {
   const Plan plan = whole_plan(Collective::kAllReduce, "two_shot", 4);
   const Bounds bounds = bounds_of(plan, 6, 4);
   ASSERT_EQ(bounds.output.size(), 4U);
@@ -67,7 +67,7 @@ TEST(Bounds, short_buffers_are_cut_at_elements) {
   EXPECT_EQ(bounds.output[3].count, 1U);
 }
 
-TEST(Bounds, no_chunk_is_empty_where_there_are_elements_for_all) {
+TEST(Bounds, no_chunk_is_empty_if_there_are_enough_elements) {
   for (const int size : {2, 3, 5, 8, 17}) {
     const Plan plan = whole_plan(Collective::kAllReduce, "two_shot", size);
     for (std::size_t count = static_cast<std::size_t>(size); count < 600; ++count) {
@@ -76,7 +76,7 @@ TEST(Bounds, no_chunk_is_empty_where_there_are_elements_for_all) {
   }
 }
 
-TEST(Bounds, parts_of_several_chunks_are_cut_like_the_undivided_side) {
+TEST(Bounds, parts_of_several_chunks_are_split_like_the_undivided_side) {
   Plan plan;
   plan.collective = Collective::kAllGather;
   plan.size = 2;
@@ -91,7 +91,7 @@ TEST(Bounds, parts_of_several_chunks_are_cut_like_the_undivided_side) {
   }
 }
 
-TEST(Bounds, a_barrier_has_none) {
+TEST(Bounds, a_barrier_has_no_bounds) {
   const Bounds bounds = bounds_of(whole_plan(Collective::kBarrier, "direct", 4), 0, 4);
   EXPECT_TRUE(bounds.input.empty());
   EXPECT_TRUE(bounds.output.empty());

@@ -38,7 +38,7 @@ TEST(PlanBuilder, counts_signals_and_keeps_steps_in_their_lanes) {
             "copy input[0] of rank 0 -> scratch[0] of rank 0, output[0] of rank 0");
 }
 
-TEST(PlanBuilder, drops_the_steps_of_ranks_that_were_not_asked_for_but_checks_them) {
+TEST(PlanBuilder, omits_but_checks_the_steps_of_ranks_that_were_not_requested) {
   PlanBuilder builder = all_reduce_of_two(1);
   EXPECT_EQ(builder.ranks(), std::vector<Rank>{1});
   builder.on(0).signal(1);
@@ -53,7 +53,7 @@ TEST(PlanBuilder, drops_the_steps_of_ranks_that_were_not_asked_for_but_checks_th
   EXPECT_THAT(build_refusal(std::move(wrong)), HasSubstr("there is no rank 2"));
 }
 
-TEST(PlanBuilder, makes_a_copy_of_a_sum_of_one) {
+TEST(PlanBuilder, turns_a_sum_of_one_operand_into_a_copy) {
   PlanBuilder builder = all_reduce_of_two();
   builder.on(0).reduce({input(0, 0)}, {output(0, 0)});
   const Result<Plan> plan = std::move(builder).build();
@@ -61,7 +61,7 @@ TEST(PlanBuilder, makes_a_copy_of_a_sum_of_one) {
   EXPECT_EQ(plan->programs[0].lanes[0].steps[0].kind, StepKind::kCopy);
 }
 
-TEST(PlanBuilder, names_the_first_step_without_meaning) {
+TEST(PlanBuilder, names_the_first_invalid_step) {
   PlanBuilder builder = all_reduce_of_two();
   builder.on(1).signal(0).copy(input(1, 0), {scratch(1, 1)}).signal(7);
   EXPECT_EQ(
@@ -70,14 +70,14 @@ TEST(PlanBuilder, names_the_first_step_without_meaning) {
       "scratch[1] of rank 1 is out of bounds: scratch has 1 chunk");
 }
 
-TEST(PlanBuilder, refuses_a_copy_from_one_peer_to_another) {
+TEST(PlanBuilder, rejects_a_copy_from_one_peer_to_another) {
   PlanBuilder builder("mine", {.collective = Collective::kBroadcast}, 3,
                       {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
   builder.on(0).copy(scratch(1, 0), {scratch(2, 0)});
   EXPECT_THAT(build_refusal(std::move(builder)), HasSubstr("a copy may have one operand in a peer's memory"));
 }
 
-TEST(PlanBuilder, refuses_operands_that_a_step_cannot_have) {
+TEST(PlanBuilder, rejects_operands_that_a_step_cannot_have) {
   PlanBuilder three = all_reduce_of_two();
   three.on(0).copy(input(0, 0), {output(0, 0), scratch(0, 0), scratch(0, 0)});
   EXPECT_THAT(build_refusal(std::move(three)),
@@ -121,7 +121,7 @@ TEST(PlanBuilder, keeps_partials_for_reductions) {
               HasSubstr("partials[1] of rank 0 is out of bounds"));
 }
 
-TEST(PlanBuilder, refuses_ranks_and_lanes_that_are_not_there) {
+TEST(PlanBuilder, rejects_ranks_and_lanes_that_do_not_exist) {
   PlanBuilder rank = all_reduce_of_two();
   rank.on(2).signal(0);
   EXPECT_THAT(build_refusal(std::move(rank)), HasSubstr("there is no rank 2, only ranks 0-1"));
@@ -133,7 +133,7 @@ TEST(PlanBuilder, refuses_ranks_and_lanes_that_are_not_there) {
   EXPECT_THAT(build_refusal(std::move(negative)), HasSubstr("a rank has lanes 0-63"));
 }
 
-TEST(PlanBuilder, knows_that_send_recv_has_one_buffer_a_rank) {
+TEST(PlanBuilder, gives_send_recv_one_buffer_per_rank) {
   PlanBuilder builder("mine", {.collective = Collective::kSendRecv}, 2,
                       {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
   builder.on(1).copy(input(1, 0), {scratch(1, 0)});
@@ -141,7 +141,7 @@ TEST(PlanBuilder, knows_that_send_recv_has_one_buffer_a_rank) {
               HasSubstr("there is no input[0] of rank 1: send_recv with root 0 has none on that rank"));
 }
 
-TEST(Plan, names_read_back) {
+TEST(Plan, names_are_read_back) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     const auto back = collective_from_string(to_string(collective));
@@ -152,7 +152,7 @@ TEST(Plan, names_read_back) {
               AllOf(HasSubstr("allreduce"), HasSubstr("all_reduce")));
 }
 
-TEST(Plan, long_steps_are_told_short) {
+TEST(Plan, long_steps_are_abbreviated) {
   const Plan plan = testing::whole_plan(Collective::kAllReduce, "one_shot", 8);
   EXPECT_EQ(
       to_string(plan.programs[0].lanes[0].steps.back()),
@@ -160,7 +160,7 @@ TEST(Plan, long_steps_are_told_short) {
   EXPECT_EQ(to_string(plan), "plan \"one_shot\" (all_reduce, 8 ranks)");
 }
 
-TEST(Plan, mapped_peers_are_needed_where_there_is_scratch) {
+TEST(Plan, scratch_needs_mapped_peers) {
   EXPECT_TRUE(needs_mapped_peers(testing::whole_plan(Collective::kAllReduce, "two_shot", 2)));
   EXPECT_FALSE(needs_mapped_peers(testing::whole_plan(Collective::kAllReduce, "packet", 2)));
   EXPECT_FALSE(needs_mapped_peers(testing::whole_plan(Collective::kBarrier, "direct", 2)));

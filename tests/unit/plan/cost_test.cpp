@@ -14,7 +14,7 @@ namespace {
 
 using testing::whole_plan;
 
-TEST(Cost, of_two_shot_is_two_hops_and_twice_the_message_less_a_part) {
+TEST(Cost, of_two_shot_is_two_hops_and_twice_the_message_minus_a_part) {
   for (const std::size_t n : {2, 3, 4, 8}) {
     const std::size_t bytes = n * 64 * 100;
     const Cost cost = cost_of(whole_plan(Collective::kAllReduce, "two_shot", static_cast<int>(n)), bytes / 4, 4);
@@ -33,7 +33,7 @@ TEST(Cost, of_one_shot_and_packets_is_one_hop_and_the_message_of_every_peer) {
   }
 }
 
-TEST(Cost, of_moving_is_what_moves) {
+TEST(Cost, of_data_movement_is_the_bytes_moved) {
   EXPECT_EQ(cost_of(whole_plan(Collective::kBroadcast, "direct", 4), 100, 8).bytes_exchanged, 800U);
   EXPECT_EQ(cost_of(whole_plan(Collective::kBroadcast, "packet", 4), 100, 8).bytes_exchanged, 2400U);
   EXPECT_EQ(cost_of(whole_plan(Collective::kAllGather, "direct", 4), 100, 8).bytes_exchanged, 2400U);
@@ -44,7 +44,7 @@ TEST(Cost, of_moving_is_what_moves) {
   EXPECT_EQ(message.bytes_added, 0U);
 }
 
-TEST(Cost, of_all_gathers_is_all_parts_but_the_own_in_as_many_hops_as_their_papers_say) {
+TEST(Cost, of_all_gathers_is_all_other_parts_in_the_published_number_of_hops) {
   for (const std::size_t n : {2, 3, 4, 5, 7, 8, 9, 16, 17, 64}) {
     const auto logarithm = static_cast<int>(std::bit_width(n - 1));  // rounded up
     for (const auto& [name, hops] : {std::pair{"ring", static_cast<int>(n) - 1},
@@ -58,7 +58,7 @@ TEST(Cost, of_all_gathers_is_all_parts_but_the_own_in_as_many_hops_as_their_pape
   }
 }
 
-TEST(Cost, of_broadcasts_is_the_message_once_in_as_many_hops_as_their_papers_say) {
+TEST(Cost, of_broadcasts_is_the_message_once_in_the_published_number_of_hops) {
   for (const std::size_t n : {2, 3, 4, 5, 7, 8, 9, 16, 17, 64}) {
     for (const auto& [name, hops] : {std::pair{"binomial", static_cast<int>(std::bit_width(n)) - 1},  // rounded down
                                      {"chain", static_cast<int>(n) - 1},  // for the last chunk, which waits for none
@@ -97,7 +97,7 @@ TEST(Cost, of_binomial_trees_is_the_subtree_in_a_hop_for_each_level) {
   }
 }
 
-TEST(Cost, of_sums_along_the_tree_is_what_their_papers_say) {
+TEST(Cost, of_sums_along_the_tree_matches_the_published_values) {
   for (const std::size_t n : {2, 4, 8, 16, 64}) {
     const auto logarithm = static_cast<int>(std::bit_width(n - 1));
     const std::size_t bytes = n * 64 * 10;
@@ -119,7 +119,7 @@ TEST(Cost, of_sums_along_the_tree_is_what_their_papers_say) {
   }
 }
 
-TEST(Cost, of_sums_along_the_tree_takes_no_more_steps_for_any_number_of_ranks) {
+TEST(Cost, of_sums_along_the_tree_is_logarithmic_for_any_number_of_ranks) {
   for (int n = 2; n <= 33; ++n) {
     const auto logarithm = static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1)));
     EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "recursive_doubling", n), 8, 4).hops, logarithm) << n;
@@ -165,7 +165,7 @@ TEST(Cost, hops_pass_through_lane_barriers) {
   EXPECT_EQ(cost_of(*built, 0, 1).hops, 3);
 }
 
-TEST(Cost, of_packets_counts_what_goes_in_and_out_of_them) {
+TEST(Cost, of_packets_counts_bytes_written_and_read) {
   // Each of 4 ranks puts its 100 floats for 3 peers and takes the floats of 3 peers.
   EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "packet", 4), 100, 4).bytes_in_packets, 6 * 400U);
   EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "one_shot", 4), 100, 4).bytes_in_packets, 0U);

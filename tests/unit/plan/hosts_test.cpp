@@ -96,7 +96,7 @@ std::optional<std::string> step_across_hosts(const Plan& plan, const topology::T
   return std::nullopt;
 }
 
-TEST(Hosts, what_runs_between_hosts_never_reads_the_memory_of_another_host) {
+TEST(Hosts, plans_between_hosts_never_read_the_memory_of_another_host) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
     for (const auto& [entry, plan] : plans_between(topology))
@@ -120,7 +120,7 @@ TEST(Hosts, an_algorithm_spans_hosts_if_and_only_if_its_row_says_so) {
   }
 }
 
-TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_canonical_tree) {
+TEST(Hosts, hierarchical_all_reduce_requires_hosts_that_are_subtrees_of_the_canonical_tree) {
   const Selector selector = *Selector::create("");
   const auto chosen = [&](const std::vector<int>& shape, ReduceOp op = ReduceOp::kSum) {
     const auto choice = selector.choose({Collective::kAllReduce, 1 << 20, 0, op}, on_hosts(shape));
@@ -134,10 +134,10 @@ TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_ca
   EXPECT_EQ(chosen({0, 1, 0, 1}), "two_shot");
   EXPECT_EQ(chosen({0, 1}), "two_shot");  // no ranks share a host
   EXPECT_EQ(chosen({0, 0}), "two_shot");
-  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs meet
+  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs are combined
 }
 
-TEST(Hosts, large_messages_go_by_hierarchical_plans_where_hosts_have_several_ranks) {
+TEST(Hosts, large_messages_use_hierarchical_plans_where_hosts_have_several_ranks) {
   const Selector selector = *Selector::create("");
   const auto chosen = [&](Collective collective, std::size_t bytes, const std::vector<int>& shape) {
     const auto choice = selector.choose({collective, bytes, 0, ReduceOp::kSum}, on_hosts(shape));
@@ -187,7 +187,7 @@ TEST(Hosts, plans_between_hosts_are_verified) {
   }
 }
 
-TEST(Hosts, plans_between_hosts_give_the_reference) {
+TEST(Hosts, plans_between_hosts_match_the_reference) {
   std::mt19937 random(5);
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
@@ -203,7 +203,7 @@ TEST(Hosts, plans_between_hosts_give_the_reference) {
   }
 }
 
-TEST(Hosts, every_rank_builds_its_own_program_alone) {
+TEST(Hosts, every_rank_builds_only_its_own_program) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
     for (const auto& [entry, whole] : plans_between(topology)) {

@@ -16,8 +16,8 @@ namespace {
 constexpr int kDepth = static_cast<int>(kRoundDepth);
 constexpr Number kGarbage = -77;
 
-bool is_any_of(Collective collective, std::initializer_list<Collective> those) {
-  return std::ranges::find(those, collective) != those.end();
+bool is_any_of(Collective collective, std::initializer_list<Collective> collectives) {
+  return std::ranges::find(collectives, collective) != collectives.end();
 }
 
 bool input_has_parts(Collective collective) {
@@ -198,7 +198,7 @@ bool Machine::advance_movement(Lane& lane, const Step& step) {
   return true;
 }
 
-bool Machine::all_came(int round) const {
+bool Machine::all_arrived(int round) const {
   return plan_->size == 1 || std::ranges::all_of(lanes_, [&](const Lane& lane) {
            return lane.round > round || (lane.round == round && (lane.step > 0 || lane.action > 0));
          });
@@ -216,7 +216,7 @@ bool Machine::advance(int index) {
   const std::vector<Step>& steps = plan_->programs[to_size(lane.rank)].lanes[to_size(lane.lane)].steps;
   if (lane.step == 0 && lane.action == 0 && !may_begin(lane)) return false;
   if (to_size(lane.step) == steps.size()) {
-    if (plan_->collective == Collective::kBarrier && !all_came(lane.round)) left_early_ = true;
+    if (plan_->collective == Collective::kBarrier && !all_arrived(lane.round)) left_early_ = true;
     ++lane.round;
     lane.step = 0;
     return true;

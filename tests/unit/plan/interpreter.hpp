@@ -1,6 +1,6 @@
 #pragma once
 // Runs plans on real numbers, step by step, in any order that the executor might use: the reference for plans. It is
-// independent of the verifier. Each operand of a step is read or written by an action of its own, so that two lanes
+// independent of the verifier. Each operand of a step is read or written by its own action, so that two lanes
 // that touch one chunk at the same time can be seen to disturb each other.
 
 #include <cstdint>
@@ -39,10 +39,10 @@ class Machine {
   bool all_done() const;
   /// Does one action of `lane`; returns false if it has to wait.
   bool advance(int lane);
-  /// Returns whether every rank's output is what the collective asks for; for a barrier, whether no rank left before
-  /// all had arrived.
+  /// Returns whether every rank's output matches the definition of the collective; for a barrier, whether no rank left
+  /// before all had arrived.
   bool outputs_right() const;
-  /// Returns everything that determines what can still happen.
+  /// Returns everything that determines the possible continuations.
   std::vector<Number> state() const;
 
   /// Returns the number at position `i` of the input of rank `rank`.
@@ -69,7 +69,7 @@ class Machine {
   std::size_t elements_of(const Step& step, int round) const;
   std::vector<Number> combined(const std::vector<std::vector<Number>>& sources) const;
   bool is_visit_in_time(const Lane& lane, const Chunk& chunk) const;
-  bool all_came(int round) const;
+  bool all_arrived(int round) const;
   bool may_begin(const Lane& lane) const;
   bool may_read(const Lane& lane, const Chunk& chunk) const;
   std::vector<Chunk> each_of(const std::vector<Chunk>& chunks) const;
@@ -94,10 +94,10 @@ class Machine {
   std::map<std::tuple<Rank, int, int>, int> arrivals_;                   // rank, barrier, round
 };
 
-/// Runs once in random order. Returns what went wrong, or nothing.
+/// Runs once in random order. Returns the problem, or nothing.
 std::optional<std::string> run_randomly(const Plan& plan, const MachineRequest& request, std::mt19937& random);
 
-/// Runs in all possible orders. Returns what went wrong in one of them, or nothing. `states` receives the number of
+/// Runs in all possible orders. Returns the problem in one of them, or nothing. `states` receives the number of
 /// states.
 std::optional<std::string> run_every_way(const Plan& plan, const MachineRequest& request,
                                          std::size_t* states = nullptr);

@@ -37,7 +37,7 @@ std::string json_refusal(std::string_view text, StatusCode code = StatusCode::kC
   return plan.status().message();
 }
 
-TEST(PlanJson, every_built_in_plan_comes_back_equal) {
+TEST(PlanJson, every_built_in_plan_is_read_back_equal) {
   for (const int size : {1, 2, 3, 5, 16}) {
     for (const Plan& plan : all_plans(size)) {
       const auto back = plan_from_json(to_json(plan));
@@ -47,7 +47,7 @@ TEST(PlanJson, every_built_in_plan_comes_back_equal) {
   }
 }
 
-TEST(PlanJson, a_plan_of_one_rank_comes_back_equal) {
+TEST(PlanJson, a_plan_of_one_rank_is_read_back_equal) {
   const auto entry = algorithm_by_name(Collective::kAllReduce, "two_shot");
   const auto plan =
       (*entry)->make(topology::Topology::uniform(3), {.collective = Collective::kAllReduce, .only_rank = 1});
@@ -56,7 +56,7 @@ TEST(PlanJson, a_plan_of_one_rank_comes_back_equal) {
   EXPECT_EQ(*back, *plan);
 }
 
-TEST(PlanJson, reads_what_the_format_says) {
+TEST(PlanJson, reads_the_documented_format) {
   const auto plan = plan_from_json(kPlan);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   Plan expected{.name = "by \"hand\"",
@@ -76,7 +76,7 @@ TEST(PlanJson, reads_what_the_format_says) {
   EXPECT_TRUE(verify(*plan, Aliasing::kInPlace).ok());
 }
 
-TEST(PlanJson, errors_tell_the_place) {
+TEST(PlanJson, errors_give_the_location) {
   EXPECT_THAT(json_refusal(with("\"size\": 1", "\"size\": \"1\"")),
               HasSubstr("plan JSON: size: expected a whole number"));
   EXPECT_THAT(json_refusal(with("\"size\": 1", "\"size\": 99999999999")),
@@ -114,7 +114,7 @@ TEST(PlanJson, errors_tell_the_place) {
   EXPECT_THAT(json_refusal(""), HasSubstr("plan JSON: "));
 }
 
-TEST(PlanJson, damaged_text_is_refused_or_is_another_plan_but_never_harmful) {
+TEST(PlanJson, damaged_text_is_rejected_or_gives_another_plan_but_is_never_harmful) {
   std::mt19937 random(2);
   const std::string whole = to_json(whole_plan(Collective::kAllReduce, "two_shot", 2));
   for (int i = 0; i < 4000; ++i) {

@@ -35,7 +35,7 @@ inline Status refusal(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
 
 /// Expects that the verifier accepts the plan, that the interpreter, which knows nothing of MSCCL++, runs it
 /// correctly, and that the plan is the same after it was written and read.
-inline void expect_right(const Plan& plan, std::mt19937& random) {
+inline void expect_correct(const Plan& plan, std::mt19937& random) {
   for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
     EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
     for (const std::size_t count : {1, 7, 64, 500}) {

@@ -116,7 +116,7 @@ class ExecutionPlanText {
       if (peer != rank) peers.push_back(peer);
     return peers;
   }
-  /// Makes all ranks meet.
+  /// Synchronizes all ranks.
   void meet(std::string_view signal = "signal", std::string_view wait = "wait") {
     for (int rank = 0; rank < ranks_; ++rank) {
       ops(rank).push_back(event(signal, rank, peers_of(rank)));
@@ -249,7 +249,7 @@ inline Text packets_two_shot_in_place(int n) {
   return plan;
 }
 
-/// Packets go round the ring: each rank reads what it got, keeps it and sends it on.
+/// Packets travel around the ring: each rank reads the packet that it received, keeps it and forwards it.
 inline Text packets_ring_all_gather(int n) {
   Text plan("allgather", "LL", false, n, 1, n, n);
   for (int r = 0; r < n; ++r) {
@@ -349,7 +349,7 @@ inline Text shared_blocks(int n) {
   return plan;
 }
 
-/// One thread block sends what another one of the rank overwrites if input and output are the same memory.
+/// One thread block sends data that another one of the rank overwrites if input and output are the same memory.
 inline Text late_reader() {
   Text plan("alltoall", "Simple", false, 2, 2, 2, 1);
   for (int r = 0; r < 2; ++r) {

@@ -29,7 +29,7 @@ long steps_by_switch(const Plan& plan) {
   return count;
 }
 
-TEST(MscclppSwitch, plans_do_what_their_collective_asks_for) {
+TEST(MscclppSwitch, plans_match_the_definition_of_their_collective) {
   std::mt19937 random(7);
   for (const int ranks : {2, 4, 8}) {
     for (const NamedText& named : switch_plans(ranks)) {
@@ -38,13 +38,13 @@ TEST(MscclppSwitch, plans_do_what_their_collective_asks_for) {
             fmt::format("{} of {}, {}", named.name, ranks, ops == SwitchOps::kMulticast ? "multicast" : "ordinary"));
         const Plan plan = imported(named.plan, ops);
         ASSERT_EQ(plan.size, ranks);
-        expect_right(plan, random);
+        expect_correct(plan, random);
       }
     }
   }
 }
 
-TEST(MscclppSwitch, ops_go_through_multicast_unless_they_shall_not) {
+TEST(MscclppSwitch, ops_use_multicast_unless_disabled) {
   const Plan sums = imported(switch_in_place(4), SwitchOps::kMulticast);
   EXPECT_EQ(sums.order, Order::kSwitch);
   EXPECT_EQ(sums.multicast_chunks, 4);
@@ -62,7 +62,7 @@ TEST(MscclppSwitch, ops_go_through_multicast_unless_they_shall_not) {
   EXPECT_EQ(imported(switch_in_place(4), SwitchOps::kOrdinary).order, Order::kCanonical);
 }
 
-TEST(MscclppSwitch, packets_stay_packets) {
+TEST(MscclppSwitch, packets_are_preserved) {
   for (const SwitchOps ops : kBoth) {
     const Plan plan = imported(switch_packets_all_gather(4), ops);
     EXPECT_EQ(plan.packet_chunks, 4);
@@ -71,8 +71,8 @@ TEST(MscclppSwitch, packets_stay_packets) {
   }
 }
 
-// Each half of the four ranks sums by a switch of its own, then each rank reads the other half's sum.
-TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
+// Each half of the four ranks sums by its own switch, then each rank reads the other half's sum.
+TEST(MscclppSwitch, channels_of_some_ranks_become_ordinary_steps) {
   Text plan("allreduce", "Simple", false, 4, 1, 1, 2);
   plan.add_switch("s", {0, 1});
   plan.add_switch("s", {2, 3});
@@ -96,7 +96,7 @@ TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
 }
 
 // The second of the op's destinations is of some ranks only.
-TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_is_ordinary_steps) {
+TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_becomes_ordinary_steps) {
   Text plan("allgather", "Simple", false, 4, 1, 4, 4);
   plan.add_switch("o");
   for (const std::vector<int>& pair : {std::vector<int>{0, 1}, std::vector<int>{2, 3}}) plan.add_switch("s", pair);
@@ -110,10 +110,10 @@ TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_is_ordinary_steps
   const Plan made = imported(plan, SwitchOps::kMulticast);
   EXPECT_EQ(made.multicast_chunks, 0);
   std::mt19937 random(1);
-  expect_right(made, random);
+  expect_correct(made, random);
 }
 
-TEST(MscclppSwitch, what_a_switch_cannot_do_is_refused_and_the_way_out_told) {
+TEST(MscclppSwitch, ops_that_a_switch_does_not_support_are_rejected_with_a_remedy) {
   // In place, the single input chunk of a rank is a different chunk of the output on each rank.
   Text uneven("allgather", "Simple", true, 2, 1, 2, 0);
   uneven.add_switch("i");
@@ -147,7 +147,7 @@ TEST(MscclppSwitch, a_missing_signal_is_a_race_that_the_verifier_names) {
   EXPECT_THAT(refusal(plan).message(), AllOf(HasSubstr("lane 0, step"), HasSubstr("multicast[")));
 }
 
-TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
+TEST(MscclppSwitch, damaged_plans_are_rejected_with_the_location) {
   const auto group = [](Text& t) -> Json& { return t.json["gpus"][1]["channels"][1]["rank_groups"][0]; };
   const std::vector<Damage> all = {
       {"no memory", [](Text& t) { t.json["gpus"][1]["channels"][1].erase("buffer_type"); },
@@ -185,7 +185,7 @@ TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
   }
 }
 
-TEST(MscclppSwitch, any_single_change_is_refused_or_harmless) {
+TEST(MscclppSwitch, any_single_change_is_rejected_or_harmless) {
   std::mt19937 random(3);
   for (const NamedText& named : switch_plans(2))
     for (const SwitchOps ops : kBoth) expect_changes_harmless(named.plan, ops, 80, random);

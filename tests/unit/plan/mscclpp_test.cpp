@@ -16,26 +16,26 @@ using namespace testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(Mscclpp, plans_of_both_protocols_do_what_their_collective_asks_for) {
+TEST(Mscclpp, plans_of_both_protocols_match_the_definition_of_their_collective) {
   std::mt19937 random(7);
   for (const int ranks : {2, 4, 8}) {
     for (const NamedText& named : execution_plans(ranks)) {
       SCOPED_TRACE(named.name + fmt::format(" of {}", ranks));
       const Plan plan = imported(named.plan);
       ASSERT_EQ(plan.size, ranks);
-      expect_right(plan, random);
+      expect_correct(plan, random);
     }
   }
 }
 
-TEST(Mscclpp, sums_follow_the_canonical_tree_where_all_ranks_meet_at_once) {
+TEST(Mscclpp, sums_of_all_ranks_in_one_step_follow_the_canonical_tree) {
   EXPECT_EQ(imported(all_pairs(4)).order, Order::kCanonical);
   EXPECT_EQ(imported(packets_two_shot_in_place(8)).order, Order::kCanonical);
   EXPECT_EQ(imported(ring_in_place(4)).order, Order::kFixed);
   EXPECT_EQ(imported(put_all_gather(4, false)).order, Order::kNone);
 }
 
-TEST(Mscclpp, packets_stay_packets_and_sums_that_go_on_lie_in_partials) {
+TEST(Mscclpp, packets_are_preserved_and_intermediate_sums_use_partials) {
   const Plan packets = imported(packets_all_pairs(4));
   EXPECT_EQ(packets.packet_chunks, 4);
   EXPECT_EQ(packets.scratch_chunks, 0);
@@ -50,12 +50,12 @@ TEST(Mscclpp, a_thread_block_is_a_lane) {
   EXPECT_EQ(plan.input_chunks, 2);  // one chunk, shared by two thread blocks
 }
 
-TEST(Mscclpp, inputs_are_staged_where_calls_in_place_need_it) {
+TEST(Mscclpp, inputs_are_staged_where_in_place_calls_need_it) {
   EXPECT_EQ(imported(late_reader()).scratch_chunks, 3);  // the op's own and two inputs
   EXPECT_EQ(imported(get_all_to_all(2)).scratch_chunks, 1);
 }
 
-TEST(Mscclpp, sizes_that_would_take_all_memory_are_refused) {
+TEST(Mscclpp, sizes_that_would_exhaust_memory_are_rejected) {
   Text plan = all_pairs(2);
   plan.ops(0)[2]["tbg_info"] = {{"tb_id", 0}, {"tbg_size", 64}};
   for (int rank = 0; rank < 2; ++rank) plan.json["gpus"][rank]["input_chunks"] = 60000;
@@ -67,7 +67,7 @@ TEST(Mscclpp, sizes_that_would_take_all_memory_are_refused) {
   EXPECT_THAT(refusal(nested).message(), HasSubstr("ops[3].ops[0]: a pipeline inside a pipeline"));
 }
 
-TEST(Mscclpp, an_all_reduce_that_does_nothing_is_refused_by_the_verifier) {
+TEST(Mscclpp, the_verifier_rejects_an_all_reduce_that_does_nothing) {
   Text plan = all_pairs(2);
   for (int rank = 0; rank < 2; ++rank) plan.ops(rank) = Json::array({{{"name", "nop"}}});
   const Status status = refusal(plan);
@@ -75,7 +75,7 @@ TEST(Mscclpp, an_all_reduce_that_does_nothing_is_refused_by_the_verifier) {
   EXPECT_THAT(status.message(), HasSubstr("rank 0: no step writes output[0] of rank 0"));
 }
 
-TEST(Mscclpp, ranks_that_both_wait_first_are_refused_by_name) {
+TEST(Mscclpp, ranks_that_both_wait_first_are_rejected_by_name) {
   Text plan = all_pairs(2);
   for (int rank = 0; rank < 2; ++rank) std::swap(plan.ops(rank)[0], plan.ops(rank)[1]);
   EXPECT_THAT(refusal(plan).message(),
@@ -91,7 +91,7 @@ TEST(Mscclpp, a_missing_signal_is_a_race_that_the_verifier_names) {
   EXPECT_THAT(refusal(plan).message(), AllOf(HasSubstr("lane 0, step"), HasSubstr("scratch[0] of rank")));
 }
 
-TEST(Mscclpp, a_missing_or_double_contribution_is_refused) {
+TEST(Mscclpp, a_missing_or_double_contribution_is_rejected) {
   Text missing = all_pairs(4);
   missing.ops(2)[2]["src_buff"].erase(3);
   EXPECT_THAT(refusal(missing).message(), HasSubstr("lacks the contribution of rank 3"));
@@ -100,7 +100,7 @@ TEST(Mscclpp, a_missing_or_double_contribution_is_refused) {
   EXPECT_THAT(refusal(twice).message(), HasSubstr("holds the contribution of rank 0 2 times"));
 }
 
-TEST(Mscclpp, what_has_no_counterpart_is_refused_by_name) {
+TEST(Mscclpp, ops_without_a_counterpart_are_rejected_by_name) {
   const auto with_op = [](std::string_view name) {
     Text plan = all_pairs(2);
     plan.ops(1)[2]["name"] = name;
@@ -118,7 +118,7 @@ TEST(Mscclpp, what_has_no_counterpart_is_refused_by_name) {
   EXPECT_THAT(refusal(protocol).message(), HasSubstr("protocol \"LL128\" is not known; available: Simple and LL"));
 }
 
-TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
+TEST(Mscclpp, damaged_plans_are_rejected_with_the_location) {
   const std::vector<Damage> all = {
       {"no name", [](Text& t) { t.json.erase("name"); }, "MSCCL++ plan: lacks \"name\""},
       {"no gpus", [](Text& t) { t.json.erase("gpus"); }, "lacks \"gpus\""},
@@ -197,13 +197,13 @@ TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
   EXPECT_THAT(import_mscclpp("{").status().message(), HasSubstr("MSCCL++ plan: "));
 }
 
-TEST(Mscclpp, packets_that_nobody_puts_are_waited_for_in_vain) {
+TEST(Mscclpp, waiting_for_packets_that_no_rank_puts_is_rejected) {
   Text plan = packets_all_pairs(2);
   plan.ops(1).erase(0);
   EXPECT_THAT(refusal(plan).message(), HasSubstr("gpus[0].threadblocks[0].ops[1] (repkt): waits for ever"));
 }
 
-TEST(Mscclpp, any_single_change_is_refused_or_harmless) {
+TEST(Mscclpp, any_single_change_is_rejected_or_harmless) {
   std::mt19937 random(3);
   for (const NamedText& named : execution_plans(2))
     expect_changes_harmless(named.plan, SwitchOps::kMulticast, 40, random);

@@ -1,4 +1,4 @@
-// Plans that go through a switch: what a step may do there, and what the verifier requires of the sums from it.
+// Plans that go through a switch: the steps that are allowed there, and the verifier's requirements for their sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(Multicast, memory_of_every_rank_is_only_read_as_a_sum_and_written_once) {
               HasSubstr("a reduction with partials cannot touch multicast"));
 }
 
-TEST(Multicast, sums_of_ranks_that_each_ask_the_switch_may_differ) {
+TEST(Multicast, sums_that_each_rank_requests_from_the_switch_may_differ) {
   PlanBuilder builder("one_shot_switch", {.collective = Collective::kAllReduce}, 2,
                       {.input_chunks = 1, .output_chunks = 1, .multicast_chunks = 1});
   builder.set_order(Order::kSwitch);
@@ -95,8 +95,8 @@ TEST(Multicast, a_switch_sum_cannot_declare_another_order) {
   }
 }
 
-TEST(Multicast, the_memory_of_each_rank_has_to_be_ready) {
-  for (const int wait : {0, 1}) {  // for what rank 1, or 2, exposes
+TEST(Multicast, the_memory_of_each_rank_must_be_ready) {
+  for (const int wait : {0, 1}) {  // for the data that rank 1, or 2, exposes
     Plan plan = sum_of_three();
     erase_step(steps_of(plan, 0), find_step(steps_of(plan, 0), StepKind::kWait, wait));
     for (const Rank peer : {1, 2}) {
@@ -109,14 +109,14 @@ TEST(Multicast, the_memory_of_each_rank_has_to_be_ready) {
   }
 }
 
-TEST(Multicast, what_is_written_to_all_may_not_be_in_use_by_one) {
+TEST(Multicast, memory_that_is_written_on_all_ranks_must_not_be_in_use_on_any) {
   Plan plan = sum_of_three();  // rank 1 writes its sum where rank 2 still exposes its own part to the switch
   for (Step& step : steps_of(plan, 1))
     if (step.kind == StepKind::kReduce) step.destinations[0].index = 2;
   EXPECT_THAT(refusal(plan), HasSubstr("races with"));
 }
 
-TEST(Multicast, a_contribution_that_is_missing_is_named) {
+TEST(Multicast, a_missing_contribution_is_named) {
   Plan plan = sum_of_three();  // rank 0 gives its own part as the sum
   for (Step& step : steps_of(plan, 0))
     if (step.kind == StepKind::kReduce) {
@@ -139,7 +139,7 @@ TEST(Multicast, is_written_and_read_as_json) {
   EXPECT_FALSE(plan_from_json(other).ok());
 }
 
-TEST(Multicast, moves_a_part_as_a_sum_and_a_part_to_all) {
+TEST(Multicast, moves_one_part_as_a_sum_and_one_part_to_all) {
   const std::size_t count = 3072;
   const Cost cost = cost_of(sum_of_three(), count, 4, 4);
   EXPECT_EQ(cost.bytes_exchanged, 2 * count * 4 / 3);

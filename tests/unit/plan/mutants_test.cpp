@@ -18,7 +18,7 @@ using testing::mix;
 
 struct Mutant {
   Plan plan;
-  std::string what;
+  std::string change;
 };
 
 std::vector<Mutant> deletions(const Plan& plan) {
@@ -61,15 +61,15 @@ class SmallGroups : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Mutants, SmallGroups, ::testing::Values(2, 3, 4));
 
-TEST_P(SmallGroups, no_step_of_any_plan_can_be_left_out) {
+TEST_P(SmallGroups, no_step_of_any_plan_can_be_omitted) {
   for (const Plan& plan : all_plans(GetParam())) {
     for (const Mutant& mutant : deletions(plan)) {
-      EXPECT_FALSE(verify(mutant.plan, Aliasing::kOutOfPlace).ok()) << mutant.what;
+      EXPECT_FALSE(verify(mutant.plan, Aliasing::kOutOfPlace).ok()) << mutant.change;
     }
   }
 }
 
-TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_ends_well) {
+TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_is_correct) {
   int refused = 0;
   for (const Plan& plan : all_plans(2)) {
     ASSERT_EQ(testing::run_every_way(plan, rounds_of(plan, 3)), std::nullopt) << to_string(plan);
@@ -77,7 +77,7 @@ TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_e
       const Status verdict = verify(mutant.plan, Aliasing::kOutOfPlace);
       const auto problem = testing::run_every_way(mutant.plan, rounds_of(plan, 3));
       refused += !verdict.ok();
-      EXPECT_EQ(verdict.ok(), !problem) << mutant.what << "\n"
+      EXPECT_EQ(verdict.ok(), !problem) << mutant.change << "\n"
                                         << verdict.to_string() << "\n"
                                         << problem.value_or("harmless");
     }
@@ -85,21 +85,21 @@ TEST(Mutants, of_two_ranks_are_accepted_exactly_if_every_order_of_three_rounds_e
   EXPECT_GT(refused, 10);
 }
 
-TEST(Mutants, of_three_ranks_are_accepted_exactly_if_every_order_of_a_round_ends_well) {
+TEST(Mutants, of_three_ranks_are_accepted_exactly_if_every_order_of_a_round_is_correct) {
   for (const Plan& plan : all_plans(3)) {
     if (plan.size != 3) continue;
     ASSERT_EQ(testing::run_every_way(plan, rounds_of(plan, 1)), std::nullopt) << to_string(plan);
     for (const Mutant& mutant : swaps(plan)) {
       const Status verdict = verify(mutant.plan, Aliasing::kOutOfPlace);
       const auto problem = testing::run_every_way(mutant.plan, rounds_of(plan, 1));
-      EXPECT_EQ(verdict.ok(), !problem) << mutant.what << "\n"
+      EXPECT_EQ(verdict.ok(), !problem) << mutant.change << "\n"
                                         << verdict.to_string() << "\n"
                                         << problem.value_or("harmless");
     }
   }
 }
 
-TEST(Mutants, of_four_ranks_that_are_accepted_end_well_in_random_orders) {
+TEST(Mutants, of_four_ranks_that_are_accepted_are_correct_in_random_orders) {
   std::mt19937 random(5);
   int accepted = 0, refused = 0;
   for (const Plan& plan : all_plans(4)) {
@@ -107,7 +107,7 @@ TEST(Mutants, of_four_ranks_that_are_accepted_end_well_in_random_orders) {
       const bool ok = verify(mutant.plan, Aliasing::kOutOfPlace).ok();
       ++(ok ? accepted : refused);
       for (int repeat = 0; repeat < 25 && ok; ++repeat) {
-        ASSERT_EQ(testing::run_randomly(mutant.plan, rounds_of(plan, 4), random), std::nullopt) << mutant.what;
+        ASSERT_EQ(testing::run_randomly(mutant.plan, rounds_of(plan, 4), random), std::nullopt) << mutant.change;
       }
     }
   }

@@ -63,7 +63,7 @@ TEST(Selector, ranges_include_their_first_byte_and_not_their_last) {
   EXPECT_EQ(chosen(mine, Collective::kAllReduce, std::numeric_limits<std::size_t>::max() - 1, two), "two_shot");
 }
 
-TEST(Selector, the_last_rule_that_matches_wins_and_others_stay_as_they_were) {
+TEST(Selector, the_last_matching_rule_applies_and_others_are_unchanged) {
   const Topology two = Topology::uniform(2);
   const Selector mine = selector("all_reduce:1k-2k=two_shot@64k;all_reduce:1k-2k=one_shot@128k");
   EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1024, two), "one_shot");
@@ -74,7 +74,7 @@ TEST(Selector, the_last_rule_that_matches_wins_and_others_stay_as_they_were) {
   }
 }
 
-TEST(Selector, conditions_look_at_the_group) {
+TEST(Selector, conditions_depend_on_the_group) {
   const Selector mine = selector(
       "barrier[ranks=3-4]:0-inf=dissemination ; all_reduce[oversubscribed=yes, ranks=2-inf] : 0-inf=one_shot;"
       "broadcast[oversubscribed=no]:0-inf=packet;broadcast[oversubscribed=yes]:0-inf=direct");
@@ -88,7 +88,7 @@ TEST(Selector, conditions_look_at_the_group) {
   EXPECT_EQ(chosen(mine, Collective::kBroadcast, 8, crowded(4)), "direct");
 }
 
-TEST(Selector, registered_calls_have_rules_and_algorithms_of_their_own) {
+TEST(Selector, registered_calls_have_their_own_rules_and_algorithms) {
   const Topology four = Topology::uniform(4);
   const auto chosen_for = [&](std::string_view table, SelectorCall call) {
     return selector(table).choose(call, four)->algorithm->name;
@@ -121,7 +121,7 @@ TEST(Selector, registered_calls_have_rules_and_algorithms_of_their_own) {
   }
 }
 
-TEST(Selector, blanks_lines_and_empty_rules_mean_nothing) {
+TEST(Selector, blanks_newlines_and_empty_rules_are_ignored) {
   const auto rows =
       parse_table("\n all_reduce : 0 - 4k = packet , 4k-inf = two_shot @ 1m ;;\n barrier:0-inf=direct;\n");
   ASSERT_TRUE(rows.ok()) << rows.status().to_string();
@@ -140,7 +140,7 @@ TEST(Selector, a_request_without_a_row_is_not_found) {
   EXPECT_THAT(choice.status().message(), AllOf(HasSubstr("no row for all_reduce"), HasSubstr("on 2 ranks")));
 }
 
-TEST(Selector, deterministic_canonical_passes_over_other_orders_wherever_it_stands) {
+TEST(Selector, deterministic_canonical_skips_other_orders_regardless_of_its_position) {
   const Topology two = Topology::uniform(2);
   EXPECT_EQ(chosen(selector("all_reduce:0-inf=ring"), Collective::kAllReduce, 1 << 20, two), "ring");
   for (const char* table : {"deterministic=canonical;all_reduce:0-inf=ring;all_gather:0-inf=ring",
@@ -172,7 +172,7 @@ TEST(Selector, the_default_table_has_the_algorithms_whose_rows_say_when_it_selec
   }
 }
 
-TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) {
+TEST(Selector, calls_on_gpus_have_their_own_rules_by_capability) {
   const Topology two = Topology::uniform(2), sixteen = Topology::uniform(16);
   const auto chosen_for = [](std::string_view table, SelectorCall call, const Topology& topology) -> std::string {
     const auto choice = selector(table).choose(call, topology);
@@ -225,7 +225,7 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
       StatusCode::kUnsupported);
 }
 
-TEST(Selector, errors_name_the_place_and_the_nearest_name) {
+TEST(Selector, errors_give_the_location_and_the_nearest_name) {
   EXPECT_THAT(table_refusal("all_reduc:0-inf=packet"), AllOf(HasSubstr("at character 1:"), HasSubstr("all_reduce")));
   EXPECT_THAT(table_refusal("barrier:0-inf=direct;all_reduce:0-4k=paket"),
               AllOf(HasSubstr("at character 38:"), HasSubstr("\"packet\"")));
@@ -253,7 +253,7 @@ TEST(Selector, errors_name_the_place_and_the_nearest_name) {
   EXPECT_FALSE(Selector::create("nonsense").ok());
 }
 
-TEST(Selector, any_text_is_parsed_or_refused) {
+TEST(Selector, any_text_is_parsed_or_rejected) {
   std::mt19937 random(1);
   const std::string words = "all_reduce barrier[ranks=1-2,oversubscribed=yes]:0-4k=packet,direct@;inf \n";
   for (int i = 0; i < 20000; ++i) {

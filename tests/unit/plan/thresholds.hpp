@@ -25,7 +25,7 @@ inline std::set<std::size_t> default_thresholds(Collective collective) {
   return thresholds;
 }
 
-/// Runs every algorithm for `size` ranks, in place and out of place, in one round and in several, on whole numbers of
+/// Runs every algorithm for `size` ranks, in place and out of place, in one round and in several, on integers of
 /// 8 bytes, and compares with the reference, whose arithmetic is exact. Uses the thresholds from `least` to `most`
 /// bytes.
 inline void run_around_thresholds(int size, std::size_t least, std::size_t most) {

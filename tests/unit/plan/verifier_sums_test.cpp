@@ -17,7 +17,7 @@ using testing::refusal;
 using testing::steps_of;
 using testing::whole_plan;
 
-TEST(VerifierOfSums, accepts_subtrees_of_the_canonical_tree_and_refuses_a_chain) {
+TEST(VerifierOfSums, accepts_subtrees_of_the_canonical_tree_and_rejects_a_chain) {
   const auto sum_of_three = [](std::vector<std::vector<int>> groups) {  // rank 0 adds in several steps
     PlanBuilder plan("nested", {.collective = Collective::kReduceScatter}, 3,
                      {.input_chunks = 3, .output_chunks = 1, .scratch_chunks = 3, .partial_chunks = 1});
@@ -44,7 +44,7 @@ TEST(VerifierOfSums, accepts_subtrees_of_the_canonical_tree_and_refuses_a_chain)
               HasSubstr("(0 + (1 + 2)) where the canonical one is ((0 + 1) + 2)"));
 }
 
-TEST(VerifierOfSums, refuses_sums_that_are_rounded_on_their_way) {
+TEST(VerifierOfSums, rejects_sums_with_intermediate_rounding) {
   Plan plan = whole_plan(Collective::kAllReduce, "recursive_doubling", 4);
   plan.scratch_chunks = 2;
   for (Rank rank = 0; rank < 4; ++rank) {  // sums over pairs in scratch, as if they were elements
@@ -63,20 +63,20 @@ TEST(VerifierOfSums, refuses_sums_that_are_rounded_on_their_way) {
                               "be in partials")));
 }
 
-TEST(VerifierOfSums, refuses_a_rounded_sum_that_came_by_copies) {
+TEST(VerifierOfSums, rejects_a_rounded_sum_that_was_copied) {
   Plan plan = whole_plan(Collective::kAllReduce, "two_shot", 2);
   std::vector<Step>& steps = steps_of(plan, 1);
   steps.back() = {.kind = StepKind::kReduce, .destinations = {output(1, 0)}, .sources = {input(1, 0), scratch(0, 0)}};
   EXPECT_THAT(refusal(plan), HasSubstr("adds to scratch[0] of rank 0, a sum that was rounded"));
 }
 
-TEST(VerifierOfSums, refuses_a_partial_sum_overwritten_while_a_peer_may_read_it) {
+TEST(VerifierOfSums, rejects_a_partial_sum_overwritten_while_a_peer_may_read_it) {
   Plan plan = whole_plan(Collective::kAllReduce, "recursive_doubling", 8);
   steps_of(plan, 3).back().destinations.push_back(partials(3, 1));  // where rank 7 reads its sum over four
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("races with"), HasSubstr("for partials[1] of rank 3")));
 }
 
-TEST(VerifierOfSums, refuses_a_tree_whose_node_skips_a_child) {
+TEST(VerifierOfSums, rejects_a_tree_whose_node_skips_a_child) {
   Plan plan = whole_plan(Collective::kReduce, "binomial", 6, 2);
   std::vector<Step>& steps = steps_of(plan, 4);
   erase_step(steps, find_step(steps, StepKind::kReduce));
@@ -85,20 +85,20 @@ TEST(VerifierOfSums, refuses_a_tree_whose_node_skips_a_child) {
   EXPECT_THAT(refusal(plan), HasSubstr("output[0] of rank 2 lacks the contribution of rank 5"));
 }
 
-TEST(VerifierOfSums, refuses_halves_added_the_wrong_way_round) {
+TEST(VerifierOfSums, rejects_halves_added_in_reverse_order) {
   Plan plan = whole_plan(Collective::kReduceScatter, "recursive_halving", 4);
   std::vector<Step>& steps = steps_of(plan, 2);
   std::swap(steps.back().sources[0], steps.back().sources[1]);
   EXPECT_THAT(refusal(plan), HasSubstr("((2 + 3) + (0 + 1)) where the canonical one is ((0 + 1) + (2 + 3))"));
 }
 
-TEST(VerifierOfSums, refuses_a_ring_that_calls_itself_canonical) {
+TEST(VerifierOfSums, rejects_a_ring_declared_canonical) {
   Plan plan = whole_plan(Collective::kAllReduce, "ring", 3);
   plan.order = Order::kCanonical;
   EXPECT_THAT(refusal(plan), HasSubstr("((1 + 2) + 0) where the canonical one is ((0 + 1) + 2)"));
 }
 
-TEST(VerifierOfSums, refuses_ranks_that_add_a_chunk_in_orders_of_their_own) {
+TEST(VerifierOfSums, rejects_ranks_that_add_a_chunk_in_different_orders) {
   Plan plan = whole_plan(Collective::kAllReduce, "one_shot", 3);
   plan.order = Order::kFixed;
   EXPECT_TRUE(verify(plan, Aliasing::kOutOfPlace).ok());
@@ -108,7 +108,7 @@ TEST(VerifierOfSums, refuses_ranks_that_add_a_chunk_in_orders_of_their_own) {
                         "is ((0 + 1) + 2)"));
 }
 
-TEST(VerifierOfSums, refuses_a_ring_in_which_a_rank_adds_nothing_or_twice) {
+TEST(VerifierOfSums, rejects_a_ring_in_which_a_rank_adds_nothing_or_twice) {
   Plan plan = whole_plan(Collective::kReduceScatter, "ring", 4);
   std::vector<Step>& steps = steps_of(plan, 1);
   Step& reduce = steps[find_step(steps, StepKind::kReduce, 1)];

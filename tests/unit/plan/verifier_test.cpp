@@ -50,7 +50,7 @@ TEST(Verifier, accepts_lanes_that_meet_at_barriers) {
   }
 }
 
-TEST(Verifier, refuses_a_missing_contribution) {
+TEST(Verifier, rejects_a_missing_contribution) {
   Plan plan = packet(4);
   std::vector<Step>& steps = steps_of(plan, 1);
   Step& reduce = steps[find_step(steps, StepKind::kReduce)];
@@ -62,7 +62,7 @@ TEST(Verifier, refuses_a_missing_contribution) {
                         "rank 1): output[0] of rank 1 lacks the contribution of rank 2"));
 }
 
-TEST(Verifier, refuses_a_missing_contribution_of_a_shorter_sum) {
+TEST(Verifier, rejects_a_missing_contribution_in_a_shorter_sum) {
   Plan plan = one_shot(3);
   std::vector<Step>& steps = steps_of(plan, 0);
   steps.back().sources.pop_back();
@@ -70,7 +70,7 @@ TEST(Verifier, refuses_a_missing_contribution_of_a_shorter_sum) {
                                    HasSubstr("output[0] of rank 0 lacks the contribution of rank 2")));
 }
 
-TEST(Verifier, refuses_a_double_contribution) {
+TEST(Verifier, rejects_a_double_contribution) {
   Plan plan = one_shot(3);
   std::vector<Step>& steps = steps_of(plan, 2);
   steps.back().sources.push_back(input(2, 0));
@@ -78,7 +78,7 @@ TEST(Verifier, refuses_a_double_contribution) {
                                    HasSubstr("output[0] of rank 2 holds the contribution of rank 2 2 times")));
 }
 
-TEST(Verifier, refuses_a_sum_in_another_order) {
+TEST(Verifier, rejects_a_sum_in_another_order) {
   Plan plan = one_shot(4);
   std::vector<Step>& steps = steps_of(plan, 3);
   std::swap(steps.back().sources[1], steps.back().sources[2]);
@@ -86,7 +86,7 @@ TEST(Verifier, refuses_a_sum_in_another_order) {
                                    HasSubstr("((0 + 2) + (1 + 3)) where the canonical one is ((0 + 1) + (2 + 3))")));
 }
 
-TEST(Verifier, refuses_ranks_that_wait_for_each_other) {
+TEST(Verifier, rejects_ranks_that_wait_for_each_other) {
   Plan plan = two_shot(3);
   for (Rank rank = 0; rank < 3; ++rank) {  // all wait before they signal
     std::vector<Step>& steps = steps_of(plan, rank);
@@ -99,7 +99,7 @@ TEST(Verifier, refuses_ranks_that_wait_for_each_other) {
                     HasSubstr("as rank 2, lane 0, step 0 (wait for signal 0 of rank 0) comes first")));
 }
 
-TEST(Verifier, refuses_a_deadlock_through_packets_and_lane_barriers) {
+TEST(Verifier, rejects_a_deadlock_through_packets_and_lane_barriers) {
   Plan plan = packet(2);
   for (Rank rank = 0; rank < 2; ++rank) std::swap(steps_of(plan, rank)[0], steps_of(plan, rank)[1]);
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("step 0 (reduce"), HasSubstr("deadlock"), HasSubstr("comes first")));
@@ -109,23 +109,23 @@ TEST(Verifier, refuses_a_deadlock_through_packets_and_lane_barriers) {
   EXPECT_THAT(refusal(lanes), AllOf(HasSubstr("rank 1, lane"), HasSubstr("(lane barrier "), HasSubstr("deadlock")));
 }
 
-TEST(Verifier, refuses_a_wait_for_a_signal_that_never_comes) {
+TEST(Verifier, rejects_a_wait_for_a_signal_that_never_arrives) {
   Plan plan = two_shot(4);
   std::vector<Step>& steps = steps_of(plan, 3);
-  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // tells rank 1 that the sums are ready
+  erase_step(steps, find_step(steps, StepKind::kSignal, 4));  // notifies rank 1 that the sums are ready
   EXPECT_THAT(refusal(plan),
               AllOf(HasSubstr("plan \"two_shot\" (all_reduce, 4 ranks), rank 1, lane 0, step 15 (wait for signal 1 "
                               "of rank 3): waits for ever: rank 3 never sends this signal")));
 }
 
-TEST(Verifier, refuses_a_signal_that_nobody_waits_for) {
+TEST(Verifier, rejects_a_signal_that_no_rank_waits_for) {
   Plan plan = two_shot(3);
   std::vector<Step>& steps = steps_of(plan, 2);
   erase_step(steps, find_step(steps, StepKind::kWait, 3));
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("(signal 1 to rank 2): rank 2 never waits for this signal")));
 }
 
-TEST(Verifier, refuses_a_signal_sent_twice_a_round) {
+TEST(Verifier, rejects_a_signal_sent_twice_in_a_round) {
   Plan plan = one_shot(2);
   std::vector<Step>& steps = steps_of(plan, 0);
   steps.insert(steps.begin(), steps[find_step(steps, StepKind::kSignal)]);
@@ -147,7 +147,7 @@ TEST(Verifier, accepts_lanes_ordered_by_self_signals_and_rejects_them_without) {
   EXPECT_THAT(refusal(plan), HasSubstr("races with rank 0, lane 1, step 0"));
 }
 
-TEST(Verifier, refuses_a_race_between_lanes) {
+TEST(Verifier, rejects_a_race_between_lanes) {
   Plan plan = two_lanes();
   for (const int lane : {0, 1}) {
     std::vector<Step>& steps = steps_of(plan, 0, lane);
@@ -161,14 +161,14 @@ TEST(Verifier, refuses_a_race_between_lanes) {
             HasSubstr("rank 0, lane 1, step 0 (copy input[1] of rank 0 -> scratch[1] of rank 0)")));
 }
 
-TEST(Verifier, refuses_two_lanes_that_write_one_chunk) {
+TEST(Verifier, rejects_two_lanes_that_write_one_chunk) {
   Plan plan = two_lanes();
   steps_of(plan, 1, 1).back().destinations[0] = output(1, 0);
   steps_of(plan, 1, 1).back().sources = {scratch(0, 0), scratch(1, 0)};
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("races with rank 1, lane"), HasSubstr("for output[0] of rank 1")));
 }
 
-TEST(Verifier, refuses_a_race_with_a_peer) {
+TEST(Verifier, rejects_a_race_with_a_peer) {
   Plan plan = one_shot(2);
   std::vector<Step>& steps = steps_of(plan, 0);
   std::swap(steps[0], steps[1]);  // signals before it copies
@@ -177,7 +177,7 @@ TEST(Verifier, refuses_a_race_with_a_peer) {
                     HasSubstr("rank 0, lane 0, step 1 (copy input[0] of rank 0 -> scratch[0] of rank 0)")));
 }
 
-TEST(Verifier, refuses_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
+TEST(Verifier, rejects_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
   Plan plan = two_shot(2);
   std::vector<Step>& steps = steps_of(plan, 0);
   steps[find_step(steps, StepKind::kReduce)].destinations[1] = scratch(0, 1);  // which still holds the peer's part
@@ -186,15 +186,15 @@ TEST(Verifier, refuses_a_scratch_chunk_overwritten_while_a_peer_may_read_it) {
                                    HasSubstr("no signal, packet or barrier orders the two")));
 }
 
-TEST(Verifier, refuses_scratch_reused_by_a_later_round_while_a_peer_may_read_it) {
+TEST(Verifier, rejects_scratch_reused_by_a_later_round_while_a_peer_may_read_it) {
   Plan plan = whole_plan(Collective::kBroadcast, "direct", 3);
   EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());
-  plan.pacing = Pacing::kByPlan;  // now no signal tells the root that the others have read its slot
+  plan.pacing = Pacing::kByPlan;  // now no signal notifies the root that the others have read its slot
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("plan \"direct\" (broadcast, 3 ranks), rank "), HasSubstr("races with"),
                                    HasSubstr("2 rounds ")));
 }
 
-TEST(Verifier, refuses_what_an_earlier_round_left_in_scratch) {
+TEST(Verifier, rejects_reading_scratch_of_an_earlier_round) {
   Plan plan = one_shot(2);
   plan.scratch_chunks = 2;
   steps_of(plan, 1).back().sources[0] = scratch(0, 1);
@@ -203,7 +203,7 @@ TEST(Verifier, refuses_what_an_earlier_round_left_in_scratch) {
                         "rank 1): reads scratch[1] of rank 0, which no step writes"));
 }
 
-TEST(Verifier, refuses_a_plan_that_claims_to_pace_itself_and_does_not) {
+TEST(Verifier, rejects_a_plan_that_claims_to_pace_itself_and_does_not) {
   Plan plan = whole_plan(Collective::kSendRecv, "packet", 2);
   plan.pacing = Pacing::kByPlan;
   EXPECT_THAT(refusal(plan), HasSubstr("races with"));
@@ -212,7 +212,7 @@ TEST(Verifier, refuses_a_plan_that_claims_to_pace_itself_and_does_not) {
   EXPECT_THAT(refusal(empty), HasSubstr("races with"));
 }
 
-TEST(Verifier, refuses_a_barrier_that_lets_a_rank_leave_early) {
+TEST(Verifier, rejects_a_barrier_that_lets_a_rank_leave_early) {
   Plan plan = whole_plan(Collective::kBarrier, "dissemination", 4);
   for (Rank rank = 0; rank < 4; ++rank) steps_of(plan, rank).resize(2);  // only the first of two steps
   plan.pacing = Pacing::kByExecutor;
@@ -221,7 +221,7 @@ TEST(Verifier, refuses_a_barrier_that_lets_a_rank_leave_early) {
                         "it waits for shows that rank 1 has arrived"));
 }
 
-TEST(Verifier, refuses_chunks_peers_ids_and_lanes_out_of_bounds) {
+TEST(Verifier, rejects_chunks_peers_ids_and_lanes_out_of_bounds) {
   Plan plan = one_shot(2);
   steps_of(plan, 1)[0].destinations[0].index = 1;
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("rank 1, lane 0, step 0 (copy"),
@@ -253,7 +253,7 @@ TEST(Verifier, refuses_chunks_peers_ids_and_lanes_out_of_bounds) {
   EXPECT_THAT(refusal(plan), HasSubstr("more than the"));
 }
 
-TEST(Verifier, refuses_shapes_whose_slices_do_not_fit_together) {
+TEST(Verifier, rejects_shapes_with_incompatible_slices) {
   Plan plan = two_shot(4);
   plan.output_chunks = 1;
   EXPECT_THAT(refusal(plan), HasSubstr("4 input and 1 output chunks; all_reduce needs 1 and 1, or a multiple of both"));
@@ -262,13 +262,13 @@ TEST(Verifier, refuses_shapes_whose_slices_do_not_fit_together) {
   EXPECT_THAT(refusal(plan), HasSubstr("all_gather needs 1 and 4, or a multiple of both"));
 }
 
-TEST(Verifier, refuses_chunks_of_different_lengths_in_one_step) {
+TEST(Verifier, rejects_chunks_of_different_lengths_in_one_step) {
   Plan plan = two_shot(2);
   steps_of(plan, 0)[0].sources[0].index = 0;  // chunk 0 may be a line longer than chunk 1
   EXPECT_THAT(refusal(plan), AllOf(HasSubstr("(reduce"), HasSubstr("have different lengths")));
 }
 
-TEST(Verifier, refuses_a_write_to_input) {
+TEST(Verifier, rejects_a_write_to_input) {
   Plan plan = one_shot(2);
   steps_of(plan, 1).back().destinations[0] = input(1, 0);
   for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
@@ -278,7 +278,7 @@ TEST(Verifier, refuses_a_write_to_input) {
   }
 }
 
-TEST(Verifier, refuses_memory_of_peers_that_cannot_be_reached) {
+TEST(Verifier, rejects_unreachable_memory_of_peers) {
   Plan plan = one_shot(2);
   steps_of(plan, 1).back().sources[0] = input(0, 0);
   EXPECT_THAT(refusal(plan), HasSubstr("input[0] of rank 0 cannot be reached from rank 1"));
@@ -287,7 +287,7 @@ TEST(Verifier, refuses_memory_of_peers_that_cannot_be_reached) {
   EXPECT_THAT(refusal(plan), HasSubstr("scratch[0] of rank 0 cannot be written from rank 1"));
 }
 
-TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_that_may_come_when_the_peer_has_returned) {
+TEST(Verifier, rejects_an_access_to_a_peers_buffer_after_the_peer_may_have_returned) {
   Plan plan = whole_plan(Collective::kAllGather, "zero_copy", 2);
   std::vector<Step>& steps = steps_of(plan, 1);
   const std::size_t copy = find_step(steps, StepKind::kCopy, 1);
@@ -303,7 +303,7 @@ TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_that_may_come_when_the_peer_ha
   EXPECT_THAT(refusal(plan), HasSubstr("may still access output[2] of rank 1 after rank 1 has returned"));
 }
 
-TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_before_it_is_known_where_that_is) {
+TEST(Verifier, rejects_an_access_to_a_peers_buffer_before_its_address_is_known) {
   Plan plan = whole_plan(Collective::kBroadcast, "zero_copy", 2);
   std::vector<Step>& steps = steps_of(plan, 1);
   std::swap(steps[0], steps[1]);
@@ -311,14 +311,14 @@ TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_before_it_is_known_where_that_
               HasSubstr("accesses input[0] of rank 0 before its lane has waited for a signal of rank 0"));
 }
 
-TEST(Verifier, refuses_a_step_that_writes_to_two_peers) {
+TEST(Verifier, rejects_a_step_that_writes_to_two_peers) {
   Plan plan = whole_plan(Collective::kAllReduce, "two_shot_zero_copy", 3);
   std::vector<Step>& steps = steps_of(plan, 0);
   steps[find_step(steps, StepKind::kReduce)].destinations = {output(1, 0), output(2, 0)};
   EXPECT_THAT(refusal(plan), HasSubstr("a step may write to one peer's memory, not to several"));
 }
 
-TEST(Verifier, refuses_packets_read_twice_put_twice_never_put_or_never_read) {
+TEST(Verifier, rejects_packets_read_twice_put_twice_never_put_or_never_read) {
   Plan plan = packet(3);
   steps_of(plan, 0).back().sources.push_back(packets(0, 1));
   EXPECT_THAT(refusal(plan),
@@ -336,13 +336,13 @@ TEST(Verifier, refuses_packets_read_twice_put_twice_never_put_or_never_read) {
               AllOf(HasSubstr("rank 0, lane 0, step 1 (put packets"), HasSubstr("never reads packets[0] of rank 2")));
 }
 
-TEST(Verifier, refuses_packets_put_where_those_of_another_rank_belong) {
+TEST(Verifier, rejects_packets_put_into_the_cells_of_another_rank) {
   Plan plan = packet(3);
   steps_of(plan, 1)[0].destinations[0].index = 0;
   EXPECT_THAT(refusal(plan), HasSubstr("packets[0] of rank 2 is for packets from rank 0, not from rank 1"));
 }
 
-TEST(Verifier, refuses_an_output_that_nobody_writes) {
+TEST(Verifier, rejects_an_output_that_no_step_writes) {
   Plan plan = whole_plan(Collective::kAllGather, "direct", 3);
   std::vector<Step>& steps = steps_of(plan, 1);
   erase_step(steps, find_step(steps, StepKind::kCopy, 1));
@@ -350,7 +350,7 @@ TEST(Verifier, refuses_an_output_that_nobody_writes) {
   EXPECT_TRUE(verify(plan, Aliasing::kInPlace).ok());  // in place it is there already
 }
 
-TEST(Verifier, refuses_in_place_what_is_right_out_of_place) {
+TEST(Verifier, rejects_in_place_a_plan_that_is_correct_out_of_place) {
   PlanBuilder plan("early", {.collective = Collective::kAllReduce}, 2,
                    {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 2});
   plan.set_order(Order::kCanonical);
@@ -358,7 +358,7 @@ TEST(Verifier, refuses_in_place_what_is_right_out_of_place) {
     const Rank peer = 1 - rank;
     plan.on(rank).copy(input(rank, 0), {scratch(rank, 0), output(rank, 0)}).signal(peer).wait(peer);
     plan.on(rank).reduce({scratch(0, 0), scratch(1, 0)}, {output(rank, 0)});
-    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the original input, which is gone if in place
+    plan.on(rank).copy(input(rank, 0), {scratch(rank, 1)});  // the original input, which is overwritten if in place
     plan.on(rank).signal(peer, 1).wait(peer, 1).reduce(
         {rank == 0 ? input(0, 0) : scratch(0, 1), rank == 1 ? input(1, 0) : scratch(1, 1)}, {output(rank, 0)});
   }
@@ -368,13 +368,13 @@ TEST(Verifier, refuses_in_place_what_is_right_out_of_place) {
   EXPECT_THAT(refusal(*built, Aliasing::kInPlace), HasSubstr("adds to input[0] of rank 0, a sum that was rounded"));
 }
 
-TEST(Verifier, refuses_a_sum_in_a_plan_that_declares_none) {
+TEST(Verifier, rejects_a_sum_in_a_plan_that_declares_none) {
   Plan plan = one_shot(2);
   plan.order = Order::kNone;
   EXPECT_THAT(refusal(plan), HasSubstr("the plan declares no order of sums"));
 }
 
-TEST(Verifier, survives_terms_with_more_leaves_than_memory_holds) {
+TEST(Verifier, handles_terms_with_more_leaves_than_fit_in_memory) {
   PlanBuilder plan("doubling", {.collective = Collective::kAllReduce}, 1,
                    {.input_chunks = 1, .output_chunks = 1, .partial_chunks = 2});
   plan.set_order(Order::kCanonical);

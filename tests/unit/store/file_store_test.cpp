@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-TEST(FileStore, makes_its_directory_and_tells_its_absolute_path) {
+TEST(FileStore, creates_its_directory_and_reports_its_absolute_path) {
   const testing_support::TemporaryDirectory directory;
   const std::string path = directory.path() + "/a/b";
   const auto store = make_file_store(path);
@@ -23,13 +23,13 @@ TEST(FileStore, makes_its_directory_and_tells_its_absolute_path) {
   EXPECT_EQ((*store)->describe(), "file://" + path);
 }
 
-TEST(FileStore, keeps_its_values_when_all_clients_are_gone) {
+TEST(FileStore, keeps_its_values_after_all_clients_exit) {
   const testing_support::TemporaryDirectory directory;
   ASSERT_TRUE(make_file_store(directory.path()).value()->set("key", "value").ok());
   EXPECT_EQ(*make_file_store(directory.path()).value()->get("key", 0s), "value");
 }
 
-TEST(FileStore, keys_never_lead_out_of_its_directory) {
+TEST(FileStore, keys_never_refer_outside_its_directory) {
   const testing_support::TemporaryDirectory directory;
   const auto store = make_file_store(directory.path() + "/store").value();
   for (const std::string key : {"../escaped", "/escaped", "..", "a/../../escaped"}) {
@@ -54,7 +54,7 @@ TEST(FileStore, an_unusable_directory_is_an_error_that_names_it) {
   EXPECT_EQ(make_file_store("").status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(FileStore, whose_directory_is_removed_says_so) {
+TEST(FileStore, reports_that_its_directory_was_removed) {
   const testing_support::TemporaryDirectory directory;
   const std::string path = directory.path() + "/gone";
   const auto store = make_file_store(path).value();
@@ -64,7 +64,7 @@ TEST(FileStore, whose_directory_is_removed_says_so) {
   EXPECT_THAT(status.message(), HasSubstr(path));
 }
 
-TEST(FileStore, whose_directory_is_removed_ends_a_get_that_waits) {
+TEST(FileStore, ends_a_waiting_get_when_its_directory_is_removed) {
   const testing_support::TemporaryDirectory directory;
   const std::string path = directory.path() + "/gone";
   const auto store = make_file_store(path).value();

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(PrefixStore, keeps_apart_what_different_prefixes_set) {
+TEST(PrefixStore, separates_the_keys_of_different_prefixes) {
   const auto below = make_memory_store();
   const auto first = make_prefix_store(below, "first");
   const auto second = make_prefix_store(below, "second");
@@ -19,7 +19,7 @@ TEST(PrefixStore, keeps_apart_what_different_prefixes_set) {
   EXPECT_EQ(*second->add("key", 1), 3);
 }
 
-TEST(PrefixStore, nests_and_tells_where_it_is) {
+TEST(PrefixStore, nests_and_describes_its_location) {
   const auto below = make_memory_store();
   const auto nested = make_prefix_store(make_prefix_store(below, "job"), "group");
   ASSERT_TRUE(nested->set("key", "value").ok());

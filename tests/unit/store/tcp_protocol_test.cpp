@@ -25,7 +25,7 @@ TEST(TcpProtocol, lays_a_request_out_as_documented) {
                                24));
 }
 
-TEST(TcpProtocol, headers_survive_the_way_there_and_back) {
+TEST(TcpProtocol, headers_survive_a_round_trip) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 10000; ++i) {
     RequestHeader sent;
@@ -52,7 +52,7 @@ TEST(TcpProtocol, headers_survive_the_way_there_and_back) {
   }
 }
 
-TEST(TcpProtocol, any_bytes_are_a_request_within_bounds_or_refused) {
+TEST(TcpProtocol, any_bytes_are_a_request_within_bounds_or_rejected) {
   std::mt19937 random(6);
   int accepted = 0;
   for (int i = 0; i < 30000; ++i) {
@@ -73,7 +73,7 @@ TEST(TcpProtocol, any_bytes_are_a_request_within_bounds_or_refused) {
   EXPECT_GT(accepted, 20);
 }
 
-TEST(TcpProtocol, any_bytes_are_a_reply_within_bounds_or_refused) {
+TEST(TcpProtocol, any_bytes_are_a_reply_within_bounds_or_rejected) {
   std::mt19937 random(7);
   for (int i = 0; i < 30000; ++i) {
     std::string bytes(random() % 20 == 0 ? random() % 40 : kReplyHeaderBytes, '\0');
@@ -86,7 +86,7 @@ TEST(TcpProtocol, any_bytes_are_a_reply_within_bounds_or_refused) {
   }
 }
 
-TEST(TcpProtocol, each_side_knows_the_other_by_its_hello) {
+TEST(TcpProtocol, each_side_recognizes_the_other_by_its_hello) {
   EXPECT_TRUE(check_hello(text_of(encode_hello(Side::kClient)), Side::kClient).ok());
   EXPECT_TRUE(check_hello(text_of(encode_hello(Side::kHost)), Side::kHost).ok());
   EXPECT_EQ(check_hello(text_of(encode_hello(Side::kClient)), Side::kHost).code(), StatusCode::kCorrupt);
@@ -95,7 +95,7 @@ TEST(TcpProtocol, each_side_knows_the_other_by_its_hello) {
   EXPECT_EQ(check_hello("", Side::kHost).code(), StatusCode::kCorrupt);
 }
 
-TEST(TcpProtocol, another_version_is_told_with_both_numbers) {
+TEST(TcpProtocol, another_version_is_reported_with_both_numbers) {
   std::string hello = text_of(encode_hello(Side::kHost));
   hello[8] = 9;
   const Status status = check_hello(hello, Side::kHost);

@@ -75,7 +75,7 @@ std::string header(store::RequestHeader header) {
   return {bytes.data(), bytes.size()};
 }
 
-TEST(TcpStore, port_0_takes_a_free_port_and_describe_tells_it) {
+TEST(TcpStore, port_0_selects_a_free_port_and_describe_reports_it) {
   const auto first = host_at("127.0.0.1");
   const auto second = host_at("127.0.0.1");
   EXPECT_THAT(first->describe(), StartsWith("tcp://127.0.0.1:"));
@@ -100,7 +100,7 @@ TEST(TcpStore, is_reached_by_name_by_ipv4_and_by_ipv6) {
   EXPECT_TRUE(client_of(*ipv6, "[::1]").ok());
 }
 
-TEST(TcpStore, is_hosted_under_this_machines_own_name) {
+TEST(TcpStore, is_hosted_under_the_name_of_this_machine) {
   char name[256] = {};
   ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
   const auto host = host_at(name);
@@ -115,7 +115,7 @@ TEST(TcpStore, a_port_in_use_is_an_error_that_names_it) {
   EXPECT_FALSE(make_tcp_store(StoreRole::kHost, "0.0.0.0", port_of(*host), kLong).ok());
 }
 
-TEST(TcpStore, a_port_is_free_again_once_its_host_is_gone) {
+TEST(TcpStore, a_port_is_free_again_after_its_host_closes) {
   auto host = host_at("127.0.0.1");
   const int port = port_of(*host);
   const auto client = client_of(*host).value();
@@ -126,7 +126,7 @@ TEST(TcpStore, a_port_is_free_again_once_its_host_is_gone) {
   EXPECT_FALSE(host->get("key", Duration::zero()).ok());
 }
 
-TEST(TcpStore, ports_and_hosts_without_meaning_are_refused_at_once) {
+TEST(TcpStore, invalid_ports_and_hosts_are_rejected_immediately) {
   for (const int port : {-1, 65536}) {
     EXPECT_EQ(make_tcp_store(StoreRole::kHost, "127.0.0.1", port, kLong).status().code(), StatusCode::kInvalidArgument);
   }
@@ -134,7 +134,7 @@ TEST(TcpStore, ports_and_hosts_without_meaning_are_refused_at_once) {
   EXPECT_EQ(make_tcp_store(StoreRole::kClient, "", 1234, kLong).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(TcpStore, a_client_without_a_host_gives_up_at_its_timeout_and_names_host_and_port) {
+TEST(TcpStore, a_client_without_a_host_times_out_and_names_host_and_port) {
   const int port = store::port_of(store::listen_at("127.0.0.1", 0).value().get()).value();  // free again by now
   const auto begin = Clock::now();
   const Status status = make_tcp_store(StoreRole::kClient, "127.0.0.1", port, 300ms).status();
@@ -145,7 +145,7 @@ TEST(TcpStore, a_client_without_a_host_gives_up_at_its_timeout_and_names_host_an
   EXPECT_LT(Clock::now() - begin, 20s);
 }
 
-TEST(TcpStore, a_host_name_without_an_address_is_an_error_at_once) {
+TEST(TcpStore, a_host_name_without_an_address_is_an_immediate_error) {
   for (const StoreRole role : {StoreRole::kClient, StoreRole::kHost}) {
     const auto begin = Clock::now();
     const Status status = make_tcp_store(role, "no-such-host.invalid", 1234, kLong).status();
@@ -161,7 +161,7 @@ TEST(TcpStore, is_not_hosted_under_another_machines_address) {
   EXPECT_THAT(status.message(), HasSubstr("\"192.0.2.1\" is not an address of this machine"));
 }
 
-TEST(TcpStore, a_client_that_comes_before_its_host_waits_for_it) {
+TEST(TcpStore, a_client_that_starts_before_its_host_waits_for_it) {
   const int port = store::port_of(store::listen_at("127.0.0.1", 0).value().get()).value();
   Result<std::shared_ptr<Store>> client = Status(StatusCode::kInternal, "not run");
   std::thread early([&] { client = make_tcp_store(StoreRole::kClient, "127.0.0.1", port, kLong); });
@@ -172,7 +172,7 @@ TEST(TcpStore, a_client_that_comes_before_its_host_waits_for_it) {
   EXPECT_TRUE((*client)->set("key", "value").ok());
 }
 
-TEST(TcpStore, waiting_clients_learn_at_once_that_their_host_is_gone) {
+TEST(TcpStore, waiting_clients_are_notified_immediately_when_their_host_closes) {
   auto host = host_at("127.0.0.1");
   const auto client = client_of(*host).value();
   Status waited;
@@ -191,7 +191,7 @@ TEST(TcpStore, waiting_clients_learn_at_once_that_their_host_is_gone) {
   EXPECT_EQ(client->add("key", 1).status().code(), StatusCode::kPeerLost);
 }
 
-TEST(TcpStore, garbage_disconnects_only_who_sent_it) {
+TEST(TcpStore, garbage_disconnects_only_its_sender) {
   const auto host = host_at("127.0.0.1");
   const auto client = client_of(*host).value();
   std::thread waiting([&] { EXPECT_EQ(*client->get("late", kLong), "here"); });
@@ -199,7 +199,7 @@ TEST(TcpStore, garbage_disconnects_only_who_sent_it) {
   const std::string garbage[] = {
       "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
       std::string(100'000, '\xff'),
-      hello() + "this is no request, though long enough",
+      hello() + "this is not a request, though long enough",
       hello() + std::string(24, '\0'),
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 0xffffffff, .value_bytes = 0xffffffff}),
       hello() + header({.operation = store::Operation::kSet, .key_bytes = 1, .value_bytes = (8u << 20) + 1}),
@@ -230,7 +230,7 @@ TEST(TcpStore, random_bytes_after_the_hello_never_disturb_the_host) {
   EXPECT_EQ(*host->get("key", kLong), "value");
 }
 
-TEST(TcpStore, a_request_that_trickles_in_is_understood_and_its_answer_laid_out_as_documented) {
+TEST(TcpStore, a_request_received_byte_by_byte_is_parsed_and_its_answer_has_the_documented_layout) {
   const auto host = host_at("127.0.0.1");
   const UniqueFd slow = raw_connection(*host);
   const std::string message =
@@ -246,7 +246,7 @@ TEST(TcpStore, a_request_that_trickles_in_is_understood_and_its_answer_laid_out_
   EXPECT_EQ(*host->get("count", kLong), "258");
 }
 
-TEST(TcpStore, a_client_of_another_version_hears_the_hosts_and_is_dropped) {
+TEST(TcpStore, a_client_of_another_version_receives_the_hosts_version_and_is_disconnected) {
   const auto host = host_at("127.0.0.1");
   const UniqueFd other = raw_connection(*host);
   std::string greeting = hello();
@@ -273,7 +273,7 @@ TEST(TcpStore, a_host_of_another_version_is_an_error_that_does_not_wait_for_the_
   EXPECT_THAT(status.message(), HasSubstr("version 7"));
 }
 
-TEST(TcpStore, something_else_behind_the_port_is_told_apart_from_a_store) {
+TEST(TcpStore, another_server_at_the_port_is_distinguished_from_a_store) {
   const UniqueFd listening = store::listen_at("127.0.0.1", 0).value();
   const int port = store::port_of(listening.get()).value();
   std::atomic<bool> done{false};
@@ -307,7 +307,7 @@ TEST(TcpStore, leaves_no_descriptor_open) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(TcpStore, a_host_that_ran_out_of_descriptors_serves_its_clients_and_takes_new_ones_later) {
+TEST(TcpStore, a_host_without_free_descriptors_serves_its_clients_and_accepts_new_ones_later) {
   const auto host = host_at("127.0.0.1");
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);

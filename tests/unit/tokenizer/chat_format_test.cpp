@@ -36,7 +36,7 @@ TEST(ChatFormat, a_date_is_todays) {
   EXPECT_TRUE(text == "<s>[" + before + "] s; u" || text == "<s>[" + year() + "] s; u") << text;
 }
 
-TEST(ChatFormat, a_conversation_that_the_table_lacks_is_refused) {
+TEST(ChatFormat, a_conversation_that_the_table_does_not_support_is_rejected) {
   const auto format = ChatFormat::parse(kTable);
   const auto message = [&](std::vector<ChatMessage> messages) { return format->render(messages).status().to_string(); };
   EXPECT_THAT(message({}), HasSubstr("at least one message"));
@@ -48,7 +48,7 @@ TEST(ChatFormat, a_conversation_that_the_table_lacks_is_refused) {
               HasSubstr("does not allow a message of \"assistant\" before an answer"));
 }
 
-TEST(ChatFormat, a_template_of_another_form_is_refused_with_its_reason) {
+TEST(ChatFormat, an_unsupported_template_is_rejected_with_the_reason) {
   const auto format = ChatFormat::parse(
       R"({"format": "accord-chat-format", "format_version": 1, "unsupported": "it counts messages"})", "chat.json");
   EXPECT_EQ(format.status().to_string(),

@@ -22,7 +22,7 @@ TEST(NormalForm, the_examples_of_the_standard_hold) {
   expect("\uac00", "\u1100\u1161", "\uac00", "\u1100\u1161", "\uac00");
 }
 
-TEST(NormalForm, many_marks_are_sorted_in_little_time) {
+TEST(NormalForm, many_marks_are_sorted_quickly) {
   std::string text = "a";
   for (int i = 0; i < 100'000; ++i) text += "\u0301\u0323";
   const std::string sorted = normal_form(text, NormalForm::kNfd);

@@ -53,7 +53,7 @@ TEST(Tokenizer, a_long_word_has_the_tokens_of_its_parts) {
   EXPECT_EQ(encoded(tokenizer, text), expected);
 }
 
-TEST(Tokenizer, ignore_merges_takes_a_word_that_is_a_token_as_it_is) {
+TEST(Tokenizer, ignore_merges_keeps_a_word_that_is_a_token) {
   std::string model(kLower);
   model.insert(1, R"("ignore_merges": true, )");
   const auto tokenizer = parsed(tokenizer_json(model));
@@ -68,7 +68,7 @@ TEST(Tokenizer, word_piece_takes_the_longest_token_from_the_left) {
   EXPECT_THAT(encoded(tokenizer, "unwantedX unaffableaff"), ElementsAre(0, 0));  // no such piece; too long
 }
 
-TEST(Tokenizer, bytes_stand_for_characters_that_the_vocabulary_lacks) {
+TEST(Tokenizer, characters_outside_the_vocabulary_become_byte_tokens) {
   const auto tokenizer = parsed(tokenizer_json(kBytes, R"("decoder": {"type": "ByteFallback"},)"));
   EXPECT_THAT(encoded(tokenizer, "a\xe2\x82\xac"), ElementsAre(4, 1, 2, 3));
   EXPECT_THAT(encoded(tokenizer, "xy"), ElementsAre(0));  // one token for both, as unknown characters are fused
@@ -78,7 +78,7 @@ TEST(Tokenizer, bytes_stand_for_characters_that_the_vocabulary_lacks) {
             "a");
 }
 
-TEST(Tokenizer, malformed_text_counts_as_its_replacement) {
+TEST(Tokenizer, malformed_text_is_treated_as_its_replacement) {
   const auto tokenizer = parsed(tokenizer_json(kLower));
   EXPECT_EQ(encoded(tokenizer, "low\xe2\x82low\xff"), encoded(tokenizer, "low\xef\xbf\xbdlow\xef\xbf\xbd"));
 }
@@ -95,7 +95,7 @@ TEST(Tokenizer, added_tokens_are_found_before_the_text_is_split) {
   EXPECT_EQ(*tokenizer.decode(Ids{5, 11, 6}, ShowSpecial::kShow), "lo <low> low");
 }
 
-TEST(Tokenizer, a_stream_gives_text_when_its_characters_are_whole) {
+TEST(Tokenizer, a_stream_returns_text_once_its_characters_are_complete) {
   const auto tokenizer = parsed(tokenizer_json(kBytes, R"("decoder": {"type": "ByteFallback"},)"));
   auto decoder = tokenizer.streaming_decoder();
   EXPECT_EQ(*decoder.push(4), "a");
@@ -107,7 +107,7 @@ TEST(Tokenizer, a_stream_gives_text_when_its_characters_are_whole) {
   EXPECT_EQ(*decoder.push(4), "a");
 }
 
-TEST(Tokenizer, a_frame_is_added_and_left_out) {
+TEST(Tokenizer, special_tokens_are_added_or_omitted) {
   const auto tokenizer =
       parsed(tokenizer_json(kLower, R"("post_processor": {"type": "BertProcessing", "cls": ["l", 0], "sep": ["o", 1]},
                  "truncation": {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Left"},)"));
@@ -173,7 +173,7 @@ TEST(Tokenizer, errors_in_the_long_lists_name_the_entry) {
   }
 }
 
-TEST(Tokenizer, a_text_that_has_no_tokens_is_an_error_where_there_is_none_for_unknown_ones) {
+TEST(Tokenizer, text_without_tokens_is_an_error_if_there_is_no_unknown_token) {
   const auto tokenizer =
       parsed(tokenizer_json(R"({"type": "BPE", "unk_token": "?", "vocab": {"a": 0}, "merges": []})"));
   EXPECT_THAT(encoded(tokenizer, "aa"), ElementsAre(0, 0));

@@ -7,7 +7,7 @@
 namespace accord::tokenizer {
 namespace {
 
-TEST(Utf8, characters_of_every_length_are_written_and_read_again) {
+TEST(Utf8, characters_of_every_length_are_written_and_read_back) {
   for (const char32_t character : {0x0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff}) {
     std::string text;
     append_character(character, text);
@@ -31,7 +31,7 @@ TEST(Utf8, malformed_parts_are_replaced_as_the_standard_recommends) {
   EXPECT_EQ(well_formed("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"), replaced(4, "A"));  // cut short
 }
 
-TEST(Utf8, what_is_malformed_is_told_from_what_is_not) {
+TEST(Utf8, malformed_text_is_distinguished_from_valid_text) {
   for (const std::string text : {"", "plain ASCII of some length", "\xe2\x82\xac and \xf0\x9f\x98\x80"}) {
     EXPECT_TRUE(is_well_formed(text));
     EXPECT_EQ(well_formed(text), text);

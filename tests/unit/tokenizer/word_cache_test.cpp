@@ -15,7 +15,7 @@ using testing::ElementsAreArray;
 using testing::IsEmpty;
 using Key = WordCache::Key;
 
-TEST(WordCache, words_that_differ_in_null_bytes_alone_are_told_apart) {
+TEST(WordCache, words_that_differ_only_in_null_bytes_are_distinguished) {
   using namespace std::string_view_literals;
   WordCache cache;
   cache.store(Key("a"), std::vector<TokenId>{1});
@@ -26,7 +26,7 @@ TEST(WordCache, words_that_differ_in_null_bytes_alone_are_told_apart) {
   EXPECT_THAT(cache.find(Key("a\0\0"sv)), IsEmpty());
 }
 
-TEST(WordCache, a_word_has_its_own_tokens_or_none_however_many_words_came) {
+TEST(WordCache, a_word_has_its_own_tokens_or_none_after_any_number_of_words) {
   WordCache cache;
   std::map<std::string, std::vector<TokenId>> all;
   for (TokenId i = 0; i < 100'000; ++i) {
@@ -45,7 +45,7 @@ TEST(WordCache, a_word_has_its_own_tokens_or_none_however_many_words_came) {
   EXPECT_GT(kept, 15'000U);  // nearly all of 16,384 places are in use
 }
 
-TEST(WordCache, a_word_of_too_many_tokens_is_not_kept) {
+TEST(WordCache, a_word_of_too_many_tokens_is_not_cached) {
   WordCache cache;
   cache.store(Key("long"), std::vector<TokenId>(WordCache::kMaxTokens + 1, 5));
   EXPECT_THAT(cache.find(Key("long")), IsEmpty());

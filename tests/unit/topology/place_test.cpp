@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(ThisPlace, is_this_process_on_this_machine) {
+TEST(ThisPlace, describes_this_process_on_this_machine) {
   const Result<Place> place = this_place();
   ASSERT_TRUE(place.ok()) << place.status().to_string();
   EXPECT_EQ(place->process, getpid());
@@ -39,7 +39,7 @@ TEST(ThisPlace, counts_physical_cores) {
   for (const int cpu : place.cpus) {
     std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
     std::string siblings;
-    if (!std::getline(file, siblings)) GTEST_SKIP() << "this kernel does not tell which processors share a core";
+    if (!std::getline(file, siblings)) GTEST_SKIP() << "this kernel does not report which processors share a core";
     cores.insert(siblings);
   }
   if (place.core_ids.empty()) {
@@ -70,7 +70,7 @@ std::vector<int> random_ascending(std::mt19937& random, std::size_t count) {
   return {numbers.begin(), numbers.end()};
 }
 
-TEST(PlaceJson, gives_any_place_back) {
+TEST(PlaceJson, round_trips_any_place) {
   std::mt19937 random(4);
   for (int i = 0; i < 500; ++i) {
     Place place;
@@ -109,7 +109,7 @@ TEST(PlaceJson, is_json_with_the_names_of_the_fields) {
       R"({"core_ids":[0],"cores":1,"cpus":[0,1],"host":"h","numa_nodes":[0],"process":12,"process_space":"pid-7","reader":"me"})");
 }
 
-TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
+TEST(PlaceJson, rejects_text_that_is_not_a_place_and_gives_the_reason) {
   const std::pair<std::string, std::string> refused[] = {
       {"", "expected a JSON object"},
       {"[1]", "expected a JSON object"},
@@ -150,7 +150,7 @@ TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
   }
 }
 
-TEST(PlaceJson, damaged_text_is_a_place_or_refused_and_never_more) {
+TEST(PlaceJson, damaged_text_is_a_valid_place_or_rejected) {
   std::mt19937 random(9);
   const std::string good =
       to_json({.host = "host", .process = 1, .cpus = {0, 1, 2}, .numa_nodes = {0}, .cores = 2, .core_ids = {0, 2}});

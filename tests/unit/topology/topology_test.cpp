@@ -47,7 +47,7 @@ TEST(Topology, keeps_its_hosts_when_it_is_copied_or_moved) {
   EXPECT_EQ(moved.place(1).host, "b");
 }
 
-TEST(Topology, ranks_that_share_all_processors_are_oversubscribed_beyond_the_cores) {
+TEST(Topology, ranks_that_share_all_processors_are_oversubscribed_beyond_the_number_of_cores) {
   const Place four_threads_two_cores = on("a", {0, 1, 2, 3});
   EXPECT_FALSE(Topology({four_threads_two_cores, four_threads_two_cores}).oversubscribed());
   EXPECT_TRUE(Topology({four_threads_two_cores, four_threads_two_cores, four_threads_two_cores}).oversubscribed());
@@ -85,17 +85,17 @@ TEST(Topology, uniform_is_one_host_with_a_core_for_each_rank) {
   }
 }
 
-TEST(Topology, ranks_may_read_each_others_memory_if_all_of_one_host_say_the_same) {
-  const auto told_by = [](const std::string& host, const std::string& reader) {
+TEST(Topology, ranks_may_read_each_others_memory_if_all_of_a_host_report_the_same_reader) {
+  const auto place_on = [](const std::string& host, const std::string& reader) {
     Place place = on(host, {0, 1, 2, 3});
     place.reader = reader;
     return place;
   };
-  EXPECT_TRUE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "me")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "you")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", ""), told_by("a", "")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("b", "me")}).readable());
-  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me")}).without_shared_memory().readable());
+  EXPECT_TRUE(Topology({place_on("a", "me"), place_on("a", "me"), place_on("a", "me")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("a", "me"), place_on("a", "you")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", ""), place_on("a", "")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("b", "me")}).readable());
+  EXPECT_FALSE(Topology({place_on("a", "me"), place_on("a", "me")}).without_shared_memory().readable());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The text of descriptors: writing and reading it, and what is rejected.
+// The text of descriptors: writing and reading it, and rejected texts.
 #include "transport/descriptor.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(Descriptor, is_written_as_documented) {
             "shm/3 5 4096 name cookie");
 }
 
-TEST(Descriptor, is_read_as_it_was_written) {
+TEST(Descriptor, is_read_back_as_written) {
   for (const Rank rank : {0, 7, INT_MAX}) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 40, std::size_t{LLONG_MAX}}) {
       const auto read = read_descriptor(
@@ -28,7 +28,7 @@ TEST(Descriptor, is_read_as_it_was_written) {
   }
 }
 
-TEST(Descriptor, of_another_form_is_corrupt) {
+TEST(Descriptor, in_another_format_is_corrupt) {
   for (const char* text : {"", "shm", "shm/3", "shm/3 0 1 a", "shm/3 0 1 a b c", "shm/3 0 1 a ", "shm/3  0 1 a b",
                            " shm/3 0 1 a b", "shm/3 0 0 a b", "shm/3 2147483648 1 a b", "shm/3 0x1 1 a b",
                            "shm/ 0 1 a b", "/3 0 1 a b", "shn/3 0 1 a b", "shm/3 0 9223372036854775808 a b"}) {

@@ -17,7 +17,7 @@ std::string_view preferred(const PlaceView& mine, const PlaceView& peer) {
   return "none";
 }
 
-TEST(Transports, inproc_is_preferred_in_one_process_shm_in_one_host_and_ucx_between_hosts) {
+TEST(Transports, inproc_is_preferred_in_one_process_shm_on_one_host_and_ucx_between_hosts) {
   const std::string between = transport_by_name("ucx").ok() ? "ucx" : "none";
   const PlaceView mine{.host = "a", .process = 10};
   EXPECT_EQ(preferred(mine, {.host = "a", .process = 10}), "inproc");
@@ -27,7 +27,7 @@ TEST(Transports, inproc_is_preferred_in_one_process_shm_in_one_host_and_ucx_betw
   EXPECT_EQ(preferred(mine, {.host = "b", .process = 11}), between);
 }
 
-TEST(Transports, reach_is_the_same_from_both_sides) {
+TEST(Transports, reachability_is_symmetric) {
   const PlaceView places[] = {{"a", 1}, {"a", 2}, {"b", 1}};
   for (const Transport* transport : transports()) {
     for (const PlaceView& one : places) {

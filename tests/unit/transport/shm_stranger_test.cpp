@@ -1,4 +1,4 @@
-// Strangers at the listener of transport shm: whatever they send, they get nothing, and the real peers still meet.
+// Strangers at the listener of transport shm: whatever they send, they get nothing, and the real peers still connect.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -42,7 +42,7 @@ UniqueFd connect_as_stranger(const Found& found) {
   return socket.ok() ? std::move(*socket) : UniqueFd();
 }
 
-void say(const UniqueFd& socket, const std::string& bytes, int descriptors) {
+void send_text(const UniqueFd& socket, const std::string& bytes, int descriptors) {
   std::vector<int> fds(static_cast<std::size_t>(descriptors), STDERR_FILENO);
   std::string text = bytes;
   iovec piece = {text.data(), text.size()};
@@ -79,7 +79,7 @@ class ShmStranger : public ::testing::Test {
     return endpoints_[static_cast<std::size_t>(rank)]->connect(peers, Deadline::in(timeout));
   }
 
-  void expect_that_they_meet() {
+  void expect_peers_connect() {
     std::thread other([&] {
       const auto links = connect(1, std::chrono::seconds(60));
       EXPECT_TRUE(links.ok()) << links.status().to_string();
@@ -101,7 +101,7 @@ bool was_dropped(const UniqueFd& socket) {
   return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
 }
 
-TEST_F(ShmStranger, that_talks_nonsense_is_dropped_and_the_peers_meet) {
+TEST_F(ShmStranger, that_sends_garbage_is_dropped_and_the_peers_connect) {
   const std::vector<std::string> nonsense = {"x",
                                              std::string(87, 'a'),
                                              std::string(88, 'a'),
@@ -112,24 +112,24 @@ TEST_F(ShmStranger, that_talks_nonsense_is_dropped_and_the_peers_meet) {
   for (const std::string& text : nonsense) {
     for (const int descriptors : {0, 1, 2, 5}) {
       strangers.push_back(connect_as_stranger(rank0()));
-      say(strangers.back(), text, descriptors);
+      send_text(strangers.back(), text, descriptors);
     }
   }
   const std::size_t before = open_descriptors();
-  expect_that_they_meet();
+  expect_peers_connect();
   for (const UniqueFd& stranger : strangers) EXPECT_TRUE(was_dropped(stranger));
-  // Two endpoints of one process have met and hold no descriptors; what the strangers sent is closed.
+  // Two endpoints of one process have connected and hold no descriptors; descriptors from strangers are closed.
   EXPECT_LE(open_descriptors(), before);
 }
 
-TEST_F(ShmStranger, that_says_nothing_disturbs_nobody) {
+TEST_F(ShmStranger, that_sends_nothing_does_not_disturb_the_peers) {
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < 600; ++i) strangers.push_back(connect_as_stranger(rank0()));
   for (int i = 0; i < 300; ++i) strangers[static_cast<std::size_t>(i)].reset();
-  expect_that_they_meet();
+  expect_peers_connect();
 }
 
-TEST_F(ShmStranger, that_has_not_read_the_descriptors_gets_no_window) {
+TEST_F(ShmStranger, without_valid_descriptors_gets_no_window) {
   const Found found = rank0();
   const std::string wrong(kCookieBytes, '0');
   const Cookie cookie = cookie_of(found.cookie);
@@ -148,13 +148,13 @@ TEST_F(ShmStranger, that_has_not_read_the_descriptors_gets_no_window) {
     ASSERT_TRUE(sent.ok());
     ASSERT_EQ(*sent, Exchange::kDone);
   }
-  expect_that_they_meet();
+  expect_peers_connect();
   for (const UniqueFd& stranger : strangers) EXPECT_TRUE(was_dropped(stranger));
 }
 
-TEST_F(ShmStranger, is_mentioned_when_a_real_peer_does_not_come) {
+TEST_F(ShmStranger, is_mentioned_when_a_real_peer_is_missing) {
   const UniqueFd stranger = connect_as_stranger(rank0());
-  say(stranger, "hello?", 0);
+  send_text(stranger, "hello?", 0);
   const Status status = connect(0, std::chrono::milliseconds(100)).status();
   EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("unexpected connection"));
@@ -162,7 +162,7 @@ TEST_F(ShmStranger, is_mentioned_when_a_real_peer_does_not_come) {
 }
 
 // A peer that knows everything but hands over something that is not a window of that size.
-TEST_F(ShmStranger, that_hands_over_no_window_is_an_error_that_names_the_rank) {
+TEST_F(ShmStranger, that_sends_no_window_is_an_error_that_names_the_rank) {
   const UniqueFd impostor = connect_as_stranger(rank0());
   const Hello hello{.rank = 1,
                     .window_bytes = kBytes,

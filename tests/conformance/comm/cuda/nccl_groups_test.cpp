@@ -59,7 +59,7 @@ TEST_F(CudaNcclGroups, a_captured_graph_runs_its_calls_at_each_launch) {
   }
 }
 
-TEST_F(CudaNcclGroups, a_window_is_memory_that_calls_use) {
+TEST_F(CudaNcclGroups, calls_use_the_memory_of_a_window) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     Result<DeviceWindow> window = comm.device_window(std::size_t{4} << 20, on.device);
     ASSERT_TRUE(window.ok()) << window.status().to_string();
@@ -75,7 +75,7 @@ TEST_F(CudaNcclGroups, a_window_is_memory_that_calls_use) {
   });
 }
 
-TEST_F(CudaNcclGroups, a_group_splits_and_its_parts_call) {
+TEST_F(CudaNcclGroups, a_split_group_makes_calls_in_its_parts) {
   on_ranks(4, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 4);
     Result<std::optional<Communicator>> part = comm.split(comm.rank() % 2, 0, {.name = "part"});
@@ -85,7 +85,7 @@ TEST_F(CudaNcclGroups, a_group_splits_and_its_parts_call) {
   });
 }
 
-TEST_F(CudaNcclGroups, a_rank_that_does_not_come_is_named_and_the_stream_is_freed) {
+TEST_F(CudaNcclGroups, a_missing_rank_is_named_and_the_stream_is_released) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 2);
     if (comm.rank() == 0) {
@@ -102,7 +102,7 @@ TEST_F(CudaNcclGroups, a_rank_that_does_not_come_is_named_and_the_stream_is_free
   });
 }
 
-TEST_F(CudaNcclGroups, the_others_go_on_without_a_rank_that_was_killed) {
+TEST_F(CudaNcclGroups, survivors_continue_without_a_killed_rank) {
   on_ranks(3,
            [](Communicator& comm, const OnDevice& on) {
              ASSERT_EQ(count(comm, on), 3);

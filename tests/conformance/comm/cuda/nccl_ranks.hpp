@@ -1,6 +1,6 @@
 #pragma once
 // Ranks as processes over NVIDIA's own NCCL, on the first GPU of the machine. NCCL accepts one rank per GPU of a
-// host. If each process claims to be a host of its own, NCCL accepts several, which then communicate over sockets.
+// host. If each process claims to be its own host, NCCL accepts several, which then communicate over sockets.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CudaNcclTest : public ::testing::Test {
     if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
   }
 
-  /// Runs `body` in one process per rank, each with a stream of its own. `codes`: the expected exit codes, where they
+  /// Runs `body` in one process per rank, each with its own stream. `codes`: the expected exit codes, where they
   /// are not 0. `select`: the backend that serves calls.
   static void on_ranks(int size, const std::function<void(Communicator&, const OnDevice&)>& body,
                        std::vector<int> codes = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60),

@@ -18,26 +18,26 @@ class CudaNccl : public testing::CudaNcclTest, public ::testing::WithParamInterf
   }
 };
 
-TEST_P(CudaNccl, reductions_give_what_the_plain_computation_gives) {
+TEST_P(CudaNccl, reductions_match_a_plain_computation) {
   run([](Communicator& comm, const OnDevice& on) {
     if (comm.size() == 4) {
       EXPECT_EQ(testing::check_device_reductions_of_few_dtypes(comm, on), 7 + 8 + 2 * 6);
       return;
     }
-    // Plans serve what NCCL lacks, except premul_sum of 8-bit floats in NCCL versions without these and in groups of
-    // one.
+    // Plans serve the calls that NCCL does not support, except premul_sum of 8-bit floats in NCCL versions without
+    // these and in groups of one.
     const bool scales_float8 = comm::nccl::library().value()->version >= 22400 && comm.size() > 1;
     EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 - (scales_float8 ? 0 : 2) + 2 * 3 + 7);
   });
 }
 
-TEST_P(CudaNccl, bytes_of_every_dtype_get_where_they_belong) {
-  run(GetParam() == 4 ? testing::check_device_moves_of_few_dtypes : testing::check_device_moves);
+TEST_P(CudaNccl, elements_of_every_dtype_reach_their_destination) {
+  run(GetParam() == 4 ? testing::check_device_data_movement_of_few_dtypes : testing::check_device_data_movement);
 }
 TEST_P(CudaNccl, messages) { run(testing::check_device_messages); }
-TEST_P(CudaNccl, works_keep_the_order_of_streams) { run(testing::check_device_works); }
+TEST_P(CudaNccl, works_keep_stream_order) { run(testing::check_device_works); }
 TEST_P(CudaNccl, prepared_calls) { run(testing::check_device_prepared); }
-TEST_P(CudaNccl, mistakes_of_one_rank_harm_nothing) { run(testing::check_device_mistakes); }
+TEST_P(CudaNccl, invalid_calls_of_one_rank_leave_the_group_usable) { run(testing::check_invalid_device_calls); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaNccl, ::testing::Values(1, 2, 4),
                          [](const auto& of) { return "of_" + std::to_string(of.param); });

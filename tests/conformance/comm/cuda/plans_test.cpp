@@ -25,7 +25,7 @@ class CudaPlansOfProcesses : public testing::CudaNcclTest, public ::testing::Wit
   }
 };
 
-TEST_P(CudaPlansOfProcesses, reductions_give_what_the_plain_computation_gives) {
+TEST_P(CudaPlansOfProcesses, reductions_match_a_plain_computation) {
   run([](Communicator& comm, const OnDevice& on) {
     if (comm.size() == 4) {
       EXPECT_GE(testing::check_device_reductions_of_few_dtypes(comm, on), 7 + 8 + 2 * 5);
@@ -34,10 +34,10 @@ TEST_P(CudaPlansOfProcesses, reductions_give_what_the_plain_computation_gives) {
     }
   });
 }
-TEST_P(CudaPlansOfProcesses, bytes_of_every_dtype_get_where_they_belong) {
-  run(GetParam() == 4 ? testing::check_device_moves_of_few_dtypes : testing::check_device_moves);
+TEST_P(CudaPlansOfProcesses, elements_of_every_dtype_reach_their_destination) {
+  run(GetParam() == 4 ? testing::check_device_data_movement_of_few_dtypes : testing::check_device_data_movement);
 }
-TEST_P(CudaPlansOfProcesses, works_keep_the_order_of_streams) { run(testing::check_device_works); }
+TEST_P(CudaPlansOfProcesses, works_keep_stream_order) { run(testing::check_device_works); }
 TEST_P(CudaPlansOfProcesses, prepared_calls) { run(testing::check_device_prepared); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaPlansOfProcesses, ::testing::Values(1, 2, 4),
@@ -70,7 +70,7 @@ class CudaPlansOfThreads : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(CudaPlansOfThreads, sums_have_the_bits_of_the_cpu_at_every_size) {
+TEST_P(CudaPlansOfThreads, sums_are_bit_identical_to_the_cpu_at_every_size) {
   on_ranks([](Communicator& comm, const OnDevice& on) {
     constexpr std::size_t kMost = 300001;
     const std::vector<float> mine = some(comm.rank(), kMost);
@@ -90,7 +90,7 @@ TEST_P(CudaPlansOfThreads, sums_have_the_bits_of_the_cpu_at_every_size) {
   });
 }
 
-TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_again_and_again) {
+TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_repeatedly) {
   on_ranks([](Communicator& comm, const OnDevice& on) {
     const auto stream = static_cast<cudaStream_t>(on.stream.handle);
     const DeviceArray values(on, std::vector<float>(2048, 1.0F), DType::kFloat32);
@@ -113,8 +113,8 @@ TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_again_and_again) {
   });
 }
 
-TEST_P(CudaPlansOfThreads, a_peer_that_does_not_come_frees_the_stream) {
-  if (GetParam() == 1) GTEST_SKIP() << "one rank waits for nobody";
+TEST_P(CudaPlansOfThreads, a_missing_peer_releases_the_stream) {
+  if (GetParam() == 1) GTEST_SKIP() << "a single rank waits for no other";
   on_ranks([](Communicator& comm, const OnDevice& on) {
     const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);
     ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
@@ -130,7 +130,7 @@ TEST_P(CudaPlansOfThreads, a_peer_that_does_not_come_frees_the_stream) {
   });
 }
 
-TEST_P(CudaPlansOfThreads, kernels_of_a_programs_own_put_signal_and_wait) {
+TEST_P(CudaPlansOfThreads, user_kernels_put_signal_and_wait) {
   if (GetParam() != 2) GTEST_SKIP() << "it is between two ranks";
   on_ranks([](Communicator& comm, const OnDevice& on) {
     constexpr std::size_t kCount = 1000;

@@ -14,7 +14,7 @@ namespace {
 using testing::DeviceArray;
 using testing::OnDevice;
 
-TEST(CudaSwitch, sums_and_copies_give_what_the_plain_computation_gives) {
+TEST(CudaSwitch, sums_and_copies_match_a_plain_computation) {
   device::Runtime& runtime = device::cuda::runtime();
   if (const Status viable = runtime.viable(); !viable.ok()) GTEST_SKIP() << viable.message();
   const int size = runtime.count();

@@ -12,7 +12,7 @@ using testing::OnDevice;
 /// The parameter is the number of ranks.
 class CudaExperts : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
  protected:
-  static void expect_the_bits_of_the_cpu(std::vector<ExpertProblem> problems) {
+  static void expect_bit_identical_to_the_cpu(std::vector<ExpertProblem> problems) {
     if (IsSkipped()) return;
     const auto body = [&](Communicator& comm, const OnDevice& on) {
       unsigned seed = 0;
@@ -27,7 +27,7 @@ class CudaExperts : public testing::CudaNcclTest, public ::testing::WithParamInt
 };
 
 TEST_P(CudaExperts, choices_of_any_number) {
-  expect_the_bits_of_the_cpu({
+  expect_bit_identical_to_the_cpu({
       {.tokens = {5, 3}},
       {.tokens = {7, 3}, .experts = 6, .top_k = 3, .alignment = 4},
       {.tokens = {0, 9}, .experts = 12, .top_k = 1, .ids = DType::kInt32},
@@ -37,7 +37,7 @@ TEST_P(CudaExperts, choices_of_any_number) {
 }
 
 TEST_P(CudaExperts, dtypes_and_widths) {
-  expect_the_bits_of_the_cpu({
+  expect_bit_identical_to_the_cpu({
       {.tokens = {5, 4}, .hidden = 6, .dtype = DType::kFloat64, .result = DType::kFloat64, .weights = DType::kFloat64},
       {.tokens = {5, 4}, .hidden = 3, .dtype = DType::kFloat32, .result = DType::kBFloat16},
       {.tokens = {5, 4}, .hidden = 7, .dtype = DType::kFloat16, .result = DType::kFloat32},

@@ -133,7 +133,7 @@ ACCORD_AT(net_name, netName);
 ACCORD_AT(split_share, splitShare);
 #undef ACCORD_AT
 
-TEST(NcclHeader, says_what_accord_declares) {
+TEST(NcclHeader, matches_the_declarations_of_accord) {
   const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
   const Config mine;
   EXPECT_EQ(mine.magic, theirs.magic);

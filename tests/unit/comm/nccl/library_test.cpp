@@ -20,7 +20,7 @@ TEST(NcclLibrary, a_library_with_its_symbols_is_loaded_with_its_version_and_path
   EXPECT_EQ(version_text(2708), "2.7.8");
 }
 
-TEST(NcclLibrary, one_that_is_too_old_is_refused) {
+TEST(NcclLibrary, a_version_that_is_too_old_is_rejected) {
   testing::set_version(21703);
   const Status status = load(testing::library_path()).status();
   testing::reset_nccl();
@@ -43,7 +43,7 @@ TEST(NcclLibrary, newer_functions_are_available_from_their_version_on) {
   }
 }
 
-TEST(NcclLibrary, another_library_or_none_is_an_error_that_names_it) {
+TEST(NcclLibrary, a_missing_or_different_library_is_an_error_that_names_it) {
   const Status other = load("libm.so.6").status();
   EXPECT_EQ(other.code(), StatusCode::kUnsupported);
   EXPECT_THAT(other.message(), HasSubstr("libm.so.6 does not report its version"));
@@ -52,7 +52,7 @@ TEST(NcclLibrary, another_library_or_none_is_an_error_that_names_it) {
   EXPECT_THAT(none.message(), HasSubstr("/nowhere/libnccl.so.2"));
 }
 
-TEST(NcclLibrary, what_it_says_last_is_part_of_an_error) {
+TEST(NcclLibrary, errors_include_the_last_message_of_the_library) {
   const Result<std::unique_ptr<const Library>> library = load(testing::library_path());
   ASSERT_TRUE(library.ok());
   EXPECT_EQ((**library).failure("AllReduce", kRemoteError).code(), StatusCode::kPeerLost);

@@ -1,4 +1,4 @@
-// Finding cuBLASLt, which needs no GPU. What cuBLASLt computes runs only on a GPU.
+// Finding cuBLASLt, which needs no GPU. cuBLASLt's computations need a GPU.
 #include <gmock/gmock.h>
 
 #if __has_include(<cublasLt.h>)
@@ -20,7 +20,7 @@ TEST(BlasLibrary, a_missing_path_and_a_wrong_library_are_reported) {
   EXPECT_THAT(other.message(), HasSubstr("libm.so.6 has no cublasLtGetVersion"));
 }
 
-TEST(BlasLibrary, the_one_of_this_machine_has_all_that_is_called) {
+TEST(BlasLibrary, the_library_of_this_machine_has_every_called_function) {
   const Result<const BlasLibrary*> library = blas_library();
   if (!library.ok()) {
     EXPECT_EQ(library.status().code(), StatusCode::kNotFound);

@@ -43,7 +43,7 @@ struct CudaProducts : ::testing::TestWithParam<std::int64_t> {
   }
 };
 
-TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library_takes_them) {
+TEST_P(CudaProducts, of_float8_use_scales_of_rows_and_columns_where_the_library_supports_them) {
   if (const Status viable = cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.to_string();
   const Result<Blas*> blas = cuda::blas();
   if (!blas.ok()) GTEST_SKIP() << blas.status().to_string();
@@ -67,8 +67,8 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
   product.c = {sums.buffer().data, DType::kFloat32, kN, 0};
   product.workspace = workspace.buffer().data;
   const auto has = [&] {
-    const Result<bool> said = (*blas)->has(product, kGpu);
-    return said.ok() && *said;
+    const Result<bool> supported = (*blas)->has(product, kGpu);
+    return supported.ok() && *supported;
   };
   EXPECT_TRUE(has());
   Status status = (*blas)->multiply(product, kGpu, {});

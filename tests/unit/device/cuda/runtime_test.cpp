@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr Device kFirst{DeviceType::kCuda, 0};
 
-TEST(CudaRuntime, without_a_device_says_why_and_every_call_fails) {
+TEST(CudaRuntime, without_a_device_reports_the_reason_and_every_call_fails) {
   Runtime& runtime = cuda::runtime();
   const Status viable = runtime.viable();
   if (viable.ok()) GTEST_SKIP() << "this machine has " << runtime.describe(kFirst).value();
@@ -78,15 +78,15 @@ struct CudaDevice : ::testing::Test {
 TEST_F(CudaDevice, kernels_run_in_their_stream) {
   testing::expect_kernels_run_in_their_stream({runtime, kFirst, stream()});
 }
-TEST_F(CudaDevice, threads_meet) { testing::expect_threads_meet({runtime, kFirst, stream()}); }
-TEST_F(CudaDevice, blocks_that_run_together_pass_words) {
-  testing::expect_blocks_that_run_together_pass_words({runtime, kFirst, stream()});
+TEST_F(CudaDevice, threads_synchronize) { testing::expect_threads_synchronize({runtime, kFirst, stream()}); }
+TEST_F(CudaDevice, concurrent_blocks_exchange_words) {
+  testing::expect_concurrent_blocks_exchange_words({runtime, kFirst, stream()});
 }
-TEST_F(CudaDevice, a_new_kernel_begins_beside_one_that_waits) {
-  testing::expect_a_new_kernel_begins_beside_one_that_waits({runtime, kFirst, stream()});
+TEST_F(CudaDevice, a_new_kernel_starts_while_another_waits) {
+  testing::expect_a_new_kernel_starts_while_another_waits({runtime, kFirst, stream()});
 }
-TEST_F(CudaDevice, grids_that_cannot_be_are_refused) {
-  testing::expect_grids_that_cannot_be_are_refused({runtime, kFirst, stream()});
+TEST_F(CudaDevice, invalid_grids_are_rejected) {
+  testing::expect_invalid_grids_are_rejected({runtime, kFirst, stream()});
 }
 TEST_F(CudaDevice, warps_multiply_matrices) {
   testing::expect_warps_multiply_matrices<DType::kBFloat16>({runtime, kFirst, stream()});
@@ -94,7 +94,7 @@ TEST_F(CudaDevice, warps_multiply_matrices) {
 }
 TEST_F(CudaDevice, memory_is_filled) { testing::expect_memory_is_filled({runtime, kFirst, stream()}); }
 
-TEST_F(CudaDevice, has_a_description_and_is_one_of_count) {
+TEST_F(CudaDevice, has_a_description_and_an_index_below_the_count) {
   EXPECT_THAT(runtime.describe(kFirst).value(), HasSubstr("compute capability"));
   const Device none{DeviceType::kCuda, static_cast<std::int16_t>(runtime.count())};
   EXPECT_FALSE(runtime.describe(none).ok());
@@ -103,7 +103,7 @@ TEST_F(CudaDevice, has_a_description_and_is_one_of_count) {
   EXPECT_FALSE(runtime.push_current(none).ok());
 }
 
-TEST_F(CudaDevice, tells_its_memory_from_that_of_the_host) {
+TEST_F(CudaDevice, distinguishes_its_memory_from_host_memory) {
   auto* const memory = static_cast<char*>(runtime.allocate(kFirst, 1000).value());
   void* const host = runtime.allocate_host(kFirst, 8).value();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0);
@@ -116,13 +116,13 @@ TEST_F(CudaDevice, tells_its_memory_from_that_of_the_host) {
   EXPECT_EQ(runtime.release(kFirst, host).code(), StatusCode::kInternal);
 }
 
-TEST_F(CudaDevice, without_enough_memory_says_how_much_was_asked_for) {
+TEST_F(CudaDevice, without_enough_memory_reports_the_requested_size) {
   const Status failed = runtime.allocate(kFirst, std::size_t{1} << 50).status();
   EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(failed.message(), HasSubstr("cuda:0"));
 }
 
-TEST_F(CudaDevice, copies_in_the_order_of_a_stream) {
+TEST_F(CudaDevice, copies_in_stream_order) {
   std::vector<int> from(10000), to(10000);
   std::iota(from.begin(), from.end(), 7);
   const std::size_t bytes = from.size() * sizeof(int);
@@ -159,7 +159,7 @@ TEST_F(CudaDevice, a_stream_waits_for_an_event_of_another) {
   EXPECT_TRUE(runtime.release(kFirst, memory).ok());
 }
 
-TEST_F(CudaDevice, leaves_a_thread_that_uses_it_without_one) {
+TEST_F(CudaDevice, leaves_a_thread_without_a_current_device) {
   std::thread([&] {
     const auto current = [] {
       CUcontext context = nullptr;
@@ -184,7 +184,7 @@ TEST_F(CudaDevice, leaves_a_thread_that_uses_it_without_one) {
   }).join();
 }
 
-TEST_F(CudaDevice, is_current_while_asked_for_and_gives_back_the_one_before) {
+TEST_F(CudaDevice, is_current_while_requested_and_restores_the_previous_one) {
   const Device last{DeviceType::kCuda, static_cast<std::int16_t>(runtime.count() - 1)};
   const auto current = [] {
     int index = -1;
@@ -202,7 +202,7 @@ TEST_F(CudaDevice, is_current_while_asked_for_and_gives_back_the_one_before) {
   EXPECT_EQ(current(), 0);
 }
 
-TEST_F(CudaDevice, a_capture_records_copies_and_is_not_spoiled_by_other_work) {
+TEST_F(CudaDevice, a_capture_records_copies_and_is_not_affected_by_other_work) {
   const Stream captured = stream(), other = stream();
   auto* const host = static_cast<int*>(runtime.allocate_host(kFirst, 2 * sizeof(int)).value());
   void* const memory = runtime.allocate(kFirst, sizeof(int)).value();
@@ -241,13 +241,13 @@ TEST_F(CudaDevice, a_capture_records_copies_and_is_not_spoiled_by_other_work) {
   EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
 }
 
-TEST_F(CudaDevice, the_default_stream_beside_a_capture_of_a_blocking_stream_is_an_error_that_explains) {
+TEST_F(CudaDevice, using_the_default_stream_during_a_capture_of_a_blocking_stream_is_explained) {
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), cudaSuccess);
-  const Result<bool> asked = runtime.is_capturing(kFirst, {});
-  EXPECT_EQ(asked.status().code(), StatusCode::kInternal);
-  EXPECT_THAT(asked.status().message(), HasSubstr("default stream"));
+  const Result<bool> capturing = runtime.is_capturing(kFirst, {});
+  EXPECT_EQ(capturing.status().code(), StatusCode::kInternal);
+  EXPECT_THAT(capturing.status().message(), HasSubstr("default stream"));
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);

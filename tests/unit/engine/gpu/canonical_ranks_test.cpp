@@ -20,7 +20,7 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 
 // As many rows as each of the kernels takes: 1, 2, 4 or 8 at once, and more than a tile has.
-TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_number_of_ranks) {
+TEST_F(DeviceModels, an_encoder_with_canonical_ranks_is_bit_identical_on_any_number_of_ranks) {
   const TinyEncoder model(8);
   model.write(path("eight"));
   const int products = HostBlas::instance().products();
@@ -54,7 +54,7 @@ TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_nu
   EXPECT_EQ(norms_of_plans(), norms);
 }
 
-TEST_F(DeviceModels, a_decoder_with_canonical_ranks_has_the_same_bits_on_one_rank_and_on_two) {
+TEST_F(DeviceModels, a_decoder_with_canonical_ranks_is_bit_identical_on_one_rank_and_two) {
   for (const DType cache : {DType::kFloat32, DType::kBFloat16}) {
     std::vector<float> near;
     on_ranks("decoder", 1, {}, [&](Engine& engine, Rank) { near = run_steps(engine, cache); });
@@ -75,7 +75,7 @@ TEST_F(DeviceModels, a_decoder_with_canonical_ranks_has_the_same_bits_on_one_ran
 
 // 64 rows after 1152 tokens, which repeat the same 16. With a key head on each rank a context would be divided into 5
 // parts, with both heads on one rank into 4.
-TEST_F(DeviceModels, a_long_context_is_shared_out_alike_on_one_rank_and_on_two) {
+TEST_F(DeviceModels, a_long_context_is_divided_in_the_same_way_on_one_rank_and_two) {
   constexpr std::int64_t kOfBlock = 16;
   std::vector<std::int32_t> blocks(72, 0);
   for (const std::int32_t own : {1, 2, 3, 4}) blocks.push_back(own);
@@ -106,7 +106,7 @@ TEST_F(DeviceModels, a_long_context_is_shared_out_alike_on_one_rank_and_on_two) 
   EXPECT_THAT(logits, Each(Eq(logits[0])));
 }
 
-TEST_F(DeviceModels, what_would_change_bits_is_refused_beside_canonical_ranks) {
+TEST_F(DeviceModels, options_that_would_change_bits_are_rejected_with_canonical_ranks) {
   const auto refusal = [&](LoadOptions options) {
     options.device = kGpu;
     options.canonical_ranks = 2;

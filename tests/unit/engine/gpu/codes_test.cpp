@@ -31,7 +31,7 @@ std::vector<std::uint32_t> room_for(std::int64_t groups) {
 }
 std::byte* bytes_of(std::vector<std::uint32_t>& room) { return reinterpret_cast<std::byte*>(room.data()); }
 
-TEST(DeviceCodes, kernels_code_and_decode_to_the_bits_of_the_cpu) {
+TEST(DeviceCodes, kernels_encode_and_decode_bit_identically_to_the_cpu) {
   for (const BlockSize& size : kBlockSizes) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
       for (const std::int64_t count : {1, 63, 64, 65, 1000}) {
@@ -85,7 +85,7 @@ struct CodedParts {
   }
 };
 
-TEST(DeviceCodes, kernels_add_up_parts_within_half_a_scale) {
+TEST(DeviceCodes, kernels_sum_parts_within_half_a_scale) {
   CodedParts of;
   for (const BlockSize& size : kBlockSizes) {
     std::vector<std::uint32_t> codes = room_for(of.kGroups);
@@ -104,7 +104,7 @@ class DeviceCodeKernels : public accord::testing::OnAnyDevice<> {
   static std::byte* bytes_on(const DeviceArray& array) { return static_cast<std::byte*>(array.buffer().data); }
 };
 
-TEST_P(DeviceCodeKernels, are_launched_and_give_the_bits_of_the_cpu_and_sums_within_half_a_scale) {
+TEST_P(DeviceCodeKernels, are_launched_and_match_the_cpu_bit_for_bit_and_sums_within_half_a_scale) {
   const accord::testing::OnDevice on{runtime(), kGpu};
   constexpr std::int64_t kCount = 999, kFilled = (kCount + kCodeGroup - 1) / kCodeGroup;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -130,10 +130,10 @@ TEST_P(DeviceCodeKernels, are_launched_and_give_the_bits_of_the_cpu_and_sums_wit
 INSTANTIATE_TEST_SUITE_P(Host, DeviceCodeKernels, accord::testing::kHostMemory);
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceCodeKernels, accord::testing::kGpus);
 
-TEST(DeviceCodes, a_group_that_is_not_finite_is_no_number_and_others_stay) {
-  for (const float strange : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+TEST(DeviceCodes, a_group_that_is_not_finite_becomes_nan_and_others_are_unaffected) {
+  for (const float not_finite : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x(2 * kCodeGroup, 1.0F), y(x.size());
-    x[5] = strange;
+    x[5] = not_finite;
     std::vector<std::uint32_t> codes = room_for(2);
     run_blocks(EncodeGroups{x.data(), DType::kFloat32, 2 * kCodeGroup, 2, bytes_of(codes)}, 1, {4, 2}, 0);
     run_blocks(DecodeGroups{bytes_of(codes), 2 * kCodeGroup, y.data(), DType::kFloat32}, 1, {4, 2}, 0);
@@ -179,7 +179,7 @@ Arguments sum_of(ValueId x) {
 
 // 33 KB, which fill neither whole groups nor whole pieces. A code may be the neighboring one where the CPU rounds
 // differently.
-TEST_F(DeviceModels, sums_travel_in_codes_as_on_the_cpu) {
+TEST_F(DeviceModels, sums_are_transferred_as_codes_as_on_the_cpu) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const Shapes shape = {47, dtype == DType::kFloat32 ? 181 : 363};
     OneGraph graph;
@@ -202,7 +202,7 @@ TEST_F(DeviceModels, sums_travel_in_codes_as_on_the_cpu) {
   }
 }
 
-TEST_F(DeviceModels, the_norm_behind_a_coded_sum_is_that_of_the_sum) {
+TEST_F(DeviceModels, the_norm_after_a_coded_sum_is_the_norm_of_the_sum) {
   constexpr std::int64_t kRows = 8, kWidth = 1152;
   const Shapes shape = {kRows, kWidth};
   OneGraph graph;

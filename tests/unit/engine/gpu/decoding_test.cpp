@@ -54,7 +54,7 @@ class DeviceDecoding : public accord::testing::DeviceEngines {
   }
 };
 
-TEST_F(DeviceDecoding, blocks_of_any_number_of_threads_and_lanes_give_the_formula) {
+TEST_F(DeviceDecoding, blocks_of_any_number_of_threads_and_lanes_match_the_formula) {
   for (const BlockSize size : {BlockSize{1, 1}, BlockSize{4, 2}, BlockSize{6, 3}, BlockSize{8, 8}, BlockSize{16, 8}}) {
     SCOPED_TRACE(std::to_string(size.threads) + " threads in warps of " + std::to_string(size.lanes));
     expect_formula({37, 0}, {.heads = 4, .kv_heads = 2, .head_dim = 64, .value_dim = 24, .size = size});
@@ -73,7 +73,7 @@ TEST_F(DeviceDecoding, contexts_that_end_anywhere_in_a_block_of_the_cache) {
     expect_formula({token, 3}, {.heads = 2, .block_tokens = 7, .size = {4, 4}});
 }
 
-TEST_F(DeviceDecoding, long_contexts_in_parts_beside_short_ones) {
+TEST_F(DeviceDecoding, long_contexts_in_parts_together_with_short_ones) {
   for (const int splits : {2, 3, 8})
     expect_formula({611, 255, 256, 0}, {.heads = 2, .value_dim = 16, .splits = splits, .size = {4, 2}});
 }
@@ -168,7 +168,7 @@ TEST_F(DeviceDecoding, a_copied_block_of_int8_has_its_codes_and_scales) {
           << i;
 }
 
-TEST_F(DeviceDecoding, one_nan_of_a_key_is_nan_for_the_heads_that_see_it) {
+TEST_F(DeviceDecoding, a_nan_in_a_key_gives_nan_for_the_heads_that_see_it) {
   const PagedCase of = rows_of({300}, {.heads = 2, .kv_heads = 2, .splits = 2, .size = {4, 2}});
   PagedSequences sequences(of);
   sequences.spoil_key(299, 1);
@@ -214,7 +214,7 @@ class DeviceDecodingEngines : public accord::testing::OnAnyDevice<> {
   }
 };
 
-TEST_P(DeviceDecodingEngines, its_kernels_are_launched_and_give_the_formula) {
+TEST_P(DeviceDecodingEngines, its_kernels_are_launched_and_match_the_formula) {
   for (const PagedCase& each : {
            PagedCase{.heads = 4, .kv_heads = 2, .head_dim = 64, .value_dim = 24},
            PagedCase{.heads = 10, .kv_heads = 2, .head_dim = 16, .value_dim = 16, .window = 300, .softcap = 1.5F},
@@ -232,7 +232,7 @@ TEST_P(DeviceDecodingEngines, its_kernels_are_launched_and_give_the_formula) {
   }
 }
 
-TEST_P(DeviceDecodingEngines, many_sequences_decode_together_and_a_graph_of_as_many_rows_reads_prompts) {
+TEST_P(DeviceDecodingEngines, many_sequences_decode_together_and_a_graph_with_as_many_rows_reads_prompts) {
   constexpr DType kBFloat16 = DType::kBFloat16;
   OneAttention::Steps steps;
   for (std::int64_t step = 0; step < 3; ++step) {  // the last one runs as a graph

@@ -21,7 +21,7 @@ using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using ::testing::HasSubstr;
 
-TEST_F(DeviceModels, an_encoder_gives_the_models_numbers_on_any_number_of_ranks) {
+TEST_F(DeviceModels, an_encoder_matches_the_model_on_any_number_of_ranks) {
   const std::vector<std::int64_t> ids = some_ids(2 * 5);
   const TinyEncoder model(4);
   const std::vector<double> exact = model.reference(ids, 5);
@@ -42,7 +42,7 @@ TEST_F(DeviceModels, an_encoder_gives_the_models_numbers_on_any_number_of_ranks)
   }
 }
 
-TEST_F(DeviceModels, a_decoder_gives_the_logits_of_the_cpu_on_one_rank_and_on_two) {
+TEST_F(DeviceModels, the_logits_of_a_decoder_match_the_cpu_on_one_rank_and_two) {
   for (const DType cache : {DType::kFloat32, DType::kBFloat16}) {
     std::vector<float> expected;
     on_ranks("decoder", 1, {}, [&](Engine& engine, Rank) { expected = run_steps(engine, cache); });
@@ -67,7 +67,7 @@ TEST_F(DeviceModels, a_sum_over_the_ranks_and_the_norm_of_its_few_rows_are_one_k
 /// On one rank.
 class DeviceModelsAlone : public accord::testing::OnAnyDevice<DeviceModels> {};
 
-TEST_P(DeviceModelsAlone, a_decoder_gives_the_logits_of_the_cpu) {
+TEST_P(DeviceModelsAlone, the_logits_of_a_decoder_match_the_cpu) {
   for (const DType cache : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
     SCOPED_TRACE(to_string(cache));
     std::vector<std::vector<float>> logits;
@@ -127,7 +127,7 @@ TEST_P(DeviceModelsAlone, a_run_without_sequences_is_one_sequence) {
 }
 
 // Runs of the same shape share a program, whose graph contains the addresses of a cache.
-TEST_P(DeviceModelsAlone, runs_with_and_without_sequences_take_turns_with_a_cache_each) {
+TEST_P(DeviceModelsAlone, runs_with_and_without_sequences_alternate_with_separate_caches) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
     Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
@@ -180,7 +180,7 @@ TEST_P(DeviceModelsAlone, many_rows_of_a_prompt_are_computed_in_tiles) {
   expect_near(logits[1], logits[0], 2e-4F);
 }
 
-TEST_P(DeviceModelsAlone, outputs_are_copied_to_the_cpu_if_that_is_asked_for) {
+TEST_P(DeviceModelsAlone, outputs_are_copied_to_the_cpu_on_request) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -192,7 +192,7 @@ TEST_P(DeviceModelsAlone, outputs_are_copied_to_the_cpu_if_that_is_asked_for) {
   expect_near(floats_of(outputs[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
 }
 
-TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
+TEST_F(DeviceModels, inputs_may_be_on_the_engines_device_but_on_no_other) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -210,7 +210,7 @@ TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
   }
 }
 
-TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
+TEST_F(DeviceModels, runs_start_after_earlier_work_of_the_callers_stream) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -245,7 +245,7 @@ TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
   EXPECT_TRUE(runtime.destroy_stream(kGpu, others).ok());
 }
 
-TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_lacks) {
+TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_does_not_support) {
   const std::vector<std::int64_t> ids = some_ids(2 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   HostBlas& blas = HostBlas::instance();
@@ -262,7 +262,7 @@ TEST_F(DeviceModels, kernels_apply_epilogues_that_the_library_lacks) {
   blas.set_takes_epilogues(true);
 }
 
-TEST_P(DeviceModelsAlone, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {
+TEST_P(DeviceModelsAlone, new_weights_take_effect_and_graphs_of_the_old_ones_are_discarded) {
   TinyEncoder(4, 2).write(path("newer"));
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();

@@ -44,7 +44,7 @@ struct Sorted {
   Fault fault;
 };
 
-TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_cut_into_tiles) {
+TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_split_into_tiles) {
   for (const BlockSize& size : {BlockSize{1, 1}, BlockSize{6, 2}, BlockSize{32, 8}}) {
     for (const std::int64_t choices : {2, 10, 200}) {
       for (const std::int64_t experts : {1, 6, 9}) {

@@ -32,7 +32,7 @@ struct Mixture {
   }
 };
 
-constexpr float kScale = 0.125F;  // of weights, so that what experts compute is about as large as their rows
+constexpr float kScale = 0.125F;  // of weights, so that the outputs of experts are about as large as their rows
 
 OneGraph graph_of(const Mixture& mixture, ValueId& y) {
   OneGraph graph;
@@ -52,14 +52,14 @@ OneGraph graph_of(const Mixture& mixture, ValueId& y) {
 
 class DeviceExperts : public DeviceOps {
  protected:
-  static void expect_as_on_the_cpu(const Mixture& mixture) {
+  static void expect_same_as_on_the_cpu(const Mixture& mixture) {
     ValueId y = -1;
     OneGraph graph = graph_of(mixture, y);
     expect_same(graph, y, 2 * error_of(mixture.dtype));
   }
 };
 
-TEST_P(DeviceExperts, rows_go_through_the_experts_that_they_chose) {
+TEST_P(DeviceExperts, rows_are_computed_by_their_chosen_experts) {
   const Mixture mixture{.rows = 7, .top_k = 3};
   const std::vector<std::int64_t> ids = mixture.choices();
   const auto scaled = [](std::int64_t count, unsigned seed) {
@@ -107,7 +107,7 @@ TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
                      std::string(to_string(dtype)));
         const std::string kernel = "engine_experts_" + std::string(to_string(dtype)) + "_gated";
         const int launches = HostRuntime::instance().launches(kernel);
-        expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
+        expect_same_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
         // About four rows per expert count as many.
         if (counts()) {
           EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
@@ -117,11 +117,11 @@ TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
   }
 }
 
-TEST_P(DeviceExperts, widths_that_fill_no_words) {
+TEST_P(DeviceExperts, widths_that_are_not_multiples_of_a_word) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::int64_t rows : {1, 3, 70}) {
       SCOPED_TRACE(std::to_string(rows) + " rows of " + std::string(to_string(dtype)));
-      expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .hidden = 19, .inner = 37});
+      expect_same_as_on_the_cpu({.dtype = dtype, .rows = rows, .hidden = 19, .inner = 37});
     }
   }
 }
@@ -131,19 +131,19 @@ TEST_P(DeviceExperts, activations_with_a_gate_and_without) {
     for (const bool gated : {true, false}) {
       for (const std::int64_t rows : {3, 70}) {
         SCOPED_TRACE(activation + (gated ? " of a gate, " : ", ") + std::to_string(rows) + " rows");
-        expect_as_on_the_cpu({.rows = rows, .gated = gated, .activation = activation});
+        expect_same_as_on_the_cpu({.rows = rows, .gated = gated, .activation = activation});
       }
     }
   }
 }
 
-TEST_P(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
+TEST_P(DeviceExperts, all_rows_choose_one_expert_or_choose_it_twice) {
   for (const std::int64_t rows : {1, 5, 70}) {
     for (const std::int64_t last : {0, 4}) {
       SCOPED_TRACE(std::to_string(rows) + " rows, expert " + std::to_string(last));
       Mixture mixture{.rows = rows, .id_dtype = DType::kInt32};
       mixture.ids.assign(static_cast<std::size_t>(rows * mixture.top_k), last);
-      expect_as_on_the_cpu(mixture);
+      expect_same_as_on_the_cpu(mixture);
     }
   }
 }
@@ -176,7 +176,7 @@ TEST_P(DeviceExperts, an_invalid_expert_id_is_reported_and_the_next_run_succeeds
   }
 }
 
-TEST_P(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_name) {
+TEST_P(DeviceExperts, rows_with_a_different_dtype_than_their_experts_are_rejected_by_name) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kBFloat16, {3, 24});
   const ValueId ids = graph.input(DType::kInt64, {3, 1}), weights = graph.input(DType::kFloat32, {3, 1});

@@ -1,4 +1,4 @@
-// Failures of engines on devices are reported with their place and do no harm to the next run.
+// Failures of engines on devices are reported with their place and do not affect the next run.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -30,7 +30,7 @@ TEST_F(DeviceModels, a_bad_id_is_reported_with_its_position_and_the_next_run_suc
   EXPECT_EQ(numbers_of(), before);
 }
 
-TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_refused_by_name) {
+TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_rejected_by_name) {
   const auto refusal = [&](LoadOptions options) {
     options.device = kGpu;
     const Status status = Engine::load(path("encoder"), {}, options).status();
@@ -57,14 +57,14 @@ TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_refused_by_
               AllOf(HasSubstr("aten.index.Tensor"), HasSubstr("model.py:0"), HasSubstr("no kernel for")));
 }
 
-TEST_F(DeviceModels, no_memory_of_the_device_is_an_error_that_says_what_it_was_for) {
-  HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc says no"));
+TEST_F(DeviceModels, running_out_of_device_memory_is_an_error_that_names_the_purpose) {
+  HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc failed"));
   const Status status = Engine::load(path("encoder"), {}, {.device = kGpu}).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \""), HasSubstr("cudaMalloc says no")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \""), HasSubstr("cudaMalloc failed")));
 }
 
-TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right) {
+TEST_F(DeviceModels, after_a_failure_of_any_runtime_call_the_next_run_is_correct) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -79,12 +79,12 @@ TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right)
     if (of_graphs) {
       ASSERT_TRUE(context->run(views_of(inputs)).ok());
     }
-    HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device says no"));
+    HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device failed"));
     const Status status = context->run(views_of(inputs)).status();
     // Steps that cannot be captured run directly.
     EXPECT_EQ(status.ok(), of_graphs) << status.to_string();
     if (!of_graphs) {
-      EXPECT_THAT(status.message(), HasSubstr("the device says no"));
+      EXPECT_THAT(status.message(), HasSubstr("the device failed"));
     }
     for (int run = 0; run < 2; ++run) {
       const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
@@ -115,7 +115,7 @@ TEST_F(DeviceModels, ranks_of_one_process_do_not_wait_for_each_other_when_memory
   runtime.set_release_waits(false);
 }
 
-TEST_F(DeviceModels, a_rank_that_is_gone_ends_the_run_of_the_others) {
+TEST_F(DeviceModels, a_rank_that_closed_ends_the_run_of_the_others) {
   on_ranks("encoder", 2, {.device = kGpu}, [&](Engine& engine, Rank rank) {
     Result<EngineContext> context = engine.create_context();
     std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};

@@ -69,12 +69,12 @@ class Float8OnDevices : public accord::testing::DeviceEngines {
 };
 
 class DeviceFloat8 : public accord::testing::OnAnyDevice<Float8OnDevices> {};
-/// HostBlas's products. Those of cuBLASLt have tests of their own.
+/// HostBlas's products. Those of cuBLASLt have their own tests.
 class HostFloat8 : public Float8OnDevices {};
 
 constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
+TEST_P(DeviceFloat8, few_rows_are_multiplied_with_unconverted_weights) {
   constexpr std::int64_t kOutputs = 21;
   for (const DType dtype : kWide) {
     for (const std::int64_t k : {std::int64_t{160}, std::int64_t{37}}) {  // in words, and one by one
@@ -124,7 +124,7 @@ TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
   }
 }
 
-TEST_P(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
+TEST_P(DeviceFloat8, rows_are_rounded_with_their_own_scale) {
   constexpr std::int64_t kRows = 7, kWidth = 48, kStride = 53;
   for (const DType dtype : kWide) {
     for (const std::int64_t stride : {kWidth, kStride}) {  // in the second, rows begin anywhere
@@ -195,15 +195,15 @@ TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
         }
         ASSERT_EQ(found[i], expected) << to_string(dtype) << ", element " << i;
       }
-      const Fault told = fault.values<Fault>()[0];
-      EXPECT_EQ(told.count, 1U);
-      EXPECT_EQ(told.id, 25);
-      EXPECT_EQ(told.position, 6);
+      const Fault reported = fault.values<Fault>()[0];
+      EXPECT_EQ(reported.count, 1U);
+      EXPECT_EQ(reported.id, 25);
+      EXPECT_EQ(reported.position, 6);
     }
   }
 }
 
-TEST_F(HostFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
+TEST_F(HostFloat8, products_of_the_library_accept_scales_of_rows_and_columns) {
   constexpr std::int64_t kM = 11, kN = 32, kK = 48;
   const std::vector<std::uint8_t> a = codes_of(some_numbers(kM * kK, 1)), b = codes_of(some_numbers(kN * kK, 2));
   const std::vector<float> rows = some_scales(kM), columns = some_scales(kN), bias = some_numbers(kN, 3);
@@ -247,7 +247,7 @@ TEST_F(HostFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
   }
 }
 
-TEST_F(HostFloat8, products_that_the_library_has_not_are_refused) {
+TEST_F(HostFloat8, products_that_the_library_does_not_support_are_rejected) {
   const DeviceArray memory(on(), std::vector<float>(64 * 64), DType::kFloat32);
   const auto multiply = [&](auto change) {
     device::Product product;

@@ -130,7 +130,7 @@ TEST_P(DeviceImages, norms_over_groups_of_channels) {
   }
 }
 
-TEST_P(DeviceImages, enlarged_images_of_every_size_of_element) {
+TEST_P(DeviceImages, upsampled_images_of_every_element_size) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kUInt8, DType::kInt64}) {
     for (const std::int64_t channels : {3, 16}) {
       for (const auto& [height, width] : {std::pair(8, 10), std::pair(6, 5), std::pair(12, 15)}) {
@@ -170,7 +170,7 @@ TEST_P(DeviceImages, a_block_of_a_unet_keeps_its_channels_last) {
   }
 }
 
-TEST_P(DeviceImages, transposed_convolutions_are_refused_with_their_place) {
+TEST_P(DeviceImages, transposed_convolutions_are_rejected_with_their_source_line) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kFloat32, {1, 2, 4, 4}), weight = graph.weight(DType::kFloat32, {2, 3, 2, 2});
   const ValueId y = graph.node("aten.convolution.default",

@@ -22,7 +22,7 @@ class DeviceModels : public accord::testing::DeviceEngines {
   }
   std::string path(const std::string& name) const { return directory_.path() + "/" + name + ".accord"; }
 
-  /// Calls body(engine, rank) on one thread per rank, each with a device of its own.
+  /// Calls body(engine, rank) on one thread per rank, each with its own device.
   void on_ranks(const std::string& name, int size, const LoadOptions& options,
                 const std::function<void(Engine&, Rank)>& body) const {
     accord::testing::run_thread_ranks(size, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {

@@ -144,7 +144,7 @@ void expect_norms(DeviceRanks& ranks, const char* algorithm, const Case& one, bo
   EXPECT_EQ(ranks.runtime().launches("norm_rows") - separate, together ? 0 : ranks.size());
 }
 
-TEST(DeviceNorm, few_rows_are_normalized_by_the_kernel_that_adds_them_up) {
+TEST(DeviceNorm, few_rows_are_normalized_by_the_kernel_that_sums_them) {
   for (const int size : {1, 2, 3}) {
     DeviceRanks ranks(size, 3, 64 << 10);
     for (const char* algorithm : {"packet", "one_shot", "two_shot"})
@@ -170,12 +170,12 @@ TEST(DeviceNorm, blocks_wait_for_all_parts_of_a_row) {
   }
 }
 
-TEST(DeviceNorm, rows_of_a_short_message_have_blocks_of_their_own) {
+TEST(DeviceNorm, rows_of_a_short_message_have_their_own_blocks) {
   DeviceRanks ranks(3, 4, 64 << 10);
   for (int time = 0; time < 3; ++time) expect_norms(ranks, "packet", {DType::kBFloat16, time == 1, true, 4, 24}, true);
 }
 
-TEST(DeviceNorm, more_rows_than_blocks_have_a_kernel_of_their_own) {
+TEST(DeviceNorm, more_rows_than_blocks_have_a_separate_kernel) {
   DeviceRanks ranks(2, 2, 256 << 10);
   expect_norms(ranks, "packet", {DType::kFloat32, false, true, 4, 1000}, false);
   expect_norms(ranks, "packet", {DType::kBFloat16, true, true, 40, 8}, false);

@@ -40,7 +40,7 @@ Result<std::vector<Seen>> observe(EngineContext& context, const std::vector<Tens
 
 class DeviceObserving : public accord::testing::OnAnyDevice<DeviceModels> {
  protected:
-  static void expect_alike(const std::vector<Seen>& got, const std::vector<Seen>& expected) {
+  static void expect_equal_values(const std::vector<Seen>& got, const std::vector<Seen>& expected) {
     ASSERT_EQ(got.size(), expected.size());
     std::size_t compared = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -69,7 +69,7 @@ std::vector<HostTensor> decoder_inputs() {
   return {whole_numbers({21}, ids), whole_numbers({21}, positions), whole_numbers({2}, {3, 20})};
 }
 
-TEST_P(DeviceObserving, every_value_is_that_of_the_cpu_and_the_last_the_models) {
+TEST_P(DeviceObserving, every_value_matches_the_cpu_and_the_last_one_the_model) {
   for (const std::string model : {"encoder", "decoder"}) {
     SCOPED_TRACE(model);
     std::vector<std::vector<Seen>> seen;
@@ -83,7 +83,7 @@ TEST_P(DeviceObserving, every_value_is_that_of_the_cpu_and_the_last_the_models) 
       ASSERT_TRUE(values.ok()) << values.status().to_string();
       seen.push_back(*std::move(values));
     }
-    expect_alike(seen[1], seen[0]);
+    expect_equal_values(seen[1], seen[0]);
     if (model == "decoder") continue;
     const std::vector<double> exact = TinyEncoder(4).reference(some_ids(2 * 5), 5);
     const auto last = std::find_if(seen[1].rbegin(), seen[1].rend(), [](const Seen& one) { return one.has_memory; });
@@ -91,7 +91,7 @@ TEST_P(DeviceObserving, every_value_is_that_of_the_cpu_and_the_last_the_models) 
   }
 }
 
-TEST_F(DeviceModels, observers_see_whole_values_also_where_ranks_have_parts) {
+TEST_F(DeviceModels, observers_see_whole_values_even_where_ranks_hold_parts) {
   using ByName = std::map<std::string, std::vector<float>>;
   ByName expected;
   for (const auto& [device, size] : {std::pair{Device(), 1}, std::pair{kGpu, 2}, std::pair{kGpu, 4}}) {
@@ -147,7 +147,7 @@ TEST_P(DeviceObserving, strided_values_are_reported_contiguously) {
   EXPECT_EQ((*seen)[2].values, permuted);
 }
 
-TEST_P(DeviceObserving, ids_out_of_range_are_told_and_runs_go_on) {
+TEST_P(DeviceObserving, ids_out_of_range_are_reported_and_runs_continue) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -155,9 +155,9 @@ TEST_P(DeviceObserving, ids_out_of_range_are_told_and_runs_go_on) {
   std::vector<HostTensor> good = {whole_numbers({1, 3}, {0, 5, 10})}, bad = {whole_numbers({1, 3}, {0, 11, 10})};
   const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
   for (int run = 0; run < 3; ++run) {
-    const Status told = observe(*context, views_of(bad)).status();
-    EXPECT_EQ(told.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(told.message(), HasSubstr("id 11 at position 1 is outside [0, 11)"));
+    const Status failure = observe(*context, views_of(bad)).status();
+    EXPECT_EQ(failure.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(failure.message(), HasSubstr("id 11 at position 1 is outside [0, 11)"));
     ASSERT_TRUE(observe(*context, views_of(good)).ok());
     const Result<std::vector<TensorView>> outputs = context->run(views_of(good));
     ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
@@ -203,7 +203,7 @@ TEST_F(DeviceModels, a_rank_can_run_while_another_finishes_an_observed_run) {
   runtime.set_release_waits(false);
 }
 
-TEST_F(DeviceModels, observers_of_stages_see_what_each_makes_and_all_are_told_of_a_bad_id) {
+TEST_F(DeviceModels, observers_of_stages_see_the_values_of_each_and_all_report_a_bad_id) {
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
     const LoadOptions options{.device = {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
     Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"pp", comm}}, options);

@@ -14,7 +14,7 @@ using accord::testing::HostBlas;
 using accord::testing::HostRuntime;
 using accord::testing::some_numbers;
 
-TEST_P(DeviceOps, numbers_one_by_one) {
+TEST_P(DeviceOps, elementwise_ops) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::string op : {"relu", "silu", "tanh", "sigmoid", "exp", "neg", "abs", "reciprocal", "erf", "sin",
                                  "cos", "floor", "ceil", "gelu", "log", "log1p", "sqrt", "rsqrt"}) {
@@ -44,7 +44,7 @@ TEST_P(DeviceOps, two_tensors_that_broadcast) {
   }
 }
 
-TEST_P(DeviceOps, numbers_and_powers) {
+TEST_P(DeviceOps, scalar_operands_and_powers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     OneGraph graph;
     const ValueId x = graph.input(dtype, {2, 9});
@@ -70,7 +70,7 @@ TEST_P(DeviceOps, conversions) {
   }
 }
 
-TEST_P(DeviceOps, views_that_have_to_be_copied) {
+TEST_P(DeviceOps, views_that_must_be_copied) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool}) {
     OneGraph graph;
     const ValueId x = graph.input(dtype, {2, 3, 4, 5});
@@ -160,7 +160,7 @@ TEST_P(DeviceOps, products_with_weights_of_few_and_many_rows) {
         expect_same(graph, graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(y)}}, {rows, 19}, dtype),
                     2 * error);
         if (counts()) {
-          EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have a kernel of their own
+          EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have their own kernel
         }
       }
     }
@@ -198,7 +198,7 @@ TEST_P(DeviceOps, products_of_computed_matrices) {
   }
 }
 
-TEST_P(DeviceOps, picking_by_number) {
+TEST_P(DeviceOps, indexing) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     OneGraph graph;
     const ValueId table = graph.weight(dtype, {11, 24});
@@ -219,7 +219,7 @@ TEST_P(DeviceOps, picking_by_number) {
   }
 }
 
-TEST_P(DeviceOps, the_best_elements_of_rows) {
+TEST_P(DeviceOps, top_k_of_rows) {
   const float nan = std::nanf("");
   const std::vector<float> values = {3, 1, 3, -2, 0, -0.0F, 3, nan, -8, nan, 2, -1, 5, 5, 5, 5, 5, 5, 5, 5, 5};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -314,7 +314,7 @@ TEST_P(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
 
 // As models are exported: a whole piece of keys that no query sees, and a query that sees nothing, whose result is
 // the mean.
-TEST_P(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity) {
+TEST_P(DeviceOps, attention_masks_may_be_the_lowest_number_instead_of_infinity) {
   for (const float lowest : {-3.3895314e38F, std::numeric_limits<float>::lowest()}) {
     OneGraph graph;
     const DType mask_dtype = lowest == std::numeric_limits<float>::lowest() ? DType::kFloat32 : DType::kBFloat16;
@@ -333,7 +333,7 @@ TEST_P(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity)
   }
 }
 
-TEST_P(DeviceOps, what_depends_on_no_input_is_folded_and_copied_to_the_device) {
+TEST_P(DeviceOps, values_that_depend_on_no_input_are_folded_and_copied_to_the_device) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kFloat32, {2, 6});
   const ValueId weight = graph.weight(DType::kFloat32, {6});

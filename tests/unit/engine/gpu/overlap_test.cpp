@@ -11,7 +11,7 @@ using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
 
-TEST_F(DeviceModels, rows_in_two_halves_give_the_models_numbers) {
+TEST_F(DeviceModels, rows_in_two_halves_match_the_model) {
   const std::vector<std::int64_t> ids = some_ids(4 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   const std::vector<float> expected(exact.begin(), exact.end());
@@ -29,7 +29,7 @@ TEST_F(DeviceModels, rows_in_two_halves_give_the_models_numbers) {
   }
 }
 
-TEST_F(DeviceModels, rows_are_divided_from_the_given_number_on) {
+TEST_F(DeviceModels, rows_are_split_from_the_given_number_on) {
   const std::vector<std::int64_t> ids = some_ids(4 * 16);
   for (const std::int64_t least : {64, 65}) {
     on_ranks("encoder", 2, {.device = kGpu, .overlap_rows = least}, [&](Engine& engine, Rank) {
@@ -47,11 +47,11 @@ TEST_F(DeviceModels, rows_are_divided_from_the_given_number_on) {
 
 // The first half's sum cannot be put into its stream, which is noticed where the engine waits for it. By then, the
 // second half's sum has started.
-TEST_F(DeviceModels, what_was_started_in_a_capture_that_failed_is_forgotten) {
+TEST_F(DeviceModels, works_started_in_a_failed_capture_are_discarded) {
   const std::vector<std::int64_t> ids = some_ids(4 * 16);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
   std::barrier together(2);
-  // Outputs go to the CPU, so that runs begin without an event of their own.
+  // Outputs go to the CPU, so that a run starts without an event.
   const LoadOptions options{.device = kGpu, .outputs = DeviceType::kCpu, .overlap_rows = 32};
   on_ranks("encoder", 2, options, [&](Engine& engine, Rank rank) {
     Result<EngineContext> context = engine.create_context();
@@ -59,7 +59,7 @@ TEST_F(DeviceModels, what_was_started_in_a_capture_that_failed_is_forgotten) {
     for (int run = 0; run < 4; ++run) {
       together.arrive_and_wait();
       if (run == 1 && rank == 0) {
-        HostRuntime::instance().fail_next("record", Status(StatusCode::kInternal, "the device says no"));
+        HostRuntime::instance().fail_next("record", Status(StatusCode::kInternal, "the device failed"));
       }
       together.arrive_and_wait();
       const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));

@@ -94,7 +94,7 @@ void DeviceSomeRows::expect_product(const ProductSizes& sizes, bool gated, int t
     ASSERT_EQ(y[static_cast<std::size_t>(m * n + i)], -77.0F) << "behind the last row";
 }
 
-TEST_P(DeviceSomeRows, float8_weights_are_multiplied_as_they_are) {
+TEST_P(DeviceSomeRows, float8_weights_are_multiplied_without_conversion) {
   for (const int threads : {32, 96, 256}) {
     for (const bool gated : {false, true}) {
       expect_product<DType::kBFloat16, 1>({9, 37, 80, 80}, gated, threads);

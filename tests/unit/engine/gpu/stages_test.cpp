@@ -20,7 +20,7 @@ LoadOptions on_device_of(const Communicator& comm) {
   return {.device = {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
 }
 
-TEST_F(DeviceModels, stages_give_all_ranks_the_models_numbers) {
+TEST_F(DeviceModels, stages_match_the_model_on_all_ranks) {
   const std::vector<std::int64_t> ids = some_ids(2 * 5);
   const std::vector<double> exact = TinyEncoder(4).reference(ids, 5);
   for (const int size : {2, 3}) {
@@ -39,7 +39,7 @@ TEST_F(DeviceModels, stages_give_all_ranks_the_models_numbers) {
   }
 }
 
-TEST_F(DeviceModels, a_decoder_in_stages_gives_the_logits_of_the_cpu_also_of_divided_layers) {
+TEST_F(DeviceModels, the_logits_of_a_decoder_in_stages_match_the_cpu_even_with_sharded_layers) {
   std::vector<float> expected;
   on_ranks("decoder", 1, {}, [&](Engine& engine, Rank) { expected = run_steps(engine, DType::kFloat32); });
   for (const int divided : {1, 2}) {
@@ -55,7 +55,7 @@ TEST_F(DeviceModels, a_decoder_in_stages_gives_the_logits_of_the_cpu_also_of_div
   }
 }
 
-// Only the first stage notices the mistake, after it has sent its result.
+// Only the first stage detects the bad id, after it has sent its result.
 TEST_F(DeviceModels, an_error_in_one_stage_reaches_all_ranks_and_the_next_run_succeeds) {
   const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
@@ -79,7 +79,7 @@ TEST_F(DeviceModels, an_error_in_one_stage_reaches_all_ranks_and_the_next_run_su
 
 TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
   std::barrier together(2);
-  std::array<Status, 2> said;
+  std::array<Status, 2> statuses;
   accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
     Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"pp", comm}}, on_device_of(comm));
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
@@ -87,15 +87,15 @@ TEST_F(DeviceModels, a_stage_whose_device_fails_ends_the_run_of_the_others) {
     std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
     ASSERT_TRUE(context->run(views_of(inputs)).ok());
     if (comm.rank() == 0) {  // for whichever rank arrives first
-      HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device says no"));
+      HostRuntime::instance().fail_next("fill", Status(StatusCode::kInternal, "the device failed"));
     }
     together.arrive_and_wait();
-    said[static_cast<std::size_t>(comm.rank())] = context->run(views_of(inputs)).status();
+    statuses[static_cast<std::size_t>(comm.rank())] = context->run(views_of(inputs)).status();
     together.arrive_and_wait();
   });
-  EXPECT_FALSE(said[0].ok());
-  EXPECT_FALSE(said[1].ok());
-  EXPECT_THAT(said[0].message() + said[1].message(), HasSubstr("the device says no"));
+  EXPECT_FALSE(statuses[0].ok());
+  EXPECT_FALSE(statuses[1].ok());
+  EXPECT_THAT(statuses[0].message() + statuses[1].message(), HasSubstr("the device failed"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class DeviceTiles : public accord::testing::DeviceEngines {
   }
 };
 
-TEST_F(DeviceTiles, blocks_of_any_number_of_warps_give_the_formula) {
+TEST_F(DeviceTiles, blocks_of_any_number_of_warps_match_the_formula) {
   for (const int warps : {1, 2, 4}) {
     SCOPED_TRACE(warps);
     expect_formula<64>({.heads = 2,
@@ -88,7 +88,7 @@ TEST_F(DeviceTiles, query_heads_that_share_a_key_head) {
   }
 }
 
-TEST_F(DeviceTiles, sequences_of_any_number_of_rows_beside_each_other) {
+TEST_F(DeviceTiles, several_sequences_of_any_number_of_rows) {
   expect_formula<64>({.heads = 2,
                       .kv_heads = 2,
                       .head_dim = 32,
@@ -104,7 +104,7 @@ TEST_F(DeviceTiles, sequences_of_any_number_of_rows_beside_each_other) {
                                     {.rows = 3, .context = 190}}});
 }
 
-TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_left_out) {
+TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_skipped) {
   const PagedCase of = in_bfloat16({.head_dim = 16,
                                     .value_dim = 16,
                                     .sequences = {{.rows = 2}, {.rows = 3, .context = 20}, {.rows = 1}, {.rows = 70}}});
@@ -123,7 +123,7 @@ TEST_F(DeviceTiles, windows_and_capped_scores) {
   expect_formula<256>({.head_dim = 144, .value_dim = 16, .sequences = {{.rows = 50}}, .window = 33, .softcap = 3.0F});
 }
 
-TEST_F(DeviceTiles, what_lies_before_all_windows_is_not_read) {
+TEST_F(DeviceTiles, keys_before_all_windows_are_not_read) {
   const PagedCase of = in_bfloat16({.heads = 2,
                                     .kv_heads = 1,
                                     .head_dim = 16,
@@ -148,7 +148,7 @@ TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
   EXPECT_EQ(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(expected.size())), expected);
 }
 
-TEST_F(DeviceTiles, one_nan_of_a_key_is_nan_for_the_rows_that_see_it) {
+TEST_F(DeviceTiles, a_nan_in_a_key_gives_nan_for_the_rows_that_see_it) {
   const PagedCase of = in_bfloat16({.heads = 2,
                                     .kv_heads = 2,
                                     .head_dim = 16,
@@ -183,7 +183,7 @@ class DeviceTilesEngines : public accord::testing::OnAnyDevice<> {
   }
 };
 
-TEST_P(DeviceTilesEngines, its_kernels_are_launched_and_give_the_formula) {
+TEST_P(DeviceTilesEngines, its_kernels_are_launched_and_match_the_formula) {
   const std::vector<PagedCase::Sequence> sequences = {{.rows = 70}, {.rows = 9, .context = 50}, {.rows = 1}};
   expect_formula<64>({.heads = 6, .kv_heads = 2, .head_dim = 64, .value_dim = 32, .sequences = sequences});
   expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 33, .softcap = 3.0F});

@@ -79,7 +79,7 @@ class TokensOnDevices : public DeviceEngines {
 
 class DeviceTokens : public accord::testing::OnAnyDevice<TokensOnDevices> {};
 
-TEST_P(DeviceTokens, are_those_of_the_cpu_for_every_option_and_dtype) {
+TEST_P(DeviceTokens, match_the_cpu_for_every_option_and_dtype) {
   constexpr std::size_t kRows = 6;
   const std::vector<GenerationRequest> requests = some_requests();
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -165,7 +165,7 @@ TEST_P(DeviceTokens, rows_with_nan_or_no_allowed_token_are_left_to_the_cpu) {
   }
 }
 
-TEST(ChosenTokens, requests_that_change_logits_or_ask_for_them_are_sampled_on_the_cpu) {
+TEST(ChosenTokens, requests_that_change_or_return_logits_are_sampled_on_the_cpu) {
   const auto chosen = [](const GenerationRequest& request) {
     return Sampler::choice({&request, {}, 0}, 0).has_value();
   };

@@ -1,4 +1,4 @@
-// graph.json: what is accepted, what is rejected, and the table of ops.
+// graph.json: accepted and rejected contents, and the table of ops.
 
 #include "unit/engine/graph/graph_json.hpp"
 
@@ -72,14 +72,14 @@ TEST(GraphJson, a_graph_that_is_written_reads_back_the_same) {
   EXPECT_EQ(written, expected);
 }
 
-struct GraphLie {
+struct GraphFault {
   const char* name;
-  std::function<void(json&)> tell;
+  std::function<void(json&)> apply;
   const char* message;
 };
 
 TEST(GraphJson, false_contents_are_rejected_with_their_location) {
-  const std::vector<GraphLie> lies = {
+  const std::vector<GraphFault> faults = {
       {"unknown key", [](json& g) { g["node"] = 1; }, "graph.json: unknown key \"node\"; did you mean \"nodes\"?"},
       {"unknown key of a node", [](json& g) { g["nodes"][1]["input"] = 1; }, "node 1"},
       {"missing key", [](json& g) { g["nodes"][1].erase("arguments"); }, "node 1: \"arguments\" is missing"},
@@ -149,12 +149,12 @@ TEST(GraphJson, false_contents_are_rejected_with_their_location) {
       {"node as number", [](json& g) { g["nodes"][0] = 7; }, "node 0: expected an object"},
       {"arguments as array", [](json& g) { g["nodes"][0]["arguments"] = json::array(); }, "arguments: expected"},
   };
-  for (const auto& lie : lies) {
+  for (const auto& fault : faults) {
     auto graph = small_graph();
-    lie.tell(graph);
+    fault.apply(graph);
     const auto status = parse_graph(graph.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message)) << lie.name;
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message)) << fault.name;
   }
 }
 
@@ -194,7 +194,7 @@ Graph graph_with(const std::string& op, const std::string& arguments) {
   return *parsed;
 }
 
-TEST(Ops, known_ones_with_right_arguments_pass) {
+TEST(Ops, known_ops_with_valid_arguments_pass) {
   EXPECT_TRUE(
       check_ops(graph_with("aten.linear.default", R"({"input": {"value": "x"}, "weight": {"value": "p"}})")).ok());
   EXPECT_TRUE(check_ops(graph_with("aten.add.Tensor", R"({"self": {"value": "x"}, "other": 1, "alpha": 2.5})")).ok());
@@ -202,7 +202,7 @@ TEST(Ops, known_ones_with_right_arguments_pass) {
   EXPECT_TRUE(check_ops(graph_with("aten.arange.start_step", R"({"start": 0, "end": {"symbolic": "batch"}})")).ok());
 }
 
-TEST(Ops, wrong_arguments_are_named_with_their_place) {
+TEST(Ops, invalid_arguments_are_named_with_their_source_line) {
   const auto refusal = [](const char* op, const char* arguments) {
     const auto status = check_ops(graph_with(op, arguments));
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
@@ -218,13 +218,13 @@ TEST(Ops, wrong_arguments_are_named_with_their_place) {
               HasSubstr("did you mean \"size\"?"));
 }
 
-TEST(Ops, unknown_ones_are_unsupported_and_named_with_their_place) {
+TEST(Ops, unknown_ops_are_unsupported_and_named_with_their_source_line) {
   const auto status = check_ops(graph_with("aten.lstm.input", "{}"));
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("unsupported op \"aten.lstm.input\" in module \"layer.1\" (m.py:9)"));
 }
 
-TEST(Ops, table_is_sorted_and_has_no_op_twice) {
+TEST(Ops, the_table_is_sorted_and_has_no_duplicates) {
   for (std::size_t i = 1; i < known_ops().size(); ++i) EXPECT_LT(known_ops()[i - 1].name, known_ops()[i].name);
 }
 

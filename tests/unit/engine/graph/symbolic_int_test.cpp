@@ -1,4 +1,4 @@
-// Sizes as text: their values, and what is rejected.
+// Sizes as text: their values, and rejected texts.
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ std::int64_t value_of(const std::string& text) {
   return *value;
 }
 
-TEST(DerivedSizes, give_their_symbol_its_value) {
+TEST(DerivedSizes, determine_the_value_of_their_symbol) {
   const auto solved = [](const std::string& text, std::int64_t size) -> std::optional<std::int64_t> {
     const auto derived = derived_size(*SymbolicInt::parse(text));
     return derived ? derived->symbol_value(size) : std::nullopt;
@@ -35,7 +35,7 @@ TEST(DerivedSizes, give_their_symbol_its_value) {
   for (const char* none : {"5", "b*n", "b*b", "b + n", "5 - b", "0*b"}) EXPECT_FALSE(solved(none, 4)) << none;
 }
 
-TEST(SymbolicInts, are_worth_what_the_text_says) {
+TEST(SymbolicInts, evaluate_to_the_value_of_the_text) {
   EXPECT_EQ(value_of("12"), 12);
   EXPECT_EQ(value_of("-1"), -1);
   EXPECT_EQ(value_of("b"), 3);
@@ -127,14 +127,14 @@ TEST(SymbolicInts, have_bounds_that_hold_for_all_values_of_their_symbols) {
   EXPECT_THAT(large.status().message(), HasSubstr("does not fit"));
 }
 
-TEST(SymbolicInts, refuse_what_has_no_meaning) {
+TEST(SymbolicInts, reject_invalid_text) {
   for (const auto* text :
        {"", " ", "b +", "* b", "b b", "(b", "b)", "2b", "b//2", "b/2", "1.5", "b, n", "b\n", "\x01", "b^2"}) {
     EXPECT_EQ(SymbolicInt::parse(text).status().code(), StatusCode::kCorrupt) << text;
   }
 }
 
-TEST(SymbolicInts, refuse_what_is_too_large_instead_of_wrapping) {
+TEST(SymbolicInts, reject_values_that_are_too_large_instead_of_wrapping) {
   EXPECT_THAT(SymbolicInt::parse("9223372036854775808").status().message(), HasSubstr("does not fit"));
   EXPECT_THAT(SymbolicInt::parse("9223372036854775807 + 1").status().message(), HasSubstr("does not fit"));
   EXPECT_THAT(SymbolicInt::parse("4294967296*4294967296").status().message(), HasSubstr("does not fit"));

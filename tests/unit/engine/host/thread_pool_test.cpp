@@ -37,7 +37,7 @@ TEST(ThreadPool, every_part_runs_once_in_every_round) {
   }
 }
 
-TEST(ThreadPool, the_failure_of_the_lowest_part_is_what_run_gives) {
+TEST(ThreadPool, run_returns_the_failure_of_the_lowest_part) {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
     for (int round = 0; round < 100; ++round) {
@@ -64,8 +64,8 @@ TEST(ThreadPool, part_ranges_cover_everything_once_at_multiples_of_the_grain) {
   }
 }
 
-TEST(ThreadPool, works_with_the_threads_that_the_system_gives) {
-  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs address space of its own";
+TEST(ThreadPool, works_with_as_many_threads_as_the_system_provides) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs its own address space";
   constexpr int kThreads = 64, kParts = 1000;
   const testing::ResourceLimit limit(RLIMIT_AS, address_space() + (std::uint64_t{100} << 20));  // for their stacks
   ThreadPool pool(kThreads);

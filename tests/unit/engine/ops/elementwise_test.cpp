@@ -12,7 +12,7 @@ std::vector<float> map(const std::vector<float>& x, const std::function<double(d
   return y;
 }
 
-TEST(ElementwiseOps, functions_of_one_number_are_those_of_the_c_library) {
+TEST(ElementwiseOps, unary_functions_match_the_c_library) {
   const std::vector<std::tuple<std::string, std::function<double(double)>>> cases = {
       {"aten.gelu.default", [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
       {"aten.relu.default", [](double x) { return std::max(x, 0.0); }},
@@ -101,7 +101,7 @@ TEST(ElementwiseOps, alpha_scales_the_other_operand) {
   expect_near(runner.run<float>(difference), map(a.values, [](double p) { return p - 6; }), 1e-6F);
 }
 
-TEST(ElementwiseOps, whole_numbers_are_promoted_as_the_graph_says) {
+TEST(ElementwiseOps, integers_are_promoted_as_in_the_graph) {
   OpRunner runner;
   const ValueId n = runner.integers({{4}, {7, -8, 9, 2}});
   const ValueId x = runner.floats({{4}, {0.5F, 2.0F, -1.0F, 4.0F}});
@@ -122,7 +122,7 @@ TEST(ElementwiseOps, whole_numbers_are_promoted_as_the_graph_says) {
   expect_equal<std::int64_t>(runner.run<std::int64_t>(whole), {-4, 4, -5, -1});
 }
 
-TEST(ElementwiseOps, comparisons_bring_both_sides_to_one_dtype) {
+TEST(ElementwiseOps, comparisons_convert_both_sides_to_one_dtype) {
   OpRunner runner;
   const ValueId n = runner.integers({{4}, {1, 2, 3, -1}});
   const ValueId x = runner.floats({{4}, {1.0F, 2.5F, -3.0F, -1.0F}});
@@ -164,7 +164,7 @@ TEST(ElementwiseOps, logical_ops_see_every_number_but_zero_as_true) {
             StatusCode::kUnsupported);
 }
 
-TEST(ElementwiseOps, where_chooses) {
+TEST(ElementwiseOps, where_selects) {
   OpRunner runner;
   const ValueId mask = runner.bools({{2, 1}, {1, 0}});
   const ValueId x = runner.floats({{2, 2}, {1, 2, 3, 4}});
@@ -204,7 +204,7 @@ TEST(ElementwiseOps, powers_clamps_and_conversions) {
       {1, 0, 1, 1});
 }
 
-TEST(ElementwiseOps, a_chain_runs_in_place_and_the_input_stays) {
+TEST(ElementwiseOps, a_chain_runs_in_place_and_the_input_is_unchanged) {
   OpRunner runner;
   ValueId y = runner.floats(random_floats({64, 1024}));
   for (int i = 0; i < 6; ++i) y = runner.node("aten.add.Tensor", {{"self", of(y)}, {"other", 0.5}}, {64, 1024});
@@ -228,7 +228,7 @@ TEST(ElementwiseOps, a_tensor_added_to_its_own_transpose_is_not_overwritten_whil
   expect_near(runner.run<float>(sum), expected, 1e-6F);
 }
 
-TEST(ElementwiseOps, threads_change_nothing) {
+TEST(ElementwiseOps, the_number_of_threads_does_not_change_results) {
   for (const Sizes& sizes : {Sizes{2, 40, 1000}, Sizes{100000}, Sizes{1, 7, 9000}}) {
     const Dense<float> a = random_floats(sizes, 1);
     OpRunner runner;

@@ -125,7 +125,7 @@ TEST(AttentionOps, every_kind_of_mask_and_grouped_heads) {
   }
 }
 
-TEST(AttentionOps, three_dimensions_are_a_batch_of_one_and_the_way_back_to_rows_is_free) {
+TEST(AttentionOps, three_dimensions_are_a_batch_of_one_and_converting_back_to_rows_is_free) {
   AttentionReference reference{random_floats({1, 4, 5, 8}, 1), random_floats({1, 4, 5, 8}, 2),
                                random_floats({1, 4, 5, 8}, 3)};
   OpRunner runner;
@@ -204,7 +204,7 @@ TEST(NormalizationOps, layer_norm_of_a_sum_also_gives_the_sum) {
   }
 }
 
-TEST(NormalizationOps, softmax_over_any_dimension_sums_to_one_there) {
+TEST(NormalizationOps, softmax_sums_to_one_over_its_dimension) {
   for (const std::int64_t dim : {0, 1, -1}) {
     Dense<float> x = random_floats({4, 5, 6});
     std::vector<float> expected;
@@ -266,7 +266,7 @@ TEST(ReductionOps, sums_means_extremes_and_norms_over_any_dimensions) {
               {1.5F, 3.5F}, 0);
 }
 
-TEST(IndexOps, rows_are_picked_and_a_bad_id_is_named) {
+TEST(IndexOps, rows_are_selected_and_a_bad_id_is_named) {
   OpRunner runner;
   const ValueId table = runner.floats({{3, 2}, {0, 1, 10, 11, 20, 21}});
   const ValueId ids = runner.integers({{2, 2}, {2, 0, 1, 2}});
@@ -319,7 +319,7 @@ TEST(IndexOps, tensors_of_ids_broadcast_as_in_numpy) {
   EXPECT_THAT(select(c).status().message(), HasSubstr("id -5 at position 3 is outside [0, 5)"));
 }
 
-TEST(IndexOps, gather_follows_its_index_and_cat_joins) {
+TEST(IndexOps, gather_follows_its_index_and_cat_concatenates) {
   OpRunner runner;
   const ValueId x = runner.floats({{2, 3}, {1, 2, 3, 4, 5, 6}});
   const ValueId index = runner.integers({{2, 2}, {2, 0, 1, 1}});
@@ -333,7 +333,7 @@ TEST(IndexOps, gather_follows_its_index_and_cat_joins) {
       {1, 2, 3, 7, 4, 5, 6, 8});
 }
 
-TEST(CreationOps, numbers_are_made_once_and_not_in_each_run) {
+TEST(CreationOps, constants_are_created_once_and_not_in_each_run) {
   OpRunner runner;
   const ValueId counting = runner.node(
       "aten.arange.start_step", {{"start", number(3)}, {"end", number(10)}, {"step", number(3)}}, {3}, DType::kInt64);

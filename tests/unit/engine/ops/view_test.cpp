@@ -23,7 +23,7 @@ Dense<float> permuted(Dense<float> x, const std::vector<int>& order) {
   return y;
 }
 
-TEST(ViewOps, random_chains_show_the_same_elements_as_index_arithmetic) {
+TEST(ViewOps, random_chains_match_index_arithmetic) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     Dense<float> x = counted({2, 3, 4, 5});
@@ -128,7 +128,7 @@ TEST(ViewOps, selections_splits_and_squeezes) {
   expect_equal<float>(runner.run<float>(second_part), {4, 5, 10, 11});
 }
 
-TEST(ViewOps, what_the_graph_promises_has_to_be_what_the_op_gives) {
+TEST(ViewOps, shapes_and_dtypes_that_contradict_the_op_are_rejected) {
   OpRunner runner;
   const ValueId x = runner.floats(counted({2, 6}));
   const std::vector<ValueId> wrong = {
@@ -159,7 +159,7 @@ TEST(ViewOps, what_the_graph_promises_has_to_be_what_the_op_gives) {
   }
 }
 
-TEST(ViewOps, sizes_and_steps_past_64_bits_are_refused_or_harmless) {
+TEST(ViewOps, sizes_and_steps_beyond_64_bits_are_rejected_or_harmless) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
   // Modulo 2^64 each has no elements, like its input.
   for (const Sizes& sizes : {Sizes{kHuge, kHuge}, Sizes{kHuge, kHuge, 0}, Sizes{kHuge, -1, kHuge}}) {

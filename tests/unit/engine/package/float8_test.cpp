@@ -60,7 +60,7 @@ class Float8Packages : public PackageFixture {
   }
 };
 
-TEST_F(Float8Packages, a_unit_has_scales_and_then_elements) {
+TEST_F(Float8Packages, a_unit_has_scales_followed_by_elements) {
   pack(4.0F);
   const auto read = parse_manifest(manifest_.dump());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
@@ -73,12 +73,12 @@ TEST_F(Float8Packages, a_unit_has_scales_and_then_elements) {
   EXPECT_EQ(*found, (std::vector<float>{121, 143, 165, 187}));  // (1 + .. + 6) * scale + bias
 }
 
-TEST_F(Float8Packages, descriptions_that_cannot_be_are_refused) {
-  struct Lie {
+TEST_F(Float8Packages, invalid_descriptions_are_rejected) {
+  struct Fault {
     json packed;
     const char* message;
   };
-  const Lie lies[] = {
+  const Fault faults[] = {
       {{{"type", "float8_e4m3fn"}, {"group", 48}}, "or for each 16, 32, 64 or 128 of its inputs"},
       {{{"type", "float8_e4m3fn"}, {"group", 32}}, "units of 2 inputs are not a multiple of groups of 32"},
       {{{"type", "float8_e4m3fn"}, {"scales", "float16"}}, "one float32 scale for each output"},
@@ -86,13 +86,13 @@ TEST_F(Float8Packages, descriptions_that_cannot_be_are_refused) {
       {{{"type", "float8_e4m3"}}, "did you mean \"float8_e4m3fn\""},
       {{{"type", "float8_e4m3fn"}}, "each of its 3 units has 64"},
   };
-  for (const Lie& lie : lies) {
+  for (const Fault& fault : faults) {
     json manifest = manifest_;
-    manifest["tensors"][0]["packed"] = lie.packed;
+    manifest["tensors"][0]["packed"] = fault.packed;
     manifest["tensors"][0]["offset"] = 128;
     const Status status = parse_manifest(manifest.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.message;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message));
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.message;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message));
   }
   json manifest = manifest_;
   json& w = manifest["tensors"][0];
@@ -129,7 +129,7 @@ TEST_F(Float8OnDevice, units_of_the_same_outputs_share_their_scales) {
   EXPECT_EQ((*on_cpu)[3], 194.0F);
 }
 
-TEST_F(Float8OnDevice, rows_of_8_bits_are_for_the_device_that_has_them) {
+TEST_F(Float8OnDevice, 8_bit_rows_require_a_device_that_supports_them) {
   pack(4.0F);
   const auto refusal = [&](LoadOptions options, Device device) {
     options.device = device;

@@ -16,13 +16,13 @@ using ::testing::HasSubstr;
 
 class Manifests : public PackageFixture {};
 
-struct ManifestLie {
+struct ManifestFault {
   const char* name;
-  std::function<void(json&)> tell;
+  std::function<void(json&)> apply;
   const char* message;
 };
 
-TEST_F(Manifests, a_true_one_is_read_in_full) {
+TEST_F(Manifests, a_valid_manifest_is_read_completely) {
   const auto manifest = parse_manifest(manifest_.dump());
   ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
   EXPECT_EQ(manifest->format_version, 2);
@@ -38,7 +38,7 @@ TEST_F(Manifests, a_true_one_is_read_in_full) {
 }
 
 TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
-  const std::vector<ManifestLie> lies = {
+  const std::vector<ManifestFault> faults = {
       {"unknown key", [](json& m) { m["tensor"] = 1; }, "unknown key \"tensor\"; did you mean \"tensors\"?"},
       {"unknown key of a tensor", [](json& m) { m["tensors"][0]["shapes"] = 1; }, "did you mean \"shape\"?"},
       {"missing key", [](json& m) { m.erase("groups"); }, "manifest.json: \"groups\" is missing"},
@@ -112,8 +112,9 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
        "dim: 2 is not between 0 and 1"},
       {"unit past the dimension", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 7; }, "unit: 7 is not"},
       {"unit of zero", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 0; }, "unit: 0 is not"},
-      {"granule that is no unit", [](json& m) { m["tensors"][0]["granule_bytes"] = 48; }, "each of its 3 units has 32"},
-      {"granule that is no shorter unit", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 4; },
+      {"granule that is not a unit", [](json& m) { m["tensors"][0]["granule_bytes"] = 48; },
+       "each of its 3 units has 32"},
+      {"granule that is not a shorter unit", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 4; },
        "each of its 2 units has 64"},
       {"granule that cuts an element", [](json& m) { m["tensors"][1]["granule_bytes"] = 6; }, "not a whole number"},
       {"absurd granule", [](json& m) { m["tensors"][1]["granule_bytes"] = 1ll << 40; }, "granule_bytes"},
@@ -212,13 +213,13 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
       {"rule without unit", [](json& m) { m["rules"][0]["unit"] = 0; }, "rule 0: unit"},
       {"tensors as object", [](json& m) { m["tensors"] = json::object(); }, "tensors: expected an array"},
   };
-  for (const auto& lie : lies) {
+  for (const auto& fault : faults) {
     auto manifest = manifest_;
-    lie.tell(manifest);
+    fault.apply(manifest);
     const auto status = parse_manifest(manifest.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr(lie.message)) << lie.name;
-    EXPECT_THAT(status.message(), HasSubstr("manifest.json")) << lie.name;
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr(fault.message)) << fault.name;
+    EXPECT_THAT(status.message(), HasSubstr("manifest.json")) << fault.name;
   }
 }
 
@@ -324,7 +325,7 @@ TEST_F(Manifests, packed_convolutions_have_a_block_of_each_group) {
   EXPECT_EQ(tensor.matrix(0, 1, nullptr).in(), 30);
 }
 
-TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
+TEST_F(Manifests, text_that_is_not_json_is_rejected_with_the_byte) {
   EXPECT_THAT(parse_manifest("{\"format\": }").status().message(), HasSubstr("invalid JSON at byte 12"));
   EXPECT_EQ(parse_manifest("").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(parse_manifest("[]").status().code(), StatusCode::kCorrupt);
@@ -374,7 +375,7 @@ TEST(Units, grouped_units_split_across_many_ranks_and_copies_are_shared) {
   EXPECT_EQ(range(together, 9, 0, 12), Pair(-1, -1));  // fewer units than ranks
 }
 
-TEST(Units, are_spread_evenly_and_the_first_ranks_take_one_more) {
+TEST(Units, are_distributed_evenly_and_the_first_ranks_get_one_more) {
   // 14 units over 4 ranks: 4, 4, 3, 3.
   const std::int64_t first[] = {0, 4, 8, 11};
   const std::int64_t count[] = {4, 4, 3, 3};

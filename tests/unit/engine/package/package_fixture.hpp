@@ -1,5 +1,5 @@
 #pragma once
-// A small package made by hand, in a directory of its own, for tests to damage.
+// A small package made by hand, in its own directory, for tests to damage.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

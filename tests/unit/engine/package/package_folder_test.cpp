@@ -59,7 +59,7 @@ class MappedFiles : public ::testing::Test {
   std::string text_;
 };
 
-TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
+TEST_F(MappedFiles, only_the_expected_pages_are_read) {
   drop();
   if (const auto pages = cached(); std::count(pages.begin(), pages.end(), 1) != 0) GTEST_SKIP() << "pages stay";
   // Large pages inside, and parts of large pages at both ends.
@@ -85,7 +85,7 @@ TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(text_)).begin() + begin));
 }
 
-TEST_F(MappedFiles, a_file_cut_while_it_is_mapped_is_corrupt) {
+TEST_F(MappedFiles, a_file_truncated_while_it_is_mapped_is_corrupt) {
   const auto mapped = mapping();
   std::filesystem::resize_file(folder_ / "weights", 5 * kMebibyte);
   mapped->expect(0, text_.size());

@@ -36,21 +36,21 @@ class Packages : public PackageFixture {
   }
 
   // Both ways of reading must find the damage and name `file`; reading the granules must also name `tensor`.
-  void expect_damage(const std::string& file, const std::string& what, const std::string& tensor = "") const {
+  void expect_damage(const std::string& file, const std::string& label, const std::string& tensor = "") const {
     const auto status = read_everything();
-    EXPECT_FALSE(status.ok()) << what;
-    EXPECT_THAT(status.message(), HasSubstr(file)) << what;
-    EXPECT_THAT(status.message(), HasSubstr(tensor)) << what;
+    EXPECT_FALSE(status.ok()) << label;
+    EXPECT_THAT(status.message(), HasSubstr(file)) << label;
+    EXPECT_THAT(status.message(), HasSubstr(tensor)) << label;
     const auto damages = verify_package(path_);
     if (!damages.ok()) {
-      EXPECT_EQ(file, "manifest.json") << what;
+      EXPECT_EQ(file, "manifest.json") << label;
       return;
     }
     bool named = false;
     for (const auto& damage : *damages) {
       named |= damage.file == file || (file == "manifest.sha256" && damage.file == "manifest.json");
     }
-    EXPECT_TRUE(named) << what << ": verify names " << damages->size() << " others";
+    EXPECT_TRUE(named) << label << ": verify names " << damages->size() << " others";
   }
 
   Status refused_manifest(const nlohmann::json& manifest) {
@@ -70,7 +70,7 @@ TEST_F(Packages, a_whole_package_opens_and_verifies) {
   EXPECT_TRUE(damages->empty());
 }
 
-TEST_F(Packages, granules_come_back_in_order_and_are_counted) {
+TEST_F(Packages, granules_are_returned_in_order_and_counted) {
   auto package = Package::open(path_);
   ASSERT_TRUE(package.ok());
   const auto header = files_["weights-00001.safetensors"].size() - 112;
@@ -85,7 +85,7 @@ TEST_F(Packages, granules_come_back_in_order_and_are_counted) {
   EXPECT_EQ(package->weight_bytes_read(), 64u);
 }
 
-TEST_F(Packages, reading_past_a_tensor_or_into_wrong_memory_is_refused) {
+TEST_F(Packages, reading_past_a_tensor_or_into_wrong_memory_is_rejected) {
   auto package = Package::open(path_);
   ASSERT_TRUE(package.ok());
   const auto& tensor = package->manifest().tensors[0];
@@ -96,7 +96,7 @@ TEST_F(Packages, reading_past_a_tensor_or_into_wrong_memory_is_refused) {
   EXPECT_TRUE(package->read_granules(tensor, 3, 0, {}).ok());
 }
 
-TEST_F(Packages, a_tensor_that_is_not_there_is_an_error_that_names_the_nearest) {
+TEST_F(Packages, a_missing_tensor_is_an_error_that_names_the_nearest) {
   manifest_["tensors"][1]["name"] = "encoder.bias";
   auto graph = PackageFixture::graph();
   graph["parameters"][1]["tensor"] = "encoder.bias";
@@ -109,7 +109,7 @@ TEST_F(Packages, a_tensor_that_is_not_there_is_an_error_that_names_the_nearest) 
   EXPECT_THAT(tensor.status().message(), HasSubstr("did you mean \"encoder.bias\"?"));
 }
 
-TEST_F(Packages, any_flipped_byte_is_found) {
+TEST_F(Packages, any_flipped_byte_is_detected) {
   std::mt19937 random(7);
   for (const auto& [name, text] : files_) {
     // Every byte of the small files, with one random bit flipped.
@@ -124,7 +124,7 @@ TEST_F(Packages, any_flipped_byte_is_found) {
   EXPECT_TRUE(read_everything().ok());
 }
 
-TEST_F(Packages, any_cut_and_any_added_byte_is_found) {
+TEST_F(Packages, any_removed_or_added_byte_is_detected) {
   for (const auto& [name, text] : files_) {
     for (std::size_t length = 0; length < text.size(); ++length) {
       write(name, text.substr(0, length));
@@ -169,7 +169,7 @@ TEST_F(Packages, verify_lists_every_damaged_place) {
   EXPECT_THAT((*damages)[3].what, HasSubstr("tensor \"b\": granule 1"));
 }
 
-TEST_F(Packages, verify_finds_an_op_that_no_engine_knows) {
+TEST_F(Packages, verify_detects_an_unknown_op) {
   std::string& graph = files_["graph.json"];
   graph.replace(graph.find("aten.linear"), 11, "aten.lineal");
   seal();
@@ -194,7 +194,7 @@ TEST_F(Packages, verify_reports_progress_up_to_all_bytes) {
   EXPECT_EQ(total, bytes);
 }
 
-TEST_F(Packages, the_weights_of_another_package_are_found) {
+TEST_F(Packages, the_weights_of_another_package_are_detected) {
   // Same header and length, different numbers: only the granules' hashes show it.
   for (auto& value : w_) value += 1;
   write("weights-00001.safetensors", weights());
@@ -203,7 +203,7 @@ TEST_F(Packages, the_weights_of_another_package_are_found) {
   EXPECT_EQ(verify_package(path_)->size(), 3u);
 }
 
-TEST_F(Packages, swapped_granules_are_found) {
+TEST_F(Packages, swapped_granules_are_detected) {
   auto swapped = files_["weights-00001.safetensors"];
   const auto header = swapped.size() - 112;
   std::swap_ranges(swapped.begin() + header, swapped.begin() + header + 32, swapped.begin() + header + 32);
@@ -211,7 +211,7 @@ TEST_F(Packages, swapped_granules_are_found) {
   expect_damage("weights-00001.safetensors", "swapped", "\"w\"");
 }
 
-TEST_F(Packages, a_file_cut_after_opening_is_found) {
+TEST_F(Packages, a_file_truncated_after_opening_is_detected) {
   auto package = Package::open(path_);
   ASSERT_TRUE(package.ok());
   const auto end = files_["weights-00001.safetensors"].size() - 8;
@@ -224,7 +224,7 @@ TEST_F(Packages, a_file_cut_after_opening_is_found) {
               HasSubstr("tensor \"b\": weights-00001.safetensors: ends at byte " + std::to_string(end)));
 }
 
-TEST_F(Packages, strange_files_in_the_package_are_listed) {
+TEST_F(Packages, unexpected_files_in_the_package_are_listed) {
   write("notes.txt", "hello");
   const auto damages = verify_package(path_);
   ASSERT_EQ(damages->size(), 1u);
@@ -233,7 +233,7 @@ TEST_F(Packages, strange_files_in_the_package_are_listed) {
   EXPECT_TRUE(read_everything().ok());
 }
 
-TEST_F(Packages, links_directories_and_fifos_are_no_files_of_a_package) {
+TEST_F(Packages, links_directories_and_fifos_are_not_files_of_a_package) {
   const auto file = path_ / "weights-00001.safetensors";
   const auto elsewhere = path_ / "elsewhere";
   std::filesystem::rename(file, elsewhere);
@@ -249,7 +249,7 @@ TEST_F(Packages, links_directories_and_fifos_are_no_files_of_a_package) {
   EXPECT_THAT(read_everything().message(), HasSubstr("weights-00001.safetensors: is missing"));
 }
 
-TEST_F(Packages, what_is_no_package_is_not_found) {
+TEST_F(Packages, a_path_that_is_not_a_package_is_not_found) {
   EXPECT_EQ(Package::open(path_ / "nothing").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Package::open(path_ / "graph.json").status().code(), StatusCode::kNotFound);
   std::filesystem::remove(path_ / "manifest.json");
@@ -265,7 +265,7 @@ TEST_F(Packages, another_format_version_is_unsupported) {
   EXPECT_THAT(status.message(), HasSubstr("format version 3; this accord reads version 2"));
 }
 
-TEST_F(Packages, an_unknown_op_is_unsupported_and_named_with_its_place) {
+TEST_F(Packages, an_unknown_op_is_unsupported_and_named_with_its_source_line) {
   auto graph = PackageFixture::graph();
   graph["nodes"][0]["op"] = "aten.linaer.default";
   files_["graph.json"] = graph.dump();
@@ -276,7 +276,7 @@ TEST_F(Packages, an_unknown_op_is_unsupported_and_named_with_its_place) {
   EXPECT_THAT(status.message(), HasSubstr("aten.linear.default"));
 }
 
-TEST_F(Packages, parameters_that_differ_from_the_manifest_are_refused) {
+TEST_F(Packages, parameters_that_differ_from_the_manifest_are_rejected) {
   auto graph = PackageFixture::graph();
   graph["parameters"][0]["shape"] = {6, 4};
   files_["graph.json"] = graph.dump();

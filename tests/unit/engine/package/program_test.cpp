@@ -1,4 +1,4 @@
-// Saved programs: what is rejected, and which rank's package belongs to a place.
+// Saved programs: rejected manifests, and the package for each position.
 #include "engine/package/program.hpp"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST_F(Programs, pytorch_partitions_are_named_with_their_ops_once) {
                     ::testing::Not(HasSubstr("engine 0"))));
 }
 
-TEST_F(Programs, a_manifest_that_cannot_be_is_refused) {
+TEST_F(Programs, an_invalid_manifest_is_rejected) {
   const json good = manifest(
       nullptr, json::array({rank(json::object(), json::array({part("engine 0", "engine", "e.accord", '0')}))}));
   ASSERT_TRUE(parse_program(good).ok());
@@ -99,7 +99,7 @@ TEST_F(Programs, a_manifest_that_cannot_be_is_refused) {
   }
 }
 
-TEST_F(Programs, a_rank_gets_the_package_that_was_made_in_its_places) {
+TEST_F(Programs, a_rank_gets_the_package_made_for_its_position) {
   // Two replicas of two ranks. The ranks of a replica have different packages; the replicas have equal ones.
   const auto engine = [](int number, char digit) {
     return json::array({part("engine 0", "engine", "rank-" + std::to_string(number) + ".accord", digit)});

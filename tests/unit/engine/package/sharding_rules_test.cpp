@@ -1,4 +1,4 @@
-// Rules by name pattern: what they match, what they divide, and manifests that contradict them.
+// Rules by name pattern: the layers that they match, the tensors that they shard, and manifests that contradict them.
 
 #include "engine/package/sharding_rules.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Patterns, a_star_stands_for_any_run_of_characters) {
+TEST(Patterns, a_star_matches_any_run_of_characters) {
   struct Case {
     const char* pattern;
     const char* name;
@@ -46,7 +46,7 @@ TEST(Patterns, a_star_stands_for_any_run_of_characters) {
   for (const Case& c : cases) EXPECT_EQ(matches(c.pattern, c.name), c.expected) << c.pattern << " and " << c.name;
 }
 
-// Three linear layers with biases, of 8 features each, in modules of their own.
+// Three linear layers with biases, of 8 features each, in their own modules.
 class ShardingRules : public ::testing::Test {
  protected:
   ShardingRules() {
@@ -100,7 +100,7 @@ class ShardingRules : public ::testing::Test {
 constexpr auto kColumn = ParallelStyle::kColumn;
 constexpr auto kRow = ParallelStyle::kRow;
 
-TEST_F(ShardingRules, column_divides_weight_and_bias_by_outputs_and_row_the_weight_by_inputs) {
+TEST_F(ShardingRules, column_shards_weight_and_bias_by_outputs_and_row_shards_the_weight_by_inputs) {
   const auto divided = apply({{"block.*.up", kColumn, 4, "tp"}, {"block.*.down", kRow, 2, "tp"}});
   ASSERT_TRUE(divided.ok()) << divided.status().to_string();
   EXPECT_EQ(*divided, (std::map<std::string, Sharding>{{"block.0.up.weight", {"tp", 0, 4}},
@@ -117,7 +117,7 @@ TEST_F(ShardingRules, the_first_rule_that_matches_decides) {
                                                        {"head.weight", {"ep", 1, 1}}}));
 }
 
-TEST_F(ShardingRules, a_rule_that_decides_no_layer_is_refused) {
+TEST_F(ShardingRules, a_rule_that_applies_to_no_layer_is_rejected) {
   const auto message = [&](const std::vector<ShardingRule>& rules) { return apply(rules).status().message(); };
   EXPECT_EQ(apply({{"tail", kRow, 1, "tp"}}).status().code(), StatusCode::kCorrupt);
   EXPECT_THAT(message({{"head", kRow, 1, "tp"}, {"haed", kColumn, 1, "tp"}}),
@@ -135,7 +135,7 @@ TEST_F(ShardingRules, layers_that_share_a_weight_must_share_its_sharding) {
   EXPECT_TRUE(apply({{"block.0.up", kColumn, 4, "tp"}, {"head", kColumn, 4, "tp"}}).ok());
 }
 
-TEST_F(ShardingRules, a_manifest_that_divides_otherwise_is_refused_with_tensor_and_rule) {
+TEST_F(ShardingRules, a_manifest_with_different_sharding_is_rejected_with_tensor_and_rule) {
   const std::vector<ShardingRule> rules = {{"*.up", kColumn, 4, "tp"}, {"*.down", kRow, 4, "tp"}};
   const std::map<std::string, Sharding> right = {
       {"block.0.up.weight", {"tp", 0, 4}}, {"block.0.up.bias", {"tp", 0, 4}}, {"block.0.down.weight", {"tp", 1, 4}}};
@@ -171,7 +171,7 @@ TEST_F(ShardingRules, a_manifest_that_divides_otherwise_is_refused_with_tensor_a
 
 class PackagesWithRules : public PackageFixture {};
 
-TEST_F(PackagesWithRules, whose_rules_say_otherwise_are_refused_when_opened_and_when_verified) {
+TEST_F(PackagesWithRules, with_contradicting_rules_are_rejected_when_opened_and_when_verified) {
   manifest_["rules"][0]["style"] = "column";
   seal();
   const Status status = Package::open(path_).status();

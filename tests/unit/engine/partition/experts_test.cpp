@@ -39,7 +39,7 @@ struct DividedMixture {
   ValueId x, ids, y;
 };
 
-TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) {
+TEST(PartitionExperts, ranks_with_the_same_rows_sum_the_outputs_of_their_experts) {
   const DividedMixture mixture;
   const Result<Partition> part = mixture.cut("tp", 1, 3);  // of seven experts: three, two and two
   ASSERT_TRUE(part.ok()) << part.status().to_string();
@@ -57,7 +57,7 @@ TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) 
   EXPECT_EQ(work->flops, 2U * 8 * (24 + 24));
 }
 
-TEST(PartitionExperts, rows_of_a_batch_that_ranks_share_go_to_the_experts_and_come_back) {
+TEST(PartitionExperts, rows_of_a_shared_batch_are_dispatched_to_the_experts_and_combined) {
   const DividedMixture mixture;
   const Result<Partition> part = mixture.cut("dp", 0, 3);
   ASSERT_TRUE(part.ok()) << part.status().to_string();
@@ -92,7 +92,7 @@ TEST(PartitionExperts, rows_of_a_batch_that_ranks_share_go_to_the_experts_and_co
   EXPECT_EQ(work->flops, 2U * 5 * 3 * 2 * (24 + 24));
 }
 
-TEST(PartitionExperts, a_rank_by_itself_has_all_of_them) {
+TEST(PartitionExperts, a_single_rank_has_all_experts) {
   for (const char* group : {"tp", "dp"}) {
     const Result<Partition> part = DividedMixture().cut(group, 0, 1);
     ASSERT_TRUE(part.ok()) << part.status().to_string();
@@ -100,7 +100,7 @@ TEST(PartitionExperts, a_rank_by_itself_has_all_of_them) {
   }
 }
 
-TEST(PartitionExperts, what_cannot_be_is_refused) {
+TEST(PartitionExperts, invalid_partitions_are_rejected) {
   EXPECT_THAT(DividedMixture().cut("tp", 0, 8).status().message(), HasSubstr("7 units of 1 to share"));
   EXPECT_THAT(DividedMixture().cut("tp", 0, 2, "ep").status().message(), HasSubstr("not divided alike"));
   const Status status = DividedMixture("17*length - batch").cut("dp", 0, 2).status();

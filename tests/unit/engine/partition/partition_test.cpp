@@ -69,7 +69,7 @@ TEST(Partition, a_column_and_a_row_layer_give_one_all_reduce_and_the_bias_once) 
                           TensorPart{"down.weight", {4, 4}, 2, 2, true}, TensorPart{"down.bias", {4}, 0, 1, false}));
 }
 
-TEST(Partition, canonical_ranks_make_the_same_pieces_of_a_row_layer_at_every_size) {
+TEST(Partition, canonical_ranks_split_a_row_layer_into_the_same_pieces_at_every_size) {
   const Mlp mlp(8, 2);
   const Manifest manifest = manifest_of(mlp.writer.graph(), mlp.shardings);
   for (const int size : {1, 2, 4}) {
@@ -85,7 +85,7 @@ TEST(Partition, canonical_ranks_make_the_same_pieces_of_a_row_layer_at_every_siz
   EXPECT_EQ(partition(mlp.writer.graph(), manifest, {{"tp", {0, 3}}}, 4).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Partition, nine_units_go_to_two_ranks_as_five_and_four) {
+TEST(Partition, nine_units_are_split_into_five_and_four_for_two_ranks) {
   const Mlp mlp(27, 3);
   const Result<Partition> first = mlp.cut(0, 2);
   const Result<Partition> second = mlp.cut(1, 2);
@@ -148,7 +148,7 @@ Graph attention(int heads, int kv_heads, bool mask_per_head, std::map<std::strin
   return writer.graph();
 }
 
-TEST(Partition, heads_are_divided_through_views_and_attention) {
+TEST(Partition, heads_are_sharded_through_views_and_attention) {
   std::map<std::string, Sharding> shardings;
   const Graph graph = attention(12, 12, false, shardings);
   const Result<Partition> part = partition(graph, manifest_of(graph, shardings), {{"tp", {0, 4}}});
@@ -173,7 +173,7 @@ TEST(Partition, nine_query_heads_follow_their_three_key_heads) {
   EXPECT_EQ(shape(*part, part->graph.nodes[5].outputs[0]), shape_of({"b", "2", "l", "8"}));
 }
 
-TEST(Partition, query_heads_that_would_part_from_their_key_heads_are_refused) {
+TEST(Partition, query_heads_separated_from_their_key_heads_are_rejected) {
   std::map<std::string, Sharding> shardings;
   const Graph graph = attention(12, 4, false, shardings);
   shardings["q"].unit = 8;
@@ -183,7 +183,7 @@ TEST(Partition, query_heads_that_would_part_from_their_key_heads_are_refused) {
   EXPECT_THAT(status.message(), HasSubstr("4 units of 1"));
 }
 
-TEST(Partition, a_whole_mask_with_heads_is_refused) {
+TEST(Partition, a_whole_mask_with_heads_is_rejected) {
   std::map<std::string, Sharding> shardings;
   const Graph graph = attention(12, 12, true, shardings);
   const Result<Partition> part = partition(graph, manifest_of(graph, shardings), {{"tp", {0, 2}}});
@@ -191,7 +191,7 @@ TEST(Partition, a_whole_mask_with_heads_is_refused) {
   EXPECT_THAT(part.status().message(), HasSubstr("its mask has heads but is not sharded"));
 }
 
-TEST(Partition, addmm_is_divided_like_a_linear_layer) {
+TEST(Partition, addmm_is_sharded_like_a_linear_layer) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"3", "4"}));
   const ValueId up = writer.parameter("up", shape_of({"4", "6"}));
@@ -213,7 +213,7 @@ TEST(Partition, addmm_is_divided_like_a_linear_layer) {
   EXPECT_EQ(part->parts[2].shape, (std::vector<std::int64_t>{2, 4}));
 }
 
-TEST(Partition, more_ranks_than_units_is_an_error_that_says_how_many_there_are) {
+TEST(Partition, more_ranks_than_units_is_an_error_that_gives_the_number_of_units) {
   const Mlp mlp(8, 4);
   const Status status = mlp.cut(0, 3).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -237,7 +237,7 @@ TEST(Partition, a_rank_outside_its_group_is_an_error) {
   EXPECT_EQ(mlp.cut(0, 0).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Partition, a_row_weight_of_other_units_than_its_input_is_refused) {
+TEST(Partition, a_row_weight_with_different_units_than_its_input_is_rejected) {
   Mlp mlp(8, 2);
   mlp.shardings["down.weight"].unit = 4;
   const Status status = mlp.cut(0, 2).status();
@@ -247,7 +247,7 @@ TEST(Partition, a_row_weight_of_other_units_than_its_input_is_refused) {
   EXPECT_THAT(status.message(), HasSubstr("layer2"));
 }
 
-TEST(Partition, a_row_layer_needs_a_divided_input) {
+TEST(Partition, a_row_layer_needs_a_sharded_input) {
   Mlp mlp(8, 2);
   mlp.shardings.erase("up.weight");
   mlp.shardings.erase("up.bias");
@@ -256,13 +256,13 @@ TEST(Partition, a_row_layer_needs_a_divided_input) {
   EXPECT_THAT(status.message(), HasSubstr("give the layer before it a column rule"));
 }
 
-TEST(Partition, a_column_bias_must_be_divided_like_its_weight) {
+TEST(Partition, a_column_bias_must_be_sharded_like_its_weight) {
   Mlp mlp(8, 2);
   mlp.shardings.erase("up.bias");
   EXPECT_THAT(mlp.cut(0, 2).status().message(), HasSubstr("its bias is not divided like it"));
 }
 
-TEST(Partition, an_output_that_is_divided_in_its_last_dimension_is_gathered) {
+TEST(Partition, an_output_sharded_in_its_last_dimension_is_gathered) {
   Mlp mlp(10, 2);
   GraphWriter writer = mlp.writer;
   writer.output(mlp.gelu);
@@ -277,7 +277,7 @@ TEST(Partition, an_output_that_is_divided_in_its_last_dimension_is_gathered) {
   EXPECT_EQ(shape(*part, gather.outputs.front()), shape_of({"batch", "10"}));
 }
 
-TEST(Partition, an_output_that_is_divided_in_another_dimension_is_refused) {
+TEST(Partition, an_output_sharded_in_another_dimension_is_rejected) {
   Mlp mlp(8, 2);
   GraphWriter writer = mlp.writer;
   writer.output(writer.node("aten.permute.default", {{"self", of(mlp.gelu)}, {"dims", std::vector<SymbolicInt>{1, 0}}},
@@ -288,7 +288,7 @@ TEST(Partition, an_output_that_is_divided_in_another_dimension_is_refused) {
   EXPECT_THAT(status.message(), HasSubstr("row rule"));
 }
 
-TEST(Partition, an_op_that_cannot_carry_a_shard_is_named_with_its_place) {
+TEST(Partition, an_op_that_cannot_be_sharded_is_named_with_its_source_line) {
   const Mlp mlp(8, 2);
   GraphWriter writer = mlp.writer;
   const ValueId sum =

@@ -1,4 +1,4 @@
-// The location of a shard in a view, compared with a look at every element.
+// The location of a shard in a view, compared with a check of every element.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -50,7 +50,7 @@ Sizes random_factors(std::int64_t count, std::mt19937& random) {
   return sizes;
 }
 
-TEST(ShardOfView, agrees_with_a_look_at_every_element) {
+TEST(ShardOfView, agrees_with_a_check_of_every_element) {
   std::mt19937 random(1);
   int found = 0;
   int refused = 0;
@@ -82,7 +82,7 @@ TEST(ShardOfView, agrees_with_a_look_at_every_element) {
   EXPECT_GT(refused, 300);
 }
 
-TEST(ShardOfView, symbols_before_and_behind_the_cut_dimension_are_followed) {
+TEST(ShardOfView, symbols_before_and_after_the_sharded_dimension_are_tracked) {
   const auto size = [](const char* text) { return *SymbolicInt::parse(text); };
   const Shard heads{"tp", 2, 1, 12};
   const SymbolicShape split = {size("b"), size("l"), size("12"), size("32")};

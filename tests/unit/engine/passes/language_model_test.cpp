@@ -1,4 +1,4 @@
-// The passes for what language models spell out: norms and rotary embeddings, as transformers writes them.
+// The passes for decomposed ops of language models: norms and rotary embeddings, as transformers writes them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(FuseRmsNorm, a_decomposed_rms_norm_is_fused_with_its_conversions_and_weight
   EXPECT_THAT(node.outputs, ElementsAre(before.weighted));
 }
 
-TEST(FuseRmsNorm, what_others_use_too_stays) {
+TEST(FuseRmsNorm, values_with_other_users_are_not_fused) {
   Norm before;
   before.writer.output(before.rounded);
   const Graph after = fused(before.writer, fuse_rms_norm);
@@ -56,12 +56,12 @@ TEST(FuseRmsNorm, what_others_use_too_stays) {
   EXPECT_FALSE(after.nodes[0].arguments.contains("weight"));
 }
 
-TEST(FuseRmsNorm, another_dimension_and_another_power_stay) {
+TEST(FuseRmsNorm, another_dimension_and_another_power_are_not_fused) {
   EXPECT_EQ(fused(Norm(0).writer, fuse_rms_norm).nodes.size(), Norm().writer.graph().nodes.size());
   EXPECT_EQ(fused(Norm(-1, 3.0).writer, fuse_rms_norm).nodes.size(), Norm().writer.graph().nodes.size());
 }
 
-TEST(FuseRmsNorm, a_residual_sum_in_front_joins) {
+TEST(FuseRmsNorm, a_preceding_residual_sum_is_fused) {
   GraphWriter writer;
   const SymbolicShape rows = shape_of({"2", "4"});
   const ValueId x = writer.input("x", rows);
@@ -110,7 +110,7 @@ struct Rotary {
   ValueId x, cos, sin, output;
 };
 
-TEST(FuseRotary, an_embedding_that_is_written_out_becomes_one_node) {
+TEST(FuseRotary, a_decomposed_embedding_becomes_one_node) {
   const Rotary before;
   const Graph after = fused(before.writer, fuse_rotary);
   ASSERT_THAT(ops_of(after), ElementsAre("accord.rotary"));
@@ -119,7 +119,7 @@ TEST(FuseRotary, an_embedding_that_is_written_out_becomes_one_node) {
   EXPECT_THAT(after.nodes[0].outputs, ElementsAre(before.output));
 }
 
-TEST(FuseRotary, other_halves_and_a_table_for_each_head_stay) {
+TEST(FuseRotary, other_halves_and_a_table_per_head_are_not_fused) {
   EXPECT_EQ(fused(Rotary(1).writer, fuse_rotary).nodes.size(), 7U);
   EXPECT_EQ(fused(Rotary(2, "3").writer, fuse_rotary).nodes.size(), 7U);
 }

@@ -31,7 +31,7 @@ struct Gated {
   ValueId x, gate_weight, up_weight, bias, gate, up, product;
 };
 
-TEST(FuseGatedLinear, a_product_and_its_gate_become_one_node_whichever_comes_first) {
+TEST(FuseGatedLinear, a_product_and_its_gate_become_one_node_in_either_order) {
   for (const bool gate_first : {true, false}) {
     const Gated before(gate_first);
     const Graph after = remove_dead_nodes(fuse_gated_linear(before.writer.graph()));
@@ -46,7 +46,7 @@ TEST(FuseGatedLinear, a_product_and_its_gate_become_one_node_whichever_comes_fir
   }
 }
 
-TEST(FuseGatedLinear, a_factor_that_others_use_and_one_of_another_input_stay) {
+TEST(FuseGatedLinear, a_factor_with_other_users_or_another_input_is_not_fused) {
   Gated shown;
   shown.writer.output(shown.gate);
   EXPECT_EQ(fuse_gated_linear(shown.writer.graph()).nodes[2].op, "aten.mul.Tensor");
@@ -90,7 +90,7 @@ TEST(FuseLinears, layers_of_one_input_become_one_node_where_the_first_stood) {
   EXPECT_EQ(node.module, "layer0, layer2, layer4");
 }
 
-TEST(FuseLinears, one_layer_alone_and_those_behind_another_product_stay) {
+TEST(FuseLinears, a_single_layer_and_layers_after_another_product_are_not_fused) {
   const Graph graph = LinearLayers({"q"}).writer.graph();
   EXPECT_EQ(ops_of(fuse_linears(graph)), ops_of(graph));
   const LinearLayers apart({"q", "k", "-", "v"});
@@ -99,7 +99,7 @@ TEST(FuseLinears, one_layer_alone_and_those_behind_another_product_stay) {
                           "aten.neg.default", "aten.linear.default", "aten.neg.default"));
 }
 
-TEST(FuseLinears, computed_weights_and_products_in_pieces_stay) {
+TEST(FuseLinears, computed_weights_and_products_in_pieces_are_not_fused) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "4"}));
   const ValueId computed = writer.input("w", shape_of({"3", "4"}));

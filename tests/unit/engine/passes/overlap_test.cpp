@@ -53,7 +53,7 @@ struct OverlappedLayers {
   ValueId summed = -1;
 };
 
-TEST(OverlapSums, each_sum_has_the_work_of_the_other_half_beside_it) {
+TEST(OverlapSums, each_sum_overlaps_with_the_other_half) {
   const OverlappedLayers layers;
   const Result<std::optional<DividedGraph>> made = layers.divided(50, 8);
   ASSERT_TRUE(made.ok() && made->has_value());
@@ -75,7 +75,7 @@ TEST(OverlapSums, each_sum_has_the_work_of_the_other_half_beside_it) {
   EXPECT_EQ(divided.graph.nodes[9].outputs.size(), 2U);
 }
 
-TEST(OverlapSums, products_of_one_input_that_are_one_step_are_divided_too) {
+TEST(OverlapSums, fused_products_of_one_input_are_split_too) {
   GraphWriter writer;
   const SymbolicShape rows = shape_of({"50", "4"});
   const ValueId x = writer.input("x", rows);
@@ -101,7 +101,7 @@ TEST(OverlapSums, products_of_one_input_that_are_one_step_are_divided_too) {
                           "accord.linears", kWait, "accord.gated_linear", "accord.linears", cat, cat));
 }
 
-TEST(OverlapSums, an_output_is_put_together) {
+TEST(OverlapSums, the_halves_of_an_output_are_joined) {
   OverlappedLayers layers;
   layers.writer.output(layers.sum);
   const Result<std::optional<DividedGraph>> made = layers.divided(3, 3);
@@ -112,7 +112,7 @@ TEST(OverlapSums, an_output_is_put_together) {
   EXPECT_THAT(last.outputs, ElementsAre(layers.sum));
 }
 
-TEST(OverlapSums, few_rows_and_groups_of_one_rank_stay_as_they_are) {
+TEST(OverlapSums, few_rows_and_groups_of_one_rank_are_unchanged) {
   const OverlappedLayers layers;
   EXPECT_FALSE(layers.divided(7, 8)->has_value());
   EXPECT_FALSE(layers.divided(1, 1)->has_value());

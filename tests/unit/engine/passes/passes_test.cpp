@@ -1,4 +1,4 @@
-// Each pass: a graph before it, and what is left after it.
+// Each pass: a graph before it, and the graph after it.
 #include "engine/passes/passes.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ TEST(RemoveIdentities, identity_nodes_are_replaced_by_their_input) {
   EXPECT_THAT(after.outputs, ElementsAre(y));
 }
 
-TEST(RemoveIdentities, what_changes_its_input_stays) {
+TEST(RemoveIdentities, nodes_that_change_their_input_are_kept) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "3"}));
   const ValueId n = writer.input("n", shape_of({"2", "3"}), DType::kInt64);
@@ -44,7 +44,7 @@ TEST(RemoveIdentities, what_changes_its_input_stays) {
   EXPECT_EQ(remove_identities(writer.graph()).nodes.size(), 4U);
 }
 
-TEST(RemoveIdentities, a_mask_that_is_true_everywhere_disappears) {
+TEST(RemoveIdentities, a_mask_that_is_true_everywhere_is_removed) {
   GraphWriter writer;
   writer.symbol("l", 1, 8);
   const ValueId mask = writer.input("mask", shape_of({"2", "1", "1", "l"}), DType::kBool);
@@ -67,7 +67,7 @@ TEST(RemoveIdentities, a_mask_that_is_true_everywhere_disappears) {
   EXPECT_EQ(after.nodes[0].arguments.at("size"), numbers({"2", "1", "l", "l"}));
 }
 
-TEST(RemoveIdentities, a_mask_that_may_be_false_stays) {
+TEST(RemoveIdentities, a_mask_that_may_be_false_is_kept) {
   GraphWriter writer;
   const ValueId mask = writer.input("mask", shape_of({"8"}), DType::kBool);
   const ValueId from_minus_two = writer.node("aten.arange.start_step", {{"start", number(-2)}, {"end", number(6)}},
@@ -79,7 +79,7 @@ TEST(RemoveIdentities, a_mask_that_may_be_false_stays) {
   EXPECT_EQ(remove_identities(writer.graph()).nodes.size(), 3U);
 }
 
-TEST(MergeCommonSubexpressions, equal_nodes_become_one_and_different_ones_stay) {
+TEST(MergeCommonSubexpressions, equal_nodes_are_merged_and_different_ones_are_kept) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"4"}));
   const ValueId a = writer.node("aten.add.Tensor", {{"self", of(x)}, {"other", number(1)}}, shape_of({"4"}));
@@ -95,7 +95,7 @@ TEST(MergeCommonSubexpressions, equal_nodes_become_one_and_different_ones_stay) 
   EXPECT_THAT(after.outputs, ElementsAre(d, d, c));
 }
 
-TEST(MergeCommonSubexpressions, collectives_are_left_alone) {
+TEST(MergeCommonSubexpressions, collectives_are_not_merged) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"4"}));
   for (int i = 0; i < 2; ++i) {
@@ -104,7 +104,7 @@ TEST(MergeCommonSubexpressions, collectives_are_left_alone) {
   EXPECT_EQ(merge_common_subexpressions(writer.graph()).nodes.size(), 2U);
 }
 
-TEST(RemoveDeadNodes, only_what_an_output_needs_stays) {
+TEST(RemoveDeadNodes, only_nodes_that_an_output_needs_are_kept) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"4"}));
   const ValueId a = writer.node("aten.neg.default", {{"self", of(x)}}, shape_of({"4"}));
@@ -127,7 +127,7 @@ struct LinearThen {
   ValueId x, weight, linear, activated;
 };
 
-TEST(FuseLinearActivation, each_activation_goes_into_the_product) {
+TEST(FuseLinearActivation, each_activation_is_fused_into_the_product) {
   const std::vector<std::tuple<std::string, Arguments, std::string>> cases = {
       {"aten.gelu.default", {}, "gelu"},
       {"aten.gelu.default", {{"approximate", text("tanh")}}, "gelu_tanh"},
@@ -144,13 +144,13 @@ TEST(FuseLinearActivation, each_activation_goes_into_the_product) {
   }
 }
 
-TEST(FuseLinearActivation, a_linear_layer_with_another_user_stays) {
+TEST(FuseLinearActivation, a_linear_layer_with_another_user_is_not_fused) {
   LinearThen before("aten.relu.default", {});
   before.writer.output(before.linear);
   EXPECT_EQ(fuse_linear_activation(before.writer.graph()).nodes.size(), 2U);
 }
 
-TEST(FuseLinearActivation, a_linear_layer_whose_weight_is_computed_stays_and_can_be_prepared) {
+TEST(FuseLinearActivation, a_linear_layer_with_a_computed_weight_is_not_fused_and_can_be_prepared) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "4"}));
   const ValueId weight = writer.input("w", shape_of({"3", "4"}));
@@ -202,7 +202,7 @@ TEST(FuseAddLayerNorm, a_sum_with_other_users_becomes_a_second_output) {
   EXPECT_THAT(after.nodes[0].outputs, ElementsAre(before.norm, before.sum));
 }
 
-TEST(FuseAddLayerNorm, a_sum_that_broadcasts_or_scales_stays) {
+TEST(FuseAddLayerNorm, a_sum_that_broadcasts_or_scales_is_not_fused) {
   EXPECT_EQ(fuse_add_norm(Residual("1").writer.graph()).nodes.size(), 2U);
   Residual scaled;
   Graph graph = scaled.writer.graph();
@@ -228,7 +228,7 @@ struct RowParallelEnd {
   ValueId partial, residual, reduced, norm;
 };
 
-TEST(FuseReduceNorm, a_sum_of_ranks_joins_the_norm_whichever_operand_it_is) {
+TEST(FuseReduceNorm, a_sum_of_ranks_is_fused_into_the_norm_as_either_operand) {
   for (const bool reduced_first : {true, false}) {
     const RowParallelEnd before(reduced_first);
     const Graph after = remove_dead_nodes(fuse_reduce_norm(before.writer.graph()));
@@ -241,7 +241,7 @@ TEST(FuseReduceNorm, a_sum_of_ranks_joins_the_norm_whichever_operand_it_is) {
   }
 }
 
-TEST(FuseReduceNorm, a_norm_without_residual_takes_it_too) {
+TEST(FuseReduceNorm, a_sum_is_fused_into_a_norm_without_residual) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "4"}));
   const ValueId sum = writer.node("accord.all_reduce", {{"self", of(x)}, {"group", text("tp")}}, shape_of({"2", "4"}));
@@ -252,7 +252,7 @@ TEST(FuseReduceNorm, a_norm_without_residual_takes_it_too) {
   EXPECT_EQ(after.nodes[0].arguments.at("input"), of(x));
 }
 
-TEST(FuseReduceNorm, the_bias_of_the_layer_joins_between_the_sum_and_the_residual) {
+TEST(FuseReduceNorm, the_bias_of_the_layer_is_fused_between_the_sum_and_the_residual) {
   GraphWriter writer;
   const SymbolicShape rows = shape_of({"2", "4"});
   const ValueId x = writer.input("x", rows);
@@ -271,7 +271,7 @@ TEST(FuseReduceNorm, the_bias_of_the_layer_joins_between_the_sum_and_the_residua
   EXPECT_EQ(after.nodes[0].arguments.at("residual"), of(residual));
 }
 
-TEST(FuseReduceNorm, a_sum_with_other_users_and_a_maximum_stay) {
+TEST(FuseReduceNorm, a_sum_with_other_users_and_a_maximum_are_not_fused) {
   RowParallelEnd shown(true);
   shown.writer.output(shown.reduced);
   EXPECT_THAT(ops_of(fuse_reduce_norm(shown.writer.graph())), ElementsAre("accord.all_reduce", "accord.add_rms_norm"));

@@ -55,7 +55,7 @@ TEST(Folding, folding_stops_at_the_total_work_limit) {
   EXPECT_LT(*left, nodes);
 }
 
-TEST(Limits, tensors_that_together_are_larger_than_any_memory_are_refused) {
+TEST(Limits, tensors_that_together_exceed_any_memory_are_rejected) {
   GraphWriter writer;
   const SymbolicShape shape = shape_of({"16", "1099511627776"});
   const ValueId x = writer.input("x", shape);

@@ -28,7 +28,7 @@ class Observing : public ::testing::Test {
     return {{ids.data(), ids.size(), dtype, {}}, {1, static_cast<std::int64_t>(ids.size())}};
   }
 
-  /// Returns what each of two ranks gets from run_observed() if rank 1 first does `spoil`.
+  /// Returns the result of run_observed() on each of two ranks if rank 1 first does `spoil`.
   std::vector<Status> observed(const std::function<void(TensorView&)>& spoil) const {
     CommunicatorOptions options;
     options.timeout = std::chrono::seconds(60);
@@ -68,12 +68,12 @@ TEST_F(Observing, fails_on_all_ranks_if_one_cannot) {
   EXPECT_EQ(statuses[0].ranks(), std::vector<Rank>{1});
 }
 
-TEST_F(Observing, a_trace_and_a_profile_may_be_asked_for_during_runs) {
+TEST_F(Observing, a_trace_and_a_profile_may_be_requested_during_runs) {
   Result<Engine> engine = Engine::load_and_bind(path_, {});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   Result<EngineContext> context = engine->create_context();
   std::atomic<bool> done{false};
-  std::thread asks([&] {
+  std::thread requester([&] {
     for (int i = 0; !done; ++i) {
       context->set_profiling(i % 2 == 0 ? Profiling::kTrace : Profiling::kOn);
       const Status status = context->trace().status();
@@ -89,7 +89,7 @@ TEST_F(Observing, a_trace_and_a_profile_may_be_asked_for_during_runs) {
     ran += status.ok() ? 1 : 0;
   }
   done = true;
-  asks.join();
+  requester.join();
   context->set_profiling(Profiling::kTrace);
   ASSERT_TRUE(context->run({&input, 1}).ok());
   EXPECT_THAT(*context->trace(), HasSubstr("\"run 1\""));

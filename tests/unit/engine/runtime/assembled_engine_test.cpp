@@ -59,13 +59,13 @@ TEST_F(AssembledEngines, keep_their_memory_limit) {
   EXPECT_TRUE(run(100).ok());
 }
 
-TEST_F(AssembledEngines, refuse_canonical_ranks) {
+TEST_F(AssembledEngines, reject_canonical_ranks) {
   const Status status = Engine::assemble(parts(), {}, {.canonical_ranks = 4}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("canonical_ranks"));
 }
 
-TEST_F(AssembledEngines, do_not_take_a_package_of_their_name_for_theirs) {
+TEST_F(AssembledEngines, ignore_a_package_with_their_name) {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/other.accord";
   engine::TinyEncoder(4).write(path);

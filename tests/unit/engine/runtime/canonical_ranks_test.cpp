@@ -16,7 +16,7 @@ namespace {
 using ::testing::Each;
 using ::testing::Eq;
 
-TEST(CanonicalRanks, give_the_same_bits_at_every_size) {
+TEST(CanonicalRanks, are_bit_identical_at_every_size) {
   const engine::TinyEncoder model(8);
   const testing::TemporaryDirectory directory;
   const std::string path = directory.path() + "/model.accord";

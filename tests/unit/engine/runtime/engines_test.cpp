@@ -62,7 +62,7 @@ class Engines : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(Engines, any_number_of_ranks_gives_the_models_numbers_and_equal_bits_on_each) {
+TEST_F(Engines, any_number_of_ranks_matches_the_model_bit_identically_on_each_rank) {
   for (const auto& [heads, sizes] : std::vector<std::pair<int, std::vector<int>>>{{12, {1, 2, 4}}, {9, {1, 2, 4}}}) {
     const TinyEncoder model(heads);
     const std::string path = package(model, std::to_string(heads) + ".accord");
@@ -105,7 +105,7 @@ TEST_F(Engines, threads_compute_the_same_model) {
   for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR((*got)[i], expected[i], 2e-5);
 }
 
-TEST_F(Engines, the_report_counts_the_shard_of_each_rank_and_nothing_else_is_read) {
+TEST_F(Engines, only_the_shard_of_each_rank_is_read_and_reported) {
   const TinyEncoder model(9);
   const std::string path = package(model);
   std::uint64_t shards = 0;
@@ -156,7 +156,7 @@ TEST_F(Engines, outputs_keep_the_names_of_the_package_whatever_the_passes_do) {
   EXPECT_EQ(got, names);
 }
 
-TEST_F(Engines, an_engine_runs_between_bind_and_close_only) {
+TEST_F(Engines, an_engine_runs_only_between_bind_and_close) {
   Result<Engine> engine = Engine::load(package(TinyEncoder(4)));
   ASSERT_TRUE(engine.ok());
   Result<EngineContext> context = engine->create_context();
@@ -191,7 +191,7 @@ TEST_F(Engines, a_context_outlives_its_engine_and_its_communicator) {
       ASSERT_TRUE(engine.ok()) << engine.status().to_string();
       context = *engine->create_context();
     }
-    { const Communicator gone = std::move(comm); }
+    { const Communicator released = std::move(comm); }
     EXPECT_TRUE(run(*context, 2, 5).ok());
   });
 }
@@ -232,7 +232,7 @@ TEST_F(Engines, the_arena_grows_to_the_largest_shape_and_serves_the_smaller_ones
   EXPECT_EQ(*run(*context, 1, 2), before);
 }
 
-TEST_F(Engines, outputs_can_be_looked_at_after_the_arena_grew) {
+TEST_F(Engines, outputs_can_be_read_after_the_arena_grew) {
   Result<Engine> engine = Engine::load_and_bind(package(TinyEncoder(4)), {});
   // The arenas of several contexts are side by side, so that one that grows cannot cover its old place.
   std::vector<EngineContext> contexts;
@@ -269,14 +269,14 @@ TEST_F(Engines, a_profile_lists_the_ops_that_ran) {
   EXPECT_EQ(calls["accord.add_layer_norm"], 6U);
 }
 
-TEST_F(Engines, wrong_inputs_are_named) {
+TEST_F(Engines, invalid_inputs_are_named) {
   Result<Engine> engine = Engine::load_and_bind(package(TinyEncoder(4)), {});
   Result<EngineContext> context = engine->create_context();
   std::vector<std::int64_t> ids = some_ids(6);
-  const auto expect_refused = [&](std::vector<TensorView> inputs, const std::string& what) {
+  const auto expect_refused = [&](std::vector<TensorView> inputs, const std::string& expected) {
     const Status status = context->run(inputs).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_THAT(status.message(), HasSubstr(expected));
   };
   expect_refused({}, "takes 1 inputs, but 0 were given");
   expect_refused({view(ids, {6})}, "expected 2 dimensions [b, l], got 1");
@@ -296,7 +296,7 @@ TEST_F(Engines, wrong_inputs_are_named) {
   EXPECT_TRUE(context->run(std::vector<TensorView>{view(ids, {2, 3})}).ok());
 }
 
-TEST_F(Engines, bind_takes_communicators_of_the_rank_and_size_that_were_loaded) {
+TEST_F(Engines, bind_accepts_communicators_of_the_loaded_rank_and_size) {
   const std::string path = package(TinyEncoder(4));
   const std::vector<Status> statuses = on_ranks(2, [&](Communicator comm) -> Status {
     ACCORD_ASSIGN_OR_RETURN(Engine engine, Engine::load(path, {{"tp", {comm.rank(), 4}}}));
@@ -359,7 +359,7 @@ TEST_F(Engines, more_ranks_than_units_is_an_error_on_every_rank) {
   }
 }
 
-TEST_F(Engines, damage_that_one_rank_finds_stops_all_of_them) {
+TEST_F(Engines, damage_found_by_one_rank_stops_all_ranks) {
   const TinyEncoder model(4);
   const std::string path = package(model);
   // The last unit of the first sharded weight in the file: only the last rank reads it.
@@ -380,7 +380,7 @@ TEST_F(Engines, damage_that_one_rank_finds_stops_all_of_them) {
   EXPECT_THAT(statuses[0].message(), AllOf(HasSubstr("rank 1 of group \"tp\""), HasSubstr("\"q\"")));
 }
 
-TEST_F(Engines, a_bad_id_fails_alike_on_all_ranks_and_the_next_run_is_right) {
+TEST_F(Engines, a_bad_id_fails_on_all_ranks_and_the_next_run_is_correct) {
   const TinyEncoder model(4);
   const std::string path = package(model);
   run_thread_ranks(2, options(), [&](Communicator comm) {

@@ -18,7 +18,7 @@ using ::testing::Not;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-/// A machine with 1000 MiB available, in a folder of its own.
+/// A machine with 1000 MiB available, in its own folder.
 class Machine {
  public:
   Machine() {
@@ -40,13 +40,13 @@ class Machine {
   std::filesystem::path root_;
 };
 
-TEST(AvailableMemory, is_the_machines_without_control_groups) {
+TEST(AvailableMemory, is_that_of_the_machine_without_control_groups) {
   const Machine machine;
   EXPECT_EQ(machine.available().bytes, 1000 * kMiB);
   EXPECT_EQ(machine.available().limited_by, "the machine");
 }
 
-TEST(AvailableMemory, is_what_the_narrowest_control_group_above_the_process_has_left) {
+TEST(AvailableMemory, is_the_remainder_of_the_narrowest_control_group_of_the_process) {
   const Machine machine;
   machine.write("proc/self/cgroup", "0::/job/rank\n");
   machine.write("sys/fs/cgroup/job/rank/memory.max", "max\n");
@@ -61,7 +61,7 @@ TEST(AvailableMemory, is_what_the_narrowest_control_group_above_the_process_has_
   EXPECT_EQ(machine.available().bytes, 0);
 }
 
-TEST(AvailableMemory, is_that_of_the_first_version_of_control_groups_too) {
+TEST(AvailableMemory, supports_the_first_version_of_control_groups) {
   const Machine machine;
   machine.write("proc/self/cgroup", "5:cpu:/\n4:memory:/job\n");
   machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -72,7 +72,7 @@ TEST(AvailableMemory, is_that_of_the_first_version_of_control_groups_too) {
   EXPECT_EQ(machine.available().bytes, 100 * kMiB);
 }
 
-TEST(MemoryBudget, refuses_what_does_not_fit_beside_what_was_taken_and_names_all) {
+TEST(MemoryBudget, rejects_parts_that_do_not_fit_beside_earlier_ones_and_names_all) {
   MemoryBudget budget(100 * kMiB);
   ASSERT_TRUE(budget.reserve({"weights", 60 * kMiB}).ok());
   ASSERT_TRUE(budget.reserve({"arena", 10 * kMiB}).ok());
@@ -87,7 +87,7 @@ TEST(MemoryBudget, refuses_what_does_not_fit_beside_what_was_taken_and_names_all
   EXPECT_THAT(budget.reserve({"cache", 1}).message(), Not(HasSubstr("arena")));
 }
 
-TEST(MemoryBudget, without_a_limit_is_what_there_is) {
+TEST(MemoryBudget, without_a_limit_is_the_available_memory) {
   MemoryBudget budget;
   const MemoryPart little{"weights", kMiB};
   EXPECT_TRUE(budget.check(std::span(&little, 1)).ok());

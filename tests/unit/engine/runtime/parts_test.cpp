@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(MemoryPlanning, pieces_that_live_together_never_overlap_and_dead_space_is_used_again) {
+TEST(MemoryPlanning, pieces_with_overlapping_lifetimes_never_overlap_and_free_space_is_reused) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     std::vector<Lifetime> lifetimes;
@@ -43,7 +43,7 @@ TEST(MemoryPlanning, pieces_that_live_together_never_overlap_and_dead_space_is_u
   }
 }
 
-TEST(MemoryPlanning, a_chain_needs_two_places) {
+TEST(MemoryPlanning, a_chain_needs_two_buffers) {
   std::vector<Lifetime> chain;
   for (int i = 0; i < 10; ++i) chain.push_back({1000, i, i + 1});
   EXPECT_EQ(plan_memory(chain).bytes, 2048U);
@@ -62,7 +62,7 @@ TEST(MemoryPlanning, with_very_many_pieces_the_smallest_do_not_share_memory) {
   EXPECT_GE(*places.begin(), 6400U);
 }
 
-TEST(ParameterUses, a_table_that_is_also_a_weight_is_there_once_and_packed) {
+TEST(ParameterUses, a_table_that_is_also_a_weight_is_stored_once_and_packed) {
   GraphWriter writer;
   const ValueId ids = writer.input("ids", shape_of({"2"}), DType::kInt64);
   const ValueId tied = writer.parameter("tied", shape_of({"5", "4"}));
@@ -79,7 +79,7 @@ TEST(ParameterUses, a_table_that_is_also_a_weight_is_there_once_and_packed) {
   EXPECT_TRUE(uses[1].table && !uses[1].linear && !uses[1].plain && !uses[1].product);
 }
 
-TEST(EngineStates, only_the_moves_of_the_table_are_possible) {
+TEST(EngineStates, only_the_transitions_of_the_table_are_possible) {
   using enum EngineEvent;
   // state -> events that are allowed in it
   const std::map<EngineState, std::set<EngineEvent>> allowed = {
@@ -139,7 +139,7 @@ TEST(OpRegistry, an_unsupported_op_is_named_with_its_module_source_and_the_neare
   EXPECT_THAT(status.message(), HasSubstr("\"aten.relu.default\""));
 }
 
-TEST(OpRegistry, has_a_kernel_for_each_op_of_a_package_and_for_what_the_passes_make) {
+TEST(OpRegistry, has_a_kernel_for_each_op_of_a_package_and_of_the_passes) {
   std::vector<std::string_view> of_packages;
   for (const OpInfo& op : known_ops()) {
     // accord.all_reduce replaces this op.

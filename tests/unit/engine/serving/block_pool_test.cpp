@@ -38,7 +38,7 @@ TEST(BlockPool, its_size_is_known_from_the_start_and_never_exceeded) {
   EXPECT_EQ(pool.blocks_for(5), 2);
 }
 
-TEST(BlockPool, sizes_without_meaning_are_refused) {
+TEST(BlockPool, invalid_sizes_are_rejected) {
   for (const BlockPoolOptions& options :
        {BlockPoolOptions{0, 16}, BlockPoolOptions{4, 0}, BlockPoolOptions{-1, 16}, BlockPoolOptions{1 << 30, 16}}) {
     const auto pool = BlockPool::create(options);
@@ -62,7 +62,7 @@ TEST(BlockPool, full_blocks_are_found_by_all_tokens_up_to_their_end) {
   EXPECT_THAT(find(pool, {1}), IsEmpty());
 }
 
-TEST(BlockPool, what_is_released_is_kept_until_it_is_needed_the_oldest_first) {
+TEST(BlockPool, released_blocks_are_cached_and_the_oldest_is_reused_first) {
   BlockPool pool = pool_of(4, 1);
   const std::vector<TokenId> tokens = {1, 2, 3};
   std::vector<BlockId> blocks;
@@ -84,7 +84,7 @@ TEST(BlockPool, what_is_released_is_kept_until_it_is_needed_the_oldest_first) {
   EXPECT_EQ(pool.allocate(), kNoBlock);
 }
 
-TEST(BlockPool, of_two_blocks_with_one_content_the_first_stays) {
+TEST(BlockPool, the_first_of_two_blocks_with_equal_content_is_kept) {
   BlockPool pool = pool_of(4, 2);
   const std::vector<TokenId> tokens = {5, 6};
   const BlockId first = pool.allocate();
@@ -98,7 +98,7 @@ TEST(BlockPool, of_two_blocks_with_one_content_the_first_stays) {
 }
 
 // Sequences of few different tokens arrive, grow and leave. The contents that the pool reports for a block are
-// compared with what was put into it.
+// compared with the stored contents.
 void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
   struct Sequence {
     std::vector<TokenId> tokens;
@@ -148,7 +148,7 @@ void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
   EXPECT_GT(reused, 2000U);
 }
 
-TEST(BlockPool, random_sequences_find_only_what_is_theirs) { run_random_sequences(xxh3, 1); }
+TEST(BlockPool, random_sequences_find_only_their_own_blocks) { run_random_sequences(xxh3, 1); }
 
 TEST(BlockPool, sequences_do_not_mix_when_all_hashes_collide) { run_random_sequences(one_for_all, 2); }
 

@@ -25,7 +25,7 @@ GenerationRequest channel_request(int prompt, int max_new_tokens) {
   return request;
 }
 
-TEST(CommunicatorChannel, answers_are_right_and_all_ranks_compute_the_same) {
+TEST(CommunicatorChannel, answers_are_correct_and_all_ranks_compute_the_same) {
   std::vector<std::uint64_t> digests(3);
   accord::testing::run_thread_ranks(3, {}, [&](Communicator communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
@@ -59,11 +59,11 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
       const auto channel = std::make_shared<CommunicatorChannel>(communicator);
       if (communicator.rank() == failing) {
         model->before_run = [](const StepPlan& plan) {
-          return plan.step < 5 ? Status() : Status(StatusCode::kIo, "the weights are gone");
+          return plan.step < 5 ? Status() : Status(StatusCode::kIo, "the weights were released");
         };
       }
       if (communicator.rank() != 0) {
-        EXPECT_THAT(follow(*model, *channel).message(), HasSubstr("the weights are gone"));
+        EXPECT_THAT(follow(*model, *channel).message(), HasSubstr("the weights were released"));
         return;
       }
       const auto generation = Generation::create(model, channel).value();
@@ -71,12 +71,12 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
       Status ended;
       for (auto event = stream.next(20s).value(); event.has_value(); event = stream.next(20s).value())
         ended = event->status;
-      EXPECT_THAT(ended.message(), HasSubstr("the weights are gone"));
+      EXPECT_THAT(ended.message(), HasSubstr("the weights were released"));
     });
   }
 }
 
-TEST(CommunicatorChannel, a_length_that_cannot_be_is_refused) {
+TEST(CommunicatorChannel, an_invalid_length_is_rejected) {
   accord::testing::run_thread_ranks(2, {}, [&](Communicator communicator) {
     if (communicator.rank() == 0) {
       std::vector<std::uint64_t> packet(128, ~std::uint64_t{0});

@@ -47,7 +47,7 @@ Collected drain(TokenStream& stream) {
   }
 }
 
-TEST(GenerationEnds, a_stream_gives_the_tokens_and_then_nothing) {
+TEST(GenerationEnds, a_stream_returns_the_tokens_and_then_ends) {
   Ranks ranks(2, kEndsLimits);
   TokenStream stream = ranks.generation->submit(request_for(20)).value();
   const Collected collected = drain(stream);
@@ -57,7 +57,7 @@ TEST(GenerationEnds, a_stream_gives_the_tokens_and_then_nothing) {
   EXPECT_EQ(ranks.generation->cancel(stream.id()).code(), StatusCode::kNotFound);
 }
 
-TEST(GenerationEnds, a_stream_that_is_let_go_cancels_its_request) {
+TEST(GenerationEnds, a_released_stream_cancels_its_request) {
   Ranks ranks(1, kEndsLimits);
   RequestId id = 0;
   {
@@ -71,7 +71,7 @@ TEST(GenerationEnds, a_stream_that_is_let_go_cancels_its_request) {
   EXPECT_TRUE(ranks.generation->status().ok());
 }
 
-TEST(GenerationEnds, a_stream_without_events_says_so_after_its_timeout) {
+TEST(GenerationEnds, a_stream_without_events_times_out) {
   Ranks ranks(1, kEndsLimits);
   std::atomic<bool> go = false;
   ranks.models[0]->before_run = [&](const StepPlan&) {
@@ -85,7 +85,7 @@ TEST(GenerationEnds, a_stream_without_events_says_so_after_its_timeout) {
   EXPECT_EQ(drain(stream).tokens.size(), 2U);
 }
 
-TEST(GenerationEnds, stop_cancels_what_runs_and_tells_all_ranks) {
+TEST(GenerationEnds, stop_cancels_running_requests_and_notifies_all_ranks) {
   for (int round = 0; round < 20; ++round) {
     Ranks ranks(3, kEndsLimits);
     std::vector<TokenStream> streams;
@@ -106,7 +106,7 @@ TEST(GenerationEnds, stop_cancels_what_runs_and_tells_all_ranks) {
   }
 }
 
-TEST(GenerationEnds, a_failure_of_the_model_ends_all_requests_with_it) {
+TEST(GenerationEnds, a_failure_of_the_model_fails_all_requests) {
   for (const std::size_t rank : {0U, 1U, 2U}) {
     Ranks ranks(3, kEndsLimits);
     ranks.models[rank]->before_run = [](const StepPlan& plan) {
@@ -125,7 +125,7 @@ TEST(GenerationEnds, a_failure_of_the_model_ends_all_requests_with_it) {
   }
 }
 
-TEST(GenerationEnds, a_row_of_nan_ends_its_request_alone) {
+TEST(GenerationEnds, a_row_of_nan_ends_only_its_request) {
   Ranks ranks(1, kEndsLimits);
   ranks.models[0]->spoiled = [](const StepPlan& plan) { return plan.tokens[0] == 31 && plan.positions[0] == 0; };
   GenerationRequest bad = request_for(4);
@@ -159,7 +159,7 @@ TEST(GenerationEnds, callbacks_may_submit_cancel_and_stop) {
   EXPECT_THAT(outcomes, ElementsAre(Property(&Status::ok, true), Property(&Status::ok, true)));
 }
 
-TEST(GenerationEnds, many_threads_submit_and_cancel_while_it_is_stopped) {
+TEST(GenerationEnds, many_threads_submit_and_cancel_during_a_stop) {
   for (int round = 0; round < 10; ++round) {
     Ranks ranks(2, kEndsLimits, {.max_requests = 50});
     std::atomic<int> submitted = 0;
@@ -187,14 +187,14 @@ TEST(GenerationEnds, many_threads_submit_and_cancel_while_it_is_stopped) {
   }
 }
 
-TEST(GenerationEnds, the_other_ranks_hear_of_rank_0_while_there_is_nothing_to_do) {
+TEST(GenerationEnds, idle_ranks_receive_heartbeats_from_rank_0) {
   Ranks ranks(2, kEndsLimits, {.heartbeat = 1ms});
   while (ranks.messages() < 5) std::this_thread::yield();
   EXPECT_EQ(ranks.models[1]->digest(), 0U);
   for (const Status& status : ranks.end()) EXPECT_TRUE(status.ok());
 }
 
-TEST(GenerationEnds, too_many_requests_are_refused) {
+TEST(GenerationEnds, too_many_requests_are_rejected) {
   Ranks ranks(1, kEndsLimits, {.max_requests = 2});
   const auto ignore = [](const GenerationEvent&) {};
   ASSERT_TRUE(ranks.generation->submit(request_for(200), ignore).ok());
@@ -202,7 +202,7 @@ TEST(GenerationEnds, too_many_requests_are_refused) {
   EXPECT_EQ(ranks.generation->submit(request_for(200), ignore).status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST(GenerationEnds, options_without_meaning_are_refused) {
+TEST(GenerationEnds, invalid_options_are_rejected) {
   const auto code = [](const PlanLimits& limits, const GenerationOptions& options) {
     return Generation::create(std::make_shared<testing::ToyModel>(limits), nullptr, options).status().code();
   };

@@ -16,14 +16,14 @@ namespace accord::engine {
 namespace {
 
 using testing::Answer;
-using testing::expect_right;
+using testing::expect_correct;
 using testing::random_request;
 using testing::Ranks;
 
 constexpr PlanLimits kTiny = {
     .blocks = 14, .block_tokens = 4, .max_context = 40, .vocabulary = 32, .max_sequences = 5, .max_rows = 12};
 
-TEST(Generation, ten_thousand_random_requests_give_what_each_gives_alone) {
+TEST(Generation, ten_thousand_random_requests_match_separate_runs) {
   constexpr std::size_t kRequests = 10000;
   std::mt19937 random(77);
   std::mutex mutex;
@@ -57,7 +57,7 @@ TEST(Generation, ten_thousand_random_requests_give_what_each_gives_alone) {
   for (const Status& status : ranks.end()) EXPECT_TRUE(status.ok()) << status.to_string();
   std::size_t cancelled = 0;
   for (const Answer& answer : answers) {
-    ASSERT_NO_FATAL_FAILURE(expect_right(answer, kTiny));
+    ASSERT_NO_FATAL_FAILURE(expect_correct(answer, kTiny));
     cancelled += answer.ends[0] == FinishReason::kCancelled ? 1 : 0;
   }
   const SchedulerStats stats = ranks.generation->stats();

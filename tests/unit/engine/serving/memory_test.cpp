@@ -9,7 +9,7 @@
 namespace accord::engine {
 namespace {
 
-TEST(ServingMemory, a_step_of_decoding_allocates_nothing) {
+TEST(ServingMemory, a_decoding_step_allocates_nothing) {
   const PlanLimits limits = {
       .blocks = 400, .block_tokens = 16, .max_context = 1000, .vocabulary = 500, .max_sequences = 8, .max_rows = 64};
   Scheduler scheduler = Scheduler::create({.limits = limits}).value();
@@ -35,7 +35,7 @@ TEST(ServingMemory, a_step_of_decoding_allocates_nothing) {
     return fine && scheduler.complete_step(sampled, events).ok();
   };
   RequestId id = 0;
-  const auto generate = [&] {  // returns what all steps but the first two allocate
+  const auto generate = [&] {  // returns the allocations of all steps but the first two
     for (int i = 0; i < 8; ++i) EXPECT_TRUE(scheduler.submit(++id, request).ok());
     EXPECT_TRUE(step() && step());
     const std::size_t before = allocations;

@@ -40,8 +40,8 @@ struct Answer {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::optional<FinishReason>> ends;
 
-  explicit Answer(GenerationRequest asked = {})
-      : request(std::move(asked)),
+  explicit Answer(GenerationRequest submitted = {})
+      : request(std::move(submitted)),
         tokens(static_cast<std::size_t>(request.samples)),
         ends(static_cast<std::size_t>(request.samples)) {}
 
@@ -60,8 +60,8 @@ struct Answer {
   }
 };
 
-/// Expects that each sample gave what it gives alone; a cancelled sample, the beginning of that.
-inline void expect_right(const Answer& answer, const PlanLimits& limits) {
+/// Expects that each sample equals the one of a separate run, or its beginning if the sample was cancelled.
+inline void expect_correct(const Answer& answer, const PlanLimits& limits) {
   for (std::size_t sample = 0; sample < answer.tokens.size(); ++sample) {
     const std::vector<TokenId> expected = toy_answer(answer.request, static_cast<int>(sample), limits);
     ASSERT_TRUE(answer.ends[sample].has_value());

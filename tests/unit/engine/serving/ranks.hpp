@@ -14,7 +14,7 @@
 
 namespace accord::engine::testing {
 
-/// Carries messages between threads. Each rank other than 0 has a queue of its own.
+/// Carries messages between threads. Each rank other than 0 has its own queue.
 class ThreadChannel {
  public:
   explicit ThreadChannel(int ranks) : queues_(static_cast<std::size_t>(ranks)) {}

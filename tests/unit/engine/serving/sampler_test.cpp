@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 
-TEST(Philox, it_gives_the_published_numbers) {  // kat_vectors of Random123
+TEST(Philox, matches_the_published_numbers) {  // kat_vectors of Random123
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
             (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -102,7 +102,7 @@ void expect_like_reference(const std::vector<float>& logits, const GenerationReq
   EXPECT_NEAR(missing, 0, 1e-5);  // tokens less than half a billionth as likely as the best
 }
 
-TEST(Sampler, it_keeps_what_a_slow_reference_keeps) {
+TEST(Sampler, keeps_the_tokens_of_a_slow_reference) {
   std::mt19937 random(11);
   for (std::uint32_t round = 0; round < 400; ++round) {
     const auto logits = random_logits(50 + random() % 1500, round, 0.5F + static_cast<float>(random() % 6));
@@ -127,7 +127,7 @@ TEST(Sampler, it_keeps_what_a_slow_reference_keeps) {
   }
 }
 
-TEST(Sampler, large_vocabularies_and_flat_ones_too) {
+TEST(Sampler, handles_large_vocabularies_and_flat_distributions) {
   GenerationRequest request;
   for (const float spread : {0.01F, 1.0F, 4.0F}) {
     const auto logits = random_logits(131072, 5, spread);
@@ -138,7 +138,7 @@ TEST(Sampler, large_vocabularies_and_flat_ones_too) {
   }
 }
 
-TEST(Sampler, without_temperature_it_takes_the_best_and_of_equal_ones_the_lowest) {
+TEST(Sampler, without_temperature_selects_the_best_token_and_the_lowest_of_equal_ones) {
   std::vector<float> logits = random_logits(1000, 1);
   logits[700] = logits[300] = 50;
   GenerationRequest request;
@@ -152,7 +152,7 @@ TEST(Sampler, without_temperature_it_takes_the_best_and_of_equal_ones_the_lowest
   EXPECT_EQ(sampler.sample(logits, {&request, {}, 0}).token, 0);
 }
 
-TEST(Sampler, equal_tokens_at_an_edge_all_stay) {
+TEST(Sampler, keeps_all_equal_tokens_at_a_threshold) {
   const std::vector<float> logits = {1, 3, 2, 2, 2, 0};
   GenerationRequest request;
   Sampler sampler(6);
@@ -171,7 +171,7 @@ TEST(Sampler, equal_tokens_at_an_edge_all_stay) {
   EXPECT_THAT(tokens({.temperature = 1, .top_k = 100}), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST(Sampler, logits_that_are_no_numbers_are_an_error_and_no_token) {
+TEST(Sampler, logits_that_are_not_numbers_are_an_error) {
   Sampler sampler(200);
   GenerationRequest request;
   for (const float temperature : {0.0F, 1.0F}) {
@@ -203,7 +203,7 @@ class Only final : public TokenMask {
   std::vector<TokenId> tokens_;
 };
 
-TEST(Sampler, a_mask_says_what_may_come) {
+TEST(Sampler, a_mask_restricts_the_tokens) {
   const auto logits = random_logits(200, 3);
   Sampler sampler(200);
   GenerationRequest request;
@@ -220,7 +220,7 @@ TEST(Sampler, a_mask_says_what_may_come) {
   EXPECT_EQ(sampler.sample(logits, {&request, {}, 0}).status.code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Sampler, tokens_come_as_often_as_their_probability_says) {
+TEST(Sampler, tokens_occur_with_their_probability) {
   const auto logits = random_logits(64, 4, 1.5F);
   for (const int k : {0, 10}) {
     GenerationRequest request;
@@ -239,7 +239,7 @@ TEST(Sampler, tokens_come_as_often_as_their_probability_says) {
   }
 }
 
-TEST(Sampler, the_token_depends_on_seed_sample_and_position_alone) {
+TEST(Sampler, the_token_depends_only_on_seed_sample_and_position) {
   const auto logits = random_logits(5000, 6, 1);
   GenerationRequest request;
   request.prompt = {1, 2, 3};
@@ -270,7 +270,7 @@ TEST(Sampler, tokens_of_a_seed_never_change) {  // from a first run; these token
   EXPECT_THAT(tokens, ElementsAre(889, 272, 494, 667, 568, 284, 988, 99));
 }
 
-TEST(Sampler, probabilities_are_the_models_own) {
+TEST(Sampler, probabilities_match_those_of_the_model) {
   const auto logits = random_logits(3000, 8);
   GenerationRequest request;
   request.logprobs = 5;

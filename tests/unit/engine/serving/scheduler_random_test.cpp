@@ -14,7 +14,7 @@ namespace accord::engine {
 namespace {
 
 using testing::Answer;
-using testing::expect_right;
+using testing::expect_correct;
 using testing::random_request;
 using testing::ToyModel;
 
@@ -56,7 +56,7 @@ class Round {
       events_.clear();
     }
     EXPECT_EQ(scheduler_.stats().available_blocks, options_.limits.blocks);
-    for (const auto& [id, answer] : answers_) ASSERT_NO_FATAL_FAILURE(expect_right(answer, options_.limits));
+    for (const auto& [id, answer] : answers_) ASSERT_NO_FATAL_FAILURE(expect_correct(answer, options_.limits));
   }
 
  private:

@@ -73,7 +73,7 @@ class Driver {
   std::vector<RequestId> drawn;  // the request of each token so far
 };
 
-TEST(Scheduler, prompts_come_in_chunks_beside_those_that_decode) {
+TEST(Scheduler, prompts_are_processed_in_chunks_together_with_decoding_sequences) {
   Driver driver;
   ASSERT_TRUE(driver.submit(1, request_of(3, 5)).ok());
   ASSERT_TRUE(driver.step());
@@ -96,7 +96,7 @@ TEST(Scheduler, prompts_come_in_chunks_beside_those_that_decode) {
   EXPECT_EQ(driver.scheduler.stats().available_blocks, 16);
 }
 
-TEST(Scheduler, what_a_caller_does_wrong_is_named) {
+TEST(Scheduler, invalid_calls_are_named) {
   Driver driver;
   const auto complaint = [&](auto change, StatusCode code = StatusCode::kInvalidArgument) {
     GenerationRequest request = request_of(3, 4);
@@ -147,7 +147,7 @@ TEST(Scheduler, what_a_caller_does_wrong_is_named) {
   EXPECT_EQ(full.scheduler.cancel(7, full.events).code(), StatusCode::kNotFound);
 }
 
-TEST(Scheduler, sizes_without_meaning_are_refused) {
+TEST(Scheduler, invalid_sizes_are_rejected) {
   const auto code = [](auto change) {
     SchedulerOptions options = kSmall;
     change(options);
@@ -162,7 +162,7 @@ TEST(Scheduler, sizes_without_meaning_are_refused) {
   EXPECT_EQ(code([](SchedulerOptions& o) { o.aging_steps = -1; }), StatusCode::kInvalidArgument);
 }
 
-TEST(Scheduler, plan_and_complete_take_turns) {
+TEST(Scheduler, plan_and_complete_alternate) {
   Driver driver;
   EXPECT_EQ(driver.scheduler.complete_step({}, driver.events).code(), StatusCode::kWrongState);
   ASSERT_TRUE(driver.scheduler.plan_step(driver.plan).ok());
@@ -221,7 +221,7 @@ TEST(Scheduler, a_draw_without_a_token_ends_its_sample_and_names_it) {
   EXPECT_EQ(driver.scheduler.stats().requests, 1);
 }
 
-TEST(Scheduler, a_cancel_may_come_at_any_time) {
+TEST(Scheduler, a_request_may_be_cancelled_at_any_time) {
   Driver driver;
   GenerationRequest request = request_of(6, 9);
   request.samples = 3;
@@ -272,7 +272,7 @@ TEST(Scheduler, samples_share_the_prompt_and_copy_its_last_block_when_they_write
   EXPECT_EQ(driver.ended().size(), 3U);
 }
 
-TEST(Scheduler, equal_beginnings_are_computed_once) {
+TEST(Scheduler, shared_prefixes_are_computed_once) {
   Driver driver;
   ASSERT_TRUE(driver.submit(1, request_of(12, 2)).ok());
   while (driver.step()) {
@@ -295,7 +295,7 @@ TEST(Scheduler, equal_beginnings_are_computed_once) {
   EXPECT_EQ(other.scheduler.stats().computed_tokens, 26U);
 }
 
-TEST(Scheduler, when_blocks_run_out_the_youngest_of_the_lowest_priority_waits) {
+TEST(Scheduler, when_blocks_run_out_the_youngest_request_of_the_lowest_priority_waits) {
   SchedulerOptions options = kSmall;
   options.limits.blocks = 6;
   options.prefix_reuse = PrefixReuse::kOff;
@@ -313,7 +313,7 @@ TEST(Scheduler, when_blocks_run_out_the_youngest_of_the_lowest_priority_waits) {
   for (RequestId id = 1; id <= 3; ++id) EXPECT_EQ(std::ranges::count(driver.drawn, id), 10);
 }
 
-TEST(Scheduler, an_urgent_request_takes_the_place_of_one_that_is_not) {
+TEST(Scheduler, an_urgent_request_preempts_a_less_urgent_one) {
   SchedulerOptions options = kSmall;
   options.limits.max_sequences = 2;
   Driver driver(options);
@@ -329,7 +329,7 @@ TEST(Scheduler, an_urgent_request_takes_the_place_of_one_that_is_not) {
   EXPECT_THAT(driver.ended(), ElementsAre(3, 1, 2));
 }
 
-TEST(Scheduler, an_urgent_request_that_would_not_fit_anyway_takes_nothing) {
+TEST(Scheduler, an_urgent_request_that_would_not_fit_preempts_nothing) {
   SchedulerOptions options = kSmall;
   options.limits.blocks = 8;
   Driver driver(options);
@@ -346,7 +346,7 @@ TEST(Scheduler, an_urgent_request_that_would_not_fit_anyway_takes_nothing) {
 }
 
 // Without aging, the first request would wait forever: a new one of higher priority arrives in every step.
-TEST(Scheduler, nobody_starves_behind_an_endless_stream_of_higher_priority) {
+TEST(Scheduler, no_request_starves_behind_an_endless_stream_of_higher_priority) {
   SchedulerOptions options = kSmall;
   options.limits.max_sequences = 1;
   options.aging_steps = 50;
@@ -359,11 +359,11 @@ TEST(Scheduler, nobody_starves_behind_an_endless_stream_of_higher_priority) {
     ASSERT_TRUE(driver.step());
     ASSERT_LT(++steps, 400);
   }
-  // Two levels of 50 steps: about 100 others come first, of two steps each.
+  // Two levels of 50 steps: about 100 others are scheduled first, of two steps each.
   EXPECT_GT(steps, 190);
 }
 
-TEST(Scheduler, a_large_request_is_not_overtaken_by_small_ones_without_end) {
+TEST(Scheduler, a_large_request_is_not_overtaken_indefinitely_by_small_ones) {
   SchedulerOptions options = kSmall;
   options.limits.blocks = 8;
   options.prefix_reuse = PrefixReuse::kOff;
@@ -379,7 +379,7 @@ TEST(Scheduler, a_large_request_is_not_overtaken_by_small_ones_without_end) {
   EXPECT_THAT(driver.ended(), ElementsAre(1, 2));
 }
 
-TEST(Scheduler, all_can_be_ended_at_once_also_within_a_step) {
+TEST(Scheduler, all_requests_can_be_ended_at_any_point_of_a_step) {
   Driver driver;
   GenerationRequest request = request_of(6, 9);
   request.samples = 2;

@@ -43,7 +43,7 @@ void seal(std::vector<std::byte>& bytes) {
   std::memcpy(bytes.data() + bytes.size() - 8, &hash, 8);
 }
 
-TEST(StepPlan, it_is_read_as_it_was_written) {
+TEST(StepPlan, is_read_back_as_written) {
   const StepPlan plan = plan_of_two();
   const auto bytes = packed(plan);
   EXPECT_EQ(bytes.size(), 40U + 4 * (4 + 5 + 2) + 8 * (2 + 1));
@@ -53,7 +53,7 @@ TEST(StepPlan, it_is_read_as_it_was_written) {
   EXPECT_EQ(read, plan);
 }
 
-TEST(StepPlan, every_damaged_byte_and_every_cut_is_found) {
+TEST(StepPlan, every_damaged_byte_and_every_truncation_is_detected) {
   const auto bytes = packed(plan_of_two());
   StepPlan read;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -65,7 +65,7 @@ TEST(StepPlan, every_damaged_byte_and_every_cut_is_found) {
   }
 }
 
-TEST(StepPlan, bytes_with_the_right_hash_give_a_plan_that_fits_or_none) {
+TEST(StepPlan, bytes_with_a_valid_hash_give_a_valid_plan_or_an_error) {
   std::mt19937 random(3);
   const auto bytes = packed(plan_of_two());
   int refused = 0;
@@ -85,7 +85,7 @@ TEST(StepPlan, bytes_with_the_right_hash_give_a_plan_that_fits_or_none) {
   EXPECT_GT(refused, 10000);
 }
 
-TEST(StepPlan, what_does_not_fit_the_model_is_named) {
+TEST(StepPlan, fields_that_do_not_fit_the_model_are_named) {
   const auto complaint = [](auto change) {
     StepPlan plan = plan_of_two();
     change(plan);

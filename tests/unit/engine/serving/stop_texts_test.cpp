@@ -6,7 +6,7 @@
 namespace accord::engine {
 namespace {
 
-// Returns what is passed on of `text`, pushed in pieces of `size`, and whether a stop text was found.
+// Returns the part of `text` that is passed on, pushed in pieces of `size`, and whether a stop text was found.
 std::pair<std::string, bool> given(const std::string& text, std::vector<std::string> stops, std::size_t size) {
   StopTexts look(std::move(stops));
   std::string all;
@@ -25,7 +25,7 @@ TEST(StopTexts, are_found_in_pieces_of_any_size) {
   }
 }
 
-TEST(StopTexts, hold_back_no_more_than_what_may_begin_one) {
+TEST(StopTexts, hold_back_only_text_that_may_begin_one) {
   StopTexts look({"END", "\n\n"});
   EXPECT_EQ(look.push("one E"), "one ");
   EXPECT_EQ(look.push("N"), "");

@@ -1,6 +1,6 @@
 #pragma once
 // A model without weights. Its logits are a hash of the tokens that it finds through the block table in its paged
-// cache, so that any mistake in tables, positions, copies or reuse changes the answer. And its unbatched twin,
+// cache, so that any error in tables, positions, copies or reuse changes the answer. And its unbatched twin,
 // without a cache.
 
 #include <algorithm>

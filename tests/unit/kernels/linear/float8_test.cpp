@@ -1,4 +1,4 @@
-// Float8 weights: how they are stored, how they are rounded, and what is rejected. HalfReference decodes the numbers
+// Float8 weights: how they are stored, how they are rounded, and rejected values. HalfReference decodes the numbers
 // by definition.
 
 #include "kernels/linear/float8.hpp"
@@ -44,7 +44,7 @@ float value_of(std::uint8_t code, float scale) {
   return scale * static_cast<float>(HalfReference::float8_e4m3fn().decode(code));
 }
 
-TEST(Float8, scales_come_before_rows_of_the_nearest_elements) {
+TEST(Float8, scales_precede_rows_of_the_nearest_elements) {
   Weight weight(70, 33, 1);
   AlignedVector packed(packed_bytes(kFloat8, 70, 33));
   ASSERT_EQ(packed.span().size(), std::size_t{70 * 4 + 70 * 33});
@@ -75,7 +75,7 @@ TEST(Float8, scales_come_before_rows_of_the_nearest_elements) {
   }
 }
 
-TEST(Float8, blocks_of_a_divided_weight_are_one_again) {
+TEST(Float8, blocks_of_a_sharded_weight_are_joined) {
   constexpr std::int64_t kOut = 24, kIn = 20;
   Weight weight(kOut, kIn, 2);
   AlignedVector one(packed_bytes(kFloat8, kOut, kIn));
@@ -122,7 +122,7 @@ TEST(Float8, blocks_of_a_divided_weight_are_one_again) {
   }
 }
 
-TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
+TEST(Float8, groups_of_inputs_have_their_own_scales) {
   constexpr std::int64_t kOut = 5, kIn = 88, kUnit = 32;  // 32, 32 and 24 inputs, in groups of 16
   PackedFormat format = kFloat8;
   format.group = 16;
@@ -179,7 +179,7 @@ TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
   EXPECT_EQ(pack(source, format, one.span()).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Float8, elements_that_are_there_stay_as_they_are) {
+TEST(Float8, existing_elements_are_unchanged) {
   const std::vector<std::uint8_t> codes = {0x01, 0x7E, 0xFE, 0x80, 0x38, 0x00};
   const std::vector<float> scales = {0.3F, 2.0F};
   AlignedVector packed(packed_bytes(kFloat8, 2, 3));

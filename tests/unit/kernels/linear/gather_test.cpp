@@ -27,7 +27,7 @@ class GatherOutputs : public testing::Test {
       .count = 3, .table = &table_, .first_row = 10, .total_rows = 90, .output = output_.data(), .row = row_.data()};
 };
 
-TEST_F(GatherOutputs, picks_rows_and_gives_zeros_for_those_of_others) {
+TEST_F(GatherOutputs, selects_rows_and_gives_zeros_for_rows_of_other_ranks) {
   const std::vector<std::int64_t> wide = {79, 80, 10};
   const std::vector<std::int32_t> narrow(wide.begin(), wide.end());
   for (const DType dtype : {DType::kInt64, DType::kInt32}) {

@@ -98,7 +98,7 @@ inline double element(const std::byte* from, std::size_t index, DType type) {
   return type == DType::kBFloat16 ? HalfReference::bfloat16().decode(bits) : HalfReference::float16().decode(bits);
 }
 
-/// A weight, with the values that its packed form stands for.
+/// A weight, with the values of its packed form.
 struct TestWeight {
   PackedFormat format;
   std::int64_t out, in;

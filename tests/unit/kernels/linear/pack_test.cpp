@@ -1,4 +1,4 @@
-// Packing: what packed weights stand for, the errors that are reported, and what is rejected.
+// Packing: the values of packed weights, the reported errors, and rejected values.
 
 #include "kernels/linear/pack.hpp"
 
@@ -28,7 +28,7 @@ std::vector<float> unpacked(const PackedMatrix& matrix) {
   return values;
 }
 
-TEST(Pack, lays_panels_out_as_the_format_says) {
+TEST(Pack, lays_panels_out_in_the_documented_format) {
   constexpr std::int64_t kOut = 80, kIn = 64;
   std::vector<float> values(kOut * kIn);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 251);
@@ -56,7 +56,7 @@ TEST(Pack, keeps_quantized_weights_exactly) {
   }
 }
 
-TEST(Pack, gives_one_output_of_a_divided_weight) {
+TEST(Pack, returns_one_output_of_a_sharded_weight) {
   constexpr std::int64_t kUnit = 80, kIn = 50;
   for (const PackedFormat& format : {kInt8, kInt4WithMinima, PackedFormat{WeightType::kBFloat16}}) {
     const TestWeight weight(format, kUnit, kIn, 5);
@@ -76,7 +76,7 @@ TEST(Pack, gives_one_output_of_a_divided_weight) {
   }
 }
 
-TEST(Pack, rounds_to_the_nearest_code_and_tells_the_error) {
+TEST(Pack, rounds_to_the_nearest_code_and_reports_the_error) {
   constexpr std::int64_t kOut = 70, kIn = 96;
   for (const PackedFormat& format : {kInt8, kInt4, kInt4WithMinima, PackedFormat{WeightType::kBFloat16}}) {
     const std::vector<float> values = random_floats(kOut * kIn, 2);
@@ -103,7 +103,7 @@ TEST(Pack, rounds_to_the_nearest_code_and_tells_the_error) {
   }
 }
 
-TEST(Pack, takes_any_strides_types_and_parts) {
+TEST(Pack, accepts_any_strides_types_and_parts) {
   constexpr std::int64_t kOut = 130, kIn = 33;
   const std::vector<float> values = random_floats(kOut * kIn, 3);
   std::vector<float> turned(values.size());
@@ -135,7 +135,7 @@ TEST(Pack, takes_any_strides_types_and_parts) {
   }
 }
 
-TEST(Pack, takes_scales_from_the_smallest_to_the_largest_of_their_type) {
+TEST(Pack, accepts_scales_over_the_whole_range_of_their_type) {
   for (const float magnitude : {1e-30F, 1e-6F, 1e4F, 1e30F}) {
     for (PackedFormat format : {kInt8, kInt4, kInt4WithMinima}) {
       std::vector<float> values = random_floats(64 * 32, 4);
@@ -145,7 +145,7 @@ TEST(Pack, takes_scales_from_the_smallest_to_the_largest_of_their_type) {
       const Result<PackError> narrow = pack(source_of(values, 64, 32), format, packed.span());
       EXPECT_EQ(narrow.ok(), magnitude < 1e30F);
       if (magnitude == 1e-30F) {
-        EXPECT_DOUBLE_EQ(narrow->relative, 1.0) << "vanished, and not told";
+        EXPECT_DOUBLE_EQ(narrow->relative, 1.0) << "rounded to zero without a report";
       }
       format.scale_type = DType::kFloat32;
       AlignedVector wide(packed_bytes(format, 64, 32));

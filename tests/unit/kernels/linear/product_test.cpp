@@ -86,7 +86,7 @@ TEST_P(Product, agrees_with_a_double_loop_in_every_format) {
   }
 }
 
-TEST_P(Product, takes_any_size) {
+TEST_P(Product, accepts_any_size) {
   for (const PackedFormat& format : all_formats()) {
     for (const auto& [out, in] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {16, 31}, {48, 33}, {65, 129}, {64, 640}}) {
@@ -96,7 +96,7 @@ TEST_P(Product, takes_any_size) {
   }
 }
 
-TEST_P(Product, takes_rows_of_16_bits) {
+TEST_P(Product, accepts_rows_of_16_bits) {
   for (const PackedFormat& format : {kFloatFormats[1], kFloatFormats[2], kQuantizedFormats[0], kQuantizedFormats[3]}) {
     const TestWeight weight(format, 40, 96, 4);
     for (const DType x_type : {DType::kBFloat16, DType::kFloat16}) {
@@ -105,7 +105,7 @@ TEST_P(Product, takes_rows_of_16_bits) {
   }
 }
 
-TEST_P(Product, gives_a_row_the_same_bits_in_any_company_and_share) {
+TEST_P(Product, gives_a_row_the_same_bits_in_any_batch_and_partition) {
   constexpr std::int64_t kRows = 251, kOut = 208, kIn = 288;
   const std::vector<float> x = random_floats(kRows * kIn, 5);
   for (const PackedFormat& format : all_formats()) {
@@ -130,7 +130,7 @@ TEST_P(Product, gives_a_row_the_same_bits_in_any_company_and_share) {
   }
 }
 
-TEST_P(Product, of_a_shard_of_outputs_has_the_bits_of_the_whole) {
+TEST_P(Product, of_a_shard_of_outputs_is_bit_identical_to_the_whole) {
   constexpr std::int64_t kOut = 192, kIn = 160;
   const std::vector<float> values = random_floats(kOut * kIn, 8), x = random_floats(kIn, 9);
   for (const PackedFormat& format : all_formats()) {
@@ -155,7 +155,7 @@ TEST_P(Product, of_a_shard_of_outputs_has_the_bits_of_the_whole) {
   }
 }
 
-TEST_P(Product, takes_weights_at_any_address) {
+TEST_P(Product, accepts_weights_at_any_address) {
   constexpr std::int64_t kOut = 70, kIn = 100;
   const std::vector<float> x = random_floats(9 * kIn, 10);
   for (const PackedFormat& format : all_formats()) {
@@ -179,7 +179,7 @@ TEST_P(Product, takes_weights_at_any_address) {
   }
 }
 
-TEST_P(Product, ends_with_bias_activation_gate_and_residual) {
+TEST_P(Product, applies_bias_activation_gate_and_residual) {
   constexpr std::int64_t kRows = 3, kOut = 75, kIn = 20;
   const TestWeight up({WeightType::kFloat32}, kOut, kIn, 30), gate({WeightType::kFloat32}, kOut, kIn, 31);
   const std::vector<float> x = random_floats(kRows * kIn, 32), bias = random_floats(kOut, 33),
@@ -228,7 +228,7 @@ TEST_P(Product, ends_with_bias_activation_gate_and_residual) {
   }
 }
 
-TEST_P(Product, keeps_a_row_that_is_no_number_to_itself) {
+TEST_P(Product, confines_nan_and_infinity_to_its_row) {
   constexpr std::int64_t kOut = 70, kIn = 100;
   for (const PackedFormat& format : all_formats()) {
     const TestWeight weight(format, kOut, kIn, 40);
@@ -254,7 +254,7 @@ TEST_P(Product, keeps_a_row_that_is_no_number_to_itself) {
   }
 }
 
-TEST_P(Product, carries_weights_that_are_no_numbers) {
+TEST_P(Product, propagates_nan_and_infinity_of_weights) {
   constexpr std::int64_t kOut = 20, kIn = 9;
   for (const PackedFormat& format : kFloatFormats) {
     std::vector<float> values = random_floats(kOut * kIn, 50), x(kIn, 1.0F), y(kOut);
@@ -275,7 +275,7 @@ TEST_P(Product, carries_weights_that_are_no_numbers) {
   }
 }
 
-TEST_P(Product, adds_denormals_or_takes_them_for_zeros) {
+TEST_P(Product, adds_denormals_or_flushes_them_to_zero) {
   constexpr std::int64_t kOut = 16, kIn = 64;
   const float denormal = 0x1p-130F;
   for (const PackedFormat& format : all_formats()) {
@@ -301,7 +301,7 @@ TEST_P(Product, adds_denormals_or_takes_them_for_zeros) {
   }
 }
 
-TEST(ProductCall, that_does_not_fit_is_refused) {
+TEST(ProductCall, that_does_not_fit_is_rejected) {
   const TestWeight weight({WeightType::kInt4, 32}, 64, 64, 70), other({WeightType::kInt4, 64}, 64, 64, 71);
   EXPECT_FALSE(rows_layout(weight.matrix, Arithmetic::kBFloat16, -1).ok());
   EXPECT_FALSE(rows_layout(TestWeight({WeightType::kFloat32}, 64, 64, 72).matrix, Arithmetic::kInt8, 1).ok());

@@ -55,7 +55,7 @@ TEST_P(ProductOfUnits, reads_the_units_of_a_shard) {
   }
 }
 
-TEST_P(ProductOfUnits, leaves_out_what_fills_up_the_last_unit) {
+TEST_P(ProductOfUnits, skips_the_padding_of_the_last_unit) {
   constexpr std::int64_t kUnit = 80, kUnits = 2, kOther = 64, kPadding = 70;  // more than a panel
   for (const PackedFormat& format : {kFloat32, kInt8}) {
     const TestWeight unit(format, kUnit, kOther, 40);
