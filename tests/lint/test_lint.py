@@ -153,7 +153,7 @@ def test_headers_for_other_layers_may_be_included(tree):
 
 
 @pytest.mark.parametrize("file", ["src/comm/a.hpp", "src/comm/window/a.cpp", "bindings/a.cpp", "bindings/deep/a.hpp"])
-def test_an_include_of_a_header_that_is_not_for_other_layers_is_found(tree, file):
+def test_an_include_of_a_header_that_is_not_for_other_layers_is_reported(tree, file):
     (found,) = check_layers.violations(tree({file: '#include "store/internal.hpp"\n#include "store/other.hpp"\n'}))
     assert found.startswith(f"{file}:2: ")
     assert "includes store/other.hpp; of store it may include only store/internal.hpp, store/keys/text.hpp" in found

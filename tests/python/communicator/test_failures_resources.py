@@ -17,8 +17,8 @@ import accord
 SIZE = 4
 
 
-def run_out_of(comm, short_of, kind, folder):
-    """Rank `poor` creates groups with more and more of a resource, starting with none, until there is enough."""
+def run_out_of(comm, limited, kind, folder):
+    """Rank `limited` creates groups with more and more of a resource, starting with none, until there is enough."""
     import resource
 
     limit = {"descriptors": resource.RLIMIT_NOFILE, "file size": resource.RLIMIT_FSIZE}[kind.split(" at ")[0]]
@@ -38,7 +38,7 @@ def run_out_of(comm, short_of, kind, folder):
     held = open_descriptors()
     seen = []
     for attempt in range(30):
-        if comm.rank == short_of:
+        if comm.rank == limited:
             resource.setrlimit(limit, (more_by(attempt), before[1]))
         start = time.monotonic()
         group = error = None
@@ -51,13 +51,13 @@ def run_out_of(comm, short_of, kind, folder):
             group.barrier()
         except accord.Error as failure:
             error = type(failure).__name__, failure.ranks, str(failure), time.monotonic() - start
-        if comm.rank == short_of:
+        if comm.rank == limited:
             resource.setrlimit(limit, before)
         if group is not None:
             group.close()
         if comm.state == "ready":
             comm.barrier(timeout=30)
-        assert comm.rank != short_of or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
+        assert comm.rank != limited or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
         seen.append(error)
         if error is None:
             break
@@ -69,16 +69,16 @@ CASES = ["descriptors at split", "descriptors at creation", "file size at split"
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_rank(ranks, tmp_path, kind):
-    short_of = 1
-    outcomes = ranks(SIZE).run(run_out_of, short_of, kind, str(tmp_path), deadline=120)
+    limited = 1
+    outcomes = ranks(SIZE).run(run_out_of, limited, kind, str(tmp_path), deadline=120)
     attempts = len(outcomes[0][0])
     assert attempts > 1, "there was enough from the beginning"
     for rank, (seen, state) in enumerate(outcomes):
         assert len(seen) == attempts and seen[-1] is None and state == "ready", (rank, seen)
         for error in seen[:-1]:
-            assert error is not None, f"rank {rank} had a group that rank {short_of} was not in"
+            assert error is not None, f"rank {rank} had a group that rank {limited} was not in"
             code, at_fault, text, took = error
-            if rank == short_of:
+            if rank == limited:
                 assert code == "ResourceExhausted" and "ulimit" in text, (rank, error)
             else:
                 # Another rank may have given up earlier and been the first one that this rank missed.
@@ -88,7 +88,7 @@ def test_a_rank_without_a_resource_names_the_resource_and_the_others_name_the_ra
                 assert code != "Timeout" or kind == "descriptors at creation", (rank, error)
             assert took < 20, "the timeout is 2 s at creation, and 30 s otherwise"
     for attempt in range(attempts - 1):
-        assert (short_of,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != short_of}, outcomes
+        assert (limited,) in {outcomes[rank][0][attempt][1] for rank in range(SIZE) if rank != limited}, outcomes
 
 
 def rank_process(code: str, *arguments: object, prefix: list[str] | None = None, **more) -> subprocess.Popen[str]:

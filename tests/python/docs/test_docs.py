@@ -98,14 +98,14 @@ def test_every_variable_that_a_page_names_exists():
         assert unknown == set(), f"{page}: {unknown}"
 
 
-def test_the_list_has_exactly_the_algorithms_with_their_sources():
+def test_the_list_has_exactly_the_built_in_algorithms():
     rows = json.loads(accord("plan", "list", "--json").stdout)
     files = (ROOT / "src/plan/algorithms").glob("*/*.cpp")
     built_in = sorted((path.parent.name, path.stem) for path in files)
     assert sorted((row["collective"], row["name"]) for row in rows) == built_in
 
 
-def test_the_tables_of_algorithms_are_those_of_the_command():
+def test_the_tables_of_algorithms_match_the_command():
     printed = accord("plan", "list", "--markdown").stdout
     one = accord("plan", "list", "all_reduce", "--markdown").stdout
     page = algorithm_tables.PAGE.read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from accord_command import ROOT
 
-# Three programs that fail without a report of their own, two whose reports say what failed (one is a part of its
+# Three programs that fail without writing a report, two whose reports name the failed test (one is a part of its
 # program), and one that passes.
 PROGRAMS = r"""
 add_test(unit_crash bash -c "echo '[ RUN      ] Ring.turns'; kill -ABRT $$")
