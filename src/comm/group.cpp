@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
-#include "base/config.hpp"
 #include "base/text.hpp"
 
 namespace accord::comm {

@@ -2,10 +2,8 @@
 // The group behind a Communicator: its members, its channels, and its first failure.
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -149,7 +147,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Channel> group_channel_;
   std::unique_ptr<DeviceChannel> device_channel_;
   SourceTurns source_turns_;
-  std::mutex pairs_mutex_;
+  std::mutex pairs_mutex_;  ///< held while a channel of a pair is looked up or created; none is created once closed
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; created on first use
 };
 

@@ -10,11 +10,9 @@ namespace accord::comm {
 
 const GroupOptions& options_of(const Communicator& communicator) { return communicator.group()->options(); }
 
-bool is_healthy(const Communicator& communicator) { return communicator.group()->state().healthy(); }
-
 Status failure_of(const Communicator& communicator, std::string_view operation) {
   Group& group = *communicator.group();
-  return group.state().examine_alarm(group.where(operation));
+  return group.state().check(group.where(operation));
 }
 
 std::uint64_t communicator_id_of(const Window& window) { return window.state()->group().membership().id; }
@@ -26,10 +24,9 @@ Status run(const Communicator& communicator, const Call& call, const exec::PlanE
 
 Result<std::shared_ptr<const device::Event>> run(const Communicator& communicator, const KernelCall& call,
                                                  const std::function<Status()>& put) {
-  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> end,
-                          communicator.group()->device_channel().run(call, put));
-  if (end == nullptr) return std::shared_ptr<const device::Event>();
-  return std::shared_ptr<const device::Event>(end, &end->get());
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvent> end, communicator.group()->device_channel().run(call, put));
+  const device::Event* const event = end == nullptr ? nullptr : &end->get();
+  return std::shared_ptr<const device::Event>(std::move(end), event);
 }
 
 Result<std::shared_ptr<const std::uint64_t>> stop_word(const Communicator& communicator, Device device) {

@@ -25,10 +25,8 @@ namespace accord::comm {
 
 const GroupOptions& options_of(const Communicator& communicator);
 
-/// False if an operation has to end: the communicator failed or closed, or a peer reported a failure. Costs two loads.
-bool is_healthy(const Communicator& communicator);
-
-/// Returns why is_healthy() is false, with the operation and the group as context.
+/// Returns why operations have to end (the communicator failed or closed, or a peer reported a failure), with the
+/// operation and the group as context; ok if they need not. Cost: a lock.
 Status failure_of(const Communicator& communicator, std::string_view operation);
 
 /// Returns the id of the window's communicator, which is equal on all ranks and different from those of all others.

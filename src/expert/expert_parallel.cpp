@@ -95,7 +95,7 @@ int ExpertGroup::size() const { return group_->setup().size(); }
 const Communicator& ExpertGroup::communicator() const { return group_->setup().communicator; }
 const ExpertGroupConfig& ExpertGroup::config() const { return group_->setup().config; }
 std::span<const int> ExpertGroup::local_experts() const { return group_->setup().placement->experts_of(rank()); }
-ExpertStatistics ExpertGroup::statistics() const { return group_->report().statistics; }
+ExpertStatistics ExpertGroup::statistics() const { return group_->statistics(); }
 std::string ExpertGroup::report_json() const { return expert::to_json(group_->report()); }
 Status ExpertGroup::add_window(const Window& window) { return group_->add_window(window); }
 void ExpertGroup::close() { group_->close(); }

@@ -22,6 +22,7 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   const GroupSetup& setup() const { return *setup_; }
+  ExpertStatistics statistics() const { return dispatcher_->statistics(); }
   Report report() const { return dispatcher_->report(); }
 
   Status add_window(const Window& window);

@@ -38,6 +38,7 @@ class TokenDispatcher {
   virtual Status decline(const Status& why) = 0;
 
   /// Sums over all calls so far.
+  virtual ExpertStatistics statistics() const = 0;
   virtual Report report() const = 0;
   /// Blocks until no other rank writes into this rank's memory for a call already made. Returns early if the group
   /// has failed, and after a few seconds.

@@ -114,7 +114,8 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
   std::uint64_t position = runner_.cursor().position();
   std::optional<Deadline> deadline;  // set once the wait is slow, so that quick calls do not read the clock
   const auto notify_early = [this] {
-    if (!matcher_) return;
+    if (!matcher_) [[likely]]
+      return;
     for (const auto& work : matcher_->take_early()) work->finish({});
   };
   while (true) {

@@ -68,7 +68,11 @@ Status OperationRunner::begin_data(const exec::RequestRecord& record, const plan
     return begin_message(record, operation_->input, operation_->output);
   const PreparedPlan* prepared = known == nullptr ? nullptr : plans_.find(*known);
   if (prepared == nullptr) {
-    ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
+    prepared = plans_.find(
+        {.record = record, .extent = extent, .registered = places_.registered(), .in_place = places_.in_place()});
+    if (prepared == nullptr) [[unlikely]] {
+      ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
+    }
     if (known != nullptr) *known = plans_.known(prepared);
   }
   start_cursor(*prepared, operation_->input, operation_->output);
@@ -86,14 +90,14 @@ Status OperationRunner::begin_message(const exec::RequestRecord& record, const v
 }
 
 Result<const PreparedPlan*> OperationRunner::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
-  Result<const PreparedPlan*> prepared = plans_.get({.record = record,
-                                                     .extent = extent,
-                                                     .counts = counts_.count(),
-                                                     .registered = places_.registered(),
-                                                     .in_place = places_.in_place()});
-  if (!prepared.ok()) [[unlikely]]
-    return prepared.status().with_context(where(record));
-  return prepared;
+  const PlanKey key{.record = record,
+                    .extent = extent,
+                    .counts = counts_.count(),
+                    .registered = places_.registered(),
+                    .in_place = places_.in_place()};
+  if (const PreparedPlan* const kept = plans_.find(key)) return kept;
+  Result<const PreparedPlan*> prepared = plans_.prepare(key);
+  return prepared.ok() ? prepared : prepared.status().with_context(where(record));
 }
 
 void OperationRunner::start_cursor(const PreparedPlan& prepared, const void* input, void* output) {

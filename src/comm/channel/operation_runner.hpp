@@ -1,9 +1,10 @@
 #pragma once
 // Runs the operations of one channel, one at a time: begins them, moves their data and finds out why they must end.
 
+#include <algorithm>
 #include <cassert>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accord/communicator.hpp"
@@ -22,7 +23,7 @@ namespace accord::comm {
 
 class Group;
 
-/// Used by the owner of the channel only.
+/// Used by the owner of the channel only, except where() and, with the queue locked, recorder().queue().
 /// Mostly methods of one line, by which the channel and its matcher see what runs.
 class OperationRunner {
  public:
@@ -69,7 +70,6 @@ class OperationRunner {
   flight::OrderRecorder& recorder() { return recorder_; }
   /// The recorder's number of the running algorithm; 0 for a receive that waits for its message.
   std::uint64_t algorithm() const { return algorithm_; }
-  std::uint64_t number() const { return number_; }
   std::uint64_t next_number() const { return last_number_ + 1; }
   /// Notes that the operation with that number has ended before its turn.
   void count_ended(std::uint64_t number) { last_number_ = std::max(last_number_, number); }

@@ -27,9 +27,11 @@ inline constexpr StageMove kStageMoves[] = {
     {Stage::kCounts, Stage::kRefused, "the counts do not fit, or there is no plan for them"},
     {Stage::kExpected, Stage::kData, "the sender's record shows that the expected message is next"},
     {Stage::kExpected, Stage::kMessage, "the sender's record shows that another message is next"},
-    {Stage::kExpected, Stage::kRefused, "a kept message does not fit the queued receive with its tag"},
+    {Stage::kExpected, Stage::kRefused,
+     "a peer has failed, or a kept message does not fit the queued receive with its tag"},
     {Stage::kMessage, Stage::kData, "the sender's record shows that the message is next"},
-    {Stage::kMessage, Stage::kRefused, "a message does not fit its receive, or there is no memory to keep it"},
+    {Stage::kMessage, Stage::kRefused,
+     "a message does not fit its receive, or there is no plan for it, or no memory to keep it"},
     {Stage::kData, Stage::kRefused,
      "a peer has failed, or a kept message does not fit the queued receive with its tag"},
 };

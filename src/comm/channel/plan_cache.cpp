@@ -59,24 +59,18 @@ bool PlanCache::serves(const PreparedPlan* prepared, const PlanKey& key) const {
          version_ == plan::registry_version();
 }
 
-Result<const PreparedPlan*> PlanCache::get(const PlanKey& key) {
-  std::unique_ptr<PreparedPlan>& slot = slot_of(key);
-  if (serves(slot.get(), key)) [[likely]]
-    return slot.get();
-  return fill(slot, key);
-}
-
 const PreparedPlan* PlanCache::find(const Known& known) const {
   return known.drops == drops_ && version_ == plan::registry_version() ? known.plan : nullptr;
 }
 
-Result<const PreparedPlan*> PlanCache::fill(std::unique_ptr<PreparedPlan>& slot, const PlanKey& key) {
+Result<const PreparedPlan*> PlanCache::prepare(const PlanKey& key) {
   ++drops_;
   if (const std::uint64_t version = plan::registry_version(); version_ != version) {
     slots_ = {};
     version_ = version;
   }
   ACCORD_ASSIGN_OR_RETURN(PreparedPlan lowered, lower(key));
+  std::unique_ptr<PreparedPlan>& slot = slot_of(key);
   slot = std::make_unique<PreparedPlan>(std::move(lowered));
   return slot.get();
 }

@@ -51,9 +51,13 @@ class PlanCache {
   PlanCache(Group& group, const exec::Domain& domain, const topology::Topology& topology)
       : group_(group), domain_(domain), topology_(topology) {}
 
-  /// Returns the plan for a request. It is built and lowered on first use, and kept until another request takes its
-  /// slot.
-  Result<const PreparedPlan*> get(const PlanKey& key);
+  /// Returns the kept plan for a request; null if there is none. Costs a few nanoseconds.
+  const PreparedPlan* find(const PlanKey& key) {
+    const PreparedPlan* const prepared = slot_of(key).get();
+    return serves(prepared, key) ? prepared : nullptr;
+  }
+  /// Builds and lowers the plan for a request. It is kept until another request takes its slot.
+  Result<const PreparedPlan*> prepare(const PlanKey& key);
   /// Returns the known plan if it is still valid, else null.
   const PreparedPlan* find(const Known& known) const;
   Known known(const PreparedPlan* plan) const { return {.plan = plan, .drops = drops_}; }
@@ -64,8 +68,6 @@ class PlanCache {
   std::unique_ptr<PreparedPlan>& slot_of(const PlanKey& key);
   /// Whether the plan in a slot is the one for that request.
   bool serves(const PreparedPlan* prepared, const PlanKey& key) const;
-  /// Prepares the plan and puts it into `slot`.
-  Result<const PreparedPlan*> fill(std::unique_ptr<PreparedPlan>& slot, const PlanKey& key);
   Result<PreparedPlan> lower(const PlanKey& key);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
 

@@ -26,7 +26,9 @@ DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device de
                                nccl::Communicator* lent)
     : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device, std::move(stop)) {}
 
-Status DeviceBackends::check(const Call& call) const { return plans_.check(call).ok() ? Status() : nccl_.check(call); }
+Status DeviceBackends::check(const Call& call) const {
+  return PlanBackend::serves(call) ? Status() : nccl_.check(call);
+}
 
 Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
   if (std::none_of(calls.begin(), calls.end(), is_collective)) return nccl_.agree(calls, deadline);
@@ -67,7 +69,7 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
                               .op = call.op.op(),
                               .memory = DeviceType::kCuda,
                               .has_nccl = nccl_lacks.ok(),
-                              .has_plans = plans_.check(call).ok(),
+                              .has_plans = PlanBackend::serves(call),
                               .has_multicast = !without_multicast_ || without_multicast_->ok()};
   Status plan_lacks;
   while (true) {

@@ -53,9 +53,13 @@ PlanBackend::~PlanBackend() {
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
 
-Status PlanBackend::check(const Call& call) const {
+bool PlanBackend::serves(const Call& call) {
   const bool scales = call.op.op() == ReduceOp::kPremulSum && plan::traits_of(call.collective).reduces;
-  if (call.direction == Direction::kNone && call.division == Division::kEqual && !scales) return {};
+  return call.direction == Direction::kNone && call.division == Division::kEqual && !scales;
+}
+
+Status PlanBackend::check(const Call& call) const {
+  if (serves(call)) return {};
   return Status(StatusCode::kUnsupported, "plans on devices have no messages, parts of unequal counts or factors");
 }
 

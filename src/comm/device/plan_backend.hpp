@@ -33,6 +33,8 @@ class PlanBackend final : public CollectiveBackend {
   PlanBackend(const PlanBackend&) = delete;
   PlanBackend& operator=(const PlanBackend&) = delete;
 
+  /// Whether check() would succeed.
+  static bool serves(const Call& call);
   Status check(const Call& call) const override;
   /// Collective, called once: gives each rank memory that the kernels of all ranks can access. kUnsupported says why
   /// there is none.
@@ -40,7 +42,7 @@ class PlanBackend final : public CollectiveBackend {
   /// Collective, called once after connect(): creates memory that a switch reaches on all ranks at once, for plans
   /// with multicast. kUnsupported says why there is none.
   Status connect_multicast(Deadline deadline);
-  /// Makes the program of a request, which calls use until forget(). A failure is the same on all ranks.
+  /// Makes the program of a request. Calls use it until forget(). A failure is the same on all ranks.
   Status prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
   /// REQUIRES: the requests of the calls are prepared.

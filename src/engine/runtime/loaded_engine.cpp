@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "accord/nccl.hpp"
 #include "base/clock.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"

@@ -12,9 +12,9 @@
 namespace accord::engine {
 
 // The parts of an engine's limit that contexts use.
-inline constexpr const char* kArena = "arenas";
-inline constexpr const char* kCache = "caches of keys and values";
-inline constexpr const char* kSampling = "choices of tokens";
+inline constexpr const char* kArenas = "arenas";
+inline constexpr const char* kCaches = "caches of keys and values";
+inline constexpr const char* kTokenChoices = "choices of tokens";
 
 /// Memory that a process may still use: the least that the machine and its control groups have left.
 struct AvailableMemory {

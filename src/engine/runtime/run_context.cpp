@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <utility>
 
 #include "base/busy_guard.hpp"
@@ -45,8 +45,8 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine) : engine_(std::move
 }
 
 RunContext::~RunContext() {
-  engine_->budget().release({kArena, reserved_arena_});
-  engine_->budget().release({kSampling, reserved_sampling_});
+  engine_->budget().release({kArenas, reserved_arena_});
+  engine_->budget().release({kTokenChoices, reserved_sampling_});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -64,7 +64,7 @@ bool RunContext::use_newest_weights() {
 
 Status RunContext::reserve_arena(std::size_t bytes) {
   if (bytes <= reserved_arena_) return Status();
-  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kArena, bytes - reserved_arena_}));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kArenas, bytes - reserved_arena_}));
   reserved_arena_ = bytes;
   return Status();
 }
@@ -154,9 +154,11 @@ void RunContext::abort_peers(const Status& failure) {
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
+  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   ACCORD_RETURN_IF_ERROR(begin());
   programs_.synchronized.clear();
-  return caches_.create(*memory_, options);
+  return caches_.create(*memory_, layers, options);
 }
 
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
@@ -286,7 +288,7 @@ Status RunContext::copy_output(const Buffer& output, void* to) {
 Status RunContext::reserve_sampling(std::size_t choices, std::int64_t width) {
   ACCORD_RETURN_IF_ERROR(begin());
   const std::size_t bytes = memory_->reserve_choices(choices, width);
-  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kSampling, bytes}));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().reserve({kTokenChoices, bytes}));
   reserved_sampling_ += bytes;
   return Status();
 }

@@ -81,8 +81,8 @@ class RunContext {
     Program program;
     ProgramNotes notes;
   };
-  /// Programs for the shapes that ran last.
   using Shapes = std::vector<std::int64_t>;  ///< all dimensions of all inputs, one after the other
+  /// Programs for the shapes that ran last.
   struct Programs {
     RecentMap<Shapes, CachedProgram> recent{kMaxPrograms};
     RecentMap<Shapes, std::monostate> synchronized{kMaxPrograms};  ///< shapes for which all ranks have their memory

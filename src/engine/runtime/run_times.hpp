@@ -35,6 +35,7 @@ class RunTimes {
   /// `profiling`: what it was when the run began.
   void add_step(Profiling profiling, const StepTime& step);
   void add_run(Profiling profiling, std::int64_t begin_ns, std::int64_t end_ns);
+  /// REQUIRES: no run is under way.
   const RecordedRuns& recorded() const { return recorded_; }
   /// The total time of each op, longest first.
   std::vector<OpTime> totals() const;

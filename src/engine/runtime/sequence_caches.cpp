@@ -11,16 +11,15 @@
 namespace accord::engine {
 
 SequenceCaches::~SequenceCaches() {
-  engine_.budget().release({kCache, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
+  engine_.budget().release({kCaches, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
-Status SequenceCaches::create(RunMemory& memory, const KeyValueCacheOptions& options) {
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_.graph()));
-  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
-  engine_.budget().release({kCache, bytes()});
+Status SequenceCaches::create(RunMemory& memory, std::span<const CachedLayer> layers,
+                              const KeyValueCacheOptions& options) {
+  engine_.budget().release({kCaches, bytes()});
   cache_.reset();
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(layers, options));
-  const Status fits = engine_.budget().reserve({kCache, made->bytes()});
+  const Status fits = engine_.budget().reserve({kCaches, made->bytes()});
   if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
   cache_ = std::move(made);
   return Status();
@@ -67,11 +66,11 @@ Status SequenceCaches::set_whole_batch(RunMemory& memory, std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
   if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_.graph()));
-    if (temporary_cache_) engine_.budget().release({kCache, temporary_cache_->bytes()});
+    if (temporary_cache_) engine_.budget().release({kCaches, temporary_cache_->bytes()});
     temporary_cache_.reset();
     ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
                             memory.create_cache(layers, memory.passing_cache(layers, blocks)));
-    ACCORD_RETURN_IF_ERROR(engine_.budget().reserve({kCache, made->bytes()}));
+    ACCORD_RETURN_IF_ERROR(engine_.budget().reserve({kCaches, made->bytes()}));
     temporary_cache_ = std::move(made);
     temporary_blocks_.resize(static_cast<std::size_t>(blocks));
     std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);

@@ -26,8 +26,9 @@ class SequenceCaches {
   SequenceCaches(const SequenceCaches&) = delete;
   SequenceCaches& operator=(const SequenceCaches&) = delete;
 
-  /// Implements EngineContext::create_cache() and copy_block().
-  Status create(RunMemory& memory, const KeyValueCacheOptions& options);
+  /// Replaces the cache by one for these layers of the engine.
+  Status create(RunMemory& memory, std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
+  /// Implements EngineContext::copy_block().
   Status copy_block(std::int32_t from, std::int32_t to);
   /// Size of the cache that create() made.
   std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }

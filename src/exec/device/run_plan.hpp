@@ -28,10 +28,12 @@ struct RunPlan {
 };
 
 /// Runs a plan, then the kernel `then` on its output, once all blocks have reached that point. Blocks beyond the plan's
-/// only run `then`. The layer that defines `Then` derives a kernel with a name (plan_epilogue.hpp).
+/// only run `then`, which gets the plan's number of threads and no shared memory. The layer that defines `Then` derives
+/// a kernel with a name (plan_epilogue.hpp).
 template <DType kDType, typename Then>
 struct RunPlanThen {
   static constexpr int kThreads = RunPlan<kDType>::kThreads;
+  static_assert(Then::kThreads == kThreads);
   DeviceExecution run;
   DeviceProgram program;
   Then then;

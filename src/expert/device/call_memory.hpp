@@ -2,6 +2,7 @@
 // Device memory for kernels in flight.
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "device/memory.hpp"

@@ -128,6 +128,11 @@ Result<std::unique_ptr<TokenDispatcher>> DeviceDispatcher::create(std::shared_pt
 }
 
 Status DeviceDispatcher::connect() {
+  Communicator own = communicator_;
+  return Rendezvous(own).meet({}, share_memory());
+}
+
+Status DeviceDispatcher::share_memory() {
   const SharedLayout layout = layout_of(config_, communicator_.size());
   ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(*communicator_.group(), runtime_, device_, layout.bytes,
                                                             Deadline::in(comm::options_of(communicator_).timeout)));
@@ -163,7 +168,7 @@ void DeviceDispatcher::wait_for_peers() {
   const Deadline deadline = Deadline::in(kPeersTimeout);
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
-  while (comm::is_healthy(communicator_) && !deadline.passed()) {
+  while (comm::failure_of(communicator_, "close").ok() && !deadline.passed()) {
     if (!launch(CountLate{peers_}, 1, stream_).ok()) return;
     if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
     if (!runtime_.synchronize(device_, stream_).ok()) return;
@@ -189,7 +194,7 @@ Status DeviceDispatcher::decline(const Status& why) {
 
 Status DeviceDispatcher::refused(Operation operation, const Status& arguments) const {
   const std::string_view name = to_string(operation);
-  if (!comm::is_healthy(communicator_)) return comm::failure_of(communicator_, name);
+  ACCORD_RETURN_IF_ERROR(comm::failure_of(communicator_, name));
   return {arguments.code(), fmt::format("{} on group \"{}\": {}", name, communicator_.name(), arguments.message())};
 }
 

@@ -42,12 +42,15 @@ class DeviceDispatcher final : public TokenDispatcher {
   Status decline(const Status& why) override;
 
   /// Counts calls; has no maps.
+  ExpertStatistics statistics() const override { return report_.statistics; }
   Report report() const override { return report_; }
   void wait_for_peers() override;
 
  private:
   DeviceDispatcher(std::shared_ptr<const GroupSetup> setup, device::Runtime& runtime, CallMemory own);
 
+  /// Collective: gives each rank memory that the kernels of all ranks can access.
+  Status share_memory();
   /// Returns the error of a call whose arguments are invalid.
   Status refused(Operation operation, const Status& arguments) const;
   /// Call properties that the ranks must agree on.

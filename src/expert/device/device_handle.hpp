@@ -2,6 +2,7 @@
 // A handle whose map is computed on a device.
 
 #include <memory>
+#include <string>
 
 #include "expert/device/device_map.hpp"
 #include "expert/handle.hpp"

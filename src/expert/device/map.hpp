@@ -33,7 +33,7 @@ inline constexpr int kChunk = 256;
 /// differ, no two wait at the same bit, and ids have no more bits.
 inline constexpr int kMaxWaiting = 24;
 
-/// The arguments that all kernels of a step share, as pointers to memory of the device.
+/// The arguments that all kernels of a step share. Pointers are to memory of the device.
 struct Map {
   // The placement (placement.hpp).
   const std::int32_t* first_place = nullptr;    ///< [ranks + 1]

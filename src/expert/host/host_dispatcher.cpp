@@ -217,10 +217,16 @@ Status HostDispatcher::decline(const Status& why) {
   return state_->communicator.status().ok() ? Status() : status;
 }
 
+ExpertStatistics HostDispatcher::statistics() const {
+  ExpertStatistics statistics = report_.statistics;
+  const std::span<const double> waits = state_->rendezvous.waits();
+  statistics.wait_seconds.assign(waits.begin(), waits.end());
+  return statistics;
+}
+
 Report HostDispatcher::report() const {
   Report report = report_;
-  const std::span<const double> waits = state_->rendezvous.waits();
-  report.statistics.wait_seconds.assign(waits.begin(), waits.end());
+  report.statistics = statistics();
   return report;
 }
 

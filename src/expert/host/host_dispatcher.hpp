@@ -29,6 +29,7 @@ class HostDispatcher final : public TokenDispatcher {
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call, const Status& arguments) override;
   Status decline(const Status& why) override;
 
+  ExpertStatistics statistics() const override;
   Report report() const override;
   /// Ranks have finished with each other's memory when a call returns.
   void wait_for_peers() override {}
