@@ -1,6 +1,7 @@
 """accord.Window: memory that ranks share with each other, as arrays of NumPy and torch."""
 
 import gc
+import json
 import os
 import re
 import signal
@@ -229,6 +230,22 @@ def test_ranks_run_in_the_working_directory_of_their_test(fresh_ranks, tmp_path,
     fresh_ranks(2).run(working_directory)  # the server that forks ranks exists before the test changes its folder
     monkeypatch.chdir(tmp_path)
     assert fresh_ranks(2).run(working_directory) == [str(tmp_path)] * 2
+
+
+def recorded_phases(comm, folder):
+    array = comm.window(4096).empty(8)
+    for buffer in (array, np.ones(8, dtype=np.float32)):
+        comm.all_reduce(buffer)
+        comm.all_reduce_async(buffer).wait()
+    with open(comm.dump(f"{folder}/{comm.rank}")) as dump:
+        record = json.load(dump)
+    (calls,) = [order["operations"] for order in record["orders"] if order["kind"] == "collectives"]
+    return [call["phase"] for call in calls if call["collective"] == "all_reduce"]
+
+
+def test_a_call_on_buffers_in_windows_is_recorded_as_registered_whether_run_or_started(ranks, tmp_path):
+    for phases in ranks(2).run(recorded_phases, str(tmp_path)):
+        assert phases == ["registered"] * 2 + ["equal_parts"] * 2
 
 
 def by_own_plan(comm, plan, folder):
