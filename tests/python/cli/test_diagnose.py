@@ -96,7 +96,12 @@ def only_finding(state: dict) -> dict:
 
 def test_a_rank_that_never_arrives_at_a_call_is_named(job):
     launcher = job("one never arrives")
-    state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
+
+    def both_wait():
+        state = found(launcher.pid, "behind")
+        return state and all(state["ranks"][rank]["waits"] for rank in (0, 2)) and state
+
+    state = wait_until(both_wait, "ranks 0 and 2 wait for rank 1")
     finding = only_finding(state)
     assert finding["ranks"] == [1]
     assert finding["text"].startswith(

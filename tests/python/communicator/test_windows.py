@@ -1,7 +1,6 @@
 """accord.Window: memory that ranks share with each other, as arrays of NumPy and torch."""
 
 import gc
-import json
 import os
 import re
 import signal
@@ -233,6 +232,8 @@ def test_ranks_run_in_the_working_directory_of_their_test(fresh_ranks, tmp_path,
 
 
 def recorded_phases(comm, folder):
+    import json
+
     array = comm.window(4096).empty(8)
     for buffer in (array, np.ones(8, dtype=np.float32)):
         comm.all_reduce(buffer)

@@ -69,9 +69,7 @@ def test_unsupported_ops_are_saved_as_pytorch_partitions_of_one_program(package)
 
 
 def test_without_options_an_unsupported_op_is_an_error_and_a_supported_model_is_one_package(tmp_path):
-    with pytest.raises(
-        accord.UnsupportedOpError, match=r'unsupported op "aten.cumprod.default" at .*test_export_programs'
-    ):
+    with pytest.raises(accord.UnsupportedOpError, match=r'unsupported op "aten.cumprod.default" at .*test_programs'):
         accord.export(Model().eval(), (torch.rand(4, 8),), path=tmp_path / "a.accord")
     with pytest.raises(accord.ExportError, match="require_full_compilation, but these ops stay in PyTorch"):
         options = {"require_full_compilation": True}
