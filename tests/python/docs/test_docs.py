@@ -12,7 +12,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import algorithm_tables
 
-PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
+PAGES = sorted(
+    path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("src/*.md")]
+)
 COMMANDS = {
     ("info",): "cli.md",
     ("bench",): "bench.md",

@@ -50,7 +50,7 @@ AlgorithmEntry all_gather_bruck_entry() {
           .make = all_gather_bruck,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "(n - 1)/n M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"}};
 }
 

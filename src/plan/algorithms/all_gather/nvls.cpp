@@ -28,8 +28,10 @@ AlgorithmEntry all_gather_nvls_entry() {
           .name = "nvls",
           .make = all_gather_nvls,
           .multicasts = true,
-          .description = {
-              .steps = "1", .bytes = "M/n written", .selected = "by name", .source = "NVLink SHARP; NCCL 2.17"}};
+          .description = {.steps = "1",
+                          .bytes = "M/n written",
+                          .selected = AlgorithmDescription::kByName,
+                          .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

@@ -31,7 +31,7 @@ AlgorithmEntry all_gather_recursive_doubling_entry() {
           .make = all_gather_recursive_doubling,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "(n - 1)/n M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.1"}};
 }
 

@@ -29,7 +29,7 @@ AlgorithmEntry all_gather_ring_entry() {
           .make = all_gather_ring,
           .description = {.steps = "n - 1",
                           .bytes = "(n - 1)/n M, from one neighbour",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.1"}};
 }
 

@@ -34,7 +34,7 @@ AlgorithmEntry all_reduce_nvls_entry() {
           .multicasts = true,
           .description = {.steps = "2",
                           .bytes = "M/n read as a sum, M/n written",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "NVLink SHARP; NCCL 2.17"}};
 }
 

@@ -25,13 +25,15 @@ Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, c
 }  // namespace
 
 AlgorithmEntry all_reduce_one_shot_zero_copy_entry() {
-  return {
-      .collective = Collective::kAllReduce,
-      .name = "one_shot_zero_copy",
-      .make = all_reduce_one_shot_zero_copy,
-      .order = Order::kCanonical,
-      .buffers = Buffers::kInWindowsApart,
-      .description = {.steps = "2", .bytes = "(n - 1) M", .selected = "by name", .source = "all-pairs; MSCCL++ 2025"}};
+  return {.collective = Collective::kAllReduce,
+          .name = "one_shot_zero_copy",
+          .make = all_reduce_one_shot_zero_copy,
+          .order = Order::kCanonical,
+          .buffers = Buffers::kInWindowsApart,
+          .description = {.steps = "2",
+                          .bytes = "(n - 1) M",
+                          .selected = AlgorithmDescription::kByName,
+                          .source = "all-pairs; MSCCL++ 2025"}};
 }
 
 }  // namespace accord::plan

@@ -35,7 +35,7 @@ AlgorithmEntry all_reduce_rabenseifner_entry() {
           .order = Order::kCanonical,
           .description = {.steps = "2 ceil(log2 n)",
                           .bytes = "2 (n - 1)/n M, below 3 M if n is not a power of two",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Rabenseifner 2004"}};
 }
 

@@ -50,7 +50,7 @@ AlgorithmEntry all_reduce_recursive_doubling_entry() {
           .order = Order::kCanonical,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "ceil(log2 n) M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.5"}};
 }
 

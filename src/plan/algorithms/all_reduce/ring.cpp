@@ -35,7 +35,7 @@ AlgorithmEntry all_reduce_ring_entry() {
           .order = Order::kFixed,
           .description = {.steps = "2 (n - 1)",
                           .bytes = "2 (n - 1)/n M, from one neighbour",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Patarasuk, Yuan 2009"}};
 }
 

@@ -53,7 +53,7 @@ AlgorithmEntry all_to_all_bruck_entry() {
           .make = all_to_all_bruck,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "(log2 n)/2 M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"}};
 }
 

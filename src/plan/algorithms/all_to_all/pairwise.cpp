@@ -34,7 +34,7 @@ AlgorithmEntry all_to_all_pairwise_entry() {
           .make = all_to_all_pairwise,
           .description = {.steps = "n - 1",
                           .bytes = "(n - 1)/n M, from one rank at a time",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.3"}};
 }
 

@@ -29,7 +29,7 @@ AlgorithmEntry barrier_binomial_entry() {
           .spans_hosts = true,
           .description = {.steps = "2 floor(log2 n)",
                           .bytes = "at most ceil(log2 n); 2 (n - 1) in total",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "tree barrier; Mellor-Crummey, Scott 1991"}};
 }
 

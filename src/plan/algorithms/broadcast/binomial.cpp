@@ -35,7 +35,7 @@ AlgorithmEntry broadcast_binomial_entry() {
           .make = broadcast_binomial,
           .description = {.steps = "floor(log2 n)",
                           .bytes = "M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.2"}};
 }
 

@@ -37,7 +37,7 @@ AlgorithmEntry broadcast_chain_entry() {
           .make = broadcast_chain,
           .description = {.steps = "2 (n - 1), of M/n each",
                           .bytes = "M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "pipeline; Pjesivac-Grbovic and others 2007"}};
 }
 

@@ -29,7 +29,7 @@ AlgorithmEntry broadcast_nvls_entry() {
           .multicasts = true,
           .description = {.steps = "1",
                           .bytes = "M by the root, whatever n",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "NVLink SHARP; NCCL 2.17"}};
 }
 

@@ -44,8 +44,10 @@ AlgorithmEntry broadcast_scatter_all_gather_entry() {
   return {.collective = Collective::kBroadcast,
           .name = "scatter_all_gather",
           .make = broadcast_scatter_all_gather,
-          .description = {
-              .steps = "2", .bytes = "M", .selected = "by name", .source = "Barnett, van de Geijn and others 1994"}};
+          .description = {.steps = "2",
+                          .bytes = "M",
+                          .selected = AlgorithmDescription::kByName,
+                          .source = "Barnett, van de Geijn and others 1994"}};
 }
 
 }  // namespace accord::plan

@@ -41,7 +41,7 @@ AlgorithmEntry gather_binomial_entry() {
           .make = gather_binomial,
           .description = {.steps = "floor(log2 n)",
                           .bytes = "(n - 1)/n M by the root",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "binomial tree; Thakur, Rabenseifner, Gropp 2005"}};
 }
 

@@ -45,7 +45,7 @@ AlgorithmEntry reduce_binomial_entry() {
           .order = Order::kCanonical,
           .description = {.steps = "at most ceil(log2 n)",
                           .bytes = "at most ceil(log2 n) M",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.4"}};
 }
 

@@ -27,8 +27,10 @@ AlgorithmEntry reduce_scatter_nvls_entry() {
           .order = Order::kSwitch,
           .adds_in_parts = true,
           .multicasts = true,
-          .description = {
-              .steps = "1", .bytes = "M/n read as a sum", .selected = "by name", .source = "NVLink SHARP; NCCL 2.17"}};
+          .description = {.steps = "1",
+                          .bytes = "M/n read as a sum",
+                          .selected = AlgorithmDescription::kByName,
+                          .source = "NVLink SHARP; NCCL 2.17"}};
 }
 
 }  // namespace accord::plan

@@ -29,7 +29,7 @@ AlgorithmEntry reduce_scatter_recursive_halving_entry() {
           .order = Order::kCanonical,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "(n - 1)/n M, below 2 M if n is not a power of two",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.4"}};
 }
 

@@ -30,7 +30,7 @@ AlgorithmEntry reduce_scatter_ring_entry() {
           .order = Order::kFixed,
           .description = {.steps = "n - 1",
                           .bytes = "(n - 1)/n M, from one neighbour",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "Patarasuk, Yuan 2009"}};
 }
 

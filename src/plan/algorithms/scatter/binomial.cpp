@@ -38,7 +38,7 @@ AlgorithmEntry scatter_binomial_entry() {
           .make = scatter_binomial,
           .description = {.steps = "floor(log2 n)",
                           .bytes = "half of M by the root's first child",
-                          .selected = "by name",
+                          .selected = AlgorithmDescription::kByName,
                           .source = "binomial tree; Thakur, Rabenseifner, Gropp 2005"}};
 }
 
