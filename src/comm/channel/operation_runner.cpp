@@ -68,8 +68,7 @@ Status OperationRunner::begin_data(const exec::RequestRecord& record, const plan
     return begin_message(record, operation_->input, operation_->output);
   const PreparedPlan* prepared = known == nullptr ? nullptr : plans_.find(*known);
   if (prepared == nullptr) {
-    prepared = plans_.find(
-        {.record = record, .extent = extent, .registered = places_.registered(), .in_place = places_.in_place()});
+    prepared = plans_.find(key_of(record, extent));
     if (prepared == nullptr) [[unlikely]] {
       ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
     }
@@ -90,11 +89,7 @@ Status OperationRunner::begin_message(const exec::RequestRecord& record, const v
 }
 
 Result<const PreparedPlan*> OperationRunner::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
-  const PlanKey key{.record = record,
-                    .extent = extent,
-                    .counts = counts_.count(),
-                    .registered = places_.registered(),
-                    .in_place = places_.in_place()};
+  const PlanKey key = key_of(record, extent);
   if (const PreparedPlan* const kept = plans_.find(key)) return kept;
   Result<const PreparedPlan*> prepared = plans_.prepare(key);
   return prepared.ok() ? prepared : prepared.status().with_context(where(record));

@@ -101,6 +101,13 @@ class OperationRunner {
   }
   Status begin_counts();
   exec::Progress continue_with_data();
+  PlanKey key_of(const exec::RequestRecord& record, const plan::Extent* extent) const {
+    return {.record = record,
+            .extent = extent,
+            .counts = counts_.count(),
+            .registered = places_.registered(),
+            .in_place = places_.in_place()};
+  }
   /// Returns the plan for a request, ready to run.
   Result<const PreparedPlan*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
   /// Starts the cursor on the operation, or on the counts of its parts.

@@ -1,5 +1,5 @@
 #pragma once
-// What an engine keeps of its package: the graph that it runs, and how the model is described to users.
+// The parts of a package that an engine keeps: the graph that it runs, and the description of the model for users.
 
 #include <cstdint>
 #include <optional>

@@ -99,8 +99,8 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
   ACCORD_RETURN_IF_ERROR(engine_->groups().begin_run());
   const Running running(*engine_);
-  programs_.synchronized
-      .clear();  // this program's memory is freed after the run, so every shape must be synchronized again
+  // This program's memory is freed after the run, so every shape must be synchronized again.
+  programs_.synchronized.clear();
   AnnotatedProgram annotated;
   // The callers are in no hurry, so a rank that cannot run, for whatever reason, tells the others before they wait
   // for it.

@@ -119,7 +119,7 @@ class RunContext {
   Stream caller_stream_ = {};
   std::uint64_t bindings_ = 0;  // the engine's bindings() that memory_ knows
   std::atomic<bool> busy_{false};
-  // Of the current run.
+  // State of the current run.
   BatchOutputs batch_outputs_;
   std::int64_t largest_batch_part_ = 0;
   std::vector<StartedSum> started_;
