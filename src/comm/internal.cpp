@@ -35,7 +35,6 @@ Result<std::shared_ptr<const std::uint64_t>> stop_word(const Communicator& commu
   return std::shared_ptr<const std::uint64_t>(stop, stop->get());
 }
 
-bool quiesce_peers(const Communicator& communicator) { return communicator.group()->device_channel().quiesce_peers(); }
 
 void suggest_nccl(std::string path) { nccl::suggest(std::move(path)); }
 

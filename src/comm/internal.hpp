@@ -46,10 +46,6 @@ Result<std::shared_ptr<const device::Event>> run(const Communicator& communicato
 /// other ranks, and must not write to them any more.
 Result<std::shared_ptr<const std::uint64_t>> stop_word(const Communicator& communicator, Device device);
 
-/// Parts from the peers, as the last action of this rank on its device. Returns true once nothing on this device or on
-/// a peer's uses memory of the other any more; false if that takes too long.
-bool quiesce_peers(const Communicator& communicator);
-
 /// Suggests a file as NCCL's library: one of the program's language packages, to be used before the system's. Called
 /// before the library is first needed.
 void suggest_nccl(std::string path);

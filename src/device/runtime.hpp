@@ -116,6 +116,10 @@ class Runtime {
   /// and its events must not be queried.
   virtual Result<bool> is_capturing(Device device, Stream stream) = 0;
 
+  /// Identifies a stream among all streams of its kind of device that this process ever has, and is never 0. A handle
+  /// may mean another stream in each thread, or belong to a later stream once its own was destroyed.
+  virtual Result<std::uint64_t> stream_id(Device device, Stream stream) = 0;
+
   /// Captures what `body` puts into `stream`, which must not be a default stream, as a graph. Nothing runs yet. If
   /// `body` fails, returns its error.
   virtual Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) = 0;

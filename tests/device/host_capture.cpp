@@ -79,7 +79,7 @@ Result<Graph> HostRuntime::end_capture(Device device, Stream stream) {
 }
 
 Status HostRuntime::launch(const Graph& graph, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(graph->lanes.front());
   ACCORD_RETURN_IF_ERROR(pop_failure("launch"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const origin, find("launch", graph->lanes.front(), stream));
   if (origin->capture != nullptr) return capture_error("launch", "the stream is being captured");
@@ -133,7 +133,7 @@ Status HostRuntime::destroy_graph(device::Graph graph) {
 }
 
 Result<bool> HostRuntime::is_capturing(Device device, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("is_capturing"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("is_capturing", device, stream));
   return worker->capture != nullptr;

@@ -1,11 +1,15 @@
 // Memory of devices. Large pieces are memory files, which other processes open through /proc, as they open a device's
-// memory by a handle.
+// memory by a handle. A process that has opened one holds a lock on its file, so that the owner notices if it releases
+// the memory too early.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -56,7 +60,11 @@ Status HostRuntime::free_memory(std::string_view call, std::optional<Device> dev
   if (allocation.file < 0) {
     ::operator delete(memory, std::align_val_t(allocation.alignment));
   } else {
-    // A process that has opened the memory and uses it after this is killed by SIGBUS.
+    if (::flock(allocation.file, LOCK_EX | LOCK_NB) != 0) {
+      std::fputs("memory of a device is released while another process has it open\n", stderr);
+      std::abort();
+    }
+    // A kernel of another process that still uses the memory after this is killed by SIGBUS.
     if (::ftruncate(allocation.file, 0) != 0) return error(call, "the file of the memory cannot be truncated");
     ::munmap(memory, allocation.bytes);
     ::close(allocation.file);
@@ -65,7 +73,7 @@ Status HostRuntime::free_memory(std::string_view call, std::optional<Device> dev
 }
 
 Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("share"));
   const auto found = allocations_.find(memory);
   if (found == allocations_.end() || found->second.device != device)
@@ -80,27 +88,27 @@ Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
 }
 
 Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle& handle) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("open_shared"));
   ACCORD_RETURN_IF_ERROR(check("open_shared", device));
   Shared shared;
   std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
   if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
-  const int file = ::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC);
-  void* const memory = file < 0 ? nullptr : map_file(file, shared.bytes);
-  if (file >= 0) ::close(file);
-  if (memory == nullptr) return error("open_shared", "there is no such memory");
-  opened_[memory] = shared.bytes;
+  UniqueFd file(::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.valid() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return error("open_shared", "there is no such memory");
+  void* const memory = map_file(file.get(), shared.bytes);
+  if (memory == nullptr) return error("open_shared", "the memory cannot be mapped");
+  opened_[memory] = {shared.bytes, std::move(file)};
   return memory;
 }
 
 Status HostRuntime::close_shared(Device device, void* memory) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("close_shared"));
   ACCORD_RETURN_IF_ERROR(check("close_shared", device));
   const auto found = opened_.find(memory);
   if (found == opened_.end()) return error("close_shared", "the memory was not opened by open_shared");
-  ::munmap(memory, found->second);
+  ::munmap(memory, found->second.bytes);
   opened_.erase(found);
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "device/host_block.hpp"
@@ -31,6 +32,29 @@ HostRuntime& HostRuntime::instance() {
 
 void HostRuntime::set_current_device(int index) { current = index; }
 int HostRuntime::current_device() { return current; }
+
+std::unique_lock<std::mutex> HostRuntime::enter(Device device) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    const auto found = copying_.find(device.index);
+    return ending_ || found == copying_.end() || found->second == std::this_thread::get_id();
+  });
+  return lock;
+}
+
+bool HostRuntime::is_copying(Device device) const {
+  const std::lock_guard lock(mutex_);
+  return copying_.contains(device.index);
+}
+
+std::unique_lock<std::mutex> HostRuntime::enter(device::Event event) {
+  std::optional<Device> of;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = events_.find(event.handle); found != events_.end()) of = found->second->device;
+  }
+  return of ? enter(*of) : std::unique_lock(mutex_);
+}
 
 Status HostRuntime::pop_failure(std::string_view call) {
   const auto found = failures_.find(call);
@@ -83,6 +107,16 @@ const HostRuntime::Allocation* HostRuntime::allocation_of(const void* memory, st
   return offset < allocation.bytes && bytes <= allocation.bytes - offset ? &allocation : nullptr;
 }
 
+bool HostRuntime::is_known(const void* memory, std::size_t bytes) const {
+  if (allocation_of(memory, bytes) != nullptr) return true;
+  const auto is_around = [&](const auto& one) {
+    const auto* const begin = static_cast<const std::byte*>(one.first);
+    const auto* const at = static_cast<const std::byte*>(memory);
+    return begin <= at && at + bytes <= begin + one.second.bytes;
+  };
+  return std::any_of(opened_.begin(), opened_.end(), is_around);
+}
+
 bool HostRuntime::holds(const void* memory, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   return allocation_of(memory, bytes) != nullptr;
@@ -106,7 +140,7 @@ Result<std::optional<Device>> HostRuntime::device_of(const void* memory) {
 Result<void*> HostRuntime::allocate(Device device, std::size_t bytes) { return allocate(device, bytes, kAlignment); }
 
 Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_t alignment) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("allocate"));
   ACCORD_RETURN_IF_ERROR(check("allocate", device));
   return allocate_memory(bytes, alignment, device);
@@ -114,21 +148,21 @@ Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_
 
 Status HostRuntime::release(Device device, void* memory) {
   if (release_waits_) wait_for_all(device);
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("release"));
   ACCORD_RETURN_IF_ERROR(check("release", device));
   return free_memory("release", device, memory);
 }
 
 Result<void*> HostRuntime::allocate_host(Device device, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("allocate_host"));
   ACCORD_RETURN_IF_ERROR(check("allocate_host", device));
   return allocate_memory(bytes, kAlignment, std::nullopt);
 }
 
 Status HostRuntime::release_host(Device device, void* memory) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("release_host"));
   ACCORD_RETURN_IF_ERROR(check("release_host", device));
   return free_memory("release_host", std::nullopt, memory);
@@ -156,16 +190,24 @@ Result<std::string> HostRuntime::describe(Device device) {
 }
 
 Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("copy"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("copy", device, stream));
   if (bytes == 0) return {};
   const Allocation* const there = allocation_of(to, bytes);
   const bool to_host = there == nullptr || !there->device;
-  return push(*worker, [=, this] {
+  ACCORD_RETURN_IF_ERROR(push(*worker, [=, this] {
     std::memmove(to, from, bytes);
     if (to_host) copied_to_host_ += bytes;
-  });
+  }));
+  const auto is_pageable = [&](const void* memory) { return !is_known(memory, bytes); };
+  if (!pageable_copies_block_ || worker->capture != nullptr || (!is_pageable(to) && !is_pageable(from))) return {};
+  ACCORD_ASSIGN_OR_RETURN(const PointRef end, mark(*worker));
+  copying_[device.index] = std::this_thread::get_id();
+  changed_.wait(lock, [&] { return end->reached || ending_; });
+  copying_.erase(device.index);
+  changed_.notify_all();
+  return {};
 }
 
 Result<int> HostRuntime::multiprocessors(Device device) {
@@ -183,7 +225,7 @@ Status HostRuntime::reach(Device from, Device to) {
 }
 
 Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("fill"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("fill", device, stream));
   if (bytes == 0) return {};
@@ -193,7 +235,7 @@ Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, D
 Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
                            Stream stream) {
   const HostKernel* const code = host_kernel(kernel.name);
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("launch"));
   if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("launch", device, stream));
@@ -218,7 +260,7 @@ Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) 
 }
 
 Status HostRuntime::record(device::Event event, Device device, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("record"));
   ACCORD_ASSIGN_OR_RETURN(PointRef* const last, find("record", event));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("record", device, stream));
@@ -229,7 +271,7 @@ Status HostRuntime::record(device::Event event, Device device, Stream stream) {
 }
 
 Status HostRuntime::wait(device::Event event, Device device, Stream stream) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("wait"));
   ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("wait", event));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("wait", device, stream));
@@ -250,17 +292,24 @@ Status HostRuntime::synchronize(Device device, Stream stream) {
 }
 
 Result<Stream> HostRuntime::create_stream(Device device, bool /*high_priority*/) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("create_stream"));
   ACCORD_RETURN_IF_ERROR(check("create_stream", device));
-  std::unique_ptr<Worker> worker(new Worker{.device = device});
+  std::unique_ptr<Worker> worker(new Worker{.device = device, .id = ++last_stream_id_});
   const Stream stream{worker.get()};
   streams_[stream.handle] = std::move(worker);
   return stream;
 }
 
-Status HostRuntime::destroy_stream(Device device, Stream stream) {
+Result<std::uint64_t> HostRuntime::stream_id(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(pop_failure("stream_id"));
+  ACCORD_ASSIGN_OR_RETURN(const Worker* const worker, find("stream_id", device, stream));
+  return worker->id;
+}
+
+Status HostRuntime::destroy_stream(Device device, Stream stream) {
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("destroy_stream"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("destroy_stream", device, stream));
   if (worker->is_default) return error("destroy_stream", "a default stream");
@@ -271,7 +320,7 @@ Status HostRuntime::destroy_stream(Device device, Stream stream) {
 }
 
 Result<device::Event> HostRuntime::create_event(Device device) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("create_event"));
   ACCORD_RETURN_IF_ERROR(check("create_event", device));
   auto state = std::make_unique<EventState>(EventState{.device = device, .last = nullptr});
@@ -281,7 +330,7 @@ Result<device::Event> HostRuntime::create_event(Device device) {
 }
 
 Status HostRuntime::destroy_event(device::Event event) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(event);
   ACCORD_RETURN_IF_ERROR(pop_failure("destroy_event"));
   ACCORD_RETURN_IF_ERROR(find("destroy_event", event).status());
   events_.erase(event.handle);
@@ -289,7 +338,7 @@ Status HostRuntime::destroy_event(device::Event event) {
 }
 
 Result<bool> HostRuntime::has_happened(device::Event event) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter(event);
   ACCORD_RETURN_IF_ERROR(pop_failure("has_happened"));
   ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("has_happened", event));
   if (*last == nullptr) return true;

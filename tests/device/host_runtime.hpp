@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "device/runtime.hpp"
 
@@ -60,8 +61,8 @@ struct LiveObjects {
 };
 
 /// Each stream is a thread that is started when something is first put into it. Stricter than the interface requires:
-/// memory is filled with 0xA5; release() waits for nothing and takes the memory away from processes that have opened
-/// it; and a stream, event or allocation of a device other than the given one is an error. Captures work as in CUDA:
+/// memory is filled with 0xA5; release() waits for nothing, and ends the program if another process has the memory
+/// open; and a stream, event or allocation of a device other than the given one is an error. Captures work as in CUDA:
 /// a stream that waits for a captured event joins the capture. A capture that waits for something outside of it is an
 /// error, as is a query or synchronization of something captured; both invalidate the capture. Work that is left in
 /// streams when the runtime ends is not done.
@@ -105,6 +106,7 @@ class HostRuntime final : public device::Runtime {
   Status wait(device::Event event, Device device, Stream stream) override;
   Status synchronize(Device device, Stream stream) override;
   Result<bool> is_capturing(Device device, Stream stream) override;
+  Result<std::uint64_t> stream_id(Device device, Stream stream) override;
   Result<device::Graph> capture(Device device, Stream stream, const std::function<Status()>& body) override;
   Status launch_graph(device::Graph graph, Device device, Stream stream) override;
   Status destroy_graph(device::Graph graph) override;
@@ -121,6 +123,11 @@ class HostRuntime final : public device::Runtime {
   void fail_next(std::string_view call, Status failure);
   /// Sets whether release() waits for everything in the device's streams, as CUDA's does.
   void set_release_waits(bool waits) { release_waits_ = waits; }
+  /// Sets whether a copy to or from memory that the runtime does not know (pageable memory) is like CUDA's: the caller
+  /// waits until it is done, and until then calls of other threads for the same device wait as well.
+  void set_pageable_copies_block(bool blocks) { pageable_copies_block_ = blocks; }
+  /// Returns whether a thread waits for such a copy.
+  bool is_copying(Device device) const;
   LiveObjects live() const;
   /// Returns how often the kernel has been put into streams. A kernel of a captured graph counts once.
   int launches(std::string_view kernel) const;
@@ -131,6 +138,9 @@ class HostRuntime final : public device::Runtime {
   /// Holds back everything that is put into `stream` later. `device`: the device whose default stream a null `stream`
   /// is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
+  /// Makes the stream one that the device's default stream waits for, and that waits for it, as CUDA's do that are
+  /// created without cudaStreamNonBlocking. REQUIRES: a stream of create_stream().
+  void make_stream_blocking(Stream stream);
   /// Puts `run` into the stream. It may block, but only in await(), and runs at each launch of a graph that captured
   /// it.
   Status enqueue(Device device, Stream stream, std::function<void()> run);
@@ -183,11 +193,20 @@ class HostRuntime final : public device::Runtime {
   Result<Worker*> find(std::string_view call, Device device, Stream stream);
   Result<PointRef*> find(std::string_view call, device::Event event);
   const Allocation* allocation_of(const void* memory, std::size_t bytes) const;
+  /// Returns whether the memory is of a device, of allocate_host(), or of another process that shares it.
+  bool is_known(const void* memory, std::size_t bytes) const;
   void* allocate_memory(std::size_t bytes, std::size_t alignment, std::optional<Device> device);
   Status free_memory(std::string_view call, std::optional<Device> device, void* memory);
 
+  /// Waits until no other thread's copy has the device to itself.
+  std::unique_lock<std::mutex> enter(Device device);
+  /// The same for the event's device.
+  std::unique_lock<std::mutex> enter(device::Event event);
   void wait_for_all(Device device);
   Status push(Worker& worker, std::function<void()> run);
+  /// Puts it at the end of the queue. REQUIRES: the stream is not captured.
+  void append(Worker& worker, std::function<void()> run);
+  void order_with_default(Worker& worker);
   Result<PointRef> mark(Worker& worker);
   Status follow(Worker& worker, const PointRef& point);
   Status join(Worker& worker, const PointRef& point);
@@ -200,9 +219,14 @@ class HostRuntime final : public device::Runtime {
   int count_;
   std::map<const void*, Allocation> allocations_;
   std::set<void*> multicasts_;
-  std::map<void*, std::size_t> opened_;  ///< memory of other processes
+  struct Opened {
+    std::size_t bytes = 0;
+    UniqueFd file;
+  };
+  std::map<void*, Opened> opened_;  ///< memory of other processes
   std::map<int, std::unique_ptr<Worker>> defaults_;
   std::map<void*, std::unique_ptr<Worker>> streams_;
+  std::uint64_t last_stream_id_ = 0;
   std::list<std::unique_ptr<Worker>> retired_;
   struct EventState {
     Device device;
@@ -214,6 +238,8 @@ class HostRuntime final : public device::Runtime {
   std::map<std::string, int, std::less<>> launches_;
   std::atomic<std::size_t> copied_to_host_ = 0;
   std::atomic<bool> release_waits_ = false;
+  std::atomic<bool> pageable_copies_block_ = false;
+  std::map<int, std::thread::id> copying_;  ///< by device: the thread that has it to itself
 };
 
 }  // namespace accord::testing

@@ -72,7 +72,7 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
   ACCORD_RETURN_IF_ERROR(check(call, device));
   if (stream.handle == nullptr) {
     auto& worker = defaults_[device.index];
-    if (worker == nullptr) worker.reset(new Worker{.device = device, .is_default = true});
+    if (worker == nullptr) worker.reset(new Worker{.device = device, .id = ++last_stream_id_, .is_default = true});
     return worker.get();
   }
   const auto found = streams_.find(stream.handle);
@@ -83,11 +83,32 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
                                                    to_string(worker->device), to_string(device)));
 }
 
+void HostRuntime::append(Worker& worker, std::function<void()> run) {
+  worker.queue.push_back(std::move(run));
+  if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
+  worker.work.notify_one();
+}
+
+void HostRuntime::order_with_default(Worker& worker) {
+  const auto wait_for = [&](Worker& other) {
+    if (!other.thread.joinable() || other.capture != nullptr) return;
+    const PointRef point = make_point();
+    append(other, [this, point] { reach_point(point); });
+    append(worker, [this, point] { await(point); });
+  };
+  if (worker.is_blocking) {
+    const auto found = defaults_.find(worker.device.index);
+    if (found != defaults_.end()) wait_for(*found->second);
+  }
+  if (!worker.is_default) return;
+  for (const auto& [handle, other] : streams_)
+    if (other->is_blocking && other->device == worker.device) wait_for(*other);
+}
+
 Status HostRuntime::push(Worker& worker, std::function<void()> run) {
   if (worker.capture == nullptr) {
-    worker.queue.push_back(std::move(run));
-    if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
-    worker.work.notify_one();
+    order_with_default(worker);
+    append(worker, std::move(run));
     return {};
   }
   if (!worker.capture->valid)
@@ -177,6 +198,11 @@ BusyStream HostRuntime::make_stream_busy(Stream stream, Device device) {
   if (stream.handle != nullptr) device = device_of(stream).value_or(device);
   (void)enqueue(device, stream, [this, end] { await(end); });
   return {*this, end};
+}
+
+void HostRuntime::make_stream_blocking(Stream stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.at(stream.handle)->is_blocking = true;
 }
 
 std::optional<Device> HostRuntime::device_of(Stream stream) const {

@@ -165,8 +165,9 @@ Status DeviceBackends::asynchronous_error() {
 }
 
 void DeviceBackends::abort() {
-  plans_.abort();
+  // Plans' kernels have been told to end. They may be queued behind those of NCCL, which have not.
   nccl_.abort();
+  plans_.abort();
 }
 
 }  // namespace accord::comm

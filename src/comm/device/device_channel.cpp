@@ -20,14 +20,6 @@ Device device_of(const Call& call) {
   return call.input.device.type != DeviceType::kCpu ? call.input.device : call.output.device;
 }
 
-/// A message may still be on its way from a peer for which it is over, and which has left since.
-constexpr std::chrono::seconds kGrace(1);
-/// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not
-/// count.
-constexpr std::chrono::milliseconds kGraceOfCollectives(200);
-/// Calls in streams that are examined each time; later ones wait for these.
-constexpr std::size_t kExamined = 64;
-
 }  // namespace
 
 DeviceChannel::DeviceChannel(Group& group) : group_(group) {}
@@ -68,7 +60,7 @@ Status DeviceChannel::open(Device device) {
       ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
     }
   }
-  backends_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
+  set_backends(std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_));
   return {};
 }
 
@@ -101,7 +93,8 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       if (call.direction != Direction::kNone)
         it.peers.push_back(call.peer);
       else
-        ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
+        ACCORD_RETURN_IF_ERROR(
+            note(record_of(call, group_.rank(), group_.size()), captured ? std::nullopt : std::optional(stream), it));
     }
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
@@ -119,21 +112,17 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.state().fail(late.ranks().empty() ? put.with_context(where(one)) : late);
     abort_calls(failure);
-    note_end(one.number);
     return failure;
   }
-  has_graphs_ |= captured;
+  if (captured) has_graphs_ = true;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
   if (!end.ok()) {
     Status failure = group_.state().fail(end.status().with_context(where(one)));
     abort_calls(failure);
-    note_end(one.number);
     return failure;
   }
   if (one.work != nullptr) one.work->set_mark(*end);
-  if (captured) {
-    note_end(one.number);  // launches cannot be tracked
-  } else {
+  if (!captured) {  // launches of graphs cannot be tracked
     one.end = *end;
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
@@ -150,8 +139,9 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::run(const KernelCall& call, 
                .deadline = Deadline::in(group_.options().timeout),
                .text = call.text,
                .alike = call.alike};
-  return this->put(std::move(one), call.stream, [&](UnderWay& it) {
-    ACCORD_RETURN_IF_ERROR(note(call.record, it));
+  return this->put(std::move(one), call.stream, [&](UnderWay& it) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, call.stream));
+    ACCORD_RETURN_IF_ERROR(note(call.record, captured ? std::nullopt : std::optional(call.stream), it));
     return put();
   });
 }
@@ -204,144 +194,29 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
   return work;
 }
 
-Status DeviceChannel::examine(UnderWay& one) const {
-  std::vector<Rank> missing;
-  bool all_visible = true;
-  for (const Rank rank : group_.topology().ranks()) {
-    if (rank == group_.rank()) continue;
-    const bool participates = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
-    if (!participates) continue;
-    const DeviceLedger* const theirs = ledger_of(rank);
-    const bool has_arrived = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
-    const bool has_left = !has_arrived && (group_.state().peer(rank) == transport::PeerState::kLeft ||
-                                           (one.number > 0 && theirs != nullptr && theirs->has_left()));
-    if (has_left && !one.left_at) one.left_at = Clock::now();
-    if (has_left && Clock::now() - *one.left_at > (one.number > 0 ? kGraceOfCollectives : kGrace))
-      return Status(
-          StatusCode::kPeerLost,
-          fmt::format("{}: rank {} has closed its communicator and takes part in no further calls", where(one), rank),
-          {rank});
-    if (one.number == 0 || theirs == nullptr) {
-      all_visible = false;
-      continue;
-    }
-    if (!has_arrived) missing.push_back(rank);
-    const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
-    if (!mine || !its || mine == its) continue;
-    if (one.text == nullptr)
-      return mismatch({.mine = *mine, .theirs = *its}, group_.where(exec::to_string(*mine)), group_.rank(), rank);
-    if (one.alike(*mine, *its)) continue;
-    return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} called {}, rank {} called {}", where(one), rank, one.text(*its),
-                              group_.rank(), one.text(*mine)),
-                  {rank});
-  }
-  if (!one.deadline.passed()) return {};
-  if (missing.empty() && one.number == 0) missing = one.peers;
-  const std::string who = !missing.empty() ? fmt::format("{} did not arrive in time", ranks_text(missing))
-                          : all_visible    ? std::string("all ranks have arrived, but it did not end in time")
-                                           : std::string("it did not end in time");
-  return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who),
-                missing);
-}
-
-Status DeviceChannel::find_late() {
-  std::string first;
-  Status failure;
-  {
+void DeviceChannel::set_backends(std::unique_ptr<DeviceBackends> backends) {
+  const auto is_any_aborting = [this] {
     const std::lock_guard lock(under_way_mutex_);
-    if (under_way_.empty()) return {};
-    first = where(under_way_.front());
-    std::size_t left = kExamined;
-    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
-      failure = examine(*one);
-  }
-  if (!group_.state().healthy()) return group_.state().examine_alarm(first);
-  return failure.ok() ? failure : group_.state().fail(failure);
-}
-
-Status DeviceChannel::find_failure() {
-  std::string first = group_.where("graphs of calls");
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    if (under_way_.empty() && !has_graphs_) return {};
-    if (!under_way_.empty()) first = where(under_way_.front());
-  }
-  // Queried first: by the time find_late() runs, it can see what is wrong with the calls, which says more than this
-  // error.
-  const Status status = confirmed_failure(backends_->asynchronous_error());
-  if (Status late = find_late(); !late.ok()) return late;
-  if (!group_.state().healthy()) return group_.state().examine_alarm(first);
-  return status.ok() ? status : group_.state().fail(status.with_context(first));
-}
-
-Status DeviceChannel::confirmed_failure(const Status& status) {
-  if (status.code() != StatusCode::kPeerLost || !status.ranks().empty()) return status;
-  if (!lost_since_) lost_since_ = Clock::now();
-  return Clock::now() - *lost_since_ > kGrace ? status : Status();
-}
-
-bool DeviceChannel::poll() {
-  if (is_calling()) {
-    // The calling thread may be in a device call that waits for kernels, which wait for peers. The kernels are made
-    // to end before the device is queried.
-    if (const Status late = find_late(); !late.ok()) end_kernels(late);
-    (void)end_works(Ending::kOver);
-    return true;
-  }
-  Status failure = end_works(Ending::kOver);
-  bool has_graphs = false;
-  {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return true;
-    if (closed_ || backends_ == nullptr) return false;
-    failure = failure.ok() ? find_failure() : group_.state().fail(failure);
-    if (!failure.ok()) abort_calls(failure);
-    has_graphs = has_graphs_;
-  }
-  if (!failure.ok()) (void)end_works(Ending::kFailed);
-  return has_graphs || is_any_under_way() || is_any_ending();
-}
-
-bool DeviceChannel::is_calling() { return !std::unique_lock(mutex_, std::try_to_lock).owns_lock(); }
-
-bool DeviceChannel::is_any_under_way() {
-  const std::lock_guard lock(under_way_mutex_);
-  return !under_way_.empty();
-}
-
-bool DeviceChannel::is_busy() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || has_graphs_ || is_any_under_way() || is_any_ending();
-}
-
-bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
-  Waiter waiter(WaitPolicy::kSpinBriefly);
-  while (!work.done() && !deadline.passed()) {
-    (void)poll();
-    if (!work.done()) (void)waiter.pause();
-  }
-  return true;
-}
-
-void DeviceChannel::wait_until_idle() {
-  const auto is_any_left = [this] {
-    const std::lock_guard nobody_connects(mutex_);
-    return is_any_under_way();
+    return aborting_ > 0;
   };
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    backends_.swap(backends);
+  }
   Waiter waiter(WaitPolicy::kYield);
-  while (poll() && is_any_left()) (void)waiter.pause();
+  while (is_any_aborting()) (void)waiter.pause();
 }
 
 void DeviceChannel::close() {
-  (void)quiesce_peers();
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || backends_ == nullptr) return;
+    // From here on a rank that calls finds that this one has left.
+    ledger_of(group_.rank())->leave();
     if (group_.state().has_failed()) abort_calls(group_.state().status());
     stop_->set();
     has_graphs_ = false;
-    backends_.reset();
+    set_backends(nullptr);
     events_.reset();
     (void)runtime_->destroy_stream(device_, stream_);
     for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
@@ -354,8 +229,6 @@ void DeviceChannel::close() {
     if (failure_.ok()) failure_ = group_.state().status();
   }
   (void)end_works(Ending::kAll);
-  const std::lock_guard lock(under_way_mutex_);
-  ending_.clear();
 }
 
 }  // namespace accord::comm

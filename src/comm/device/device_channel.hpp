@@ -34,8 +34,8 @@ struct Communicator;
 /// Puts calls into streams, and watches them there. A call whose peers die, make other calls or do not arrive fails
 /// the group, which ends all calls (device_watch.hpp). Has one device, that of the first call. Thread-safe. Lives as
 /// long as its Group.
-/// Large because the same two mutexes guard all of it: what connects (device_channel.cpp), parts, joins and ends
-/// (device_channel_parting.cpp, _members.cpp, _endings.cpp).
+/// Large because the same two mutexes guard all of it: calls (device_channel.cpp), how they end and fail
+/// (device_channel_endings.cpp, _failures.cpp), and what comes from and goes to other groups (_members.cpp).
 class DeviceChannel final : public WorkDriver {
  public:
   explicit DeviceChannel(Group& group);
@@ -80,29 +80,31 @@ class DeviceChannel final : public WorkDriver {
   /// Implements lend_nccl().
   Status lend(nccl::Communicator* communicator);
 
-  /// Any thread: ends the works whose calls are over, or all works if the group has failed. Returns false if nothing
-  /// is left to watch.
-  bool poll();
-  /// Whether there may be something to watch.
-  bool is_busy();
+  /// How soon a thread should look again.
+  enum class Pace : std::uint8_t {
+    kDone,  ///< nothing is left to watch
+    kSlow,  ///< there are graphs, whose launches are not known
+    kFast,
+  };
+  /// Any thread: ends the works whose calls are over, or all works if the group has failed. Calls the device, which may
+  /// block: CUDA holds calls up while another thread copies to pageable memory.
+  Pace poll();
+  /// For one thread, which calls no device: finds out from memory whether calls in streams have to end, and if so, ends
+  /// the waits of this rank's kernels. Returns true once, when the group has failed: abort_backends() is next.
+  bool look_for_failure();
+  /// Makes everything in streams end without a result, after look_for_failure() has returned true. Calls the device.
+  void abort_backends();
+  Pace pace();
   /// Any thread, also while another one connects: ends the works of calls that are over.
   void end_completed() override { (void)end_works(Ending::kOver); }
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Returns once everything in streams is over, or the group has failed.
   void wait_until_idle();
-  /// Parts from the peers, as the last action of this rank on its device. Returns true once nothing on this device or
-  /// on a peer's uses memory of the other any more; false if that takes too long.
-  bool quiesce_peers();
-  /// The result of quiesce_peers(); false before.
-  bool has_quiesced() const { return has_quiesced_; }
   /// Called after wait_until_idle(): accepts nothing more.
   void close();
 
  private:
-  /// Whether a thread is in a call of this rank, which may take long.
-  bool is_calling();
   bool is_any_under_way();
-  bool is_any_ending();
   /// Calls that were put into a stream and are not over, as far as is known.
   struct UnderWay {
     std::shared_ptr<DeviceEvent> end = {};
@@ -121,15 +123,6 @@ class DeviceChannel final : public WorkDriver {
   /// for kAll all of them. The status is ok, or failure_ once there is one. Returns the
   /// device's error for a call that is not over. REQUIRES: neither mutex is held.
   Status end_works(Ending which);
-  /// Notes the end of a call that is not watched.
-  void note_end(std::uint64_t number);
-  /// Publishes to the peers which calls are over. REQUIRES: under_way_mutex_ is held.
-  void publish_completed();
-  /// Whether `rank` loses memory when this rank closes: it is in another process, which has opened this rank's
-  /// memory, or the backend takes memory from all ranks. REQUIRES: mutex_ is held.
-  bool loses_memory_of_this_rank(Rank rank) const;
-  /// Whether something of `rank` that uses this rank's memory may still run. REQUIRES: mutex_ is held.
-  bool may_use_memory(Rank rank) const;
 
   // REQUIRES, for all of these: mutex_ is held.
   /// Refuses invalid calls, and creates whatever valid ones still lack.
@@ -143,11 +136,13 @@ class DeviceChannel final : public WorkDriver {
   /// at its end, as run() of kernels does.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
                                            const std::function<Status(UnderWay&)>& enqueue);
-  /// Records a call of all ranks. kPeerLost: a rank left before it.
-  Status note(const exec::RequestRecord& record, UnderWay& one);
+  /// Records a call of all ranks that is to be put into `stream`; nullopt: which is captured. kPeerLost: a rank left before it. kInvalidArgument:
+  /// another rank puts it into the same stream.
+  Status note(const exec::RequestRecord& record, std::optional<Stream> stream, UnderWay& one);
   /// Returns why the calls in streams have to end, or ok.
   Status find_failure();
-  /// The same, as far as peers and deadlines show it. REQUIRES: under_way_mutex_ is not held; mutex_ need not be.
+  /// The same, as far as memory shows it: peers, deadlines, and what kernels found. REQUIRES: under_way_mutex_ is not
+  /// held; mutex_ need not be.
   Status find_late();
   /// Returns why calls that take long will never end, if that can be seen.
   Status examine(UnderWay& one) const;
@@ -159,32 +154,31 @@ class DeviceChannel final : public WorkDriver {
   /// Notes that the group has failed: from now on works end with `failure`, and everything in streams ends without a
   /// result.
   void abort_calls(const Status& failure);
-  /// The part of abort_calls() that needs neither mutex_ nor the device: ends waits of kernels.
+  /// The part of abort_calls() that calls no device: ends waits of kernels.
   void end_kernels(const Status& failure);
+  /// Replaces backends_, once no thread aborts the former ones. REQUIRES: mutex_ is held.
+  void set_backends(std::unique_ptr<DeviceBackends> backends);
 
   Group& group_;
   std::mutex mutex_;  ///< held as long as a call connects
   nccl::Communicator* lent_ = nullptr;
-  std::unique_ptr<DeviceBackends> backends_;
+  std::unique_ptr<DeviceBackends> backends_;  ///< written with both mutexes held, like stop_ and ledgers_
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  std::shared_ptr<StopWord> stop_;          ///< written with both mutexes held, like ledgers_
+  std::shared_ptr<StopWord> stop_;
   Stream stream_ = {};                      ///< of started calls
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
   std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
   /// Calls were captured: if the group fails, only the library's abort ends launches of their graphs.
-  bool has_graphs_ = false;
+  std::atomic<bool> has_graphs_ = false;
   bool closed_ = false;
   std::optional<Clock::time_point> lost_since_;  ///< of confirmed_failure()
   std::mutex under_way_mutex_;                   ///< taken after mutex_, held only briefly; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;                              ///< of the group, set before calls are made to end without a result
   std::optional<Clock::time_point> failed_at_;  ///< when failure_ was set
-  /// Ends of calls that ended without a result, whose kernels may still run.
-  std::vector<std::shared_ptr<DeviceEvent>> ending_ = {};
-  std::uint64_t last_ended_ = 0;  ///< in the ledger: the last call that was in a stream and is over
-  std::atomic<bool> has_quiesced_ = false;
+  int aborting_ = 0;                            ///< threads that are in backends_->abort()
 };
 
 }  // namespace accord::comm

@@ -72,7 +72,7 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
                                   {.timeout = deadline.remaining()});
   if ((agreed.ok() && has_shrunk == 1) || its.backends_ == nullptr) return;
   its.backends_->abort();
-  its.backends_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
+  its.set_backends(std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr));
 }
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,

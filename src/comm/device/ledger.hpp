@@ -17,24 +17,23 @@ class DeviceLedger {
   explicit DeviceLedger(std::byte* window);
 
   // For the owner only:
-  /// Adds the next call.
-  void add(const exec::RequestRecord& record);
-  /// Publishes that nothing of the calls up to this one runs on the owner's device any more.
-  void set_over(std::uint64_t number);
+  /// Adds the next call. `stream`: identifies the stream that it is put into, among all of the owner's process; 0: none,
+  /// as it is captured.
+  void add(const exec::RequestRecord& record, std::uint64_t stream);
   /// Publishes that no call follows.
   void leave();
 
   /// Number of calls that the owner has made.
   std::uint64_t count() const;
-  /// Number of the call up to which all are over.
-  std::uint64_t over() const;
   bool has_left() const;
   /// Nullopt if that call has not been made yet, or was made too long ago.
   std::optional<exec::RequestRecord> record_of(std::uint64_t number) const;
+  /// The stream of that call; 0 if it is not known.
+  std::uint64_t stream_of(std::uint64_t number) const;
 
  private:
   std::byte* entry_of(std::uint64_t number) const;
-  std::byte* at_;  ///< number of calls, call up to which they are over, whether the owner has left; then the entries
+  std::byte* at_;  ///< number of calls, whether the owner has left; then the entries
 };
 
 }  // namespace accord::comm

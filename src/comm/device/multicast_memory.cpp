@@ -44,18 +44,23 @@ Status check_user(const UniqueFd& socket) {
                 "a rank runs as another user, and multicast memory is not shared between users");
 }
 
+struct Terms {
+  std::size_t bytes = 0;
+  std::vector<std::string> leases = {};  ///< by rank: the name under which its leases are taken
+};
+
 /// Agrees on what all ranks need: as many bytes as any GPU requires, and each rank on a GPU of its own.
-Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Device device, std::size_t bytes,
-                                   Deadline deadline) {
+Result<Terms> agree_on_terms(Group& group, device::Runtime& runtime, Device device, std::size_t bytes,
+                             const std::string& lease, Deadline deadline) {
   const Result<std::size_t> rounded = runtime.multicast_bytes(device, group.size(), bytes);
   const Result<std::string> identity = runtime.identity(device);
   json mine;
   if (rounded.ok() && identity.ok())
-    mine = {{"bytes", *rounded}, {"device", *identity}};
+    mine = {{"bytes", *rounded}, {"device", *identity}, {"lease", lease}};
   else
     mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMaxText / 2)}};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
-  std::size_t max_bytes = 0;
+  Terms terms;
   std::set<std::string> devices;
   for (Rank rank = 0; rank < group.size(); ++rank) {
     const json reply = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
@@ -64,11 +69,12 @@ Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Devic
           StatusCode::kUnsupported,
           fmt::format("rank {}: {}", rank, reply.is_object() ? reply.value("error", "") : "its reply cannot be read"),
           {rank});
-    max_bytes = std::max(max_bytes, reply.value("bytes", std::size_t{0}));
+    terms.bytes = std::max(terms.bytes, reply.value("bytes", std::size_t{0}));
+    terms.leases.push_back(reply.value("lease", ""));
     if (!devices.insert(reply.value("device", "")).second)
       return Status(StatusCode::kUnsupported, fmt::format("rank {} shares its GPU with another rank", rank), {rank});
   }
-  return max_bytes;
+  return terms;
 }
 
 }  // namespace
@@ -131,17 +137,36 @@ Status MulticastMemory::join_there(Group& group, std::size_t bytes, Deadline dea
 
 Result<std::unique_ptr<MulticastMemory>> MulticastMemory::create(Group& group, device::Runtime& runtime, Device device,
                                                                  std::size_t bytes, Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(bytes, agree_on_bytes(group, runtime, device, bytes, deadline));
   std::unique_ptr<MulticastMemory> memory(new MulticastMemory(runtime, device));
-  const Status joined =
-      group.rank() == 0 ? memory->create_here(group, bytes, deadline) : memory->join_there(group, bytes, deadline);
+  Result<MemoryLeases> leases = MemoryLeases::create();
+  ACCORD_RETURN_IF_ERROR(all_ok(group, leases.status(), deadline));
+  memory->leases_ = *std::move(leases);
+  ACCORD_ASSIGN_OR_RETURN(const Terms terms,
+                          agree_on_terms(group, runtime, device, bytes, memory->leases_.name(), deadline));
+  Status joined = group.rank() == 0 ? memory->create_here(group, terms.bytes, deadline)
+                                    : memory->join_there(group, terms.bytes, deadline);
+  if (joined.ok()) joined = memory->take_leases(group.rank(), terms.leases);
   ACCORD_RETURN_IF_ERROR(all_ok(group, joined, deadline));
+  memory->leases_.accept();
   ACCORD_RETURN_IF_ERROR(all_ok(group, runtime.bind_multicast(device, memory->part_), deadline));
   return memory;
 }
 
+Status MulticastMemory::take_leases(Rank me, const std::vector<std::string>& names) {
+  for (Rank rank = 0; rank < static_cast<Rank>(names.size()); ++rank) {
+    if (rank == me) continue;
+    ACCORD_ASSIGN_OR_RETURN(MemoryLease lease, MemoryLease::take(names[static_cast<std::size_t>(rank)]));
+    taken_.push_back(std::move(lease));
+  }
+  return {};
+}
+
 MulticastMemory::~MulticastMemory() {
-  if (part_.handle != nullptr) (void)runtime_.leave_multicast(device_, part_);
+  if (part_.handle == nullptr) return;
+  taken_.clear();
+  release_after(std::move(leases_), [&its = runtime_, device = device_, part = part_] {
+    (void)its.leave_multicast(device, part);
+  });
 }
 
 }  // namespace accord::comm

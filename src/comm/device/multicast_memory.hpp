@@ -2,15 +2,19 @@
 // Memory of every rank of a group that a switch between their GPUs reaches on all of them at once.
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.hpp"
+#include "comm/device/memory_lease.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm {
 
 class Group;
 
-/// Memory of equal size on all ranks, not zeroed. May be destroyed only when no kernel of any rank uses it.
+/// Memory of equal size on all ranks, not zeroed. Every rank has a lease on the parts of all others, and a part is given
+/// back to its device once these have ended. May be destroyed once this rank's kernels do not use it.
 class MulticastMemory {
  public:
   /// A collective of the group, whose ranks share a host: it succeeds on all ranks or fails on all. kUnsupported says
@@ -26,12 +30,16 @@ class MulticastMemory {
 
  private:
   MulticastMemory(device::Runtime& runtime, Device device) : runtime_(runtime), device_(device) {}
+  /// Takes a lease on the part of each other rank. `names`: by rank.
+  Status take_leases(Rank me, const std::vector<std::string>& names);
   Status create_here(Group& group, std::size_t bytes, Deadline deadline);
   Status join_there(Group& group, std::size_t bytes, Deadline deadline);
 
   device::Runtime& runtime_;
   const Device device_;
   device::Multicast part_;
+  MemoryLeases leases_;
+  std::vector<MemoryLease> taken_;
 };
 
 }  // namespace accord::comm

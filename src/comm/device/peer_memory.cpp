@@ -1,5 +1,6 @@
 // In one collective of the group the ranks publish where their memory is: its process, its device, a handle for other
-// processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others.
+// processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others,
+// under a lease that it takes first.
 // A second collective turns an error of one rank into an error of all.
 #include "comm/device/peer_memory.hpp"
 
@@ -22,13 +23,18 @@ using nlohmann::json;
 struct PeerMemory::Allocation {
   Allocation(device::Runtime& runtime_, Device device_, void* memory_)
       : runtime(runtime_), device(device_), memory(static_cast<std::byte*>(memory_)) {}
-  ~Allocation() { (void)runtime.release(device, memory); }
+  ~Allocation() {
+    release_after(std::move(leases), [&its = runtime, device = device, memory = memory] {
+      (void)its.release(device, memory);
+    });
+  }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 
   device::Runtime& runtime;
   const Device device;
   std::byte* const memory;
+  MemoryLeases leases;
 };
 
 namespace {
@@ -69,6 +75,7 @@ std::string process_name() {
 Status PeerMemory::allocate() {
   ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
   mine_ = std::make_shared<Allocation>(runtime_, device_, memory);
+  ACCORD_ASSIGN_OR_RETURN(mine_->leases, MemoryLeases::create());
   // Uses a stream of its own: the default one may be part of a capture.
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
   Status zeroed = runtime_.fill(memory, 0, bytes_, device_, stream);
@@ -112,19 +119,26 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("rank {} sent no handle: {}", rank, reply.value("no_handle", "")), {rank});
   std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
+  Result<MemoryLease> lease = MemoryLease::take(reply.value("lease", ""));
+  if (!lease.ok()) return failed(lease.status());
   const Result<void*> opened = runtime_.open_shared(device_, handle);
   if (!opened.ok()) return failed(opened.status());
+  part.lease = *std::move(lease);
   part.memory = static_cast<std::byte*>(*opened);
   return {};
 }
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Runtime& runtime, Device device,
                                                        std::size_t bytes, Deadline deadline, const Status& ready) {
+  release_waiting();
   std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
   json mine;
   Status failure = ready.ok() ? memory->allocate() : ready;
   if (failure.ok()) {
-    mine = {{"process", process_name()}, {"number", Allocations::instance().add(memory->mine_)}, {"bytes", bytes}};
+    mine = {{"process", process_name()},
+            {"number", Allocations::instance().add(memory->mine_)},
+            {"bytes", bytes},
+            {"lease", memory->mine_->leases.name()}};
     // Ranks of this process need no handle. It is required only if there are ranks in other processes.
     const Result<device::MemoryHandle> handle = runtime.share(device, memory->mine_->memory);
     if (handle.ok())
@@ -138,7 +152,9 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
   memory->parts_.resize(static_cast<std::size_t>(group.size()));
   for (Rank rank = 0; failure.ok() && rank < group.size(); ++rank)
     failure = memory->open(group, rank, texts[static_cast<std::size_t>(rank)]);
-  ACCORD_RETURN_IF_ERROR(all_ok(group, failure, deadline));
+  const Status agreed = all_ok(group, failure, deadline);
+  if (memory->mine_ != nullptr) memory->mine_->leases.accept();
+  ACCORD_RETURN_IF_ERROR(agreed);
   return memory;
 }
 

@@ -8,14 +8,16 @@
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
 #include "base/clock.hpp"
+#include "comm/device/memory_lease.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm {
 
 class Group;
 
-/// Zeroed, and of equal size on all ranks. A peer in the same process keeps this rank's part as long as it needs it.
-/// A peer in another process has it mapped until it releases it, and must not use it after the owner has released it.
+/// Zeroed, and of equal size on all ranks. A rank's part is given back to its device once no rank has it any more: the
+/// ranks of its process share it, and those of other processes have a lease (memory_lease.hpp). May be destroyed once
+/// this rank's kernels do not use it.
 class PeerMemory {
  public:
   /// A collective of the group: it succeeds on all ranks or fails on all. kUnsupported if the GPU of one rank cannot
@@ -38,6 +40,7 @@ class PeerMemory {
   struct Part {
     std::byte* memory = nullptr;
     std::shared_ptr<Allocation> allocation = {};  ///< of this process; null if it was opened
+    MemoryLease lease = {};                       ///< if it was opened
   };
   PeerMemory(device::Runtime& runtime, Device device, std::size_t bytes)
       : runtime_(runtime), device_(device), bytes_(bytes) {}

@@ -40,15 +40,11 @@ PlanBackend::~PlanBackend() {
   if (is_under_way()) stop_->set();
   abort();
   // A kernel that has not begun, queued behind work that is not accord's, will still read its memory, so the memory
-  // is not released. It is not released either if kernels of peers may use it.
+  // is not released.
   if (is_under_way()) {
     (void)memory_.release();
     (void)multicast_.release();
     (void)new std::shared_ptr<StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
-  }
-  if (memory_ != nullptr && !group_.device_channel().has_quiesced()) {
-    (void)memory_.release();
-    (void)multicast_.release();
   }
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
@@ -149,16 +145,17 @@ Status PlanBackend::launch(const Call& call, const exec::PlanEpilogue* epilogue,
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
-  // Also if it appears to be the same stream: a handle may be another stream in each thread, or one of a destroyed
-  // stream.
-  if (!captured && has_last_) ACCORD_RETURN_IF_ERROR(runtime_.wait(last_, device_, stream));
+  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t id, runtime_.stream_id(device_, stream));
+  if (!captured && last_stream_ != 0 && last_stream_ != id)
+    ACCORD_RETURN_IF_ERROR(runtime_.wait(last_, device_, stream));
   const exec::DeviceBuffers buffers{.input = call.input.data,
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
-                                    .ending = stop_->get()};
+                                    .ending = stop_->get(),
+                                    .fault = stop_->fault()};
   ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, epilogue));
   if (captured) return {};
-  has_last_ = true;
+  last_stream_ = id;
   return runtime_.record(last_, device_, stream);
 }
 

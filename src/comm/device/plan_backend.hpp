@@ -25,7 +25,7 @@ class Group;
 /// is up to the capture.
 class PlanBackend final : public CollectiveBackend {
  public:
-  /// `stop`: set before abort(); it ends the waits of kernels.
+  /// `stop`: set before abort(); it ends the waits of kernels, which report faults there.
   PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop);
   /// Ends running kernels, and waits a little for that.
   // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
@@ -73,8 +73,8 @@ class PlanBackend final : public CollectiveBackend {
   std::map<exec::RequestWords, exec::DevicePlan> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;
-  bool has_last_ = false;
-  device::Event last_ = {};  ///< the end of the last launch that was not captured
+  std::uint64_t last_stream_ = 0;  ///< of the last launch that was not captured; 0 if there was none
+  device::Event last_ = {};        ///< its end
 };
 
 }  // namespace accord::comm

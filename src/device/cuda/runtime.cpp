@@ -247,6 +247,16 @@ class CudaRuntime final : public Runtime {
     return captures != cudaStreamCaptureStatusNone;
   }
 
+  Result<std::uint64_t> stream_id(Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    unsigned long long id = 0;
+    ACCORD_RETURN_IF_ERROR(status_of("cudaStreamGetId", cudaStreamGetId(handle_of(stream), &id)));
+    // CUDA counts the streams of a device.
+    constexpr int kDeviceBits = 8;
+    return ((static_cast<std::uint64_t>(id) + 1) << kDeviceBits) | static_cast<std::uint64_t>(device.index);
+  }
+
   Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());

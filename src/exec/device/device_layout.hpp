@@ -9,8 +9,8 @@
 //   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its own multicast
 //             memory and of every rank's; how often this rank's blocks have met, and the progress of each in that
 //   regions   one for each instance:
-//     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far;
-//                the progress of each lane in those
+//     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far,
+//                blocks that run; the progress of each lane in those meetings
 //     completed  by each peer: the last round that it has completed
 //     lines      for each of plan::kRoundDepth rounds: signal flags [from][id], packets [chunk]
 //     slots      for each of these: scratch
@@ -38,7 +38,7 @@ struct DeviceLayout {
   constexpr int packet_chunks() const { return 2 * members; }
 
   // Within a region:
-  static constexpr std::size_t kRounds = 0, kAllCompleted = 8, kBarriers = 16;
+  static constexpr std::size_t kRounds = 0, kAllCompleted = 8, kBarriers = 16, kRunning = 24;
   static constexpr std::size_t lane_barrier(int lane) { return kLine + 8 * static_cast<std::size_t>(lane); }
   static constexpr std::size_t completed(int by) {
     return kLine + 8 * static_cast<std::size_t>(plan::kMaxLanes) + 8 * static_cast<std::size_t>(by);

@@ -188,7 +188,8 @@ Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayo
                             .input = static_cast<const std::byte*>(buffers.input),
                             .output = static_cast<std::byte*>(buffers.output),
                             .memory = buffers.memory,
-                            .ending = buffers.ending};
+                            .ending = buffers.ending,
+                            .fault = buffers.fault};
   const device::Grid grid{.blocks = plan.instances * plan.program.lanes, .threads = 512, .together = true};
   PlanLaunch one{runtime, run, plan.program, grid, device, stream};
   if (epilogue != nullptr && epilogue->blocks() <= std::max(grid.blocks, layout.instances)) {

@@ -30,6 +30,7 @@ struct DeviceBuffers {
   void* output = nullptr;
   std::byte* memory = nullptr;            ///< this rank's, in the layout, with the addresses of all ranks at its head
   const std::uint64_t* ending = nullptr;  ///< from allocate_host(): nonzero once waits must end
+  std::uint64_t* fault = nullptr;         ///< likewise: set if two kernels of this rank run at the same time
 };
 
 /// Enqueues one execution in `stream`. Executions of one member run one after the other; all members make the same

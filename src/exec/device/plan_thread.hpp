@@ -37,6 +37,10 @@ class PlanThread {
     instance_ = instance;
     region_ = layout_.region(instance);
     std::byte* const state = run_.memory + region_;
+    // Kernels of one rank that run at the same time would count the same rounds. Calls in streams follow each other, but
+    // launches of graphs are ordered by the program alone.
+    if (block_.thread() == 0 && block_.add(word(state + DeviceLayout::kRunning), 1) >= program_.lanes)
+      block_.store(run_.fault, 1);
     round_ = block_.load(word(state + DeviceLayout::kRounds));
     all_completed_ = block_.load(word(state + DeviceLayout::kAllCompleted));
     barriers_ = block_.load(word(state + DeviceLayout::kBarriers));
@@ -48,10 +52,13 @@ class PlanThread {
       sync_lanes();
       end_round();
     }
-    if (lane_ != 0 || block_.thread() != 0) return !ends_;
-    block_.store(word(state + DeviceLayout::kRounds), round_);
-    block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
-    block_.store(word(state + DeviceLayout::kBarriers), barriers_);
+    if (block_.thread() != 0) return !ends_;
+    if (lane_ == 0) {
+      block_.store(word(state + DeviceLayout::kRounds), round_);
+      block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
+      block_.store(word(state + DeviceLayout::kBarriers), barriers_);
+    }
+    (void)block_.add(word(state + DeviceLayout::kRunning), ~std::uint64_t{0});
     return !ends_;
   }
 

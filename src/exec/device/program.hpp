@@ -67,6 +67,7 @@ struct DeviceExecution {
   std::byte* output = nullptr;
   std::byte* memory = nullptr;            ///< this rank's
   const std::uint64_t* ending = nullptr;  ///< in host memory: nonzero once waits must end
+  std::uint64_t* fault = nullptr;         ///< in host memory: set if two kernels of this rank run at the same time
 };
 
 }  // namespace accord::exec

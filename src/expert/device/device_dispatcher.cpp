@@ -159,7 +159,6 @@ DeviceDispatcher::~DeviceDispatcher() {
     (void)shared_.release();
     (void)new std::shared_ptr<const std::uint64_t>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (shared_ != nullptr && !comm::quiesce_peers(communicator_)) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
 }
 

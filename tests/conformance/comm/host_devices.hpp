@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "accord/communicator.hpp"
+#include "comm/device/memory_lease.hpp"
 #include "conformance/comm/device_selection.hpp"
 #include "device/device_memory.hpp"
 #include "device/host_runtime.hpp"
@@ -25,9 +26,12 @@ class HostDevices : public ::testing::Test {
     device::replace_runtime(DeviceType::kCuda, &runtime());
   }
   ~HostDevices() override {
-    // A thread of accord may hold the last work for a moment longer.
+    // A thread of accord may hold the last work for a moment longer, and another rank may close later.
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+    while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) {
+      comm::release_waiting();
+      std::this_thread::yield();
+    }
     EXPECT_EQ(live_nccl(), LiveNccl{});
     EXPECT_EQ(runtime().live(), LiveObjects{});
     reset_nccl();

@@ -86,8 +86,8 @@ TEST_F(DeviceFailureProcesses, survivors_continue_after_a_kill) {
   EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
-/// When the owner frees memory of a device, it vanishes for all processes (host_memory.cpp).
-TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
+/// A kernel that uses memory of a device which its owner has released ends the process (host_memory.cpp).
+TEST_F(DeviceFailureProcesses, memory_of_a_rank_that_closes_is_kept_while_others_have_it_open) {
   on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on, 64);
     EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
@@ -95,20 +95,45 @@ TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its
     if (comm.rank() == 0) {  // its data has arrived before the other ranks look
       EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
       on.synchronize();
-      ++board_->ready;
+      const std::size_t before = runtime().live().allocations;
+      EXPECT_TRUE(is_soon([&] { return board_->ready.load() == 2; }));
       comm.close();
+      comm::release_waiting();
+      EXPECT_EQ(runtime().live().allocations, before);
       ++board_->done;
       return;
     }
     testing::BusyStream busy = runtime().make_stream_busy(on.stream);
     EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
-    EXPECT_TRUE(is_soon([&] { return board_->ready.load() == 1; }));
-    const Deadline enough = Deadline::in(std::chrono::milliseconds(50));
-    while (board_->done.load() == 0 && !enough.passed()) std::this_thread::yield();
-    EXPECT_EQ(board_->done.load(), 0);
+    ++board_->ready;
+    EXPECT_TRUE(is_soon([&] { return board_->done.load() == 1; }));
     busy.release();
     EXPECT_EQ(values.values<float>(), std::vector<float>(64, 3.0F));
   });
+}
+
+TEST_F(DeviceFailureProcesses, a_killed_rank_is_named_while_a_copy_to_pageable_memory_waits_for_a_kernel) {
+  const std::vector<int> exits = exits_of(2, by_plans(), 1, [&](Communicator& comm, const OnDevice& on) {
+    runtime().set_pageable_copies_block(true);
+    const DeviceArray values = ones(on, 64);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 1) {
+      ++board_->ready;
+      pause();
+    }
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    std::thread copies([&] {
+      while (!runtime().is_copying(on.device)) std::this_thread::yield();
+      ++board_->ready;
+    });
+    std::vector<float> found(64);
+    const Buffer from = values.buffer();
+    EXPECT_TRUE(runtime().copy(found.data(), from.data, from.bytes(), on.device, on.stream).ok());
+    copies.join();
+    return judge(comm.barrier(), 1, on);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL}));
 }
 
 TEST_F(DeviceFailureProcesses, later_calls_report_a_closed_rank_as_lost) {

@@ -274,6 +274,46 @@ TEST_F(HostRuntimeTest, threads_may_use_it_concurrently) {
   EXPECT_EQ(runtime.live(), LiveObjects{});
 }
 
+TEST_F(HostRuntimeTest, a_copy_to_pageable_memory_holds_up_calls_of_other_threads_as_in_cuda) {
+  runtime.set_pageable_copies_block(true);
+  const Stream first = stream();
+  const Event done = event();
+  void* const memory = runtime.allocate(kFirst, 64).value();
+  void* const pinned = runtime.allocate_host(kFirst, 64).value();
+  BusyStream busy = runtime.make_stream_busy(first);
+  ASSERT_TRUE(runtime.copy(pinned, memory, 64, kFirst, first).ok());
+  EXPECT_FALSE(runtime.is_copying(kFirst)) << "pinned memory does not block";
+  ASSERT_TRUE(runtime.record(done, kFirst, first).ok());
+  std::vector<char> pageable(64);
+  std::thread copies([&] { EXPECT_TRUE(runtime.copy(pageable.data(), memory, 64, kFirst, first).ok()); });
+  while (!runtime.is_copying(kFirst)) std::this_thread::yield();
+  EXPECT_TRUE(runtime.create_event(kSecond).ok()) << "another device is free";
+  std::atomic<bool> has_begun = false, is_released = false;
+  std::thread asks([&] {
+    has_begun = true;
+    EXPECT_TRUE(runtime.has_happened(done).value());
+    EXPECT_TRUE(is_released);
+  });
+  while (!has_begun) std::this_thread::yield();
+  is_released = true;
+  busy.release();
+  copies.join();
+  asks.join();
+}
+
+TEST_F(HostRuntimeTest, a_blocking_stream_and_the_default_stream_wait_for_each_other_as_in_cuda) {
+  const Stream blocking = stream(), other = stream();
+  runtime.make_stream_blocking(blocking);
+  BusyStream busy = runtime.make_stream_busy(blocking);
+  ASSERT_TRUE(note({}, 2).ok());     // behind the busy stream
+  ASSERT_TRUE(note(blocking, 3).ok());  // behind the default stream
+  ASSERT_TRUE(note(other, 1).ok());
+  ASSERT_TRUE(runtime.synchronize(kFirst, other).ok());
+  busy.release();
+  ASSERT_TRUE(runtime.synchronize(kFirst, blocking).ok());
+  EXPECT_THAT(notes, ElementsAre(1, 2, 3));
+}
+
 TEST(HostRuntimeInstance, is_shared_and_each_thread_has_its_own_current_device) {
   EXPECT_EQ(&HostRuntime::instance(), &HostRuntime::instance());
   HostRuntime::set_current_device(3);
