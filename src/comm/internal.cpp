@@ -35,7 +35,6 @@ Result<std::shared_ptr<const std::uint64_t>> stop_word(const Communicator& commu
   return std::shared_ptr<const std::uint64_t>(stop, stop->get());
 }
 
-
 void suggest_nccl(std::string path) { nccl::suggest(std::move(path)); }
 
 }  // namespace accord::comm

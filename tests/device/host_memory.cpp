@@ -95,7 +95,8 @@ Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle
   std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
   if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
   UniqueFd file(::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.valid() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return error("open_shared", "there is no such memory");
+  if (!file.valid() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0)
+    return error("open_shared", "there is no such memory");
   void* const memory = map_file(file.get(), shared.bytes);
   if (memory == nullptr) return error("open_shared", "the memory cannot be mapped");
   opened_[memory] = {shared.bytes, std::move(file)};

@@ -42,7 +42,7 @@ struct Worker {
   std::uint64_t id = 0;
   bool is_default = false;
   bool is_blocking = false;  ///< it and the device's default stream wait for each other
-  bool retired = false;  ///< ends when its queue is empty
+  bool retired = false;      ///< ends when its queue is empty
   bool ended = false;
   std::deque<std::function<void()>> queue = {};
   std::thread thread = {};

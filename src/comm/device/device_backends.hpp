@@ -27,6 +27,8 @@ class DeviceBackends {
   Status agree(std::span<const Call> calls, Deadline deadline);
   /// As CollectiveBackend::enqueue(). REQUIRES: the calls were checked and agreed on.
   Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream, Deadline deadline);
+  /// As PlanBackend::set_end().
+  void set_end(const std::shared_ptr<DeviceEvent>& end) { plans_.set_end(end); }
   /// As CollectiveBackend::can_capture(), for all of them. REQUIRES: as for enqueue().
   bool can_capture(std::span<const Call> calls);
   /// Whether it is connected with all ranks, so that split() can be called.

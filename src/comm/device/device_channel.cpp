@@ -108,21 +108,23 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
                                                         const std::function<Status(UnderWay&)>& enqueue) {
   if (!group_.state().healthy()) return group_.state().examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
-  if (Status put = enqueue(one); !put.ok()) {
-    const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
-    Status failure = group_.state().fail(late.ranks().empty() ? put.with_context(where(one)) : late);
+  const auto failed = [&](const Status& why) {
+    Status failure = group_.state().fail(why);
+    // A part of it may be in the stream, and the backends wait for that.
+    if (const auto end = events_->record(stream); !captured && end.ok()) backends_->set_end(*end);
     abort_calls(failure);
     return failure;
+  };
+  if (Status put = enqueue(one); !put.ok()) {
+    const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
+    return failed(late.ranks().empty() ? put.with_context(where(one)) : late);
   }
   if (captured) has_graphs_ = true;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
-  if (!end.ok()) {
-    Status failure = group_.state().fail(end.status().with_context(where(one)));
-    abort_calls(failure);
-    return failure;
-  }
+  if (!end.ok()) return failed(end.status().with_context(where(one)));
   if (one.work != nullptr) one.work->set_mark(*end);
   if (!captured) {  // launches of graphs cannot be tracked
+    backends_->set_end(*end);
     one.end = *end;
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
@@ -195,16 +197,8 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
 }
 
 void DeviceChannel::set_backends(std::unique_ptr<DeviceBackends> backends) {
-  const auto is_any_aborting = [this] {
-    const std::lock_guard lock(under_way_mutex_);
-    return aborting_ > 0;
-  };
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    backends_.swap(backends);
-  }
-  Waiter waiter(WaitPolicy::kYield);
-  while (is_any_aborting()) (void)waiter.pause();
+  const std::lock_guard lock(abort_mutex_);
+  backends_.swap(backends);
 }
 
 void DeviceChannel::close() {

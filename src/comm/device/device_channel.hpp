@@ -136,8 +136,8 @@ class DeviceChannel final : public WorkDriver {
   /// at its end, as run() of kernels does.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
                                            const std::function<Status(UnderWay&)>& enqueue);
-  /// Records a call of all ranks that is to be put into `stream`; nullopt: which is captured. kPeerLost: a rank left before it. kInvalidArgument:
-  /// another rank puts it into the same stream.
+  /// Records a call of all ranks that is to be put into `stream`; nullopt: which is captured. kPeerLost: a rank left
+  /// before it. kInvalidArgument: another rank puts it into the same stream.
   Status note(const exec::RequestRecord& record, std::optional<Stream> stream, UnderWay& one);
   /// Returns why the calls in streams have to end, or ok.
   Status find_failure();
@@ -156,16 +156,17 @@ class DeviceChannel final : public WorkDriver {
   void abort_calls(const Status& failure);
   /// The part of abort_calls() that calls no device: ends waits of kernels.
   void end_kernels(const Status& failure);
-  /// Replaces backends_, once no thread aborts the former ones. REQUIRES: mutex_ is held.
+  /// Replaces backends_, which no thread aborts then. REQUIRES: mutex_ is held.
   void set_backends(std::unique_ptr<DeviceBackends> backends);
 
   Group& group_;
-  std::mutex mutex_;  ///< held as long as a call connects
+  std::mutex mutex_;        ///< held as long as a call connects
+  std::mutex abort_mutex_;  ///< taken after mutex_, or without it; held while calls are aborted
   nccl::Communicator* lent_ = nullptr;
-  std::unique_ptr<DeviceBackends> backends_;  ///< written with both mutexes held, like stop_ and ledgers_
+  std::unique_ptr<DeviceBackends> backends_;  ///< written with abort_mutex_ held as well
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  std::shared_ptr<StopWord> stop_;
+  std::shared_ptr<StopWord> stop_;          ///< written with under_way_mutex_ held as well, like ledgers_
   Stream stream_ = {};                      ///< of started calls
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
@@ -178,7 +179,6 @@ class DeviceChannel final : public WorkDriver {
   std::list<UnderWay> under_way_;
   Status failure_;                              ///< of the group, set before calls are made to end without a result
   std::optional<Clock::time_point> failed_at_;  ///< when failure_ was set
-  int aborting_ = 0;                            ///< threads that are in backends_->abort()
 };
 
 }  // namespace accord::comm

@@ -1,5 +1,5 @@
-// How calls in streams fail. Whether they have to end is seen in memory alone: in the ledgers, in the state of peers, in
-// deadlines, and in the words that kernels write. So a thread that never calls the device finds it out, and makes
+// How calls in streams fail. Whether they have to end is seen in memory alone: in the ledgers, in the state of peers,
+// in deadlines, and in the words that kernels write. So a thread that never calls the device finds it out, and makes
 // kernels stop waiting; other threads may be inside CUDA for as long as these kernels run.
 #include <fmt/format.h>
 
@@ -155,16 +155,8 @@ void DeviceChannel::end_kernels(const Status& failure) {
 
 void DeviceChannel::abort_backends() {
   has_graphs_ = false;
-  DeviceBackends* backends = nullptr;
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    if (backends_ == nullptr) return;
-    backends = backends_.get();
-    ++aborting_;
-  }
-  backends->abort();
-  const std::lock_guard lock(under_way_mutex_);
-  --aborting_;
+  const std::lock_guard lock(abort_mutex_);
+  if (backends_ != nullptr) backends_->abort();
 }
 
 }  // namespace accord::comm

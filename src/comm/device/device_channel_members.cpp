@@ -55,6 +55,7 @@ Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline)
 
 bool DeviceChannel::can_shrink() {
   const std::lock_guard lock(mutex_);
+  const std::lock_guard nobody_aborts(abort_mutex_);  // a work may have ended while calls are still being aborted
   return backends_ != nullptr && backends_->can_shrink();
 }
 

@@ -1,5 +1,5 @@
-// An entry is the call's number, its record, then its stream. The number is zero while the record is written: a reader that sees
-// a word of the new record sees that zero, or a later number, when it reads the number again.
+// An entry is the call's number, its record, then its stream. The number is zero while the record is written: a reader
+// that sees a word of the new record sees that zero, or a later number, when it reads the number again.
 #include "comm/device/ledger.hpp"
 
 #include <bit>
@@ -29,7 +29,8 @@ void DeviceLedger::add(const exec::RequestRecord& record, std::uint64_t stream) 
   std::byte* const entry = entry_of(number);
   word(entry).store(0, std::memory_order_relaxed);
   const auto words = std::bit_cast<exec::RequestWords>(record);
-  for (std::size_t i = 0; i < words.size(); ++i) word(entry + kRecord + 8 * i).store(words[i], std::memory_order_release);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    word(entry + kRecord + 8 * i).store(words[i], std::memory_order_release);
   word(entry + kStream).store(stream, std::memory_order_release);
   word(entry).store(number, std::memory_order_release);
   // In one order with leave(): of a rank that calls and one that leaves, at least one sees the other.
@@ -45,7 +46,8 @@ std::optional<exec::RequestRecord> DeviceLedger::record_of(std::uint64_t number)
   std::byte* const entry = entry_of(number);
   if (word(entry).load(std::memory_order_acquire) != number) return std::nullopt;
   exec::RequestWords words = {};
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(entry + kRecord + 8 * i).load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = word(entry + kRecord + 8 * i).load(std::memory_order_acquire);
   if (word(entry).load(std::memory_order_relaxed) != number) return std::nullopt;
   return std::bit_cast<exec::RequestRecord>(words);
 }

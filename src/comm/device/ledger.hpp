@@ -17,8 +17,8 @@ class DeviceLedger {
   explicit DeviceLedger(std::byte* window);
 
   // For the owner only:
-  /// Adds the next call. `stream`: identifies the stream that it is put into, among all of the owner's process; 0: none,
-  /// as it is captured.
+  /// Adds the next call. `stream`: identifies the stream that it is put into, among all of the owner's process; 0:
+  /// none, as it is captured.
   void add(const exec::RequestRecord& record, std::uint64_t stream);
   /// Publishes that no call follows.
   void leave();

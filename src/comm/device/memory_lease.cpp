@@ -92,8 +92,8 @@ void release_waiting() {
   std::vector<Waiting> ended;
   {
     const std::lock_guard lock(waiting_mutex);
-    const auto first = std::partition(waiting().begin(), waiting().end(),
-                                      [](Waiting& memory) { return !memory.leases.have_ended(); });
+    const auto first =
+        std::partition(waiting().begin(), waiting().end(), [](Waiting& memory) { return !memory.leases.have_ended(); });
     std::move(first, waiting().end(), std::back_inserter(ended));
     waiting().erase(first, waiting().end());
   }

@@ -60,8 +60,8 @@ class MemoryLeases {
 
 /// Calls `release` once `leases` have ended: here if they end within a fifth of a second, as they do if all ranks close
 /// at about the same time, else in a later call of release_waiting(). Not in a thread of its own: CUDA lets the release
-/// of memory wait for all that runs on the device, so it must come where the program expects it. Memory that is left when
-/// the process exits goes with it.
+/// of memory wait for all that runs on the device, so it must come where the program expects it. Memory that is left
+/// when the process exits goes with it.
 void release_after(MemoryLeases leases, std::function<void()> release);
 /// Releases memory whose leases have ended since.
 void release_waiting();

@@ -164,9 +164,8 @@ Status MulticastMemory::take_leases(Rank me, const std::vector<std::string>& nam
 MulticastMemory::~MulticastMemory() {
   if (part_.handle == nullptr) return;
   taken_.clear();
-  release_after(std::move(leases_), [&its = runtime_, device = device_, part = part_] {
-    (void)its.leave_multicast(device, part);
-  });
+  release_after(std::move(leases_),
+                [&its = runtime_, device = device_, part = part_] { (void)its.leave_multicast(device, part); });
 }
 
 }  // namespace accord::comm

@@ -13,8 +13,8 @@ namespace accord::comm {
 
 class Group;
 
-/// Memory of equal size on all ranks, not zeroed. Every rank has a lease on the parts of all others, and a part is given
-/// back to its device once these have ended. May be destroyed once this rank's kernels do not use it.
+/// Memory of equal size on all ranks, not zeroed. Every rank has a lease on the parts of all others, and a part is
+/// given back to its device once these have ended. May be destroyed once this rank's kernels do not use it.
 class MulticastMemory {
  public:
   /// A collective of the group, whose ranks share a host: it succeeds on all ranks or fails on all. kUnsupported says

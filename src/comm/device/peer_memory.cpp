@@ -24,9 +24,8 @@ struct PeerMemory::Allocation {
   Allocation(device::Runtime& runtime_, Device device_, void* memory_)
       : runtime(runtime_), device(device_), memory(static_cast<std::byte*>(memory_)) {}
   ~Allocation() {
-    release_after(std::move(leases), [&its = runtime, device = device, memory = memory] {
-      (void)its.release(device, memory);
-    });
+    release_after(std::move(leases),
+                  [&its = runtime, device = device, memory = memory] { (void)its.release(device, memory); });
   }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;

@@ -46,7 +46,6 @@ PlanBackend::~PlanBackend() {
     (void)multicast_.release();
     (void)new std::shared_ptr<StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
-  if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
 
 bool PlanBackend::serves(const Call& call) {
@@ -64,10 +63,6 @@ Status PlanBackend::connect(Deadline deadline) {
   layout_ =
       exec::device_layout(layout_.members, std::min(layout_.instances, max_blocks_), group_.options().hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
-  {
-    const std::lock_guard lock(launches_);
-    ACCORD_ASSIGN_OR_RETURN(last_, runtime_.create_event(device_));
-  }
   std::vector<std::byte*> addresses;
   for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
   return all_ok(group_, publish_addresses(0, addresses), deadline);
@@ -146,8 +141,7 @@ Status PlanBackend::launch(const Call& call, const exec::PlanEpilogue* epilogue,
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
   ACCORD_ASSIGN_OR_RETURN(const std::uint64_t id, runtime_.stream_id(device_, stream));
-  if (!captured && last_stream_ != 0 && last_stream_ != id)
-    ACCORD_RETURN_IF_ERROR(runtime_.wait(last_, device_, stream));
+  if (!captured && last_end_ != nullptr && last_stream_ != id) ACCORD_RETURN_IF_ERROR(last_end_->block(stream));
   const exec::DeviceBuffers buffers{.input = call.input.data,
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
@@ -156,12 +150,20 @@ Status PlanBackend::launch(const Call& call, const exec::PlanEpilogue* epilogue,
   ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, epilogue));
   if (captured) return {};
   last_stream_ = id;
-  return runtime_.record(last_, device_, stream);
+  has_end_ = false;
+  return {};
+}
+
+void PlanBackend::set_end(const std::shared_ptr<DeviceEvent>& end) {
+  const std::lock_guard lock(launches_);
+  if (!has_end_) last_end_ = end;
+  has_end_ = true;
 }
 
 bool PlanBackend::is_under_way() const {
-  if (last_.handle == nullptr) return false;
-  const Result<bool> over = runtime_.has_happened(last_);
+  if (!has_end_) return true;  // nothing was recorded after it
+  if (last_end_ == nullptr) return false;
+  const Result<bool> over = runtime_.has_happened(last_end_->get());
   return over.ok() && !*over;
 }
 

@@ -9,6 +9,7 @@
 #include "accord/call.hpp"
 #include "base/clock.hpp"
 #include "comm/device/backend.hpp"
+#include "comm/device/event_pool.hpp"
 #include "comm/device/multicast_memory.hpp"
 #include "comm/device/peer_memory.hpp"
 #include "comm/device/stop_word.hpp"
@@ -49,6 +50,9 @@ class PlanBackend final : public CollectiveBackend {
   Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
                  Deadline deadline) override;
   bool can_capture(const Call&) const override { return true; }
+  /// Takes the event at the end of calls that were put into a stream, which is not captured. The next launch waits for
+  /// it if there were plans among them. REQUIRES: called after each successful enqueue() outside of captures.
+  void set_end(const std::shared_ptr<DeviceEvent>& end);
   /// Kernels report nothing: their waits end with the group.
   Status asynchronous_error() override { return {}; }
   /// Also waits a little for running kernels, which may still write to the buffers of calls.
@@ -73,8 +77,10 @@ class PlanBackend final : public CollectiveBackend {
   std::map<exec::RequestWords, exec::DevicePlan> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;
-  std::uint64_t last_stream_ = 0;  ///< of the last launch that was not captured; 0 if there was none
-  device::Event last_ = {};        ///< its end
+  // Of the last launch that was not captured:
+  std::uint64_t last_stream_ = 0;
+  std::shared_ptr<DeviceEvent> last_end_ = {};  ///< null if there was none
+  bool has_end_ = true;                         ///< false until set_end()
 };
 
 }  // namespace accord::comm

@@ -37,8 +37,8 @@ class PlanThread {
     instance_ = instance;
     region_ = layout_.region(instance);
     std::byte* const state = run_.memory + region_;
-    // Kernels of one rank that run at the same time would count the same rounds. Calls in streams follow each other, but
-    // launches of graphs are ordered by the program alone.
+    // Kernels of one rank that run at the same time would count the same rounds. Calls in streams follow each other,
+    // but launches of graphs are ordered by the program alone.
     if (block_.thread() == 0 && block_.add(word(state + DeviceLayout::kRunning), 1) >= program_.lanes)
       block_.store(run_.fault, 1);
     round_ = block_.load(word(state + DeviceLayout::kRounds));

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <latch>
 
-#include "conformance/comm/host_devices.hpp"
+#include "conformance/comm/device_sums.hpp"
 
 namespace accord {
 namespace {
@@ -17,18 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::OnDevice;
 
-class DeviceFailures : public testing::HostDevices {
+class DeviceFailures : public testing::DeviceSums {
  protected:
-  static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
-  static Call sum(const DeviceArray& values) {
-    return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
-  }
-  /// Connects the group by a first call.
-  static void connect(Communicator& comm, const OnDevice& on) {
-    const DeviceArray values = ones(on);
-    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
-    on.synchronize();
-  }
   static CommunicatorOptions within(std::chrono::milliseconds timeout) { return {.timeout = timeout}; }
 };
 

@@ -305,7 +305,7 @@ TEST_F(HostRuntimeTest, a_blocking_stream_and_the_default_stream_wait_for_each_o
   const Stream blocking = stream(), other = stream();
   runtime.make_stream_blocking(blocking);
   BusyStream busy = runtime.make_stream_busy(blocking);
-  ASSERT_TRUE(note({}, 2).ok());     // behind the busy stream
+  ASSERT_TRUE(note({}, 2).ok());        // behind the busy stream
   ASSERT_TRUE(note(blocking, 3).ok());  // behind the default stream
   ASSERT_TRUE(note(other, 1).ok());
   ASSERT_TRUE(runtime.synchronize(kFirst, other).ok());
