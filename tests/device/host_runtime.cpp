@@ -162,6 +162,8 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
   if (bytes == 0) return {};
   const Allocation* const there = allocation_of(to, bytes);
   const bool to_host = there == nullptr || !there->device;
+  const bool is_pageable = (there == nullptr) != (allocation_of(from, bytes) == nullptr);
+  if (is_pageable && worker->capture == nullptr && worker->unfinished > 0) ++copies_behind_work_;
   return push(*worker, [=, this] {
     std::memmove(to, from, bytes);
     if (to_host) copied_to_host_ += bytes;

@@ -39,11 +39,12 @@ void HostRuntime::work(Worker& worker) {
   while (true) {
     worker.work.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
     if (ending_ || worker.queue.empty()) break;
-    const std::function<void()> run = std::move(worker.queue.front());
+    const Queued next = std::move(worker.queue.front());
     worker.queue.pop_front();
     lock.unlock();
-    run();
+    next.run();
     lock.lock();
+    worker.unfinished -= next.is_point ? 0 : 1;
   }
   worker.ended = true;
 }
@@ -83,11 +84,16 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
                                                    to_string(worker->device), to_string(device)));
 }
 
+void HostRuntime::append(Worker& worker, Queued next) {
+  worker.queue.push_back(std::move(next));
+  if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
+  worker.work.notify_one();
+}
+
 Status HostRuntime::push(Worker& worker, std::function<void()> run) {
   if (worker.capture == nullptr) {
-    worker.queue.push_back(std::move(run));
-    if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
-    worker.work.notify_one();
+    ++worker.unfinished;
+    append(worker, {.run = std::move(run)});
     return {};
   }
   if (!worker.capture->valid)
@@ -126,7 +132,7 @@ Result<PointRef> HostRuntime::mark(Worker& worker) {
     point->nodes = worker.tail;
     return point;
   }
-  ACCORD_RETURN_IF_ERROR(push(worker, [this, point] { reach_point(point); }));
+  append(worker, {.run = [this, point] { reach_point(point); }, .is_point = true});
   return point;
 }
 
