@@ -1,10 +1,12 @@
-"""Packs everything that scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER.
+"""Packs everything that scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER TREE.
 
 FOLDER gets the GoogleTest programs that have suites with "Cuda" in their names, the benchmark, libaccord, the Python
 package with its dependencies, for every Python from 3.11 to 3.14, and the shared libraries that these need, except
-the C and C++ runtimes, all without debugging information. FOLDER.tar.xz beside it contains the same in one file.
+the C and C++ runtimes, all without debugging information; and tree.txt with the text TREE. FOLDER.tar.xz beside it
+contains the same in one file.
 """
 
+import lzma
 import re
 import shutil
 import subprocess
@@ -15,11 +17,14 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from gpu_checks import ROOT, run, suites_in
+from gpu_run import ROOT, run
+from gpu_suites import suites_in
 
 #: Libraries of the machine that runs it: the loader's, and those that torch includes, too.
 OF_THE_MACHINE = re.compile(r"^(lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp|cuda)\.so|ld-linux|linux-vdso)")
-LIMIT = 60 << 20
+LIMIT = 54 << 20
+#: The programs contain the same layers and kernels. With a dictionary larger than all of them these are stored once.
+COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 256 << 20}]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
@@ -58,7 +63,12 @@ def take_package(build: Path, target: Path) -> None:
             zipfile.ZipFile(wheel).extractall(target)
 
 
-def pack(build: Path, folder: Path) -> int:
+def compress(folder: Path, archive: Path) -> None:
+    with lzma.open(archive, "wb", filters=COMPRESSION) as file, tarfile.open(fileobj=file, mode="w|") as packed:
+        packed.add(folder, arcname=folder.name)
+
+
+def pack(build: Path, folder: Path, tree: str) -> int:
     """Packs everything. Returns the size of the archive in bytes."""
     shutil.rmtree(folder, ignore_errors=True)
     programs = sorted((build / "tests").glob("accord_*_test"))
@@ -76,14 +86,14 @@ def pack(build: Path, folder: Path) -> int:
     for name, path in libraries.items():
         take(path, folder / "lib" / name)
     take_package(build, folder / "python")
+    (folder / "tree.txt").write_text(tree + "\n")
     archive = folder.with_name(folder.name + ".tar.xz")
-    with tarfile.open(archive, "w:xz", preset=4) as packed:
-        packed.add(folder, arcname=folder.name)
+    compress(folder, archive)
     print("\n".join(str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()))
     return archive.stat().st_size
 
 
 if __name__ == "__main__":
-    size = pack(Path(sys.argv[1]), Path(sys.argv[2]))
+    size = pack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     print(f"{sys.argv[2]}.tar.xz: {size / 2**20:.1f} MiB")
     sys.exit(f"error: more than {LIMIT >> 20} MiB do not travel" if size > LIMIT else 0)

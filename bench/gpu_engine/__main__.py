@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
         }
         if fp8 is None:
             make.pop(FP8)
+        budget.later = len(arguments.batches) - 1 - arguments.batches.index(size)
         prepare(batch, make, TOLERANCES[dtype], budget)
         logits = model.embed_tokens.weight.new_zeros((size, sizes.vocabulary))
         yield measure(batch, probe, logits, arguments.rounds, budget)

@@ -8,6 +8,7 @@ tokens after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -56,13 +57,13 @@ class Accord:
 class Torch:
     def __init__(self, model: plain_llama.Llama, batch: int, length: int):
         self.cache = plain_llama.StaticCache(model, batch, -(-length // LENGTHS) * LENGTHS)
-        self.run = self.cache
+        self.run, self.run_prompt = self.cache, self.cache.prompt
         self.ids = self.cache.places.new_zeros((batch, 1))
         self.position = self.cache.places.new_zeros(1)
 
     def prompt(self, ids: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.cache.prompt(ids.to(self.ids.device)).cpu()
+            return self.run_prompt(ids.to(self.ids.device)).cpu()
 
     def step(self, ids: Tensor, position: int) -> Tensor:
         with torch.no_grad():
@@ -72,13 +73,29 @@ class Torch:
 
 
 class Compiled(Torch):
-    """Compiled by its first step, which may fail."""
+    """A step is compiled by its first use, which may fail; prompts likewise, after compile_prompts()."""
 
     def __init__(self, model: plain_llama.Llama, batch: int, length: int):
         super().__init__(model, batch, length)
         torch._dynamo.reset()  # discards code for other batches
+        self.compiles_prompts = False
+        self.run = self.compiled(self.cache)
+
+    def compiled(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         mode = "reduce-overhead" if self.ids.is_cuda else "default"
-        self.run = torch.compile(self.cache, mode=mode, dynamic=False, fullgraph=True)
+        return torch.compile(function, mode=mode, dynamic=False, fullgraph=True)
+
+    def compile_prompts(self) -> None:
+        self.run_prompt = self.compiled(self.cache.prompt)
+        self.compiles_prompts = True
+
+    def keep_eager_prompts(self) -> None:
+        self.run_prompt = self.cache.prompt
+        self.compiles_prompts = False
+
+    def prompt(self, ids: Tensor) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return super().prompt(ids)
 
     def step(self, ids: Tensor, position: int) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()

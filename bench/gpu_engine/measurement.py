@@ -14,7 +14,7 @@ from bench.gpu_engine import hashing
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bench.gpu_engine.contenders import Decoder
+    from bench.gpu_engine.contenders import Compiled, Decoder
     from bench.gpu_engine.plain_llama import Llama
 
 EAGER, COMPILED, DEVICE, FP8 = "torch eager", "torch.compile", "device", "accord fp8"
@@ -35,6 +35,7 @@ class Budget:
 
     until: float
     compiling: float = COMPILING_SECONDS
+    later: int = 0  # batches that come after this one, whose steps are compiled, too
 
     def left(self) -> float:
         return self.until - time.perf_counter()
@@ -141,6 +142,10 @@ def check(batch: Batch, name: str, given: list, right: list, tolerance: float) -
     return False
 
 
+def shortened(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[:2]).strip() or type(error).__name__
+
+
 def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: float, budget: Budget) -> None:
     """Starts the contenders, torch eager first, and compares their logits."""
     right: list = []
@@ -155,14 +160,33 @@ def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: flo
         except Exception as error:
             if name != COMPILED:
                 raise
-            why = " ".join(str(error).split("\n")[:2]).strip() or type(error).__name__
-            print(f"left out: {name}, batch {batch.size}: {why}", flush=True)
+            print(f"left out: {name}, batch {batch.size}: {shortened(error)}", flush=True)
             continue
         right = right or given
         if name == EAGER or check(batch, name, given, right, FP8_TOLERANCE if name == FP8 else tolerance):
             batch.decoders[name] = decoder
         if name == COMPILED:
             budget.compiling = 1.2 * (time.perf_counter() - began)
+    if COMPILED in batch.decoders:
+        compile_prompts(batch, batch.decoders[COMPILED], right[0], tolerance, budget)
+
+
+def compile_prompts(batch: Batch, decoder: Compiled, right: Tensor, tolerance: float, budget: Budget) -> None:
+    """Compiles prompts, if that leaves enough time to compile the steps of later batches. Otherwise, and if it fails,
+    they remain those of torch eager, which are measured anyway.
+    """
+    if budget.left() < budget.compiling * (1 + budget.later):
+        print(f"left out: {COMPILED}, prompts, batch {batch.size}: the time is needed for other steps", flush=True)
+        return
+    decoder.compile_prompts()
+    try:
+        given = decoder.prompt(batch.ids[:, : batch.context]).float().clone()
+    except Exception as error:
+        decoder.keep_eager_prompts()
+        print(f"left out: {COMPILED}, prompts, batch {batch.size}: {shortened(error)}", flush=True)
+        return
+    if not check(batch, f"{COMPILED}, prompts", [given], [right], tolerance):
+        decoder.keep_eager_prompts()
 
 
 def as_accord(ours: str, each: dict[str, float]) -> dict[str, float]:
@@ -199,9 +223,10 @@ def prompt_lines(batch: Batch, ours: str, prompt: dict[str, float]) -> list[dict
 
 def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Budget) -> list[dict]:
     """logits: as many as in a step, on the device."""
-    # Only a step is compiled: prompts are measured in torch eager alone.
     prompts = {
-        name: lambda d=decoder: batch.prompt_ms(d) for name, decoder in batch.decoders.items() if name != COMPILED
+        name: lambda d=decoder: batch.prompt_ms(d)
+        for name, decoder in batch.decoders.items()
+        if name != COMPILED or decoder.compiles_prompts
     }
     steps = {name: lambda d=decoder: batch.step_ms(d) for name, decoder in batch.decoders.items()}
     # Also warms up.

@@ -47,15 +47,19 @@ class DeviceArray {
   Buffer part(std::size_t first, std::size_t count) const {
     return {data_ + first * size_of(dtype_), count, dtype_, on_.device};
   }
+  // Both synchronize first. Otherwise the copy would wait inside CUDA for the work before it, and might hold up the
+  // threads of other ranks, which this work may wait for.
+  /// Replaces the elements once everything in the stream is done.
   void put(const std::vector<std::byte>& bytes) const {
     if (bytes_ == 0) return;
+    on_.synchronize();
     ASSERT_TRUE(on_.runtime.copy(data_, bytes.data(), bytes_, on_.device, on_.stream).ok());
     on_.synchronize();
   }
   /// Returns the elements once everything in the stream is done.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> found(bytes_);
-    on_.synchronize();  // otherwise the copy would wait inside CUDA, where it may hold up other ranks' threads
+    on_.synchronize();
     if (bytes_ > 0) {
       EXPECT_TRUE(on_.runtime.copy(found.data(), data_, bytes_, on_.device, on_.stream).ok());
     }

@@ -196,12 +196,13 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
   if (bytes == 0) return {};
   const Allocation* const there = allocation_of(to, bytes);
   const bool to_host = there == nullptr || !there->device;
+  const bool is_pageable = !is_known(to, bytes) || !is_known(from, bytes);
+  if (is_pageable && worker->capture == nullptr && worker->unfinished > 0) ++copies_behind_work_;
   ACCORD_RETURN_IF_ERROR(push(*worker, [=, this] {
     std::memmove(to, from, bytes);
     if (to_host) copied_to_host_ += bytes;
   }));
-  const auto is_pageable = [&](const void* memory) { return !is_known(memory, bytes); };
-  if (!pageable_copies_block_ || worker->capture != nullptr || (!is_pageable(to) && !is_pageable(from))) return {};
+  if (!pageable_copies_block_ || worker->capture != nullptr || !is_pageable) return {};
   ACCORD_ASSIGN_OR_RETURN(const PointRef end, mark(*worker));
   copying_[device.index] = std::this_thread::get_id();
   changed_.wait(lock, [&] { return end->reached || ending_; });

@@ -22,6 +22,7 @@
 namespace accord::testing {
 
 struct Point;
+struct Queued;
 struct Worker;
 struct CapturedGraph;
 
@@ -133,6 +134,9 @@ class HostRuntime final : public device::Runtime {
   int launches(std::string_view kernel) const;
   /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
+  /// Returns the number of copies between a device and memory of no device that were put behind unfinished work of
+  /// their stream. CUDA calls block in such copies, and calls of other threads may then block, too.
+  std::size_t copies_behind_work() const { return copies_behind_work_; }
   /// Returns once everything in destroyed streams is done and their threads have ended.
   void join_destroyed_streams();
   /// Holds back everything that is put into `stream` later. `device`: the device whose default stream a null `stream`
@@ -203,6 +207,7 @@ class HostRuntime final : public device::Runtime {
   /// The same for the event's device.
   std::unique_lock<std::mutex> enter(device::Event event);
   void wait_for_all(Device device);
+  void append(Worker& worker, Queued next);
   Status push(Worker& worker, std::function<void()> run);
   /// Puts it at the end of the queue. REQUIRES: the stream is not captured.
   void append(Worker& worker, std::function<void()> run);
@@ -237,6 +242,7 @@ class HostRuntime final : public device::Runtime {
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
   std::map<std::string, int, std::less<>> launches_;
   std::atomic<std::size_t> copied_to_host_ = 0;
+  std::atomic<std::size_t> copies_behind_work_ = 0;
   std::atomic<bool> release_waits_ = false;
   std::atomic<bool> pageable_copies_block_ = false;
   std::map<int, std::thread::id> copying_;  ///< by device: the thread that has it to itself

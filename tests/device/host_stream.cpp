@@ -39,11 +39,12 @@ void HostRuntime::work(Worker& worker) {
   while (true) {
     worker.work.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
     if (ending_ || worker.queue.empty()) break;
-    const std::function<void()> run = std::move(worker.queue.front());
+    const Queued next = std::move(worker.queue.front());
     worker.queue.pop_front();
     lock.unlock();
-    run();
+    next.run();
     lock.lock();
+    worker.unfinished -= next.is_point ? 0 : 1;
   }
   worker.ended = true;
 }
@@ -83,8 +84,8 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
                                                    to_string(worker->device), to_string(device)));
 }
 
-void HostRuntime::append(Worker& worker, std::function<void()> run) {
-  worker.queue.push_back(std::move(run));
+void HostRuntime::append(Worker& worker, Queued next) {
+  worker.queue.push_back(std::move(next));
   if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
   worker.work.notify_one();
 }
@@ -93,8 +94,8 @@ void HostRuntime::order_with_default(Worker& worker) {
   const auto wait_for = [&](Worker& other) {
     if (!other.thread.joinable() || other.capture != nullptr) return;
     const PointRef point = make_point();
-    append(other, [this, point] { reach_point(point); });
-    append(worker, [this, point] { await(point); });
+    append(other, {.run = [this, point] { reach_point(point); }, .is_point = true});
+    append(worker, {.run = [this, point] { await(point); }, .is_point = true});
   };
   if (worker.is_blocking) {
     const auto found = defaults_.find(worker.device.index);
@@ -108,7 +109,8 @@ void HostRuntime::order_with_default(Worker& worker) {
 Status HostRuntime::push(Worker& worker, std::function<void()> run) {
   if (worker.capture == nullptr) {
     order_with_default(worker);
-    append(worker, std::move(run));
+    ++worker.unfinished;
+    append(worker, {.run = std::move(run)});
     return {};
   }
   if (!worker.capture->valid)
@@ -147,7 +149,7 @@ Result<PointRef> HostRuntime::mark(Worker& worker) {
     point->nodes = worker.tail;
     return point;
   }
-  ACCORD_RETURN_IF_ERROR(push(worker, [this, point] { reach_point(point); }));
+  append(worker, {.run = [this, point] { reach_point(point); }, .is_point = true});
   return point;
 }
 

@@ -37,6 +37,11 @@ struct Point {
   std::set<std::size_t> nodes;  ///< of the capture: the nodes that it follows
 };
 
+struct Queued {
+  std::function<void()> run;
+  bool is_point = false;  ///< only reports that everything before it is done
+};
+
 struct Worker {
   Device device;
   std::uint64_t id = 0;
@@ -44,7 +49,8 @@ struct Worker {
   bool is_blocking = false;  ///< it and the device's default stream wait for each other
   bool retired = false;      ///< ends when its queue is empty
   bool ended = false;
-  std::deque<std::function<void()>> queue = {};
+  std::deque<Queued> queue = {};
+  std::size_t unfinished = 0;  ///< operations that have not ended; points do not count
   std::thread thread = {};
   std::condition_variable work = {};  ///< the queue has grown, or the stream or the runtime ends
   std::shared_ptr<Capture> capture = {};

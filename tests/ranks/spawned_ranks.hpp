@@ -3,11 +3,9 @@
 // per process.
 
 #include <gtest/gtest.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -17,6 +15,7 @@
 #include "accord/communicator.hpp"
 #include "base/clock.hpp"
 #include "ranks/process_ranks.hpp"
+#include "ranks/spawned_test.hpp"
 
 namespace accord::testing {
 
@@ -40,28 +39,14 @@ inline Result<Communicator> spawned_communicator(CommunicatorOptions options) {
 inline void spawn_ranks(int size, const std::function<std::vector<std::string>(Rank)>& variables,
                         std::vector<int> codes, Duration timeout) {
   const TemporaryDirectory meeting;
-  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string filter = std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name();
   std::vector<pid_t> processes;
   for (Rank rank = 0; rank < size; ++rank) {
     std::vector<std::string> environment = variables(rank);
     environment.push_back(std::string(kSpawnedRank) + "=" + std::to_string(rank));
     environment.push_back(std::string(kSpawnedSize) + "=" + std::to_string(size));
     environment.push_back(std::string(kSpawnedStore) + "=" + meeting.path() + "/store");
-    const auto is_set = [&](const std::string& variable) {
-      const std::string name = variable.substr(0, variable.find('=') + 1);
-      return std::any_of(environment.begin(), environment.end(),
-                         [&](const std::string& other) { return other.compare(0, name.size(), name) == 0; });
-    };
-    std::vector<char*> all;
-    for (std::string& variable : environment) all.push_back(variable.data());
-    for (char** variable = environ; *variable != nullptr; ++variable)
-      if (!is_set(*variable) && std::string(*variable).compare(0, 6, "GTEST_") != 0) all.push_back(*variable);
-    all.push_back(nullptr);
-    std::string program = "/proc/self/exe", given = filter;
-    char* const arguments[] = {program.data(), given.data(), nullptr};
-    pid_t process = -1;
-    ASSERT_EQ(posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments, all.data()), 0);
+    const pid_t process = spawn_this_test(std::move(environment));
+    ASSERT_GT(process, 0);
     processes.push_back(process);
   }
   codes.resize(processes.size(), 0);

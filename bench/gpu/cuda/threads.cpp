@@ -1,14 +1,12 @@
-// Ranks as threads of one process, whose kernels run side by side on their own multiprocessors: sums of bfloat16
-// by accord's plans, and the norm of their rows (hidden size 4096), computed by the kernel that adds them up or by a
-// separate kernel after it; one by one, and in CUDA graphs.
+// Ranks that share a GPU, whose kernels run side by side on multiprocessors of their own: sums of bfloat16 by accord's
+// plans, and the norm of their rows (hidden size 4096), computed by the kernel that adds them up or by a separate
+// kernel after it; one by one, and in CUDA graphs.
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "accord/communicator.hpp"
 #include "bench/gpu/cuda/gpu.hpp"
 #include "comm/internal.hpp"
-#include "device/cuda/runtime.hpp"
+#include "device/memory.hpp"
 #include "engine/gpu/norm.hpp"
 
 namespace accord::bench {
@@ -16,45 +14,38 @@ namespace {
 
 constexpr std::int64_t kHidden = 4096;
 constexpr std::int64_t kRows[] = {1, 4, 8};
-constexpr int kCalls = 200;
-/// Calls in a graph, which is launched kCalls / kInGraph times.
-constexpr int kInGraph = 20;
 
-/// Returns a buffer of zeros.
-void* zeros(device::Runtime& runtime, std::size_t bytes, Stream stream) {
-  void* const memory = value_of(runtime.allocate(kDevice, bytes));
-  check(runtime.fill(memory, 0, bytes, kDevice, stream));
+/// Returns memory of zeros.
+device::Memory zeros(const Place& place, std::size_t bytes) {
+  device::Memory memory = value_of(device::Memory::allocate(place.runtime, place.device, bytes, "the benchmark"));
+  check(place.runtime.fill(memory.data(), 0, bytes, place.device, place.stream));
   return memory;
 }
 
-void run_rank(Communicator& comm) {
-  device::Runtime& runtime = device::cuda::runtime();
-  check(cudaSetDevice(kDevice.index));
-  const Stream stream = value_of(runtime.create_stream(kDevice, false));
-  auto* const handle = static_cast<cudaStream_t>(stream.handle);
+Status run_rank(Communicator& comm, const Place& place, const Options& options) {
   const std::size_t most = static_cast<std::size_t>(kRows[std::size(kRows) - 1] * kHidden) * 2;
-  std::vector<void*> memories;
-  for (int i = 0; i < 4; ++i) memories.push_back(zeros(runtime, most, stream));
+  std::vector<device::Memory> memories;
+  for (int i = 0; i < 4; ++i) memories.push_back(zeros(place, most));
   for (const std::int64_t rows : kRows) {
     const auto count = static_cast<std::size_t>(rows * kHidden);
-    const Buffer values{memories[0], count, DType::kBFloat16, kDevice};
+    const Buffer values{memories[0].data(), count, DType::kBFloat16, place.device};
     engine::NormRows norm;
     norm.dtype = DType::kBFloat16;
     norm.rows = rows, norm.width = kHidden;
-    norm.x = norm.sum = {memories[0], kHidden};
-    norm.y = {memories[1], kHidden};
-    norm.residual = {memories[2], kHidden};
-    norm.weight = memories[3];
+    norm.x = norm.sum = {memories[0].data(), kHidden};
+    norm.y = {memories[1].data(), kHidden};
+    norm.residual = {memories[2].data(), kHidden};
+    norm.weight = memories[3].data();
     norm.eps = 1e-6F;
-    const CallOptions options{.stream = stream};
-    const std::function<void()> sum = [&] { check(comm.all_reduce(values, ReduceOp::kSum, options)); };
+    const CallOptions in_stream{.stream = place.stream};
+    const std::function<void()> sum = [&] { check(comm.all_reduce(values, ReduceOp::kSum, in_stream)); };
     const std::function<void()> one = [&] {
-      check(
-          comm::run(comm, Call::all_reduce(values, values, ReduceOp::kSum), engine::gpu::NormEpilogue(norm), options));
+      check(comm::run(comm, Call::all_reduce(values, values, ReduceOp::kSum), engine::gpu::NormEpilogue(norm),
+                      in_stream));
     };
     const std::function<void()> two = [&] {
       sum();
-      check(engine::gpu::launch_norm(runtime, norm, kDevice, stream));
+      check(engine::gpu::launch_norm(place.runtime, norm, place.device, place.stream));
     };
     struct Contender {
       const char *operation, *by;
@@ -63,51 +54,31 @@ void run_rank(Communicator& comm) {
     const Contender contenders[] = {{"all_reduce of bfloat16", "accord", &sum},
                                     {"all_reduce and norm of bfloat16", "accord", &one},
                                     {"all_reduce and norm of bfloat16", "two kernels", &two}};
+    const int calls = options.quick ? 2 : 200;
     for (const bool in_graph : {false, true})
       for (const Contender& contender : contenders) {
-        const std::function<void()>& put = *contender.put;
-        put();  // the first call connects
-        check(runtime.synchronize(kDevice, stream));
-        check(comm.barrier());
-        Figure figure;
-        if (in_graph) {
-          const device::Graph graph = value_of(runtime.capture(kDevice, stream, [&] {
-            for (int i = 0; i < kInGraph; ++i) put();
-            return Status();
-          }));
-          check(comm.barrier());
-          figure = measure(handle, kCalls / kInGraph, [&] { check(runtime.launch_graph(graph, kDevice, stream)); });
-          figure = {figure.device_us / kInGraph, figure.host_us / kInGraph};
-          check(comm.barrier());
-          check(runtime.destroy_graph(graph));  // which may wait for everything that runs on the GPU
-          check(comm.barrier());
-        } else {
-          figure = measure(handle, kCalls, put);
-        }
+        (*contender.put)();  // the first call connects
+        meet(comm, place);
+        const Figure figure =
+            in_graph ? measure_in_graph(comm, place, calls, *contender.put) : measure(place, calls, *contender.put);
         const std::string where = in_graph ? ", in a graph" : "";
         if (comm.rank() == 0)
-          print(comm.size(), "threads", (contender.operation + where).c_str(), count * 2, contender.by, figure);
+          print(comm.size(), "threads", contender.operation + where, count * 2, contender.by, figure);
       }
+    if (options.quick) break;
   }
-  check(comm.barrier());
-  for (void* const memory : memories) check(runtime.release(kDevice, memory));
-  comm.close();
-  check(runtime.destroy_stream(kDevice, stream));
+  meet(comm, place);
+  return {};
 }
 
 }  // namespace
 
-int run_threads(int size) {
-  const std::shared_ptr<Store> store = make_memory_store();
-  std::vector<std::thread> ranks;
-  for (Rank rank = 0; rank < size; ++rank)
-    ranks.emplace_back([&, rank] {
-      const CommunicatorOptions options{.timeout = std::chrono::seconds(60),
-                                        .select = "all_reduce[memory=cuda]:0-inf=two_shot,0-64k=packet"};
-      Communicator comm = value_of(Communicator::create(store, rank, size, options));
-      run_rank(comm);
-    });
-  for (std::thread& rank : ranks) rank.join();
+int run_threads(const Options& options) {
+  const CommunicatorOptions by_plans{.timeout = std::chrono::seconds(60),
+                                     .select = "all_reduce[memory=cuda]:0-inf=two_shot,0-64k=packet",
+                                     .hints = options.quick ? "max_ctas=2" : ""};
+  check(on_threads(options.ranks, GpuUse::kShared, by_plans,
+                   [&](Communicator& comm, const Place& place) { return run_rank(comm, place, options); }));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/log.hpp"
 #include "comm/call.hpp"
 #include "comm/explain.hpp"
 #include "comm/group.hpp"
@@ -76,11 +77,7 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
     const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
     if (!choice.ok()) return no_backend_error(call, nccl_lacks, plan_lacks, choice.status());
     if (choice->algorithm->is_library) return &nccl_;
-    if (!without_plans_) {
-      without_plans_ = plans_.connect(deadline);
-      if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.state().healthy()))
-        return *without_plans_;
-    }
+    ACCORD_RETURN_IF_ERROR(connect_plans(deadline));
     if (without_plans_->ok() && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
       ACCORD_RETURN_IF_ERROR(connect_multicast(deadline));
       if (!without_multicast_->ok()) {
@@ -100,6 +97,22 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
     }
     selected.has_plans = false;
   }
+}
+
+Status DeviceBackends::connect_plans(Deadline deadline) {
+  if (without_plans_) return {};
+  without_plans_ = plans_.connect(deadline);
+  if (without_plans_->ok()) return {};
+  if (without_plans_->code() == StatusCode::kTimeout || !group_.state().healthy()) return *without_plans_;
+  if (group_.rank() != 0) return {};
+  const std::string text =
+      fmt::format("group \"{}\": no plans on GPUs: {}", group_.options().name, without_plans_->message());
+  // Between hosts this is as expected. Within one, calls that plans would have served are slower or fail.
+  if (group_.topology().host_count() == 1)
+    log().warn("{}", text);
+  else
+    explain(text);
+  return {};
 }
 
 Status DeviceBackends::connect_multicast(Deadline deadline) {

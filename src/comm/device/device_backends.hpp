@@ -58,6 +58,9 @@ class DeviceBackends {
   Result<CollectiveBackend*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
   /// REQUIRES: the call was agreed on.
   CollectiveBackend& backend_of(const Call& call);
+  /// Finds out, once, whether the ranks can use plans. If they cannot, rank 0 logs the reason: as a warning if all
+  /// ranks are on one host.
+  Status connect_plans(Deadline deadline);
   /// Finds out, once, whether the ranks have multicast.
   Status connect_multicast(Deadline deadline);
   Status no_backend_error(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,

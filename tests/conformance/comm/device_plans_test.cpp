@@ -135,6 +135,7 @@ TEST_F(DevicePlans, a_user_plan_runs_on_devices) {
 }
 
 TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_names_both) {
+  ::testing::internal::CaptureStderr();
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     if (comm.rank() == 1) runtime().fail_next("reach", Status(StatusCode::kUnsupported, "no way to cuda:0"));
     ASSERT_TRUE(comm.barrier().ok());
@@ -148,6 +149,9 @@ TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_n
     EXPECT_THAT(status.message(), HasSubstr("no way to cuda:0"));
     EXPECT_EQ(comm.state(), CommunicatorState::kReady);
   });
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("accord warning] group \"world\": no plans on GPUs: "));
+  EXPECT_EQ(text.find("no way to cuda:0"), text.rfind("no way to cuda:0")) << text;
 }
 
 TEST_F(DevicePlans, a_capture_holds_calls_and_each_launch_runs_them) {

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kParts[] = {0, 1, 7, 1003};  // elements per rank
-constexpr DType kFewDTypes[] = {DType::kBool, DType::kInt32, DType::kBFloat16, DType::kFloat32};
+constexpr DType kFewDTypes[] = {DType::kInt32, DType::kBFloat16, DType::kFloat32};
 
 void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
 

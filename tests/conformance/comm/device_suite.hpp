@@ -13,8 +13,8 @@ namespace accord::testing {
 int check_device_reductions(Communicator& comm, const OnDevice& on);
 /// Checks all dtypes with the collectives that move bytes: from each root, in place as well, and with unequal counts.
 void check_device_data_movement(Communicator& comm, const OnDevice& on);
-/// The same checks for bool, int32, bfloat16 and float32 only, for ranks that take turns on a device, where a call
-/// takes milliseconds.
+/// The same checks for int32, bfloat16 and float32 only, for ranks that take turns on a device, where a call takes
+/// milliseconds.
 int check_device_reductions_of_few_dtypes(Communicator& comm, const OnDevice& on);
 void check_device_data_movement_of_few_dtypes(Communicator& comm, const OnDevice& on);
 /// Checks messages in separate calls, in one call, and between all ranks in any order.

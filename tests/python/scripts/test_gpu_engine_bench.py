@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,9 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
         assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)
         assert step["peers"] == lines[f"decode, batch {batch}", "ms"]["peers"]
         rate = lines[f"prompts of 40, batch {batch}, rate", "tokens/s"]
-        assert rate["ratio"] == pytest.approx(rate["accord"] / rate["peers"]["torch eager"])
+        assert set(rate["peers"]) == steppers - {"accord"}
+        assert rate["ratio"] == pytest.approx(rate["accord"] / max(rate["peers"].values()))
+        assert not compiles or f"batch {batch}: logits of torch.compile, prompts and torch eager" in ended.stdout
 
 
 @pytest.mark.slow
@@ -122,6 +125,44 @@ def test_a_torch_with_a_different_cuda_is_reported_before_anything_is_loaded(mon
     )
     listed[1]["available"] = True
     assert measurement.why_not("cuda") == ""
+
+
+class Prompts:
+    """A compiled contender whose prompts are `given`, or an error."""
+
+    compiles_prompts = False
+
+    def __init__(self, given):
+        self.given = given
+
+    def compile_prompts(self):
+        self.compiles_prompts = True
+
+    def keep_eager_prompts(self):
+        self.compiles_prompts = False
+
+    def prompt(self, _):
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+
+def test_prompts_are_compiled_if_time_is_left_and_stay_eager_if_that_fails(capsys):
+    batch = measurement.Batch(2, 4, 4, {}, {})
+    right = torch.ones(2, 8)
+
+    def compiles(given, left: float, later: int) -> bool:
+        decoder = Prompts(given)
+        budget = measurement.Budget(time.perf_counter() + left, compiling=10, later=later)
+        measurement.compile_prompts(batch, decoder, right, 1e-3, budget)
+        return decoder.compiles_prompts
+
+    assert compiles(right, left=25, later=1)
+    assert not compiles(right, left=15, later=1)
+    assert "prompts, batch 2: the time is needed for other steps" in capsys.readouterr().out
+    assert not compiles(ValueError("no compiler\nis here\nat all"), left=25, later=0)
+    assert "prompts, batch 2: no compiler is here\n" in capsys.readouterr().out
+    assert not compiles(right * 1.1, left=25, later=0)
 
 
 def test_logits_that_differ_by_more_than_rounding_abort_the_benchmark():

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include "device/device_memory.hpp"
 
 namespace accord::testing {
 namespace {
@@ -86,6 +89,45 @@ TEST_F(HostRuntimeTest, a_copy_happens_in_its_stream) {
   ASSERT_TRUE(runtime.synchronize(kFirst, first).ok());
   EXPECT_EQ(to, from);
   ASSERT_TRUE(runtime.release(kFirst, memory).ok());
+}
+
+TEST_F(HostRuntimeTest, copies_of_pageable_memory_behind_unfinished_work_are_counted) {
+  const Stream order = stream();
+  void* const memory = runtime.allocate(kFirst, 8).value();
+  void* const pinned = runtime.allocate_host(kFirst, 8).value();
+  std::uint64_t pageable = 1;
+  BusyStream busy = runtime.make_stream_busy(order);
+  ASSERT_TRUE(runtime.copy(memory, pinned, 8, kFirst, order).ok());
+  EXPECT_EQ(runtime.copies_behind_work(), 0U);
+  ASSERT_TRUE(runtime.copy(memory, &pageable, 8, kFirst, order).ok());
+  ASSERT_TRUE(runtime.copy(&pageable, memory, 8, kFirst, order).ok());
+  EXPECT_EQ(runtime.copies_behind_work(), 2U);
+  busy.release();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(runtime.synchronize(kFirst, order).ok());
+    ASSERT_TRUE(runtime.copy(&pageable, memory, 8, kFirst, order).ok());
+  }
+  ASSERT_TRUE(runtime.synchronize(kFirst, order).ok());
+  EXPECT_EQ(runtime.copies_behind_work(), 2U);
+}
+
+TEST_F(HostRuntimeTest, arrays_of_tests_are_copied_once_their_stream_is_done) {
+  const OnDevice on{runtime, kFirst, stream()};
+  const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);
+  for (const bool writes : {true, false}) {
+    BusyStream busy = runtime.make_stream_busy(on.stream);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      busy.release();
+    });
+    if (writes) {
+      values.put(std::vector<std::byte>(400));
+    } else {
+      EXPECT_EQ(values.values<float>(), std::vector<float>(100, 0.0F));
+    }
+    later.join();
+  }
+  EXPECT_EQ(runtime.copies_behind_work(), 0U);
 }
 
 TEST_F(HostRuntimeTest, an_event_has_happened_once_its_last_record_is_reached) {

@@ -5,15 +5,18 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/nccl/library.hpp"
 #include "conformance/comm/device_selection.hpp"
 #include "device/cuda/runtime.hpp"
 #include "device/device_memory.hpp"
+#include "ranks/opened_memory.hpp"
 #include "ranks/spawned_ranks.hpp"
 
 namespace accord::testing {
@@ -31,6 +34,7 @@ class CudaNcclTest : public ::testing::Test {
 
   void SetUp() override {
     if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.message();
+    open_memory_if_asked(device::cuda::runtime(), kDevice);
     // RTLD_DEEPBIND: NCCL's functions call each other by symbols that the tests' own library defines, too.
     if (dlopen(real_nccl().c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_DEEPBIND) == nullptr) GTEST_SKIP() << dlerror();
     if (is_spawned_rank()) return;
@@ -38,11 +42,34 @@ class CudaNcclTest : public ::testing::Test {
     if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
   }
 
+  /// Called by SetUp() of suites whose ranks use each other's memory: skips the test if a process cannot open that of
+  /// another one.
+  static void skip_unless_memory_opens() {
+    if (IsSkipped() || is_spawned_rank()) return;
+    static const Status opens = check_memory_opens(device::cuda::runtime(), kDevice);
+    if (!opens.ok()) GTEST_SKIP() << opens.message();
+  }
+
+  using Check = std::function<void(Communicator&, const OnDevice&)>;
+
+  /// A rank's part of several checks, one after the other. Starting processes takes longer than most checks, so they
+  /// share them. The last name in the output is that of the check during which a process ended or hung.
+  static Check all_of(std::vector<std::pair<std::string, Check>> checks) {
+    return [checks = std::move(checks)](Communicator& comm, const OnDevice& on) {
+      for (const auto& [name, check] : checks) {
+        SCOPED_TRACE(name);
+        if (comm.rank() == 0) std::printf("%s\n", name.c_str());
+        std::fflush(stdout);
+        check(comm, on);
+        if (HasFatalFailure()) return;
+      }
+    };
+  }
+
   /// Runs `body` in one process per rank, each with its own stream. `codes`: the expected exit codes, where they
   /// are not 0. `select`: the backend that serves calls.
-  static void on_ranks(int size, const std::function<void(Communicator&, const OnDevice&)>& body,
-                       std::vector<int> codes = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60),
-                       const char* select = kByNccl) {
+  static void on_ranks(int size, const Check& body, std::vector<int> codes = {},
+                       std::chrono::milliseconds timeout = std::chrono::seconds(60), const char* select = kByNccl) {
     if (!is_spawned_rank()) {
       const auto variables = [](Rank rank) {
         return std::vector<std::string>{"ACCORD_NCCL=" + real_nccl(), "NCCL_HOSTID=accord-rank-" + std::to_string(rank),

@@ -1,5 +1,5 @@
-// Plans on a GPU. With ranks as processes, which take turns on the GPU, the whole suite runs; with ranks as threads,
-// whose kernels run side by side, the tests that need no NCCL.
+// Plans on a GPU. With ranks as processes, which take turns on the GPU, the whole suite runs, with few dtypes or, in a
+// suite of its own, with all; with ranks as threads, whose kernels run side by side, the tests that need no NCCL.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -18,30 +18,51 @@ namespace {
 using testing::DeviceArray;
 using testing::OnDevice;
 
-class CudaPlansOfProcesses : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
+class CudaPlansBetweenProcesses : public testing::CudaNcclTest {
  protected:
-  void run(const std::function<void(Communicator&, const OnDevice&)>& check) {
-    if (!IsSkipped()) on_ranks(GetParam(), check, {}, std::chrono::seconds(60), testing::kByPlans);
+  static void run(int size, const Check& check) {
+    on_ranks(size, check, {}, std::chrono::seconds(60), testing::kByPlans);
+  }
+  static void check_all_reductions(Communicator& comm, const OnDevice& on) {
+    EXPECT_GE(testing::check_device_reductions(comm, on), 8 * 8 + 5 * 6 + 2 * 3 + 7);
+  }
+  static void check_few_reductions(Communicator& comm, const OnDevice& on) {
+    EXPECT_GE(testing::check_device_reductions_of_few_dtypes(comm, on), 8 + 2 * 5);
   }
 };
 
-TEST_P(CudaPlansOfProcesses, reductions_match_a_plain_computation) {
-  run([](Communicator& comm, const OnDevice& on) {
-    if (comm.size() == 4) {
-      EXPECT_GE(testing::check_device_reductions_of_few_dtypes(comm, on), 7 + 8 + 2 * 5);
-    } else {
-      EXPECT_GE(testing::check_device_reductions(comm, on), 8 * 8 + 5 * 6 + 2 * 3 + 7);
-    }
-  });
+class CudaPlansOfProcesses : public CudaPlansBetweenProcesses, public ::testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    CudaNcclTest::SetUp();
+    if (GetParam() > 1) skip_unless_memory_opens();
+  }
+};
+
+TEST_P(CudaPlansOfProcesses, calls_match_a_plain_computation) {
+  const bool has_every_dtype = GetParam() == 1;
+  run(GetParam(), all_of({{"reductions", has_every_dtype ? check_all_reductions : check_few_reductions},
+                          {"data movement", has_every_dtype ? testing::check_device_data_movement
+                                                            : testing::check_device_data_movement_of_few_dtypes},
+                          {"works", testing::check_device_works},
+                          {"prepared calls", testing::check_device_prepared}}));
 }
-TEST_P(CudaPlansOfProcesses, elements_of_every_dtype_reach_their_destination) {
-  run(GetParam() == 4 ? testing::check_device_data_movement_of_few_dtypes : testing::check_device_data_movement);
-}
-TEST_P(CudaPlansOfProcesses, works_keep_stream_order) { run(testing::check_device_works); }
-TEST_P(CudaPlansOfProcesses, prepared_calls) { run(testing::check_device_prepared); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaPlansOfProcesses, ::testing::Values(1, 2, 4),
                          [](const auto& of) { return "of_" + std::to_string(of.param); });
+
+/// Takes longer than all other suites of plans.
+class CudaPlansOfEveryDType : public CudaPlansBetweenProcesses {
+ protected:
+  void SetUp() override {
+    CudaNcclTest::SetUp();
+    skip_unless_memory_opens();
+  }
+};
+
+TEST_F(CudaPlansOfEveryDType, calls_match_a_plain_computation) {
+  run(2, all_of({{"reductions", check_all_reductions}, {"data movement", testing::check_device_data_movement}}));
+}
 
 /// CUDA frees memory and destroys graphs only once the GPU is idle, and later work waits for that. So the ranks first
 /// meet on the CPU while no call is in progress.
@@ -104,6 +125,9 @@ TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_repeatedly) {
     ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
     cudaGraphExec_t launches = nullptr;
     ASSERT_EQ(cudaGraphInstantiate(&launches, graph, 0), cudaSuccess);
+    // Otherwise the first launch would upload it, and could wait for a kernel that waits for this rank.
+    ASSERT_EQ(cudaGraphUpload(launches, stream), cudaSuccess);
+    on.synchronize();
     ASSERT_TRUE(comm.barrier().ok());
     for (int i = 0; i < 100; ++i) ASSERT_EQ(cudaGraphLaunch(launches, stream), cudaSuccess);
     EXPECT_EQ(values.values<float>(), std::vector<float>(2048, 1.0F));
@@ -142,6 +166,7 @@ TEST_P(CudaPlansOfThreads, user_kernels_put_signal_and_wait) {
                                          static_cast<const float*>(values.buffer().data), kCount, on.stream.handle),
                 0);
       std::vector<float> found(kCount);
+      on.synchronize();
       ASSERT_TRUE(
           on.runtime.copy(found.data(), window.memory(comm.rank()), kCount * sizeof(float), kDevice, on.stream).ok());
       on.synchronize();

@@ -12,6 +12,10 @@ using testing::OnDevice;
 /// The parameter is the number of ranks.
 class CudaExperts : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
  protected:
+  void SetUp() override {
+    CudaNcclTest::SetUp();
+    if (GetParam() > 1) skip_unless_memory_opens();
+  }
   static void expect_bit_identical_to_the_cpu(std::vector<ExpertProblem> problems) {
     if (IsSkipped()) return;
     const auto body = [&](Communicator& comm, const OnDevice& on) {
