@@ -27,6 +27,9 @@ constexpr std::chrono::seconds kGrace(1);
 constexpr std::chrono::milliseconds kGraceOfCollectives(200);
 /// Calls in streams that are examined each time; later ones wait for these.
 constexpr std::size_t kExamined = 64;
+/// For a thread that is still in a call at its deadline. Where it can, it returns by itself, with an error that says
+/// more.
+constexpr std::chrono::milliseconds kGraceOfCaller(200);
 
 }  // namespace
 
@@ -69,8 +72,25 @@ Status DeviceChannel::open(Device device) {
     }
   }
   backends_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
+  const std::lock_guard lock(under_way_mutex_);
+  interruptible_ = backends_.get();
   return {};
 }
+
+class DeviceChannel::Calling {
+ public:
+  Calling(DeviceChannel& channel, UnderWay& one) : channel_(channel) { set(&one); }
+  ~Calling() { set(nullptr); }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+
+ private:
+  void set(UnderWay* one) {
+    const std::lock_guard lock(channel_.under_way_mutex_);
+    channel_.calling_ = one;
+  }
+  DeviceChannel& channel_;
+};
 
 Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   if (closed_) return group_.state().status();
@@ -103,6 +123,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       else
         ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
     }
+    const Calling calling(*this, it);
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && confirmed_failure(put).ok() && group_.state().healthy()) (void)waiter.pause();
@@ -115,6 +136,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
                                                         const std::function<Status(UnderWay&)>& enqueue) {
   if (!group_.state().healthy()) return group_.state().examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
+  DeviceWatch::instance().watch(group_.shared_from_this(), *this);  // also while `enqueue` blocks
   if (Status put = enqueue(one); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.state().fail(late.ranks().empty() ? put.with_context(where(one)) : late);
@@ -138,7 +160,6 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
   }
-  DeviceWatch::instance().watch(group_.shared_from_this(), *this);
   return captured ? nullptr : *std::move(end);
 }
 
@@ -250,11 +271,16 @@ Status DeviceChannel::find_late() {
   Status failure;
   {
     const std::lock_guard lock(under_way_mutex_);
-    if (under_way_.empty()) return {};
-    first = where(under_way_.front());
+    if (under_way_.empty() && calling_ == nullptr) return {};
+    first = where(under_way_.empty() ? *calling_ : under_way_.front());
     std::size_t left = kExamined;
     for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
       failure = examine(*one);
+    if (calling_ != nullptr && failure.ok()) {
+      failure = examine(*calling_);
+      const bool is_early = Clock::now() - calling_->deadline.at() < kGraceOfCaller;
+      if (failure.code() == StatusCode::kTimeout && is_early) failure = {};
+    }
   }
   if (!group_.state().healthy()) return group_.state().examine_alarm(first);
   return failure.ok() ? failure : group_.state().fail(failure);
@@ -341,6 +367,10 @@ void DeviceChannel::close() {
     if (group_.state().has_failed()) abort_calls(group_.state().status());
     stop_->set();
     has_graphs_ = false;
+    {
+      const std::lock_guard interrupting(under_way_mutex_);
+      interruptible_ = nullptr;
+    }
     backends_.reset();
     events_.reset();
     (void)runtime_->destroy_stream(device_, stream_);

@@ -72,7 +72,12 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
                                   {.timeout = deadline.remaining()});
   if ((agreed.ok() && has_shrunk == 1) || its.backends_ == nullptr) return;
   its.backends_->abort();
-  its.backends_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
+  auto fresh = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
+  {
+    const std::lock_guard lock_of_its(its.under_way_mutex_);
+    its.interruptible_ = fresh.get();
+  }
+  its.backends_ = std::move(fresh);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,

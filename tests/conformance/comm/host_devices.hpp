@@ -25,9 +25,10 @@ class HostDevices : public ::testing::Test {
     device::replace_runtime(DeviceType::kCuda, &runtime());
   }
   ~HostDevices() override {
-    // A thread of accord may hold the last work for a moment longer.
+    // A thread of accord may hold the last work for a moment longer, or abort a communicator.
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+    const auto is_any_left = [] { return runtime().live() != LiveObjects{} || live_nccl() != LiveNccl{}; };
+    while (is_any_left() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
     EXPECT_EQ(live_nccl(), LiveNccl{});
     EXPECT_EQ(runtime().live(), LiveObjects{});
     reset_nccl();
