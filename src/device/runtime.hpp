@@ -31,6 +31,13 @@ struct MemoryHandle {
   std::array<unsigned char, 64> bytes = {};
 };
 
+/// Physical allocations that are mapped side by side behind a range of addresses (cuMemCreate, cuMemMap).
+struct MappedMemory {
+  int allocations = 0;     ///< 0: a part of the range is other memory, or memory that other processes cannot open
+  std::size_t bytes = 0;   ///< of all of them
+  std::size_t offset = 0;  ///< of the range in the first one
+};
+
 /// A device's part of memory that a switch between devices accesses on all of them at once (NVSwitch multicast).
 struct Multicast {
   void* handle = nullptr;
@@ -58,6 +65,8 @@ class Runtime {
   virtual Result<std::string> identity(Device device) = 0;
   /// Returns the device on which `memory` is; nullopt for memory that no device knows.
   virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
+  /// Returns the mapped allocations of `device` behind these `bytes`. Memory of allocate() has none.
+  virtual Result<MappedMemory> mapped_memory(Device device, const void* memory, std::size_t bytes) = 0;
   /// The number of blocks of a kernel that run at the same time, one per multiprocessor.
   virtual Result<int> multiprocessors(Device device) = 0;
 

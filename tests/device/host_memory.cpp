@@ -7,11 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
+#include <numeric>
 
 #include "device/host_runtime.hpp"
 
@@ -72,12 +75,46 @@ Status HostRuntime::free_memory(std::string_view call, std::optional<Device> dev
   return {};
 }
 
+Result<void*> HostRuntime::allocate_mapped(Device device, std::vector<std::size_t> sizes) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(pop_failure("allocate_mapped"));
+  ACCORD_RETURN_IF_ERROR(check("allocate_mapped", device));
+  if (std::ranges::any_of(sizes, [](std::size_t size) { return size == 0 || size % kMapGranularity != 0; }))
+    return error("allocate_mapped", fmt::format("sizes are multiples of {} bytes", kMapGranularity));
+  const std::size_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  void* const memory = allocate_memory(bytes, kMapGranularity, device);
+  allocations_[memory].mapped = std::move(sizes);
+  return memory;
+}
+
+Result<device::MappedMemory> HostRuntime::mapped_memory(Device device, const void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(pop_failure("mapped_memory"));
+  ACCORD_RETURN_IF_ERROR(check("mapped_memory", device));
+  const Allocation* const found = allocation_of(memory, bytes);
+  if (found == nullptr || found->device != device || found->mapped.empty()) return device::MappedMemory{};
+  const void* const whole = std::prev(allocations_.upper_bound(memory))->first;
+  const std::size_t begin = reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(whole);
+  device::MappedMemory behind;
+  std::size_t at = 0;
+  for (const std::size_t size : found->mapped) {
+    if (at + size > begin && at < begin + bytes) {
+      if (behind.allocations == 0) behind.offset = begin - at;
+      ++behind.allocations;
+      behind.bytes += size;
+    }
+    at += size;
+  }
+  return behind;
+}
+
 Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
   const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("share"));
   const auto found = allocations_.find(memory);
   if (found == allocations_.end() || found->second.device != device)
     return error("share", "the memory was not allocated by this call for this device");
+  if (!found->second.mapped.empty()) return error("share", "the memory was mapped, and has no such handle");
   if (found->second.file < 0)
     return error("share", fmt::format("only allocations of {} bytes and more can be shared", kMinShareableBytes));
   const Shared shared{::getpid(), found->second.file, found->second.bytes};

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "device/runtime.hpp"
 
@@ -79,6 +80,7 @@ class HostRuntime final : public device::Runtime {
   Status viable() override;
   int count() override;
   Result<std::optional<Device>> device_of(const void* memory) override;
+  Result<device::MappedMemory> mapped_memory(Device device, const void* memory, std::size_t bytes) override;
   Result<void*> allocate(Device device, std::size_t bytes) override;
   Status release(Device device, void* memory) override;
   Result<void*> allocate_host(Device device, std::size_t bytes) override;
@@ -169,6 +171,10 @@ class HostRuntime final : public device::Runtime {
   /// Returns the device of a stream, by its handle; nullopt for an unknown stream.
   std::optional<Device> device_of(Stream stream) const;
   Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);
+  /// Allocates memory as by the virtual memory calls: an allocation of each of these sizes, mapped side by side.
+  /// release() releases all of them. REQUIRES: the sizes are multiples of kMapGranularity.
+  Result<void*> allocate_mapped(Device device, std::vector<std::size_t> sizes);
+  static constexpr std::size_t kMapGranularity = std::size_t{64} << 10;
   /// Returns a point that is reached by reach_point().
   PointRef make_point();
   void reach_point(const PointRef& point);
@@ -189,7 +195,8 @@ class HostRuntime final : public device::Runtime {
     std::size_t bytes;
     std::size_t alignment;
     std::optional<Device> device;
-    int file = -1;  ///< holds the device's memory, so that other processes can open it
+    int file = -1;                         ///< holds the device's memory, so that other processes can open it
+    std::vector<std::size_t> mapped = {};  ///< sizes of the allocations of allocate_mapped()
   };
 
   Status pop_failure(std::string_view call);

@@ -65,7 +65,7 @@ std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t str
 
 ncclResult_t call(std::string_view symbol, ncclComm_t comm, Operation operation, cudaStream_t stream) {
   World& world = World::instance();
-  const std::lock_guard lock(world.mutex);
+  std::unique_lock lock(world.mutex);
   ncclResult_t result = ncclSuccess;
   const auto found = begin(symbol, comm, Needs::kReadiness, line_of(operation), result);
   if (found == nullptr) return result;
@@ -73,7 +73,13 @@ ncclResult_t call(std::string_view symbol, ncclComm_t comm, Operation operation,
   if (!wrong.empty()) return fail(ncclInvalidArgument, fmt::format("{}: {}", symbol, wrong));
   operation.hangs = world.pop_hang(symbol, found->home_rank);
   if (operation.count == 0 && !has_peer(operation.kind) && !operation.hangs) return ncclSuccess;
-  return start(found, operation, stream);
+  if (!in_group() && !has_peer(operation.kind)) result = connect_ranks(lock, found);
+  if (result != ncclSuccess && result != ncclInProgress) return result;
+  result = start(found, operation, stream);
+  if (result != ncclSuccess || in_group() || found->options.blocking) return result;
+  found->is_unpolled = true;
+  ++world.started_threads;
+  return ncclInProgress;
 }
 
 }  // namespace

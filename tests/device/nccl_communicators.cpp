@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "device/nccl_world.hpp"
@@ -37,7 +38,8 @@ ncclResult_t initialise(std::string_view symbol, ncclComm_t* comm, int nranks, c
   created->rank = rank;
   created->size = nranks;
   world.live[created.get()] = created;
-  *comm = created.get();
+  count_call(symbol, rank);
+  std::atomic_ref(*comm).store(created.get());  // other threads read it
   created->handle = comm;
   if (!world.pop_hang(symbol, rank)) {
     size = nranks;
@@ -196,7 +198,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   World& world = World::instance();
-  const std::lock_guard lock(world.mutex);
+  std::unique_lock lock(world.mutex);
   ncclResult_t result = ncclSuccess;
   const auto found = begin("ncclCommRevoke", comm, Needs::kExistence, fmt::format(" flags={}", flags), result);
   if (found == nullptr) return result;
@@ -204,16 +206,20 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
     return fail(ncclInvalidUsage, "ncclCommRevoke: invalid flags, or the communicator is not in use");
   found->revoked = true;
   found->stopped = true;
-  if (world.pop_hang("ncclCommRevoke", found->home_rank))
-    found->pending_arrivals.insert(HostRuntime::instance().make_point());
-  else
-    end_pending(*found);
-  return state_of(*found) == ncclInProgress ? ncclInProgress : ncclSuccess;
+  end_pending(*found);
+  if (world.pop_hang("ncclCommRevoke", found->home_rank)) {
+    const PointRef never = HostRuntime::instance().make_point();
+    found->pending.insert(never);
+    found->pending_arrivals.insert(never);
+    return conclude(lock, found, never);
+  }
+  if (found->options.blocking) await_streams(lock, found);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   World& world = World::instance();
-  const std::lock_guard lock(world.mutex);
+  std::unique_lock lock(world.mutex);
   ncclResult_t result = ncclSuccess;
   const auto found = begin("ncclCommAbort", comm, Needs::kExistence, "", result);
   if (found == nullptr) return result;
@@ -222,6 +228,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   HostRuntime::instance().reach_point(found->formed);
   for (auto& [id, forming] : world.forming)
     std::erase_if(forming.arrived, [&](const auto& each) { return each.second == found; });
+  // One that is being created has nothing to free yet.
+  if (found->clique != nullptr && found->in_calls > 0) ++world.aborts_during_calls;
+  await_streams(lock, found);
   world.counts.registrations -= static_cast<int>(found->registrations.size());
   world.counts.windows -= static_cast<int>(found->windows.size());
   world.counts.redops -= static_cast<int>(found->redops.size());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "device/nccl_abi.hpp"
@@ -28,10 +29,36 @@ void set_version(int version);
 /// up.
 void fail_next(std::string_view symbol, nccl::ncclResult_t result, std::optional<int> rank = {});
 
-/// Makes the next such operation of that rank hang until its communicator is aborted. For ncclCommInitRank,
-/// -InitRankConfig, -Split, -Shrink, -Revoke, -WindowRegister, -Finalize, -Destroy, collectives, ncclSend and
-/// ncclRecv.
+/// Makes the next such operation of that rank hang until its communicator is aborted, or revoked if the operation is
+/// not the revocation. For ncclCommInitRank, -InitRankConfig, -Split, -Shrink, -Revoke, -WindowRegister, -Finalize,
+/// -Destroy, collectives, ncclSend and ncclRecv: these hang in their streams. "ncclCommConnect" stands for the
+/// connecting that a first collective does (set_connecting()).
 void hang_next(std::string_view symbol, int rank);
+
+/// Sets whether the first collective of a communicator connects its ranks, as from 2.22 on: the call, or the end of its
+/// group, then waits for the first collectives of all ranks.
+void set_connecting(bool connects);
+
+/// Overrides the option `blocking` of all communicators that are created from now on, as the variable
+/// NCCL_COMM_BLOCKING does; nullopt ends that.
+void set_blocking(std::optional<bool> blocking);
+
+/// Returns how often a function was called, queries included.
+int calls_of(std::string_view symbol);
+
+/// Returns the thread that last called a function on a communicator of the rank.
+std::thread::id caller_of(std::string_view symbol, int rank);
+
+/// Returns the number of threads that NCCL would have started: one for each call, or group, on communicators that are
+/// not blocking.
+int started_threads();
+
+/// Returns the number of threads that a call on a communicator blocks at this moment.
+int blocked_threads();
+
+/// Returns how often an abort freed a communicator while another thread was in a call on it, which NCCL forbids. (Here
+/// the call ends.)
+int aborts_during_calls();
 
 /// Sets whether windows exist. Without them, ncclCommWindowRegister succeeds but gives no window, as on a machine
 /// whose GPUs cannot reach each other's memory.

@@ -48,6 +48,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (found == nullptr) return result;
   if (error == nullptr) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: null");
   *error = state_of(*found);
+  found->is_unpolled = false;
   return ncclSuccess;
 }
 

@@ -83,13 +83,24 @@ ncclResult_t launch(std::vector<Entry> entries) {
 ncclResult_t end(const Group& ended) {
   World& world = World::instance();
   std::unique_lock lock(world.mutex);
+  count_call("ncclGroupEnd", -1);
   std::map<ncclComm*, int> operations;
   for (const Entry& entry : ended.entries) ++operations[entry.comm.get()];
   for (const auto& [comm, count] : operations)
     world.log_call(comm->home_rank, fmt::format("ncclGroupEnd rank={} operations={}", comm->rank, count));
   const int rank = ended.entries.empty() ? -1 : ended.entries.front().comm->home_rank;
   if (const ncclResult_t failure = world.pop_failure("ncclGroupEnd", rank); failure != ncclSuccess) return failure;
+  for (const Entry& entry : ended.entries) {
+    const bool is_message = entry.operation.kind == Kind::kSend || entry.operation.kind == Kind::kReceive;
+    const ncclResult_t connected = is_message ? ncclSuccess : connect_ranks(lock, entry.comm);
+    if (connected != ncclSuccess && connected != ncclInProgress) return connected;
+  }
   ncclResult_t result = launch(ended.entries);
+  if (result == ncclSuccess && !ended.entries.empty() && !ended.entries.front().comm->options.blocking) {
+    for (const Entry& entry : ended.entries) entry.comm->is_unpolled = true;
+    ++world.started_threads;
+    result = ncclInProgress;
+  }
   for (const auto& [comm, done] : ended.waits) {
     const ncclResult_t each = conclude(lock, comm, done);
     lock.lock();
@@ -122,6 +133,7 @@ extern "C" {
 ncclResult_t ncclGroupStart() {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
+  count_call("ncclGroupStart", -1);
   if (const ncclResult_t failure = world.pop_failure("ncclGroupStart", -1); failure != ncclSuccess) return failure;
   ++group.depth;
   return ncclSuccess;

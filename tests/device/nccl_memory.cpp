@@ -1,6 +1,7 @@
 // NCCL's own memory, registrations, windows and operators.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/rounding.hpp"
@@ -10,6 +11,27 @@ namespace accord::testing::nccl {
 namespace {
 
 constexpr std::size_t kWindowAlignment = 4096;
+constexpr int kFirstWithSeveralAllocations = 23000;
+
+/// Returns why NCCL makes no window over the memory, which it finds out on each rank by itself; empty if it does.
+/// Stores where the window would be.
+std::string refusal_of_window(const ncclComm& comm, const void* memory, std::size_t bytes, std::string& place,
+                              const void*& begin) {
+  const auto behind = HostRuntime::instance().mapped_memory(comm.where(), memory, bytes);
+  if (!behind.ok() || behind->allocations == 0) return "cuMemRetainAllocationHandle: invalid argument";
+  if (behind->allocations > 1 && World::instance().version < kFirstWithSeveralAllocations)
+    return "addresses that span several physical allocations are not supported";
+  if (behind->offset % kWindowAlignment != 0) return "the address must be suitably aligned";
+  begin = static_cast<const char*>(memory) - behind->offset;
+  place = fmt::format("{} {}", behind->offset, behind->bytes);
+  int same = -1;
+  for (const auto& [handle, window] : comm.windows) {
+    place += fmt::format(" {}", window.number);
+    if (window.begin == begin) same = std::max(same, window.number);
+  }
+  place += fmt::format(" in {}", same);
+  return "";
+}
 
 }  // namespace
 
@@ -22,7 +44,8 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   if (const ncclResult_t failure = world.pop_failure("ncclMemAlloc", -1); failure != ncclSuccess) return failure;
   if (memory == nullptr || bytes == 0) return fail(ncclInvalidArgument, "ncclMemAlloc: nothing");
   const Device device{DeviceType::kCuda, static_cast<std::int16_t>(HostRuntime::current_device())};
-  const auto allocated = HostRuntime::instance().allocate(device, round_up(bytes, kWindowAlignment), kWindowAlignment);
+  const auto allocated =
+      HostRuntime::instance().allocate_mapped(device, {round_up(bytes, HostRuntime::kMapGranularity)});
   if (!allocated.ok()) return fail(ncclUnhandledCudaError, allocated.status().message());
   *memory = *allocated;
   return ncclSuccess;
@@ -74,19 +97,32 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   const std::string line = fmt::format(" bytes={} flags={}", bytes, flags);
   const auto found = begin("ncclCommWindowRegister", comm, Needs::kReadiness, line, result);
   if (found == nullptr) return result;
-  if (window == nullptr || bytes == 0 || !HostRuntime::instance().holds(memory, bytes) ||
-      reinterpret_cast<std::uintptr_t>(memory) % kWindowAlignment != 0)
-    return fail(ncclInvalidArgument,
-                "ncclCommWindowRegister: no device can access the memory, or it is not aligned to 4096 bytes");
+  if (window == nullptr || bytes == 0 || !HostRuntime::instance().holds(memory, bytes))
+    return fail(ncclInvalidArgument, "ncclCommWindowRegister: no device can access the memory");
   *window = nullptr;
+  std::string place;
+  const int number = found->window_collectives++;
   if (world.has_windows) {
+    const void* begin = nullptr;
+    const std::string wrong = refusal_of_window(*found, memory, bytes, place, begin);
+    if (!wrong.empty()) return fail(ncclUnhandledCudaError, fmt::format("ncclCommWindowRegister: {}", wrong));
     auto created = std::make_unique<ncclWindow_vidmem>();
     *window = created.get();
-    found->windows[*window] = std::move(created);
+    found->windows[*window] = {std::move(created), number, begin};
     ++world.counts.windows;
   }
-  return rendezvous(lock, "WindowRegister", {.comm = comm, .child = nullptr}, static_cast<std::size_t>(found->size),
-                    [](Arrivals&) {});
+  // NCCL itself does not notice that windows lie at different places.
+  const auto compare = [](Arrivals& arrivals) {
+    const auto& first = arrivals.begin()->second;
+    const auto is_alike = [&](const auto& one) { return one.second.place == first.place; };
+    if (std::all_of(arrivals.begin(), arrivals.end(), is_alike)) return;
+    for (auto& [rank, each] : arrivals) {
+      each.comm->error = ncclInvalidUsage;
+      each.comm->error_text = "windows lie at different places on different ranks";
+    }
+  };
+  return rendezvous(lock, "WindowRegister", {.comm = comm, .child = nullptr, .place = place},
+                    static_cast<std::size_t>(found->size), compare);
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {

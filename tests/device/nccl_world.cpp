@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 namespace accord::testing::nccl {
 namespace {
@@ -77,6 +78,7 @@ ncclComm::ncclComm(int home_rank_, int device_, Options options_)
 
 ncclResult_t read_options(const ncclConfig_t* config, const Options& inherited, Options& options) {
   options = inherited;
+  options.blocking = World::instance().blocking.value_or(options.blocking);
   if (config == nullptr) return ncclSuccess;
   ncclConfig_t given;
   std::size_t size = 0;
@@ -101,7 +103,7 @@ ncclResult_t read_options(const ncclConfig_t* config, const Options& inherited, 
   std::for_each(std::begin(kAfterCommName), std::end(kAfterCommName), read);
   if (given.minCTAs > 0 && given.maxCTAs > 0 && given.minCTAs > given.maxCTAs)
     result = fail(ncclInvalidArgument, "ncclConfig_t: minCTAs is above maxCTAs");
-  options.blocking = given.blocking != 0;
+  options.blocking = World::instance().blocking.value_or(given.blocking != 0);
   return result;
 }
 
@@ -109,7 +111,14 @@ ncclResult_t state_of(const ncclComm& comm) {
   if (comm.error != ncclSuccess) return comm.error;
   const HostRuntime& runtime = HostRuntime::instance();
   const bool drains = comm.finalized && !(runtime.is_reached(comm.last) && comm.pending.empty());
-  return !runtime.is_reached(comm.formed) || !comm.pending_arrivals.empty() || drains ? ncclInProgress : ncclSuccess;
+  const bool waits = !runtime.is_reached(comm.formed) || !comm.pending_arrivals.empty();
+  return waits || drains || comm.is_unpolled ? ncclInProgress : ncclSuccess;
+}
+
+void count_call(std::string_view symbol, int rank) {
+  World& world = World::instance();
+  ++world.calls[std::string(symbol)];
+  world.callers[{std::string(symbol), rank}] = std::this_thread::get_id();
 }
 
 std::shared_ptr<ncclComm> find_in_state(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result) {
@@ -119,6 +128,7 @@ std::shared_ptr<ncclComm> find_in_state(std::string_view symbol, ncclComm_t comm
     result = fail(ncclInvalidArgument, fmt::format("{}: no such communicator", symbol));
     return nullptr;
   }
+  count_call(symbol, found->home_rank);
   result = world.pop_failure(symbol, found->home_rank);
   if (result != ncclSuccess) return nullptr;
   if (needs == Needs::kExistence) return found;
@@ -154,14 +164,26 @@ ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<
   HostRuntime& runtime = HostRuntime::instance();
   const bool blocks = comm->options.blocking, grouped = in_group();
   if (grouped) wait_at_group_end(comm, done);
+  if (!grouped && !blocks) ++World::instance().started_threads;
+  if (!grouped && blocks) ++comm->in_calls;
   lock.unlock();
   if (grouped) return ncclSuccess;
   if (!blocks) return runtime.is_reached(done) ? ncclSuccess : ncclInProgress;
-  if (!runtime.await(done)) return ncclSystemError;
+  const bool is_done = runtime.await(done);
   lock.lock();
-  const bool aborted = comm->aborted;
+  --comm->in_calls;
+  const bool is_stopped = comm->aborted || comm->cut.contains(done);
   lock.unlock();
-  return aborted ? fail(ncclInternalError, "the communicator was aborted by another thread") : ncclSuccess;
+  if (!is_done) return ncclSystemError;
+  return is_stopped ? fail(ncclInternalError, "the communicator was aborted by another thread") : ncclSuccess;
+}
+
+ncclResult_t connect_ranks(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm) {
+  if (!World::instance().connects_later || std::exchange(comm->has_connected, true)) return ncclSuccess;
+  const ncclResult_t result = rendezvous(lock, "Connect", {.comm = comm.get(), .child = nullptr},
+                                         static_cast<std::size_t>(comm->size), [](Arrivals&) {});
+  lock.lock();
+  return result;
 }
 
 ncclResult_t rendezvous(std::unique_lock<std::mutex>& lock, std::string_view name, Arrival arrival,
@@ -189,17 +211,40 @@ ncclResult_t rendezvous(std::unique_lock<std::mutex>& lock, std::string_view nam
   return conclude(lock, comm, done);
 }
 
+/// Gives the caller a communicator whose call was ended, as NCCL does: it must be aborted.
+void give_unformed(const std::shared_ptr<ncclComm>& child) {
+  child->error = ncclInternalError;
+  child->error_text = "the call that creates it was aborted";
+  World::instance().live[child.get()] = child;
+  std::atomic_ref(*child->handle).store(child.get());
+}
+
 void end_pending(ncclComm& comm) {
-  const auto mine = [&](const Posted& each) { return each.comm == &comm; };
+  const auto is_its = [&](const Posted& each) { return each.comm == &comm; };
   if (comm.clique != nullptr) {
     for (auto& [number, posted] : comm.clique->collectives) posted.erase(comm.rank);
-    for (auto& [pair, posted] : comm.clique->sends) std::erase_if(posted, mine);
-    for (auto& [pair, posted] : comm.clique->receives) std::erase_if(posted, mine);
-    for (auto& [key, arrivals] : comm.clique->arrivals) arrivals.erase(comm.rank);
+    for (auto& [pair, posted] : comm.clique->sends) std::erase_if(posted, is_its);
+    for (auto& [pair, posted] : comm.clique->receives) std::erase_if(posted, is_its);
+    for (auto& [key, arrivals] : comm.clique->arrivals) {
+      const auto mine = arrivals.find(comm.rank);
+      if (mine == arrivals.end()) continue;
+      if (const auto& child = mine->second.child; child != nullptr) give_unformed(child);
+      arrivals.erase(mine);
+    }
   }
   for (const PointRef& point : comm.pending) HostRuntime::instance().reach_point(point);
+  comm.cut.insert(comm.pending.begin(), comm.pending.end());
   comm.pending.clear();
   comm.pending_arrivals.clear();
+}
+
+void await_streams(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm) {
+  HostRuntime& runtime = HostRuntime::instance();
+  const PointRef last = comm->last;
+  if (runtime.is_reached(last)) return;
+  lock.unlock();
+  (void)runtime.await(last);
+  lock.lock();
 }
 
 extern "C" const char* ncclGetLastError(ncclComm_t comm) {

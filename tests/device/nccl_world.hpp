@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct Arrival {
   std::shared_ptr<ncclComm> child;  ///< null if the rank gets none
   int color = 0;
   int key = 0;
+  std::string place = {};  ///< of a window, which must be equal on all ranks
   PointRef done = {};
 };
 using Arrivals = std::map<int, Arrival>;  // by rank
@@ -105,6 +107,12 @@ struct World {
   std::set<std::pair<std::string, int>> hangs;
   LiveNccl counts;  ///< except communicators
   bool has_windows = true;
+  bool connects_later = false;                                     ///< set_connecting()
+  std::optional<bool> blocking;                                    ///< set_blocking()
+  std::map<std::string, int, std::less<>> calls;                   ///< by symbol
+  std::map<std::pair<std::string, int>, std::thread::id> callers;  ///< by symbol and rank
+  int started_threads = 0;
+  int aborts_during_calls = 0;
 
   // REQUIRES: mutex is held.
   void log_call(int rank, std::string line);
@@ -133,14 +141,24 @@ struct ncclComm {
   bool finalized = false;
   ncclResult_t error = ncclSuccess;
   std::string error_text;
+  bool has_connected = false;           ///< by its first collective
+  bool is_unpolled = false;             ///< not blocking: in progress until it is asked
+  int in_calls = 0;                     ///< threads that a call on it blocks
   std::set<PointRef> pending;           ///< of posted operations, visits and hangs; abort completes all of them
+  std::set<PointRef> cut;               ///< those that an abort or a revocation ended
   std::set<PointRef> pending_arrivals;  ///< those during which the communicator is in progress
   std::uint64_t collectives = 0;
   std::map<std::string, int> arrivals;
   PointRef last;  ///< after everything that was put into streams
   cudaStream_t last_stream = nullptr;
   std::map<void*, std::unique_ptr<char>> registrations;
-  std::map<ncclWindow_t, std::unique_ptr<ncclWindow_vidmem>> windows;
+  struct OpenWindow {
+    std::unique_ptr<ncclWindow_vidmem> window;
+    int number;         ///< of its collective, on all ranks
+    const void* begin;  ///< of the allocation that it lies in
+  };
+  std::map<ncclWindow_t, OpenWindow> windows;
+  int window_collectives = 0;
   std::map<int, Factor> redops;
   int next_redop = ncclNumOps;
 
@@ -171,11 +189,22 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks);
 ncclResult_t rendezvous(std::unique_lock<std::mutex>& lock, std::string_view name, Arrival arrival,
                         std::size_t expected, const std::function<void(Arrivals&)>& complete);
 
+/// Counts a call of `symbol` by this thread; `rank` is -1 for one without a communicator. REQUIRES: the world's mutex
+/// is held.
+void count_call(std::string_view symbol, int rank);
+
+/// Connects the communicator as its first collective does, if that is requested and has not been done. Returns when the
+/// call may go on. The world's mutex is released meanwhile.
+ncclResult_t connect_ranks(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm);
+
 /// Ends a call that waits for `done`, at the end of the group if there is one. Releases the world's mutex.
 ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm, const PointRef& done);
 
 /// Ends everything that the rank waits for, without a result. REQUIRES: the world's mutex is held.
 void end_pending(ncclComm& comm);
+
+/// Waits until everything that the rank put into streams is over. The world's mutex is released meanwhile.
+void await_streams(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm);
 
 /// Puts the operation into the stream, or into the thread's group. REQUIRES: the world's mutex is held.
 ncclResult_t start(const std::shared_ptr<ncclComm>& comm, const Operation& operation, cudaStream_t stream);

@@ -67,6 +67,14 @@ int accord_test_synchronize(int device, void* stream) {
                                                                                                                     : 1;
 }
 
+/// Makes later work in the stream wait for what is in the other one. Returns 0 on success.
+int accord_test_wait_stream(int device, void* stream, void* other) {
+  HostRuntime& runtime = HostRuntime::instance();
+  const Device at{DeviceType::kCuda, static_cast<std::int16_t>(device)};
+  const auto end = runtime.mark(at, {other});
+  return end.ok() && runtime.follow(*end, at, {stream}).ok() ? 0 : 1;
+}
+
 /// Holds back later work in the stream until accord_test_release() is called with the result.
 void* accord_test_hold(int device, void* stream) {
   return new accord::testing::BusyStream(

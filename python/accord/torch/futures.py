@@ -1,4 +1,4 @@
-"""Futures that end with an operation.
+"""Futures that end with an operation, or on a GPU once the operation is in its stream.
 
 A function chained to a future may communicate and wait for that (DDP's hooks do), which accord's own thread must not.
 Futures therefore end one after the other in a thread of their own; futures of operations started there end in a
@@ -8,6 +8,7 @@ second thread, and so on.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import torch
 
@@ -31,6 +32,14 @@ def future_of(work: accord.Work) -> torch.futures.Future:
 
     work.on_end(end)
     has_ended_before = False
+    return ended
+
+
+def future_on(device: torch.device, tensors: Sequence[torch.Tensor]) -> torch.futures.Future:
+    """Returns a future that has ended with `tensors`, which the device's current stream produces. Streams in which a
+    program waits for it, or in which functions chained to it run, wait for that stream."""
+    ended: torch.futures.Future = torch.futures.Future(devices=[device])
+    ended.set_result(list(tensors))
     return ended
 
 

@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 
 import accord
-from accord.torch import streams
+from accord.torch import futures, streams
 from accord.torch.c10d import never_compiled
 from accord.torch.errors import as_torch_error
-from accord.torch.futures import future_of
 from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
@@ -41,6 +40,16 @@ class Results:
         with self._arriving:
             copy_back(self._back)
             self._back = ()
+
+    def arrive_in(self, stream: torch.cuda.Stream) -> bool:
+        """Copies in `stream`, which is the current one. Returns False if there was nothing to copy."""
+        with self._arriving:
+            back, self._back = self._back, ()
+            copy_back(back)
+            for pair in back:
+                for tensor in pair:
+                    streams.keep(tensor, stream)
+        return len(back) > 0
 
 
 @never_compiled
@@ -90,10 +99,13 @@ class Work(dist.Work):
                 f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it is still in progress"
             )
             raise as_torch_error(accord.Timeout(text), self._global_ranks)
-        self._results.arrive()
+        self._receive()
         if self._range is not None:
             self._range.wait()
         return True
+
+    def _receive(self) -> None:
+        self._results.arrive()
 
     def synchronize(self) -> None:
         self.wait()
@@ -102,7 +114,7 @@ class Work(dist.Work):
         if not self._work.test():
             return False
         if self._work.error is None:
-            self._results.arrive()
+            self._receive()
         return True
 
     def is_success(self) -> bool:
@@ -119,14 +131,17 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future:
         # Only a function chained to a future can end it with an error that C++ (DDP) recognizes as one.
         if self._future is None:
-            self._future = future_of(self._work).then(lambda _: self.result())
+            self._future = futures.future_of(self._work).then(lambda _: self.result())
         return self._future
 
 
 @never_compiled
 class DeviceWork(Work):
     """An operation on a GPU: wait() makes the current stream wait, not its caller, unless a timeout is given. Results
-    that were received in other memory are copied to their tensors in that stream, so wait() must be called."""
+    that were received in other memory are copied to their tensors in that stream, so wait() must be called.
+
+    The future has ended when it is returned, as that of torch's NCCL group: whoever uses it makes a stream wait. An
+    operation that fails later is an error of the group's next call."""
 
     def __init__(
         self,
@@ -139,6 +154,7 @@ class DeviceWork(Work):
         super().__init__(work, tensors, (), global_ranks)
         self._results = Results(work, back, without_waiting=False)
         self._device = device
+        self._copying: torch.cuda.Stream | None = None  # stream in which get_future() copied the results
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         if timeout > NO_TIMEOUT:
@@ -148,8 +164,13 @@ class DeviceWork(Work):
             self._work.block(streams.current(self._device))
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
-        self._results.arrive()
+        self._receive()
         return True
+
+    def _receive(self) -> None:
+        if self._copying is not None:
+            streams.current(self._device).wait_stream(self._copying)
+        self._results.arrive()
 
     def block_current_stream(self) -> None:
         self.wait()
@@ -159,6 +180,19 @@ class DeviceWork(Work):
         Work.wait(self)
         streams.current(self._device).synchronize()
         return self._tensors
+
+    def get_future(self) -> torch.futures.Future:
+        if self._future is None:
+            stream = streams.other(self._device)
+            try:
+                self._work.block(stream)
+            except accord.Error:
+                return super().get_future()  # it ends with the error
+            with streams.made_current(stream):
+                if self._results.arrive_in(stream):
+                    self._copying = stream
+                self._future = futures.future_on(self._device, self._tensors)
+        return self._future
 
 
 @never_compiled
@@ -230,7 +264,7 @@ class Works(dist.Work):
 
     def get_future(self) -> torch.futures.Future:
         ended = torch.futures.collect_all([work.get_future() for work in self._works])
-        return ended.then(lambda _: self.result())
+        return ended.then(lambda all_of_them: [tensor for one in all_of_them.value() for tensor in one.value()])
 
 
 def as_one(works: Sequence[dist.Work]) -> dist.Work:

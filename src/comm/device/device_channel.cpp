@@ -64,6 +64,21 @@ Status DeviceChannel::open(Device device) {
   return {};
 }
 
+class DeviceChannel::Calling {
+ public:
+  Calling(DeviceChannel& channel, UnderWay& one) : channel_(channel) { set(&one); }
+  ~Calling() { set(nullptr); }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+
+ private:
+  void set(UnderWay* one) {
+    const std::lock_guard lock(channel_.under_way_mutex_);
+    channel_.calling_ = one;
+  }
+  DeviceChannel& channel_;
+};
+
 Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   if (closed_) return group_.state().status();
   for (const Call& call : calls) {
@@ -96,6 +111,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
         ACCORD_RETURN_IF_ERROR(
             note(record_of(call, group_.rank(), group_.size()), captured ? std::nullopt : std::optional(stream), it));
     }
+    const Calling calling(*this, it);
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && confirmed_failure(put).ok() && group_.state().healthy()) (void)waiter.pause();
@@ -115,6 +131,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
     abort_calls(failure);
     return failure;
   };
+  DeviceWatch::instance().watch(group_.shared_from_this(), *this);  // also while `enqueue` blocks
   if (Status put = enqueue(one); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     return failed(late.ranks().empty() ? put.with_context(where(one)) : late);
@@ -129,7 +146,6 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
   }
-  DeviceWatch::instance().watch(group_.shared_from_this(), *this);
   return captured ? nullptr : *std::move(end);
 }
 
@@ -198,6 +214,10 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
 
 void DeviceChannel::set_backends(std::unique_ptr<DeviceBackends> backends) {
   const std::lock_guard lock(abort_mutex_);
+  {
+    const std::lock_guard interrupting(under_way_mutex_);
+    interruptible_ = backends.get();
+  }
   backends_.swap(backends);
 }
 

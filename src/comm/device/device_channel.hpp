@@ -154,10 +154,13 @@ class DeviceChannel final : public WorkDriver {
   /// Notes that the group has failed: from now on works end with `failure`, and everything in streams ends without a
   /// result.
   void abort_calls(const Status& failure);
-  /// The part of abort_calls() that calls no device: ends waits of kernels.
+  /// The part of abort_calls() that needs neither mutex_ nor the device: ends waits of kernels, and calls that block in
+  /// a library.
   void end_kernels(const Status& failure);
   /// Replaces backends_, which no thread aborts then. REQUIRES: mutex_ is held.
   void set_backends(std::unique_ptr<DeviceBackends> backends);
+  /// Marks `one` as the calls that a thread is putting into a stream, for as long as the result lives.
+  class Calling;
 
   Group& group_;
   std::mutex mutex_;        ///< held as long as a call connects
@@ -177,6 +180,8 @@ class DeviceChannel final : public WorkDriver {
   std::optional<Clock::time_point> lost_since_;  ///< of confirmed_failure()
   std::mutex under_way_mutex_;                   ///< taken after mutex_, held only briefly; guards what follows
   std::list<UnderWay> under_way_;
+  UnderWay* calling_ = nullptr;                 ///< calls that a thread is putting into a stream, which may block
+  DeviceBackends* interruptible_ = nullptr;     ///< backends_, as long as it may be interrupted
   Status failure_;                              ///< of the group, set before calls are made to end without a result
   std::optional<Clock::time_point> failed_at_;  ///< when failure_ was set
 };

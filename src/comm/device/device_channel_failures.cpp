@@ -20,6 +20,9 @@ constexpr std::chrono::seconds kGrace(1);
 constexpr std::chrono::milliseconds kGraceOfCollectives(200);
 /// Calls in streams that are examined each time; later ones wait for these.
 constexpr std::size_t kExamined = 64;
+/// For a thread that is still in a call at its deadline. Where it can, it returns by itself, with an error that says
+/// more.
+constexpr std::chrono::milliseconds kGraceOfCaller(200);
 
 }  // namespace
 
@@ -96,9 +99,9 @@ Status DeviceChannel::find_late() {
   Status failure;
   {
     const std::lock_guard lock(under_way_mutex_);
-    has_calls = !under_way_.empty();
+    has_calls = !under_way_.empty() || calling_ != nullptr;
     if (!has_calls && !has_graphs_) return {};
-    if (has_calls) first = where(under_way_.front());
+    if (has_calls) first = where(under_way_.empty() ? *calling_ : under_way_.front());
     if (stop_ != nullptr && stop_->has_fault())
       failure = Status(StatusCode::kWrongState,
                        fmt::format("{}: a launch of a graph and another call of this rank ran at the same time; put "
@@ -107,6 +110,11 @@ Status DeviceChannel::find_late() {
     std::size_t left = kExamined;
     for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && failure.ok(); ++one, --left)
       failure = examine(*one);
+    if (calling_ != nullptr && failure.ok()) {
+      failure = examine(*calling_);
+      const bool is_early = Clock::now() - calling_->deadline.at() < kGraceOfCaller;
+      if (failure.code() == StatusCode::kTimeout && is_early) failure = {};
+    }
   }
   if (!group_.state().healthy()) {
     Status why = group_.state().examine_alarm(first);
@@ -151,6 +159,7 @@ void DeviceChannel::end_kernels(const Status& failure) {
   if (failure_.ok()) failure_ = failure;
   if (!failed_at_) failed_at_ = Clock::now();
   if (stop_ != nullptr) stop_->set();
+  if (interruptible_ != nullptr) interruptible_->interrupt();
 }
 
 void DeviceChannel::abort_backends() {

@@ -80,7 +80,6 @@ struct Functions {
   int (*GetUniqueId)(UniqueId* id);
   int (*CommInitRankConfig)(Communicator** communicator, int ranks, UniqueId id, int rank, Config* config);
   int (*CommSplit)(Communicator* parent, int color, int key, Communicator** communicator, Config* config);
-  int (*CommFinalize)(Communicator* communicator);
   int (*CommDestroy)(Communicator* communicator);
   int (*CommAbort)(Communicator* communicator);
   int (*CommGetAsyncError)(Communicator* communicator, int* code);

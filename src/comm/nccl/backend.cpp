@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -19,8 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kEndTimeout(5);
-/// Time for ncclCommRevoke() to stop pending operations.
-constexpr std::chrono::seconds kRevokeTimeout(2);
 
 std::string hex_of(const nccl::UniqueId& id) {
   std::string text;
@@ -83,31 +80,25 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
 }  // namespace
 
 NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent)
-    : group_(group),
-      library_(nccl::library()),
-      runtime_(runtime),
-      device_(device),
-      whole_(lent),
-      is_lent_(lent != nullptr) {}
+    : group_(group), library_(nccl::library()), runtime_(runtime), device_(device) {
+  if (lent != nullptr) whole_ = Connection::borrow(place(), lent);
+}
 
 NcclBackend::~NcclBackend() {
   const device::CurrentDevice current(runtime_, device_);
   const Deadline deadline = Deadline::in(kEndTimeout);
-  {
-    const std::lock_guard lock(calls_);
-    registry_->end(aborted_ ? nccl::Registry::End::kAborted : nccl::Registry::End::kDestroyed);
-    if (is_revoked_) (void)library().call.CommAbort(whole_);
-  }
-  if (!aborted_) {
-    const std::lock_guard lock(calls_);
-    // All of them begin to end before this rank waits for one: peers may wait for them in another order.
-    for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommFinalize(communicator);
-    for (nccl::Communicator* const communicator : communicators()) {
-      const bool quiet = wait_until_idle(communicator, "CommFinalize", deadline).ok();
-      (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
-    }
-  }
-  registry_->unfinished.clear();
+  const bool is_healthy = !is_aborted();
+  if (registry_ != nullptr && is_healthy) registry_->deregister_all();
+  const std::vector<std::shared_ptr<Connection>> all = connections();
+  // All of them begin to end before this rank waits for one: peers may wait for them in another order.
+  for (const auto& one : all) one->begin_destroying();
+  // An abort had its time, and needs nothing of this object. It may wait for kernels of the program.
+  for (const auto& one : all)
+    if (is_healthy) one->await_end(deadline);
+  release_streams_and_copies(deadline);
+}
+
+void NcclBackend::release_streams_and_copies(Deadline deadline) {
   for (const auto& [peer, pair] : pairs_) {
     if (pair.event.handle == nullptr) continue;
     (void)runtime_.destroy_stream(device_, pair.stream);
@@ -127,12 +118,18 @@ NcclBackend::~NcclBackend() {
   if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
 }
 
-std::vector<nccl::Communicator*> NcclBackend::communicators() const {
-  std::vector<nccl::Communicator*> all;
-  if (whole_ != nullptr && !is_lent_) all.push_back(whole_);
+std::vector<std::shared_ptr<nccl::Connection>> NcclBackend::connections() const {
+  const std::lock_guard lock(connections_mutex_);
+  std::vector<std::shared_ptr<Connection>> all;
+  if (whole_ != nullptr) all.push_back(whole_);
   for (const auto& [peer, pair] : pairs_)
-    if (pair.communicator != nullptr) all.push_back(pair.communicator);
+    if (pair.connection != nullptr) all.push_back(pair.connection);
   return all;
+}
+
+bool NcclBackend::is_aborted() const {
+  const std::lock_guard lock(connections_mutex_);
+  return aborted_;
 }
 
 Status NcclBackend::check(const Call& call) const {
@@ -143,112 +140,46 @@ Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
   const bool all_ranks =
       std::any_of(calls.begin(), calls.end(), [](const Call& call) { return call.direction == Direction::kNone; });
   if (!all_ranks) return library_.status();
-  if (id_ || (whole_ != nullptr && !is_lent_)) return {};
-  ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent_, deadline));
+  const bool is_lent = whole_ != nullptr && whole_->is_borrowed();
+  if (id_ || (whole_ != nullptr && !is_lent)) return {};
+  ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent, deadline));
   return {};
 }
 
-nccl::Member NcclBackend::whole() const { return member(whole_, group_.rank(), group_.size()); }
-
-nccl::Config NcclBackend::config() const {
+nccl::Settings NcclBackend::settings() const {
   const GroupHints& hints = group_.options().hints;
-  nccl::Config config;
-  config.blocking = 0;
-  config.cga_cluster_size = hints.cga_cluster_size.value_or(nccl::Config::kUnset);
-  config.min_ctas = hints.min_ctas.value_or(nccl::Config::kUnset);
-  config.max_ctas = hints.max_ctas.value_or(nccl::Config::kUnset);
-  config.net_name = hints.net_name ? hints.net_name->c_str() : nullptr;
-  return config;
+  nccl::Settings settings;
+  settings.values.blocking = 1;
+  settings.values.cga_cluster_size = hints.cga_cluster_size.value_or(nccl::Config::kUnset);
+  settings.values.min_ctas = hints.min_ctas.value_or(nccl::Config::kUnset);
+  settings.values.max_ctas = hints.max_ctas.value_or(nccl::Config::kUnset);
+  settings.net_name = hints.net_name.value_or("");
+  return settings;
 }
 
-Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
-  nccl::Config config = this->config();
-  nccl::Communicator*& communicator = created_.emplace_back(nullptr);
-  const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
-  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
-  return std::atomic_ref(communicator).load(std::memory_order_acquire);  // NCCL's thread writes it once more
+nccl::WaitCheck NcclBackend::check_until(Deadline deadline) const {
+  return [this, deadline](std::string_view function) -> Status {
+    if (is_aborted()) return Status(StatusCode::kAborted, fmt::format("nccl{} was aborted", function));
+    if (group_.state().value() == CommunicatorState::kFailed ||
+        (group_.state().value() == CommunicatorState::kReady && !group_.state().healthy()))
+      return group_.state().examine_alarm(fmt::format("nccl{}", function));
+    if (!deadline.passed()) return {};
+    return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks called it", function));
+  };
 }
 
-Status NcclBackend::split(int color, int key, NcclBackend* child, Deadline deadline) {
-  constexpr int kNoColor = -1;
-  const std::lock_guard lock(calls_);
+Result<std::shared_ptr<nccl::Connection>> NcclBackend::add_connection(std::shared_ptr<Connection>& slot) {
+  const std::lock_guard lock(connections_mutex_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
-  const device::CurrentDevice current(runtime_, device_);
-  ACCORD_RETURN_IF_ERROR(current.status());
-  nccl::Config config = child != nullptr ? child->config() : this->config();
-  nccl::Communicator*& made = created_.emplace_back(nullptr);
-  const int code = library().call.CommSplit(whole_, child != nullptr ? color : kNoColor, key, &made, &config);
-  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
-  Status parted = wait_until_idle(whole_, "CommSplit", deadline);
-  if (child == nullptr) return parted;
-  {
-    const std::lock_guard its_lock(child->calls_);
-    child->whole_ = made;
-    if (parted.ok()) parted = wait_until_idle(made, "CommSplit", deadline);
-  }
-  if (!parted.ok()) child->abort();
-  return parted;
-}
-
-Status NcclBackend::shrink(std::span<const Rank> lost, NcclBackend& child, Deadline deadline) {
-  const std::lock_guard lock(calls_);
-  if (!can_shrink()) return Status(StatusCode::kAborted, "it was aborted");
-  const device::CurrentDevice current(runtime_, device_);
-  ACCORD_RETURN_IF_ERROR(current.status());
-  std::vector<int> excluded(lost.begin(), lost.end());
-  nccl::Config config = child.config();
-  nccl::Communicator*& made = created_.emplace_back(nullptr);
-  const int code = library().call.CommShrink(whole_, excluded.data(), static_cast<int>(excluded.size()), &made, &config,
-                                             is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
-  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
-  const std::lock_guard its_lock(child.calls_);
-  // wait_until_idle() of the child looks at the child's group: this group may have failed.
-  ACCORD_RETURN_IF_ERROR(child.wait_until_idle(whole_, "CommShrink", deadline));
-  child.whole_ = made;
-  return child.wait_until_idle(made, "CommShrink", deadline);
-}
-
-Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* memory, std::size_t bytes,
-                                                                       Deadline deadline) {
-  const std::lock_guard lock(calls_);
-  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
-  const device::CurrentDevice current(runtime_, device_);
-  ACCORD_RETURN_IF_ERROR(current.status());
-  if (Status connected = connect_whole(deadline); !connected.ok())
-    return group_.state().fail(connected.with_context(group_.where("device_window")));
-  registry_->communicator = whole_;
-  return nccl::register_memory(
-      {.group = group_,
-       .library = library(),
-       .runtime = runtime_,
-       .device = device_,
-       .registry = registry_,
-       .wait_until_idle = [&](const char* function) { return wait_until_idle(whole_, function, deadline); },
-       .deadline = deadline},
-      memory, bytes);
+  slot = Connection::create(place());
+  return slot;
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {
   if (whole_ != nullptr) return {};
-  ACCORD_ASSIGN_OR_RETURN(whole_, connect(*id_, group_.rank(), group_.size()));
-  return wait_until_idle(whole_, "CommInitRankConfig", deadline);
-}
-
-Status NcclBackend::wait_until_idle(nccl::Communicator* communicator, std::string_view function, Deadline deadline) {
-  Waiter waiter(WaitPolicy::kYield);
-  while (true) {
-    int code = nccl::kSuccess;
-    if (const int asked = library().call.CommGetAsyncError(communicator, &code); asked != nccl::kSuccess) code = asked;
-    if (code == nccl::kSuccess) return {};
-    if (code != nccl::kInProgress) return library().failure(function, code);
-    if (!waiter.pause()) continue;
-    if (aborted_) return Status(StatusCode::kAborted, fmt::format("nccl{} was aborted", function));
-    if (group_.state().value() == CommunicatorState::kFailed ||
-        (group_.state().value() == CommunicatorState::kReady && !group_.state().healthy()))
-      return group_.state().examine_alarm(fmt::format("nccl{}", function));
-    if (deadline.passed())
-      return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks called it", function));
-  }
+  ACCORD_ASSIGN_OR_RETURN(const auto made, add_connection(whole_));
+  made->begin_connecting(*id_, group_.rank(), group_.size(), settings());
+  return made->finish_connecting(check_until(deadline));
 }
 
 Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
@@ -286,8 +217,6 @@ Status NcclBackend::enqueue(std::span<const Call> calls, const exec::PlanEpilogu
 }
 
 Status NcclBackend::enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline) {
-  const std::lock_guard lock(calls_);
-  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
   std::vector<Call> messages;
@@ -298,8 +227,13 @@ Status NcclBackend::enqueue_calls(std::span<const Call> calls, Stream stream, De
     }
     ACCORD_RETURN_IF_ERROR(connect_whole(deadline));
     ACCORD_ASSIGN_OR_RETURN(const void* const from, input_of(call, stream));
-    Status put = nccl::put_collective(whole(), call, from, stream);
-    if (put.ok()) put = wait_until_idle(whole_, "GroupEnd", deadline);
+    const nccl::WaitCheck check = check_until(deadline);
+    nccl::Use use(*whole_, "GroupEnd", check);
+    Status put = use.status();
+    if (put.ok()) {
+      put = nccl::put_collective({.use = use, .rank = group_.rank(), .size = group_.size()}, call, from, stream);
+      if (put.ok()) put = use.settle("GroupEnd", check);
+    }
     // Also after a failure: the copy, and a part of the collective, may be in the stream.
     if (copies_.memory != nullptr && from == copies_.memory) {
       Status recorded = runtime_.record(copies_.read, device_, stream);
@@ -308,50 +242,6 @@ Status NcclBackend::enqueue_calls(std::span<const Call> calls, Stream stream, De
     ACCORD_RETURN_IF_ERROR(put);
   }
   return messages.empty() ? Status() : enqueue_messages(messages, stream, deadline);
-}
-
-Status NcclBackend::asynchronous_error() {
-  const std::unique_lock lock(calls_, std::try_to_lock);
-  if (!lock.owns_lock() || aborted_) return {};
-  const auto ask = [this](nccl::Communicator* communicator) -> Status {
-    int code = nccl::kSuccess;
-    if (const int asked = library().call.CommGetAsyncError(communicator, &code); asked != nccl::kSuccess) code = asked;
-    return code == nccl::kSuccess || code == nccl::kInProgress ? Status()
-                                                               : library().failure("CommGetAsyncError", code);
-  };
-  if (whole_ != nullptr) ACCORD_RETURN_IF_ERROR(ask(whole_));
-  for (const auto& [peer, pair] : pairs_) {
-    if (pair.communicator == nullptr) continue;
-    if (Status status = ask(pair.communicator); !status.ok()) return Status(status.code(), status.message(), {peer});
-  }
-  return {};
-}
-
-bool NcclBackend::revoke(nccl::Communicator* communicator) {
-  if (library().call.CommRevoke == nullptr || library().call.CommShrink == nullptr) return false;
-  const int begun = library().call.CommRevoke(communicator, 0);
-  if (begun != nccl::kSuccess && begun != nccl::kInProgress) return false;
-  const Deadline deadline = Deadline::in(kRevokeTimeout);
-  Waiter waiter(WaitPolicy::kYield);
-  for (int code = nccl::kInProgress; code == nccl::kInProgress; (void)waiter.pause()) {
-    if (library().call.CommGetAsyncError(communicator, &code) != nccl::kSuccess || deadline.passed()) return false;
-  }
-  return true;
-}
-
-void NcclBackend::abort() {
-  if (aborted_.exchange(true)) return;
-  const std::lock_guard lock(calls_);  // a thread that holds it sees aborted_ and leaves
-  const device::CurrentDevice current(runtime_, device_);
-  registry_->end(nccl::Registry::End::kAborted);
-  for (nccl::Communicator* const communicator : communicators()) {
-    if (communicator == whole_ && revoke(whole_)) {
-      is_revoked_ = true;
-    } else {
-      (void)library().call.CommAbort(communicator);
-    }
-  }
-  registry_->unfinished.clear();
 }
 
 }  // namespace accord::comm

@@ -1,8 +1,6 @@
 #pragma once
 // A group's calls on GPUs through NCCL.
 
-#include <atomic>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,7 +10,7 @@
 #include "comm/device/backend.hpp"
 #include "comm/device/registered_memory.hpp"
 #include "comm/nccl/calls.hpp"
-#include "comm/nccl/library.hpp"
+#include "comm/nccl/connection.hpp"
 #include "comm/nccl/registered_memory.hpp"
 #include "device/runtime.hpp"
 
@@ -21,8 +19,8 @@ namespace accord::comm {
 class Group;
 
 /// One NCCL communicator serves the collectives of all ranks, created with the first of them. A pair of ranks that
-/// exchanged messages before that creates one of its own. No call of NCCL blocks: a pending one is polled until the
-/// deadline, or until the group fails.
+/// exchanged messages before that creates one of its own. A call returns when NCCL has accepted it; at the deadline, or
+/// when the group fails, interrupt() makes it return.
 class NcclBackend final : public CollectiveBackend {
  public:
   /// REQUIRES: the group outlives it.
@@ -42,67 +40,64 @@ class NcclBackend final : public CollectiveBackend {
   // As those of DeviceBackends.
   bool can_split() const { return whole_ != nullptr; }
   Status split(int color, int key, NcclBackend* child, Deadline deadline);
-  bool can_shrink() const {
-    return whole_ != nullptr && library().call.CommShrink != nullptr && (!aborted_ || is_revoked_);
-  }
+  bool can_shrink() const;
   Status shrink(std::span<const Rank> lost, NcclBackend& child, Deadline deadline);
   Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Deadline deadline);
 
   Status asynchronous_error() override;
-  /// The communicator of all ranks is revoked if NCCL's version can do so, which keeps it for shrink().
+  /// The communicator of all ranks is revoked if NCCL's version can do so, which keeps it for shrink(). Waits a little
+  /// for that.
   void abort() override;
+  /// The beginning of abort(): makes calls that are in NCCL return, and refuses later ones. Does not wait, and calls
+  /// neither NCCL nor the device.
+  void interrupt();
 
  private:
+  using Connection = nccl::Connection;
+
   Status enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline);
 
-  // REQUIRES, for all of these: calls_ is held, and the device is current.
-  nccl::Config config() const;
-  Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);
+  // REQUIRES, for all of these: the device is current.
+  nccl::Settings settings() const;
+  /// Says when a call that began with `deadline` must not wait any longer.
+  nccl::WaitCheck check_until(Deadline deadline) const;
+  /// Stores a new connection in `slot`, where interrupt() finds it.
+  Result<std::shared_ptr<Connection>> add_connection(std::shared_ptr<Connection>& slot);
   Status connect_whole(Deadline deadline);
-  /// Returns once `communicator` has no pending operation.
-  Status wait_until_idle(nccl::Communicator* communicator, std::string_view function, Deadline deadline);
   /// Agrees on the communicator for messages with each rank of `calls` that this one has exchanged none with before.
   /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
   /// for any.
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
   struct Pair;
+  Pair& add_pair(Rank peer);
   /// Puts `calls` into `stream` as one group. Messages on communicators of pairs run concurrently, in streams of
   /// their own: in one stream they would wait for each other, in circles.
   Status enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline);
   /// Returns the memory that a collective reads: a copy if NCCL cannot do it in place.
   Result<const void*> input_of(const Call& call, Stream stream);
-  nccl::Member member(nccl::Communicator* communicator, Rank rank, int size) const {
-    return {.library = library(), .communicator = communicator, .rank = rank, .size = size};
-  }
-  nccl::Member whole() const;
   /// fork() lets the pair's stream wait for the current contents of `stream`, and returns it; it is created when
   /// first needed.
   Result<Stream> fork(Pair& pair, Stream stream);
   Status join(const Pair& pair, Stream stream);
+  void release_streams_and_copies(Deadline deadline);
 
-  /// Stops pending operations, and keeps the communicator. Returns false if it has to be aborted instead.
-  bool revoke(nccl::Communicator* communicator);
-
-  /// The communicators that this backend owns.
-  std::vector<nccl::Communicator*> communicators() const;
+  nccl::Place place() const { return {.library = library(), .runtime = runtime_, .device = device_}; }
+  bool is_aborted() const;
+  std::vector<std::shared_ptr<Connection>> connections() const;
   const nccl::Library& library() const { return **library_; }
 
   Group& group_;
   const Result<const nccl::Library*> library_;
   device::Runtime& runtime_;
   const Device device_;
-  std::atomic<bool> aborted_ = false;
-  const std::shared_ptr<nccl::Registry> registry_ = std::make_shared<nccl::Registry>();
-  std::mutex& calls_ = registry_->calls;  ///< held for calls of the library; guards what follows
-  bool is_revoked_ = false;               ///< whole_ was revoked, not aborted
-  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed after split()
-  nccl::Communicator* whole_;
-  const bool is_lent_;
-  /// Memory into which the library stores the communicators that it creates. It stores each once more, or only then,
-  /// from a thread of its own when the communicator is connected, which may be late.
-  std::list<nccl::Communicator*> created_;
+  std::optional<nccl::UniqueId> id_;          ///< once the ranks have agreed; not needed after split()
+  std::shared_ptr<nccl::Registry> registry_;  ///< of whole_
+  /// Held briefly, to change the connections and by interrupt(): they are changed by one thread at a time.
+  mutable std::mutex connections_mutex_;
+  bool aborted_ = false;  ///< guarded by connections_mutex_
+  std::shared_ptr<Connection> whole_;
   struct Pair {
-    nccl::Communicator* communicator = nullptr;  ///< null: their messages use that of all ranks
+    std::shared_ptr<Connection> connection = {};  ///< null: their messages use that of all ranks
     Stream stream = {};
     device::Event event = {};  ///< orders that stream and those of calls
   };

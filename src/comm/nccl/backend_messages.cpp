@@ -35,16 +35,26 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   }
   for (const auto& [peer, offer] : mine)
     if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(receive_offer(peer));
+  // All begin to connect before this rank waits for one: peers may wait for them in another order.
   for (const auto& [peer, offer] : mine) {
-    Pair& pair = pairs_[peer];
+    Pair& pair = add_pair(peer);
     if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
     const bool is_lower = group_.rank() < peer;
-    ACCORD_ASSIGN_OR_RETURN(pair.communicator, connect(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2));
+    ACCORD_ASSIGN_OR_RETURN(const auto made, add_connection(pair.connection));
+    made->begin_connecting(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2, settings());
   }
-  for (const auto& [peer, offer] : mine)
-    if (pairs_[peer].communicator != nullptr)
-      ACCORD_RETURN_IF_ERROR(wait_until_idle(pairs_[peer].communicator, "CommInitRankConfig", deadline));
-  return {};
+  Status connected;
+  for (const auto& [peer, offer] : mine) {
+    const auto& connection = pairs_[peer].connection;
+    Status status = connection == nullptr ? Status() : connection->finish_connecting(check_until(deadline));
+    if (connected.ok()) connected = std::move(status);
+  }
+  return connected;
+}
+
+NcclBackend::Pair& NcclBackend::add_pair(Rank peer) {
+  const std::lock_guard lock(connections_mutex_);
+  return pairs_[peer];
 }
 
 Result<Stream> NcclBackend::fork(Pair& pair, Stream stream) {
@@ -65,35 +75,50 @@ Status NcclBackend::join(const Pair& pair, Stream stream) {
 
 Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline) {
   ACCORD_RETURN_IF_ERROR(connect_pairs(calls, deadline));
-  std::map<nccl::Communicator*, Pair*> used;
+  const nccl::WaitCheck check = check_until(deadline);
+  struct Used {
+    Used(Connection& connection, const nccl::WaitCheck& check, Pair& its_pair, Stream its_stream)
+        : use(connection, "GroupEnd", check), pair(its_pair), stream(its_stream) {}
+    nccl::Use use;
+    Pair& pair;  ///< one of those that use this communicator
+    Stream stream;
+  };
+  std::map<Connection*, Used> used;
+  const auto connection_of = [this](Rank peer) {
+    Connection* const own = pairs_[peer].connection.get();
+    return own != nullptr ? own : whole_.get();
+  };
   for (const Call& call : calls) {
-    Pair& pair = pairs_[call.peer];
-    used.emplace(pair.communicator, &pair);
+    Connection& connection = *connection_of(call.peer);
+    const auto [place, is_new] = used.try_emplace(&connection, connection, check, pairs_[call.peer], stream);
+    ACCORD_RETURN_IF_ERROR(place->second.use.status());
   }
-  const bool apart = used.size() > 1;
-  std::map<nccl::Communicator*, Stream> streams;
-  for (const auto& [communicator, pair] : used) {
-    streams[communicator] = stream;
-    if (!apart || communicator == nullptr) continue;
-    ACCORD_ASSIGN_OR_RETURN(streams[communicator], fork(*pair, stream));
+  const auto is_apart = [&](const auto& one) { return used.size() > 1 && one.first != whole_.get(); };
+  for (auto& each : used) {
+    if (!is_apart(each)) continue;
+    ACCORD_ASSIGN_OR_RETURN(each.second.stream, fork(each.second.pair, stream));
   }
   if (const int code = library().call.GroupStart(); code != nccl::kSuccess)
     return library().failure("GroupStart", code);
   Status put;
   for (const Call& call : calls) {
-    nccl::Communicator* const own = pairs_[call.peer].communicator;
+    Connection* const connection = connection_of(call.peer);
+    Used& one = used.at(connection);
     const bool is_lower = group_.rank() < call.peer;
-    const nccl::Member by = own == nullptr ? whole() : member(own, is_lower ? 0 : 1, 2);
-    const Rank peer = own == nullptr ? call.peer : is_lower ? 1 : 0;
-    if (put.ok()) put = nccl::put_message(by, call, peer, streams[own]);
+    const bool is_whole = connection == whole_.get();
+    const nccl::Member by =
+        is_whole ? nccl::Member{one.use, group_.rank(), group_.size()} : nccl::Member{one.use, is_lower ? 0 : 1, 2};
+    const Rank peer = is_whole ? call.peer : is_lower ? 1 : 0;
+    if (put.ok()) put = nccl::put_message(by, call, peer, one.stream);
   }
   const int code = library().call.GroupEnd();
-  if (put.ok() && code != nccl::kSuccess && code != nccl::kInProgress) put = library().failure("GroupEnd", code);
-  for (const auto& [communicator, pair] : used) {
-    if (put.ok()) put = wait_until_idle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline);
-    if (!apart || communicator == nullptr) continue;
+  for (auto& one : used) {
+    Status ended = one.second.use.result("GroupEnd", code);
+    if (put.ok()) put = std::move(ended);
+    if (put.ok()) put = one.second.use.settle("GroupEnd", check);
+    if (!is_apart(one)) continue;
     // Also after a failure: messages that are in the pair's stream use the caller's memory.
-    Status joined = join(*pair, stream);
+    Status joined = join(one.second.pair, stream);
     if (put.ok()) put = std::move(joined);
   }
   return put;

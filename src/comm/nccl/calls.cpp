@@ -87,13 +87,14 @@ class Operation {
     } else {
       store_number(std::get<std::complex<double>>(call.op.factor()).real(), dtype, factor.data());
     }
-    const int type = element_of(dtype, member.library.version)->type;
-    const int code = member.library.call.RedOpCreatePreMulSum(&number_, at, type, residence, member.communicator);
-    if (code != kSuccess) status_ = member.library.failure("RedOpCreatePreMulSum", code);
-    created_ = code == kSuccess;
+    const Library& library = member.use.library();
+    const int type = element_of(dtype, library.version)->type;
+    status_ = member.use.result("RedOpCreatePreMulSum", library.call.RedOpCreatePreMulSum(&number_, at, type, residence,
+                                                                                          member.use.communicator()));
+    created_ = status_.ok();
   }
   ~Operation() {
-    if (created_) (void)member_.library.call.RedOpDestroy(number_, member_.communicator);
+    if (created_) (void)member_.use.library().call.RedOpDestroy(number_, member_.use.communicator());
   }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -108,16 +109,12 @@ class Operation {
   Status status_;
 };
 
-Status status_of(const Member& member, const char* function, int code) {
-  if (code == kSuccess || code == kInProgress) return {};
-  return member.library.failure(function, code);
-}
-
 /// Groups several calls into one.
 Status together(const Member& member, const std::function<Status()>& put) {
-  ACCORD_RETURN_IF_ERROR(status_of(member, "GroupStart", member.library.call.GroupStart()));
+  Use& use = member.use;
+  ACCORD_RETURN_IF_ERROR(use.result("GroupStart", use.library().call.GroupStart()));
   const Status inside = put();
-  const Status ended = status_of(member, "GroupEnd", member.library.call.GroupEnd());
+  const Status ended = use.result("GroupEnd", use.library().call.GroupEnd());
   return inside.ok() ? ended : inside;
 }
 
@@ -143,15 +140,15 @@ struct Putting {
   std::byte* to;
   void* stream;
 
+  const Functions& nccl() const { return member.use.library().call; }
+  Communicator* communicator() const { return member.use.communicator(); }
   Status send(const std::byte* at, std::size_t bytes, Rank to_rank) const {
     if (bytes == 0) return {};
-    const int code = member.library.call.Send(at, bytes, kUint8, to_rank, member.communicator, stream);
-    return status_of(member, "Send", code);
+    return member.use.result("Send", nccl().Send(at, bytes, kUint8, to_rank, communicator(), stream));
   }
   Status receive(std::byte* at, std::size_t bytes, Rank from_rank) const {
     if (bytes == 0) return {};
-    const int code = member.library.call.Recv(at, bytes, kUint8, from_rank, member.communicator, stream);
-    return status_of(member, "Recv", code);
+    return member.use.result("Recv", nccl().Recv(at, bytes, kUint8, from_rank, communicator(), stream));
   }
   /// Sends each rank its part of this rank's input, or receives each rank's part.
   Status send_parts(const Parts& parts, bool without_own) const {
@@ -211,10 +208,11 @@ Status put_scatter(const Putting& put) {
 
 Status put_all_gather(const Putting& put) {
   const Call& call = put.call;
-  const Functions& nccl = put.member.library.call;
+  const Functions& nccl = put.nccl();
+  Use& use = put.member.use;
   if (call.division == Division::kEqual) {
-    const int code = nccl.AllGather(put.from, put.to, call.input.bytes(), kUint8, put.member.communicator, put.stream);
-    return status_of(put.member, "AllGather", code);
+    const std::size_t bytes = call.input.bytes();
+    return use.result("AllGather", nccl.AllGather(put.from, put.to, bytes, kUint8, put.communicator(), put.stream));
   }
   const Parts parts = parts_of(call.output_counts, call.output.count, put.member.size, call.output.dtype);
   return together(put.member, [&]() -> Status {
@@ -224,8 +222,7 @@ Status put_all_gather(const Putting& put) {
       const void* from = root == put.member.rank ? put.from : to;
       if (bytes > 0)
         ACCORD_RETURN_IF_ERROR(
-            status_of(put.member, "Broadcast",
-                      nccl.Broadcast(from, to, bytes, kUint8, root, put.member.communicator, put.stream)));
+            use.result("Broadcast", nccl.Broadcast(from, to, bytes, kUint8, root, put.communicator(), put.stream)));
       to += bytes;
     }
     return {};
@@ -234,12 +231,13 @@ Status put_all_gather(const Putting& put) {
 
 Status put_reduce_scatter(const Putting& put, const Element& element, int op) {
   const Call& call = put.call;
-  const Functions& nccl = put.member.library.call;
-  Communicator* const communicator = put.member.communicator;
+  const Functions& nccl = put.nccl();
+  Use& use = put.member.use;
+  Communicator* const communicator = put.communicator();
   if (call.division == Division::kEqual) {
     const std::size_t count = call.output.count * element.numbers;
-    return status_of(put.member, "ReduceScatter",
-                     nccl.ReduceScatter(put.from, put.to, count, element.type, op, communicator, put.stream));
+    return use.result("ReduceScatter",
+                      nccl.ReduceScatter(put.from, put.to, count, element.type, op, communicator, put.stream));
   }
   const Parts parts = parts_of(call.input_counts, call.input.count, put.member.size, call.input.dtype);
   return together(put.member, [&]() -> Status {
@@ -247,8 +245,8 @@ Status put_reduce_scatter(const Putting& put, const Element& element, int op) {
     for (Rank root = 0; root < put.member.size; ++root) {
       const std::size_t count = parts.elements(root) * element.numbers;
       if (count > 0)
-        ACCORD_RETURN_IF_ERROR(status_of(
-            put.member, "Reduce", nccl.Reduce(from, put.to, count, element.type, op, root, communicator, put.stream)));
+        ACCORD_RETURN_IF_ERROR(
+            use.result("Reduce", nccl.Reduce(from, put.to, count, element.type, op, root, communicator, put.stream)));
       from += parts.bytes(root);
     }
     return {};
@@ -257,19 +255,19 @@ Status put_reduce_scatter(const Putting& put, const Element& element, int op) {
 
 Status put_reduction(const Putting& put) {
   const Call& call = put.call;
-  const Functions& nccl = put.member.library.call;
-  Communicator* const communicator = put.member.communicator;
+  const Functions& nccl = put.nccl();
+  Use& use = put.member.use;
+  Communicator* const communicator = put.communicator();
   const Operation op(put.member, call);
   ACCORD_RETURN_IF_ERROR(op.status());
-  const Element element = *element_of(call.input.dtype, put.member.library.version);
+  const Element element = *element_of(call.input.dtype, use.library().version);
   if (call.collective == Collective::kReduceScatter) return put_reduce_scatter(put, element, op.number());
   const std::size_t count = call.input.count * element.numbers;
   if (call.collective == Collective::kAllReduce)
-    return status_of(put.member, "AllReduce",
-                     nccl.AllReduce(put.from, put.to, count, element.type, op.number(), communicator, put.stream));
-  return status_of(
-      put.member, "Reduce",
-      nccl.Reduce(put.from, put.to, count, element.type, op.number(), call.root, communicator, put.stream));
+    return use.result("AllReduce",
+                      nccl.AllReduce(put.from, put.to, count, element.type, op.number(), communicator, put.stream));
+  return use.result(
+      "Reduce", nccl.Reduce(put.from, put.to, count, element.type, op.number(), call.root, communicator, put.stream));
 }
 
 }  // namespace
@@ -294,12 +292,9 @@ Status put_collective(const Member& member, const Call& call, const void* from, 
                     .to = static_cast<std::byte*>(call.output.data),
                     .stream = stream.handle};
   switch (call.collective) {
-    case Collective::kBroadcast: {
-      const Functions& nccl = member.library.call;
-      const int code = nccl.Broadcast(call.output.data, call.output.data, call.output.bytes(), kUint8, call.root,
-                                      member.communicator, stream.handle);
-      return status_of(member, "Broadcast", code);
-    }
+    case Collective::kBroadcast:
+      return member.use.result("Broadcast", put.nccl().Broadcast(put.to, put.to, call.output.bytes(), kUint8, call.root,
+                                                                 put.communicator(), put.stream));
     case Collective::kAllGather: return put_all_gather(put);
     case Collective::kReduceScatter:
     case Collective::kAllReduce:

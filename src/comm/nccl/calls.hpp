@@ -3,8 +3,7 @@
 
 #include "accord/call.hpp"
 #include "accord/status.hpp"
-#include "comm/nccl/abi.hpp"
-#include "comm/nccl/library.hpp"
+#include "comm/nccl/connection.hpp"
 
 namespace accord::comm::nccl {
 
@@ -13,15 +12,13 @@ Status check_reduction(const Call& call, int version, int size);
 
 /// One rank's place in an NCCL communicator.
 struct Member {
-  const Library& library;
-  Communicator* communicator = nullptr;
+  Use& use;
   Rank rank = 0;
   int size = 1;
 };
 
-/// Puts a collective into `stream`. `from`: the memory that it reads, which may differ from call.input's. A code that
-/// is neither kSuccess nor kInProgress is returned as the library.failure() of the function that gave it. REQUIRES:
-/// check_call() and check_reduction() are ok.
+/// Puts a collective into `stream`. `from`: the memory that it reads, which may differ from call.input's. Follow it by
+/// Use::settle(). REQUIRES: check_call() and check_reduction() are ok.
 Status put_collective(const Member& member, const Call& call, const void* from, Stream stream);
 /// Puts a message into `stream`, between ncclGroupStart and ncclGroupEnd. `peer`: its rank in the member's
 /// communicator.

@@ -38,7 +38,6 @@ const char* find_all(void* library, Functions& call) {
   ACCORD_NCCL_LOOK_UP(GetUniqueId)
   ACCORD_NCCL_LOOK_UP(CommInitRankConfig)
   ACCORD_NCCL_LOOK_UP(CommSplit)
-  ACCORD_NCCL_LOOK_UP(CommFinalize)
   ACCORD_NCCL_LOOK_UP(CommDestroy)
   ACCORD_NCCL_LOOK_UP(CommAbort)
   ACCORD_NCCL_LOOK_UP(CommGetAsyncError)

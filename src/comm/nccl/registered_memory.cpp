@@ -1,30 +1,44 @@
-// Three steps, whose results all ranks exchange so that they stay together: memory for all; an NCCL window over it,
-// if the version has windows and the memory is aligned; and if any rank got no window, a registration by each rank.
-// Where the machine has no windows, NCCL returns success and no window.
+// Three steps, whose results all ranks exchange so that they stay together: memory for all; an NCCL window over it, if
+// NCCL can make one on all ranks; and if any rank got no window, a registration by each rank. Where the machine has no
+// windows, NCCL returns success and no window.
+//
+// NCCL maps the physical allocations behind a window into an address range of its own, at the same place on all ranks,
+// and computes the addresses of peers from its own. It checks none of this between ranks: a rank whose memory it
+// rejects leaves the others waiting, and one whose memory it places elsewhere gets wrong data. So each rank describes
+// where its window would be, from what the driver says about the memory, and all descriptions must be equal.
 #include "comm/nccl/registered_memory.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "comm/group.hpp"
 #include "comm/membership/exchange.hpp"
 #include "comm/membership/gather_texts.hpp"
 
 namespace accord::comm::nccl {
+namespace {
+
+/// The first version in which windows of one allocation may be released in any order.
+constexpr int kFirstWithSharedAllocations = 22800;
+/// The first version whose windows may lie in several allocations.
+constexpr int kFirstWithSeveralAllocations = 23000;
+
+/// For a thread that releases memory while another one is in a call, which ends by itself.
+Status keep_waiting(std::string_view /*function*/) { return {}; }
+
+}  // namespace
 
 class Memory final : public RegisteredMemory {
  public:
   explicit Memory(const Registration& with)
       : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
   ~Memory() override {
-    if (is_registered_) {
-      const std::lock_guard lock(registry_->calls);
-      deregister();
-    }
+    deregister();
     const device::CurrentDevice current(runtime_, device_);
     if (owner_ == Owner::kNccl) (void)library_.call.MemFree(data_);
     if (owner_ == Owner::kRuntime) (void)runtime_.release(device_, data_);
@@ -49,36 +63,60 @@ class Memory final : public RegisteredMemory {
     owner_ = Owner::kNccl;
     return {};
   }
-  bool can_be_symmetric() const {
-    return library_.call.CommWindowRegister != nullptr &&
-           reinterpret_cast<std::uintptr_t>(data_) % kWindowAlignment == 0;
+  /// Describes where NCCL would place a window over this memory; "" if it cannot make one.
+  Result<std::string> place_of_window() {
+    if (library_.call.CommWindowRegister == nullptr) return std::string();
+    ACCORD_ASSIGN_OR_RETURN(const device::MappedMemory behind, runtime_.mapped_memory(device_, data_, bytes_));
+    if (behind.allocations == 0 || behind.offset % kWindowAlignment != 0) return std::string();
+    if (behind.allocations > 1 && library_.version < kFirstWithSeveralAllocations) return std::string();
+    begin_ = static_cast<const std::byte*>(data_) - behind.offset;
+    const std::lock_guard lock(registry_->mutex);
+    std::vector<int> others;  // NCCL's space has holes where windows were released
+    int same = -1;            // a window in the same allocation, which NCCL then does not map again
+    for (const auto& [number, other] : registry_->windows) {
+      others.push_back(number);
+      if (other->begin_ == begin_ && same < 0) same = number;
+    }
+    if (same >= 0 && library_.version < kFirstWithSharedAllocations) return std::string();
+    return fmt::format("at {} of {} bytes, beside {}, in that of {}", behind.offset, behind.bytes,
+                       fmt::join(others, " "), same);
   }
-
-  // REQUIRES, for all of these: the registry's calls are held.
-  /// Ok, with use() unchanged, if the machine has no windows.
-  Status make_symmetric(const Registration& with) {
-    const int code = library_.call.CommWindowRegister(registry_->communicator, data_, bytes_, &window_, kSymmetric);
-    if (code != kSuccess && code != kInProgress) return library_.failure("CommWindowRegister", code);
-    ACCORD_RETURN_IF_ERROR(with.wait_until_idle("CommWindowRegister"));
-    if (window_ != nullptr) set_registered(WindowUse::kSymmetric);
+  /// Ok, with use() unchanged, if the machine has no windows. The group has failed after an error.
+  Status make_symmetric(const Registration& with, const std::shared_ptr<Memory>& self, int number) {
+    const auto call = [self](Communicator* communicator) {
+      return self->library_.call.CommWindowRegister(communicator, self->data_, self->bytes_, &self->window_,
+                                                    kSymmetric);
+    };
+    ACCORD_RETURN_IF_ERROR(registry_->connection->run("CommWindowRegister", call, with.check));
+    if (window_ == nullptr) return {};
+    set_registered(WindowUse::kSymmetric);
+    const std::lock_guard lock(registry_->mutex);
+    registry_->windows.emplace(number, this);
     return {};
   }
-  Status make_registered() {
+  Status make_registered(const WaitCheck& check) {
     if (library_.call.CommRegister == nullptr) return {};
-    const int code = library_.call.CommRegister(registry_->communicator, data_, bytes_, &handle_);
-    if (code != kSuccess) return library_.failure("CommRegister", code);
+    Use entered(*registry_->connection, "CommRegister", check);
+    ACCORD_RETURN_IF_ERROR(entered.status());
+    const int code = library_.call.CommRegister(entered.communicator(), data_, bytes_, &handle_);
+    ACCORD_RETURN_IF_ERROR(entered.result("CommRegister", code));
     set_registered(WindowUse::kRegistered);
     return {};
   }
   void deregister() {
-    if (registry_->registered.erase(this) == 0) return;
-    if (use_ == WindowUse::kSymmetric) (void)library_.call.CommWindowDeregister(registry_->communicator, window_);
-    if (use_ == WindowUse::kRegistered) (void)library_.call.CommDeregister(registry_->communicator, handle_);
-  }
-  void forget() {
-    deregister();
+    const std::lock_guard lock(registry_->mutex);
+    deregister_locked();
     use_ = WindowUse::kPlain;
-    is_registered_ = false;
+  }
+  /// REQUIRES: the registry's mutex is held.
+  void deregister_locked() {
+    if (registry_->registered.erase(this) == 0) return;
+    std::erase_if(registry_->windows, [this](const auto& window) { return window.second == this; });
+    const Use entered(*registry_->connection, "CommDeregister", keep_waiting);
+    if (!entered.status().ok()) return;
+    const device::CurrentDevice current(runtime_, device_);
+    if (use_ == WindowUse::kSymmetric) (void)library_.call.CommWindowDeregister(entered.communicator(), window_);
+    if (use_ == WindowUse::kRegistered) (void)library_.call.CommDeregister(entered.communicator(), handle_);
   }
 
  private:
@@ -86,7 +124,7 @@ class Memory final : public RegisteredMemory {
 
   void set_registered(WindowUse use) {
     use_ = use;
-    is_registered_ = true;
+    const std::lock_guard lock(registry_->mutex);
     registry_->registered.insert(this);
   }
 
@@ -96,17 +134,16 @@ class Memory final : public RegisteredMemory {
   const std::shared_ptr<Registry> registry_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  const std::byte* begin_ = nullptr;  ///< of the first allocation behind it, if a window can be made
   Owner owner_ = Owner::kUser;
   WindowUse use_ = WindowUse::kPlain;
-  bool is_registered_ = false;
   Window* window_ = nullptr;
   void* handle_ = nullptr;
 };
 
-void Registry::end(End how) {
-  while (how == End::kDestroyed && !registered.empty()) (*registered.begin())->deregister();
-  registered.clear();
-  communicator = nullptr;
+void Registry::deregister_all() {
+  const std::lock_guard lock(mutex);
+  while (!registered.empty()) (*registered.begin())->deregister_locked();
 }
 
 namespace {
@@ -128,42 +165,42 @@ Result<std::vector<std::string>> exchange_texts(const Registration& with, const 
   return all;
 }
 
+/// Whether NCCL can make a window over this memory on all ranks, and would place it alike. Windows that a rank has and
+/// another has released make the places differ.
+Result<bool> is_symmetric(const Registration& with, Memory& memory) {
+  const Result<std::string> place = memory.place_of_window();
+  // Many windows make a text longer than can be exchanged, so its hash stands for it.
+  const std::string mine =
+      place.ok() && !place->empty() ? fmt::format("{:x}", xxh3(std::as_bytes(std::span(*place)))) : "";
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange_texts(with, place.status(), mine));
+  return !mine.empty() && std::ranges::all_of(all, [&](const std::string& theirs) { return theirs == mine; });
+}
+
 }  // namespace
 
 Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registration& with, void* memory, std::size_t bytes) {
+  const int number = with.registry->collectives++;
   const auto made = std::make_shared<Memory>(with);
-  // Calls forget() first, since the destructor would otherwise lock the registry's calls, which are held here.
-  const auto give_up = [&](const Status& why) {
-    made->forget();
-    return why;
-  };
   const std::string size = fmt::format("{} bytes", bytes);
   const Status held = made->hold(memory, bytes);
-  Result<std::vector<std::string>> sizes = exchange_texts(with, held, size);
-  ACCORD_RETURN_IF_ERROR(sizes.status());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> sizes, exchange_texts(with, held, size));
   for (Rank rank = 0; rank < with.group.size(); ++rank)
-    if (const std::string& theirs = (*sizes)[static_cast<std::size_t>(rank)]; theirs != size)
+    if (const std::string& theirs = sizes[static_cast<std::size_t>(rank)]; theirs != size)
       return Status(StatusCode::kMismatch,
                     fmt::format("rank {} asks for {}, rank {} for {}", rank, theirs, with.group.rank(), size), {rank});
 
-  const auto all_are = [&](bool mine) -> Result<bool> {
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange_texts(with, {}, mine ? "yes" : "no"));
-    return std::all_of(all.begin(), all.end(), [](const std::string& theirs) { return theirs == "yes"; });
-  };
-  ACCORD_ASSIGN_OR_RETURN(bool symmetric, all_are(made->can_be_symmetric()));
+  ACCORD_ASSIGN_OR_RETURN(bool symmetric, is_symmetric(with, *made));
   if (symmetric) {
-    if (const Status status = made->make_symmetric(with); !status.ok()) {
-      with.registry->unfinished.push_back(made);
-      return with.group.state().fail(give_up(status).with_context(with.group.where("device_window")));
-    }
-    const Result<bool> all = all_are(made->use() == WindowUse::kSymmetric);
-    if (!all.ok()) return give_up(all.status());
-    symmetric = *all;
+    if (const Status status = made->make_symmetric(with, made, number); !status.ok())
+      return with.group.state().fail(status.with_context(with.group.where("device_window")));
+    const std::string mine = made->use() == WindowUse::kSymmetric ? "yes" : "no";
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange_texts(with, {}, mine));
+    symmetric = std::ranges::all_of(all, [](const std::string& theirs) { return theirs == "yes"; });
   }
   if (symmetric) return std::shared_ptr<RegisteredMemory>(made);
-  made->forget();
-  const Status status = made->make_registered();
-  if (const Status all = exchange_texts(with, status, "").status(); !all.ok()) return give_up(all);
+  made->deregister();
+  const Status status = made->make_registered(with.check);
+  ACCORD_RETURN_IF_ERROR(exchange_texts(with, status, "").status());
   return std::shared_ptr<RegisteredMemory>(made);
 }
 

@@ -1,44 +1,42 @@
 #pragma once
 // Memory that is registered with an NCCL communicator: as a window of all ranks, or by this rank alone.
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "comm/device/registered_memory.hpp"
-#include "comm/nccl/library.hpp"
+#include "comm/nccl/connection.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm::nccl {
 
 class Memory;
 
-/// The registrations of one communicator, while it exists.
+/// The registrations of one communicator. Those of a communicator that was aborted ended with it.
 struct Registry {
-  std::mutex calls;  ///< held during calls on the communicator; guards what follows
-  Communicator* communicator = nullptr;
-  std::set<Memory*> registered;
-  /// Memory that the library may write to until the communicator is aborted.
-  std::vector<std::shared_ptr<Memory>> unfinished;
+  explicit Registry(std::shared_ptr<Connection> its_connection) : connection(std::move(its_connection)) {}
 
-  /// Called before the communicator is destroyed or aborted. REQUIRES: `calls` is held.
-  enum class End { kDestroyed, kAborted };
-  void end(End how);
+  const std::shared_ptr<Connection> connection;
+  int collectives = 0;  ///< calls of register_memory(), as many on all ranks; used by one thread at a time
+  std::mutex mutex;     ///< guards what follows
+  std::set<Memory*> registered;
+  std::map<int, Memory*> windows;  ///< those of `registered` that are windows, by the number of their collective
+
+  /// Called before the communicator is destroyed.
+  void deregister_all();
 };
 
-/// Arguments of register_memory(). REQUIRES: registry->calls is held, the device is current, and the registry's
-/// communicator is connected.
+/// Arguments of register_memory(). REQUIRES: the device is current, and the registry's communicator is connected.
 struct Registration {
   Group& group;
   const Library& library;
   device::Runtime& runtime;
   Device device;
   std::shared_ptr<Registry> registry;
-  /// Returns once the communicator has no pending operation.
-  std::function<Status(const char* function)> wait_until_idle;
+  WaitCheck check;
   Deadline deadline;
 };
 

@@ -15,6 +15,7 @@
 #include "device/cuda/driver.hpp"
 #include "device/cuda/error.hpp"
 #include "device/cuda/known_kernels.hpp"
+#include "device/cuda/mapped_memory.hpp"
 #include "device/cuda/multicast.hpp"
 
 namespace accord::device::cuda {
@@ -85,6 +86,10 @@ class CudaRuntime final : public Runtime {
     // For memory that the driver does not know, the type is 0; managed memory has the type of its device.
     if (type == 0 || type == CU_MEMORYTYPE_HOST) return std::optional<Device>();
     return std::optional(Device{DeviceType::kCuda, static_cast<std::int16_t>(index)});
+  }
+
+  Result<MappedMemory> mapped_memory(Device device, const void* memory, std::size_t bytes) override {
+    return cuda::mapped_memory(device, memory, bytes);
   }
 
   Result<int> multiprocessors(Device device) override {

@@ -351,10 +351,10 @@ TEST_F(DeviceFailures, group_options_reach_nccl_and_must_be_equal) {
   const std::string hints = "max_ctas=8,min_ctas=2,cga_cluster_size=4,net_name=Socket,is_high_priority_stream=yes";
   on_ranks(2, {.timeout = std::chrono::seconds(60), .hints = hints}, connect);
   EXPECT_THAT(testing::log_of(1),
-              Contains(HasSubstr("nranks=2 blocking=0 cgaClusterSize=4 minCTAs=2 maxCTAs=8 netName=Socket")));
+              Contains(HasSubstr("nranks=2 blocking=1 cgaClusterSize=4 minCTAs=2 maxCTAs=8 netName=Socket")));
   testing::clear_log();
   on_ranks(2, connect);
-  EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommInitRankConfig rank=0 nranks=2 blocking=0")));
+  EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommInitRankConfig rank=0 nranks=2 blocking=1")));
   EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("CTAs"))));
 
   const std::shared_ptr<Store> store = make_memory_store();

@@ -62,14 +62,14 @@ class DeviceShrink : public testing::HostDevices {
 
 TEST_F(DeviceShrink, a_healthy_group_shrinks_its_communicator) {
   shrink_without_rank_1(After::kNothing);
-  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0 blocking=0"));
+  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0 blocking=1"));
   EXPECT_FALSE(called("ncclCommRevoke"));
 }
 
 TEST_F(DeviceShrink, a_failed_group_revokes_its_communicator_and_shrinks_it) {
   shrink_without_rank_1(After::kFailure);
   EXPECT_TRUE(called("ncclCommRevoke rank=0 flags=0"));
-  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=1 blocking=0"));
+  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=1 blocking=1"));
 }
 
 TEST_F(DeviceShrink, versions_without_revoke_reconnect_a_failed_group) {
@@ -91,6 +91,7 @@ TEST_F(DeviceShrink, versions_without_shrink_reconnect) {
 
 TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_reconnected) {
   for (const bool hangs : {false, true}) {
+    testing::set_blocking(!hangs);  // another communicator can be aborted during the revocation
     for (const int rank : {0, 2}) {
       if (hangs) {
         testing::hang_next("ncclCommRevoke", rank);
@@ -102,6 +103,44 @@ TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_rec
     EXPECT_FALSE(called("ncclCommShrink"));
     EXPECT_TRUE(called("ncclCommAbort"));
     testing::clear_log();
+  }
+}
+
+TEST_F(DeviceShrink, a_revocation_that_waits_for_kernels_of_the_program_makes_the_group_reconnect) {
+  std::atomic<int> waiting = 0;
+  on_ranks(3, {.timeout = std::chrono::seconds(20)}, [&](Communicator& comm, const OnDevice& on) {
+    ASSERT_EQ(count(comm, on), 3);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) {
+      while (waiting < 2) std::this_thread::yield();
+      return;  // closes its communicator
+    }
+    const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    const Call sum = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+    Work work = comm.start(sum, {.stream = on.stream});
+    ++waiting;
+    EXPECT_EQ(work.wait().code(), StatusCode::kPeerLost);
+    Result<Communicator> smaller = comm.shrink("smaller");
+    ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();
+    const Stream other = on.runtime.create_stream(on.device, false).value();
+    EXPECT_EQ(count(*smaller, {on.runtime, on.device, other}), 2);
+    EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
+    busy.release();
+    on.synchronize();
+  });
+  EXPECT_TRUE(called("ncclCommRevoke"));
+  EXPECT_FALSE(called("ncclCommShrink"));
+  EXPECT_EQ(testing::aborts_during_calls(), 0);
+}
+
+TEST_F(DeviceShrink, a_shrink_that_hangs_on_one_rank_reconnects_all_ranks) {
+  for (const After after : {After::kNothing, After::kFailure}) {
+    shrink_without_rank_1(after, [](Communicator& comm) {
+      if (comm.rank() == 2) testing::hang_next("ncclCommShrink", 2);
+    });
+    EXPECT_TRUE(called("ncclCommShrink"));
+    testing::reset_nccl();
   }
 }
 

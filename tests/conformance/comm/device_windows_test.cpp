@@ -86,6 +86,145 @@ TEST_F(DeviceWindows, user_memory_is_registered_and_remains_with_the_program) {
   });
 }
 
+/// A window over memory of the program.
+Result<DeviceWindow> window_over(Communicator& comm, const OnDevice& on, void* memory, std::size_t bytes) {
+  return comm.device_window(Buffer{memory, bytes, DType::kUInt8, on.device});
+}
+
+/// Memory in allocations of these sizes that are mapped side by side, as an allocator with expandable segments makes
+/// it.
+class Mapped {
+ public:
+  Mapped(const OnDevice& on, std::vector<std::size_t> sizes)
+      : on_(on),
+        data_(static_cast<std::byte*>(
+            testing::HostRuntime::instance().allocate_mapped(on.device, std::move(sizes)).value())) {}
+  ~Mapped() { EXPECT_TRUE(on_.runtime.release(on_.device, data_).ok()); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  std::byte* at(std::size_t offset) const { return data_ + offset; }
+
+ private:
+  const OnDevice& on_;
+  std::byte* const data_;
+};
+
+constexpr std::size_t kGranularity = testing::HostRuntime::kMapGranularity;
+
+TEST_F(DeviceWindows, memory_that_was_not_mapped_is_registered_and_leaves_the_group_usable) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    void* const plain = runtime().allocate(on.device, kGranularity, kGranularity).value();  // as cudaMalloc
+    {
+      Result<DeviceWindow> window = window_over(comm, on, plain, kGranularity);
+      ASSERT_TRUE(window.ok()) << window.status().to_string();
+      EXPECT_EQ(window->use(), WindowUse::kRegistered);
+      use(comm, on, *window);
+    }
+    EXPECT_TRUE(runtime().release(on.device, plain).ok());
+    const Mapped mapped(on, {kGranularity});
+    Result<DeviceWindow> window = window_over(comm, on, mapped.at(0), kGranularity);
+    ASSERT_TRUE(window.ok()) << window.status().to_string();
+    EXPECT_EQ(window->use(), WindowUse::kSymmetric);
+    use(comm, on, *window);
+  });
+  EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommRegister rank=0 bytes=65536")));
+}
+
+TEST_F(DeviceWindows, nccl_needs_an_aligned_beginning_and_before_2_30_a_single_allocation) {
+  const auto use_at = [](Communicator& comm, const OnDevice& on, std::size_t offset, std::size_t bytes) {
+    const Mapped mapped(on, {kGranularity, 2 * kGranularity});
+    Result<DeviceWindow> window = window_over(comm, on, mapped.at(offset), bytes);
+    EXPECT_TRUE(window.ok()) << window.status().to_string();
+    if (!window.ok()) return WindowUse::kPlain;
+    use(comm, on, *window);
+    return window->use();
+  };
+  for (const int version : {22900, 23000}) {
+    SCOPED_TRACE(version);
+    const testing::OtherNccl other(version);
+    on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
+      const auto uses = [&](std::size_t offset, std::size_t bytes) { return use_at(comm, on, offset, bytes); };
+      EXPECT_EQ(uses(0, kGranularity), WindowUse::kSymmetric);
+      EXPECT_EQ(uses(kGranularity, 2 * kGranularity), WindowUse::kSymmetric);
+      EXPECT_EQ(uses(kGranularity + 4096, 2 * kGranularity - 4096), WindowUse::kSymmetric);  // up to the end
+      EXPECT_EQ(uses(kGranularity - 4096, 4096), WindowUse::kSymmetric);
+      EXPECT_EQ(uses(kGranularity + 512, kGranularity), WindowUse::kRegistered);
+      const WindowUse expected = version < 23000 ? WindowUse::kRegistered : WindowUse::kSymmetric;
+      EXPECT_EQ(uses(0, kGranularity + 1), expected);
+      EXPECT_EQ(uses(0, 3 * kGranularity), expected);
+      EXPECT_EQ(uses(kGranularity - 4096, 4097), expected);
+    });
+  }
+}
+
+TEST_F(DeviceWindows, a_window_is_symmetric_only_if_the_memory_of_all_ranks_lies_alike) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const bool is_first = comm.rank() == 0;
+    const Mapped mapped(on, {2 * kGranularity}), larger(on, {4 * kGranularity});
+    void* const plain = runtime().allocate(on.device, 2 * kGranularity, kGranularity).value();
+    void* const candidates[3] = {is_first ? mapped.at(0) : plain, mapped.at(is_first ? 0 : 4096),
+                                 is_first ? mapped.at(0) : larger.at(0)};
+    for (void* const memory : candidates) {
+      Result<DeviceWindow> window = window_over(comm, on, memory, kGranularity);
+      ASSERT_TRUE(window.ok()) << window.status().to_string();
+      EXPECT_EQ(window->use(), WindowUse::kRegistered);
+      use(comm, on, *window);
+    }
+    EXPECT_EQ(window_over(comm, on, mapped.at(4096), kGranularity).value().use(), WindowUse::kSymmetric);
+    EXPECT_TRUE(runtime().release(on.device, plain).ok());
+  });
+}
+
+TEST_F(DeviceWindows, memory_can_be_registered_twice) {
+  for (const int version : {22700, 22900}) {
+    SCOPED_TRACE(version);
+    const testing::OtherNccl other(version);
+    on_ranks(2, [version](Communicator& comm, const OnDevice& on) {
+      const Mapped mapped(on, {kGranularity}), another(on, {kGranularity});
+      for (const bool in_order : {true, false}) {
+        std::optional<DeviceWindow> first = window_over(comm, on, mapped.at(0), kGranularity).value();
+        std::optional<DeviceWindow> second = window_over(comm, on, mapped.at(4096), 4096).value();
+        EXPECT_EQ(first->use(), WindowUse::kSymmetric);
+        // NCCL 2.27 would unmap the memory with the first of them.
+        EXPECT_EQ(second->use(), version < 22800 ? WindowUse::kRegistered : WindowUse::kSymmetric);
+        use(comm, on, *second);
+        (in_order ? first : second).reset();
+        use(comm, on, in_order ? *second : *first);
+      }
+      // One rank registers the same memory again, for which NCCL does nothing; the other has new memory.
+      const DeviceWindow first = window_over(comm, on, mapped.at(0), kGranularity).value();
+      const Mapped& its = comm.rank() == 0 ? mapped : another;
+      const DeviceWindow second = window_over(comm, on, its.at(0), kGranularity).value();
+      EXPECT_EQ(second.use(), WindowUse::kRegistered);
+      use(comm, on, second);
+    });
+  }
+}
+
+TEST_F(DeviceWindows, windows_that_only_some_ranks_have_released_keep_later_ones_from_being_symmetric) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    std::optional<DeviceWindow> first = comm.device_window(4096, on.device).value();
+    if (comm.rank() == 0) first.reset();
+    const DeviceWindow second = comm.device_window(4096, on.device).value();
+    EXPECT_EQ(second.use(), WindowUse::kRegistered);
+    use(comm, on, second);
+    first.reset();
+    EXPECT_EQ(comm.device_window(4096, on.device).value().use(), WindowUse::kSymmetric);
+  });
+}
+
+TEST_F(DeviceWindows, all_ranks_report_a_rank_whose_driver_fails) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    use(comm, on, comm.device_window(4096, on.device).value());  // connects
+    if (comm.rank() == 0) runtime().fail_next("mapped_memory", Status(StatusCode::kInternal, "the driver is gone"));
+    ASSERT_TRUE(comm.barrier().ok());
+    const Status status = comm.device_window(4096, on.device).status();
+    EXPECT_THAT(status.message(), HasSubstr("the driver is gone"));
+    EXPECT_EQ(comm.state(), CommunicatorState::kReady);
+    use(comm, on, comm.device_window(4096, on.device).value());
+  });
+}
+
 TEST_F(DeviceWindows, a_borrowed_communicator_registers_memory_too) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);

@@ -26,9 +26,11 @@ class HostDevices : public ::testing::Test {
     device::replace_runtime(DeviceType::kCuda, &runtime());
   }
   ~HostDevices() override {
-    // A thread of accord may hold the last work for a moment longer, and another rank may close later.
+    // A thread of accord may hold the last work for a moment longer, or abort a communicator; another rank may close
+    // later.
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) {
+    const auto is_any_left = [] { return runtime().live() != LiveObjects{} || live_nccl() != LiveNccl{}; };
+    while (is_any_left() && std::chrono::steady_clock::now() < late) {
       comm::release_waiting();
       std::this_thread::yield();
     }

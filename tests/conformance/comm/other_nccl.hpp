@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <vector>
 
 #include "comm/nccl/library.hpp"
 #include "device/nccl_control.hpp"
@@ -17,15 +18,14 @@ class OtherNccl {
     set_version(version);
     Result<std::unique_ptr<const comm::nccl::Library>> loaded = comm::nccl::load(library_path());
     EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-    library_ = *std::move(loaded);
-    comm::nccl::replace_library(library_.get());
+    // Threads that abort communicators may outlive this object.
+    static auto* const kept = new std::vector<std::unique_ptr<const comm::nccl::Library>>;
+    kept->push_back(*std::move(loaded));
+    comm::nccl::replace_library(kept->back().get());
   }
   ~OtherNccl() { comm::nccl::replace_library(nullptr); }
   OtherNccl(const OtherNccl&) = delete;
   OtherNccl& operator=(const OtherNccl&) = delete;
-
- private:
-  std::unique_ptr<const comm::nccl::Library> library_;
 };
 
 }  // namespace accord::testing

@@ -43,7 +43,7 @@ TEST_F(DeviceMeshes, group_options_reach_nccl_and_are_reported) {
     mesh->close();
   });
   EXPECT_THAT(testing::log_of(0),
-              Contains(HasSubstr("nranks=2 blocking=0 cgaClusterSize=2 minCTAs=4 maxCTAs=16 netName=IB")));
+              Contains(HasSubstr("nranks=2 blocking=1 cgaClusterSize=2 minCTAs=4 maxCTAs=16 netName=IB")));
 }
 
 }  // namespace

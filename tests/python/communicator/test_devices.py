@@ -121,7 +121,7 @@ def run_hints(_, path):
     on_thread_ranks(2, body, hints="max_ctas=12,net_name=Socket", select="all_reduce[memory=cuda]:0-inf=nccl")
     text = ctypes.create_string_buffer(1 << 20)
     loaded.accord_test_log(1, text, ctypes.c_size_t(len(text)))
-    assert "blocking=0 maxCTAs=12 netName=Socket" in text.value.decode()
+    assert "blocking=1 maxCTAs=12 netName=Socket" in text.value.decode()
 
 
 def test_hints_of_a_group_reach_nccl(device_process):

@@ -65,6 +65,10 @@ class HostStream:
     def synchronize(self) -> None:
         assert self._loaded.accord_test_synchronize(self._device, ctypes.c_void_p(self.cuda_stream)) == 0
 
+    def wait_stream(self, other: HostStream) -> None:
+        pointers = ctypes.c_void_p(self.cuda_stream), ctypes.c_void_p(other.cuda_stream)
+        assert self._loaded.accord_test_wait_stream(self._device, *pointers) == 0
+
     def hold(self) -> Callable[[], None]:
         """Blocks work that is enqueued afterwards until the returned function is called."""
         busy = ctypes.c_void_p(self._loaded.accord_test_hold(self._device, ctypes.c_void_p(self.cuda_stream)))

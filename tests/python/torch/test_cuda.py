@@ -86,6 +86,30 @@ def test_works_and_streams(torch_ranks):
     torch_ranks(streams)
 
 
+def futures(group):
+    size = group.size()
+    values = torch.ones(1 << 20, device="cuda")
+    dist.all_reduce(values)  # connects the ranks
+    torch.cuda.synchronize()
+    values.fill_(1)
+    torch.cuda._sleep(500_000_000)  # cycles, some 0.3 s, before the operation
+    work = dist.all_reduce(values, async_op=True)
+    future = work.get_future().then(lambda ended: ended.value()[0].mul_(2))  # as DDP's hooks do
+    assert future.done() and not work.is_completed(), "the future waits for the GPU"
+    result = future.wait()  # makes the current stream wait
+    copy = result.clone()
+    torch.cuda.synchronize()
+    assert copy[::4096].tolist() == [2.0 * size] * 256
+    spread = torch.zeros(2 * size, device="cuda")[::2]  # results are copied into it
+    work = dist.all_gather_into_tensor(spread, torch.full((1,), group.rank() + 1.0, device="cuda"), async_op=True)
+    work.get_future().wait()
+    assert spread.tolist() == [rank + 1.0 for rank in range(size)]
+
+
+def test_futures_do_not_wait_for_the_gpu(torch_ranks):
+    torch_ranks(futures)
+
+
 def captures(group):
     values = torch.ones(256, device="cuda")
     dist.all_reduce(values)  # connects the ranks

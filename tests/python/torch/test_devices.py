@@ -65,7 +65,7 @@ def run_works(_, path):
         work.wait()  # makes the stream wait
         assert not work.is_completed()
         release()
-        (result,) = work.get_future().wait()
+        (result,) = work.result()
         assert result is ones
         assert ones.values.tolist() == [4.0] * 5
         assert HostStream(loaded, rank)
@@ -97,6 +97,89 @@ def run_works(_, path):
 
 def test_works_make_streams_wait(torch_device_process):
     torch_device_process(run_works)
+
+
+def run_futures(_, path):
+    import numpy as np
+    import torch
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    from accord.torch.work import DeviceWork
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        ones = of_numpy(loaded, rank, np.ones(5, np.float64))
+        group.allreduce([ones]).wait()
+        stream.synchronize()
+        release = stream.hold()
+        work = group.allreduce([ones])
+        future = work.get_future()
+        seen = []
+        chained = future.then(lambda ended: seen.append(ended.value()[0]))  # as DDP's hooks do
+        assert future.done() and chained.done() and seen == [ones], "the future waits for the operation"
+        assert future.wait() == [ones] and work.get_future() is future
+        assert not work.is_completed()
+        other = group.allreduce_coalesced([ones, ones])
+        assert other.get_future().wait() == [ones, ones]
+        release()
+        future.stream.synchronize()  # it follows the operation
+        assert work.is_completed() and ones.values[0] >= 4.0
+        other.wait()
+        stream.synchronize()
+        assert ones.values.tolist() == [16.0] * 5
+
+        # Results that were received in other memory are copied by the future, once, in its stream.
+        place, memory = torch.zeros(2), torch.ones(2)
+        started = group.communicator.all_reduce_async(ones, stream=stream)
+        gathered = DeviceWork(started, [place], [(place, memory)], [0, 1], ones.device)
+        assert gathered.get_future().wait() == [place]
+        memory.fill_(2)
+        gathered.wait()
+        stream.synchronize()
+        assert place.tolist() == [1.0, 1.0]
+
+    on_group_ranks(loaded, 2, body)
+
+
+def test_futures_end_once_their_operation_is_in_its_stream(torch_device_process):
+    torch_device_process(run_futures)
+
+
+def run_failed_futures(_, path):
+    import numpy as np
+    import pytest
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        ones = of_numpy(loaded, rank, np.ones(5, np.float64))
+        group.allreduce([ones]).wait()
+        stream.synchronize()
+        group.communicator.barrier()
+        if rank == 1:
+            group.abort()
+        work = group.allreduce([ones])
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
+                work.result()
+        with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
+            work.get_future().wait()
+        seen = []
+        with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
+            work.get_future().then(lambda ended: seen.append(ended.value())).wait()
+        assert not seen
+
+    on_group_ranks(loaded, 2, body)
+
+
+def test_futures_of_failed_operations_end_with_the_error(torch_device_process):
+    torch_device_process(run_failed_futures)
 
 
 def run_batches_of_messages(_, path):

@@ -210,8 +210,11 @@ TEST_F(NcclFailures, an_abort_ends_the_waits_of_its_rank_but_not_of_its_peers) {
   HostRuntime::set_current_device(0);
   ValuesOnDevice<int> first(0, {1}), second(1, {2});
   const device::Event done = runtime.create_event(cuda(1)).value();
-  ASSERT_EQ(ncclAllReduce(first.data(), first.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclSuccess);
-  ASSERT_EQ(ncclAllReduce(second.data(), second.data(), 1, ncclInt32, ncclSum, comms[1], nullptr), ncclSuccess);
+  ASSERT_EQ(ncclAllReduce(first.data(), first.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclInProgress);
+  EXPECT_EQ(ncclAllReduce(first.data(), first.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclInvalidArgument);
+  EXPECT_EQ(state_of(comms[0]), ncclInProgress);
+  EXPECT_EQ(state_of(comms[0]), ncclSuccess);
+  ASSERT_EQ(ncclAllReduce(second.data(), second.data(), 1, ncclInt32, ncclSum, comms[1], nullptr), ncclInProgress);
   ASSERT_TRUE(runtime.record(done, cuda(1), {}).ok());
   ASSERT_EQ(ncclCommFinalize(comms[0]), ncclInProgress);
   EXPECT_EQ(state_of(comms[0]), ncclInProgress);
@@ -237,6 +240,67 @@ TEST_F(NcclFailures, destroy_and_finalize_wait_for_pending_work) {
     EXPECT_THAT(value.values(), ElementsAre(3));
     EXPECT_EQ(ncclSend(value.data(), 1, ncclInt32, 0, comm, nullptr), ncclInvalidArgument);
   });
+}
+
+TEST_F(NcclFailures, a_blocked_call_ends_when_another_thread_revokes_or_aborts_its_communicator) {
+  for (const bool revokes : {true, false}) {
+    const ncclUniqueId id = new_id();
+    ncclComm_t comms[2];
+    on_ranks(2, [&](int rank) { ASSERT_EQ(ncclCommInitRank(&comms[rank], 2, id, rank), ncclSuccess); });
+    set_connecting(true);
+    std::thread ending([&] {
+      while (blocked_threads() == 0) std::this_thread::yield();
+      EXPECT_EQ(revokes ? ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT) : ncclCommAbort(comms[0]), ncclSuccess);
+    });
+    HostRuntime::set_current_device(0);
+    ValuesOnDevice<int> value(0, {1});
+    EXPECT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclInternalError);
+    ending.join();
+    EXPECT_EQ(aborts_during_calls(), revokes ? 0 : 1);
+    if (revokes) {
+      EXPECT_EQ(ncclCommAbort(comms[0]), ncclSuccess);
+    }
+    EXPECT_EQ(ncclCommAbort(comms[1]), ncclSuccess);
+    synchronize(0);
+    reset_nccl();
+  }
+}
+
+TEST_F(NcclFailures, a_child_whose_creation_was_aborted_must_be_aborted_too) {
+  const ncclUniqueId id = new_id();
+  ncclComm_t comms[2];
+  on_ranks(2, [&](int rank) { ASSERT_EQ(ncclCommInitRank(&comms[rank], 2, id, rank), ncclSuccess); });
+  ncclComm_t child = nullptr;
+  std::thread ending([&] {
+    while (blocked_threads() == 0) std::this_thread::yield();
+    EXPECT_EQ(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT), ncclSuccess);
+  });
+  EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInternalError);
+  ending.join();
+  ASSERT_NE(child, nullptr);
+  for (ncclComm_t comm : {child, comms[0], comms[1]}) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+TEST_F(NcclFailures, only_calls_on_communicators_that_are_not_blocking_start_threads) {
+  for (const bool blocks : {true, false}) {
+    set_blocking(blocks);
+    ncclComm_t comm = nullptr;
+    (void)ncclCommInitRank(&comm, 1, new_id(), 0);
+    const int before = started_threads();
+    ValuesOnDevice<int> value(0, {1});
+    (void)state_of(comm);
+    (void)ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr);
+    (void)state_of(comm);
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    (void)ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr);
+    EXPECT_EQ(ncclGroupEnd(), blocks ? ncclSuccess : ncclInProgress);
+    (void)state_of(comm);
+    EXPECT_EQ(started_threads() - before, blocks ? 0 : 2);
+    EXPECT_EQ(calls_of("ncclAllReduce"), blocks ? 2 : 4);
+    EXPECT_EQ(caller_of("ncclAllReduce", 0), std::this_thread::get_id());
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    synchronize(0);
+  }
 }
 
 TEST_F(NcclFailures, an_abort_ends_a_hanging_init) {

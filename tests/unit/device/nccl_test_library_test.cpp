@@ -241,6 +241,10 @@ TEST_F(NcclLibrary, memory_registrations_and_windows_are_released) {
     ASSERT_EQ(ncclCommWindowRegister(comm, memory, 100, &window, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
     EXPECT_GE(live_nccl().registrations, 1);
     EXPECT_GE(live_nccl().windows, 1);
+    ValuesOnDevice<char> plain(rank, std::vector<char>(1 << 16));  // not made by the virtual memory calls
+    ncclWindow_t none = nullptr;
+    EXPECT_EQ(ncclCommWindowRegister(comm, plain.data(), 1 << 16, &none, NCCL_WIN_COLL_SYMMETRIC),
+              ncclUnhandledCudaError);
     EXPECT_EQ(ncclCommWindowDeregister(comm, window), ncclSuccess);
     EXPECT_EQ(ncclCommDeregister(comm, handle), ncclSuccess);
     EXPECT_EQ(ncclCommDeregister(comm, handle), ncclInvalidArgument);

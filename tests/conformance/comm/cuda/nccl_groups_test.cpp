@@ -75,6 +75,20 @@ TEST_F(CudaNcclGroups, calls_use_the_memory_of_a_window) {
   });
 }
 
+TEST_F(CudaNcclGroups, memory_of_the_program_can_be_registered_wherever_it_comes_from) {
+  for (const int size : {1, 2}) {
+    on_ranks(size, [](Communicator& comm, const OnDevice& on) {
+      const DeviceArray values(on, std::vector<float>(1 << 20, 1.0F), DType::kFloat32);  // by cudaMalloc
+      const Result<DeviceWindow> window = comm.device_window(values.buffer());
+      ASSERT_TRUE(window.ok()) << window.status().to_string();
+      EXPECT_NE(window->use(), WindowUse::kSymmetric);
+      ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+      EXPECT_EQ(values.values<float>().back(), static_cast<float>(comm.size()));
+    });
+    if (testing::is_spawned_rank()) return;
+  }
+}
+
 TEST_F(CudaNcclGroups, a_split_group_makes_calls_in_its_parts) {
   on_ranks(4, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 4);

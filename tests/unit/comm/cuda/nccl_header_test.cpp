@@ -71,7 +71,6 @@ ACCORD_SAME(GetLastError);
 ACCORD_SAME(GetUniqueId);
 ACCORD_SAME(CommInitRankConfig);
 ACCORD_SAME(CommSplit);
-ACCORD_SAME(CommFinalize);
 ACCORD_SAME(CommDestroy);
 ACCORD_SAME(CommAbort);
 ACCORD_SAME(CommGetAsyncError);

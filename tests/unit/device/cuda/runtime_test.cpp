@@ -32,6 +32,7 @@ TEST(CudaRuntime, without_a_device_reports_the_reason_and_every_call_fails) {
   int here = 0;
   EXPECT_FALSE(runtime.describe(kFirst).ok());
   EXPECT_FALSE(runtime.device_of(&here).ok());
+  EXPECT_FALSE(runtime.mapped_memory(kFirst, &here, 4).ok());
   EXPECT_FALSE(runtime.allocate(kFirst, 8).ok());
   EXPECT_FALSE(runtime.release(kFirst, &here).ok());
   EXPECT_FALSE(runtime.allocate_host(kFirst, 8).ok());
