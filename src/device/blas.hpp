@@ -58,6 +58,17 @@ class Blas {
   /// Puts the product into `stream`. Fails with kUnsupported if the library has no kernel for it. REQUIRES: m, n, k
   /// and batch are above 0.
   virtual Status multiply(const Product& product, Device device, Stream stream) = 0;
+
+  // The choice among the library's kernels for products of one shape, which choose_fastest() makes
+  // (device/product_timing.hpp). Before it, multiply() uses the first, which the library considers the best.
+  /// The number of kernels to choose from: 1 if there is only one or one was chosen, 0 if there is none.
+  virtual Result<int> candidates(const Product& product, Device device) = 0;
+  /// Puts the product into `stream`, computed by candidate `candidate`. Fails with kUnsupported if that cannot run.
+  virtual Status multiply_by(int candidate, const Product& product, Device device, Stream stream) = 0;
+  /// Makes multiply() use the candidate for products like this one, and for those whose m is close (rows_like()) as
+  /// far as the kernel can compute them. The first choice for a shape remains.
+  virtual Status choose(int candidate, const Product& product, Device device) = 0;
+
   /// True if multiply() has a kernel for such a product, whatever the addresses of its matrices, if they are
   /// multiples of 16 bytes. Of the pointers in `product`, only whether they are null matters. Cost: the library's
   /// choice of a kernel, which is cached.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "device/numbers.hpp"
+#include "device/product_timing.hpp"
 
 namespace accord::testing {
 namespace {
@@ -95,10 +96,56 @@ Result<bool> HostBlas::has(const Product& product, Device) {
 
 std::size_t HostBlas::workspace_bytes() const { return kWorkspaceBytes; }
 
+void HostBlas::set_candidates(std::vector<std::chrono::microseconds> times) {
+  const std::lock_guard lock(mutex_);
+  times_ = std::move(times);
+  chosen_.clear();
+  products_by_.clear();
+}
+
+int HostBlas::products_by(int candidate) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = products_by_.find(candidate);
+  return found == products_by_.end() ? 0 : found->second;
+}
+
+HostBlas::Sizes HostBlas::sizes_of(const Product& product) {
+  return {device::rows_like(product.m), product.n, product.k, product.batch};
+}
+
+Result<int> HostBlas::candidates(const Product& product, Device device) {
+  ACCORD_ASSIGN_OR_RETURN(const bool has_any, has(product, device));
+  const std::lock_guard lock(mutex_);
+  if (!has_any) return 0;
+  return chosen_.contains(sizes_of(product)) ? 1 : static_cast<int>(times_.size());
+}
+
+Status HostBlas::choose(int candidate, const Product& product, Device) {
+  const std::lock_guard lock(mutex_);
+  chosen_.emplace(sizes_of(product), candidate);
+  return Status();
+}
+
 Status HostBlas::multiply(const Product& product, Device device, Stream stream) {
+  return multiply_by(0, product, device, stream);
+}
+
+Status HostBlas::multiply_by(int candidate, const Product& product, Device device, Stream stream) {
   ACCORD_RETURN_IF_ERROR(check(product));
+  std::chrono::microseconds time;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto chosen = chosen_.find(sizes_of(product));
+    const int kernel = chosen == chosen_.end() ? candidate : chosen->second;
+    time = times_.at(static_cast<std::size_t>(kernel));
+    if (time.count() < 0) return Status(StatusCode::kUnsupported, "the kernel cannot run");
+    ++products_by_[kernel];
+  }
   ++products_;
-  return runtime_.enqueue(device, stream, [product] { multiply_now(product); });
+  return runtime_.enqueue(device, stream, [this, product, time] {
+    elapsed_ = elapsed_.load() + time;  // products that are timed run one after another
+    multiply_now(product);
+  });
 }
 
 }  // namespace accord::testing

@@ -14,10 +14,11 @@
 #include "engine/gpu/kernels/elementwise_kernel.hpp"
 #include "engine/gpu/kernels/expert_kernels.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
+#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
 #include "engine/gpu/kernels/image_kernels.hpp"
 #include "engine/gpu/kernels/index_kernels.hpp"
-#include "engine/gpu/kernels/product_kernel.hpp"
+#include "engine/gpu/kernels/many_rows_kernel.hpp"
 #include "engine/gpu/kernels/row_kernels.hpp"
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
 #include "engine/gpu/kernels/sum_and_norm.hpp"
@@ -86,12 +87,19 @@ constexpr std::array kKernels = {
     named<engine::FewRowsProduct<4, engine::WeightKind::kFloat8>>(),
     named<engine::FewRowsProduct<8, engine::WeightKind::kSameAsRows>>(),
     named<engine::FewRowsProduct<8, engine::WeightKind::kFloat8>>(),
-    named<engine::SomeRowsProduct<DType::kBFloat16, 1>>(),
-    named<engine::SomeRowsProduct<DType::kBFloat16, 2>>(),
-    named<engine::SomeRowsProduct<DType::kBFloat16, 4>>(),
-    named<engine::SomeRowsProduct<DType::kFloat16, 1>>(),
-    named<engine::SomeRowsProduct<DType::kFloat16, 2>>(),
-    named<engine::SomeRowsProduct<DType::kFloat16, 4>>(),
+    named<engine::SomeRowsProduct<DType::kBFloat16, engine::WeightKind::kSameAsRows, 8>>(),
+    named<engine::SomeRowsProduct<DType::kBFloat16, engine::WeightKind::kFloat8, 8>>(),
+    named<engine::SomeRowsProduct<DType::kBFloat16, engine::WeightKind::kFloat8, 16>>(),
+    named<engine::SomeRowsProduct<DType::kBFloat16, engine::WeightKind::kFloat8, 32>>(),
+    named<engine::SomeRowsProduct<DType::kBFloat16, engine::WeightKind::kFloat8, 64>>(),
+    named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kSameAsRows, 8>>(),
+    named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kFloat8, 8>>(),
+    named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kFloat8, 16>>(),
+    named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kFloat8, 32>>(),
+    named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kFloat8, 64>>(),
+    named<engine::ManyRowsProduct<DType::kBFloat16>>(),
+    named<engine::ManyRowsProduct<DType::kFloat16>>(),
+    named<engine::GateRows>(),
     named<engine::RoundRows>(),
     named<engine::WidenRows>(),
     named<engine::ScaleSums>(),

@@ -1,8 +1,9 @@
 // cuBLASLt's matrices are column-major, so it computes the transpose c^T [n, m] = b^T * a^T: the memory of a
 // row-major matrix is that of its column-major transpose.
-// The library's choice for a shape, or the fact that it has no kernel for it, is cached together with the
-// descriptions of the matrices. The cache holds the most recently used shapes; every length of a prompt is a shape of
-// its own.
+// The library's kernels for a shape, or the fact that it has none, are cached together with the descriptions of the
+// matrices. The cache holds the most recently used shapes; every length of a prompt is a shape of its own. A kernel that
+// was chosen for a shape is also used for shapes with about as many rows (rows_like()), if it can compute them, so that
+// few lengths of prompts have to be timed.
 // Scales of rows and columns are cuBLASLt's "outer vector scaling", which exists from version 12.9 on, for compute
 // capability 9.0 only.
 #include "device/cuda/blas.hpp"
@@ -11,17 +12,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/recent_map.hpp"
 #include "device/cuda/blas_library.hpp"
 #include "device/cuda/device_scope.hpp"
 #include "device/cuda/error.hpp"
+#include "device/product_timing.hpp"
 
 // The first version that supports scales of rows and columns.
 #define ACCORD_CUBLASLT_SCALED 120900
@@ -91,16 +95,19 @@ using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(&cublas
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, decltype(&cublasLtMatrixLayoutDestroy)>;
 using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(&cublasLtMatmulPreferenceDestroy)>;
 
-/// Descriptions of the matrices and the product, and the chosen kernel.
+/// Descriptions of the matrices and the product, and the kernels that can compute it: at least one, the chosen one
+/// alone once one has been chosen.
 struct Choice {
   Description product;
   Layout a, b, c;
-  cublasLtMatmulAlgo_t kernel = {};
+  std::vector<cublasLtMatmulAlgo_t> kernels;
 };
 
 /// Maximum number of cached choices. A model has about ten weights, and a captured graph no longer needs its choices.
 /// A new choice takes a few hundred microseconds on the host; a cached one uses a few hundred bytes.
 constexpr std::size_t kMaxChoices = 4096;
+/// The number of kernels that the library is asked for.
+constexpr int kCandidates = 8;
 
 /// NVIDIA's recommendation for the GPUs that need the most.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
@@ -138,7 +145,35 @@ class CudaBlas final : public Blas {
     return choice != nullptr;
   }
 
+  Result<int> candidates(const Product& product, Device device) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    const std::lock_guard lock(mutex_);
+    ACCORD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, handle_of(device));
+    ACCORD_ASSIGN_OR_RETURN(const Choice* const choice, choice_of(handle, product, device, alignments_of(product)));
+    return choice == nullptr ? 0 : static_cast<int>(choice->kernels.size());
+  }
+
+  Status choose(int candidate, const Product& product, Device device) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    const std::lock_guard lock(mutex_);
+    ACCORD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, handle_of(device));
+    const Alignments alignments = alignments_of(product);
+    ACCORD_ASSIGN_OR_RETURN(Choice* const choice, choice_of(handle, product, device, alignments));
+    if (choice == nullptr || choice->kernels.size() == 1) return Status();
+    const cublasLtMatmulAlgo_t kernel = choice->kernels.at(static_cast<std::size_t>(candidate));
+    choice->kernels = {kernel};
+    if (const Shape shape = shape_like(product, device, alignments); fastest_.find(shape) == nullptr)
+      fastest_.add(shape, kernel);
+    return Status();
+  }
+
   Status multiply(const Product& product, Device device, Stream stream) override {
+    return multiply_by(0, product, device, stream);
+  }
+
+  Status multiply_by(int candidate, const Product& product, Device device, Stream stream) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     const std::lock_guard lock(mutex_);
@@ -149,6 +184,8 @@ class CudaBlas final : public Blas {
                     fmt::format("cuBLASLt has no kernel for [{}, {}] x [{}, {}] of {} to {}", product.m, product.k,
                                 product.k, product.n, to_string(product.a.dtype), to_string(product.c.dtype)));
     }
+    // Another thread may have chosen meanwhile.
+    const auto of_these = std::min(static_cast<std::size_t>(candidate), choice->kernels.size() - 1);
     cublasLtMatmulDesc_t const description = choice->product.get();
     if (product.bias != nullptr)
       ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
@@ -157,7 +194,7 @@ class CudaBlas final : public Blas {
         "cublasLtMatmul",
         library_.Matmul(handle, description, &product.alpha, product.b.data, choice->b.get(), product.a.data,
                         choice->a.get(), &product.beta, product.c.data, choice->c.get(),
-                        const_cast<void*>(product.c.data), choice->c.get(), &choice->kernel, product.workspace,
+                        const_cast<void*>(product.c.data), choice->c.get(), &choice->kernels[of_these], product.workspace,
                         product.workspace == nullptr ? 0 : kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)));
   }
 
@@ -257,39 +294,67 @@ class CudaBlas final : public Blas {
     return preference;
   }
 
+  // Returns the shape with the rows for which products share a choice.
+  static Shape shape_like(const Product& product, Device device, const Alignments& alignments) {
+    Product like = product;
+    like.m = rows_like(product.m);
+    return shape_of(like, device, alignments);
+  }
+
   // Returns the cached choice or makes a new one; null if the library has no kernel.
-  Result<const Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
+  Result<Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
                                   const Alignments& alignments) {
     const Shape shape = shape_of(p, device, alignments);
     std::optional<Choice>* cached = choices_.find(shape);
     if (cached == nullptr) {
-      ACCORD_ASSIGN_OR_RETURN(std::optional<Choice> choice, choose(handle, p, alignments));
+      const cublasLtMatmulAlgo_t* const fastest = fastest_.find(shape_like(p, device, alignments));
+      ACCORD_ASSIGN_OR_RETURN(std::optional<Choice> choice, find_kernels(handle, p, alignments, fastest));
       cached = &choices_.add(shape, std::move(choice));
     }
     return cached->has_value() ? &**cached : nullptr;
   }
 
-  Result<std::optional<Choice>> choose(cublasLtHandle_t handle, const Product& p, const Alignments& alignments) const {
+  // `fastest`: the kernel that was chosen for such shapes; null if none was.
+  Result<std::optional<Choice>> find_kernels(cublasLtHandle_t handle, const Product& p, const Alignments& alignments,
+                                             const cublasLtMatmulAlgo_t* fastest) const {
     const bool rows = p.second_layout == SecondLayout::kRows;
     ACCORD_ASSIGN_OR_RETURN(Layout a, layout_of(p.a, p.m, p.k, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Layout b, layout_of(p.b, rows ? p.n : p.k, rows ? p.k : p.n, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Layout c, layout_of(p.c, p.m, p.n, p.batch));
     ACCORD_ASSIGN_OR_RETURN(Description description, description_of(p));
+    Choice choice{std::move(description), std::move(a), std::move(b), std::move(c), {}};
+    if (fastest != nullptr) {
+      cublasLtMatmulHeuristicResult_t checked = {};
+      const cublasStatus_t result =
+          library_.MatmulAlgoCheck(handle, choice.product.get(), choice.b.get(), choice.a.get(), choice.c.get(),
+                                   choice.c.get(), fastest, &checked);
+      const std::size_t workspace = p.workspace == nullptr ? 0 : kWorkspaceBytes;
+      if (result == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= workspace) {
+        choice.kernels = {*fastest};
+        return std::optional<Choice>(std::move(choice));
+      }
+    }
     ACCORD_ASSIGN_OR_RETURN(const Preference preference, preference_of(p, alignments));
-    cublasLtMatmulHeuristicResult_t best = {};
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> best = {};
     int found = 0;
-    const cublasStatus_t result = library_.MatmulAlgoGetHeuristic(handle, description.get(), b.get(), a.get(), c.get(),
-                                                                  c.get(), preference.get(), 1, &best, &found);
-    if (result == CUBLAS_STATUS_NOT_SUPPORTED || (result == CUBLAS_STATUS_SUCCESS && found == 0))
-      return std::optional<Choice>();
+    const cublasStatus_t result =
+        library_.MatmulAlgoGetHeuristic(handle, choice.product.get(), choice.b.get(), choice.a.get(), choice.c.get(),
+                                        choice.c.get(), preference.get(), kCandidates, best.data(), &found);
+    if (result == CUBLAS_STATUS_NOT_SUPPORTED) return std::optional<Choice>();
     ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulAlgoGetHeuristic", result));
-    return std::optional<Choice>(Choice{std::move(description), std::move(a), std::move(b), std::move(c), best.algo});
+    for (int i = 0; i < found; ++i) {
+      const cublasLtMatmulHeuristicResult_t& each = best[static_cast<std::size_t>(i)];
+      if (each.state == CUBLAS_STATUS_SUCCESS) choice.kernels.push_back(each.algo);
+    }
+    if (choice.kernels.empty()) return std::optional<Choice>();
+    return std::optional<Choice>(std::move(choice));
   }
 
   const BlasLibrary& library_;
   std::mutex mutex_;
   std::map<std::int16_t, cublasLtHandle_t> handles_;
   RecentMap<Shape, std::optional<Choice>> choices_{kMaxChoices};
+  RecentMap<Shape, cublasLtMatmulAlgo_t> fastest_{kMaxChoices};  ///< by shape_like()
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ const char* find_all(void* handle, BlasLibrary& library) {
   ACCORD_CUBLASLT_FIND(MatmulPreferenceDestroy)
   ACCORD_CUBLASLT_FIND(MatmulPreferenceSetAttribute)
   ACCORD_CUBLASLT_FIND(MatmulAlgoGetHeuristic)
+  ACCORD_CUBLASLT_FIND(MatmulAlgoCheck)
 #undef ACCORD_CUBLASLT_FIND
   return nullptr;
 }

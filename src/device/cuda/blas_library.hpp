@@ -26,6 +26,7 @@ struct BlasLibrary {
   decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) MatmulAlgoCheck = nullptr;
   std::string path;     ///< of the library's file
   std::string version;  ///< "13.1.1"
 };

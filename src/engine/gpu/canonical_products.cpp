@@ -78,7 +78,7 @@ Status add_canonical_product(Preparation& op, CanonicalProduct product) {
   kernel.tile_count = tiles.count() / static_cast<std::int64_t>(sizeof(ExpertTile));
   kernel.weight_bytes = weight.stride(0) * element;
   kernel.y_row_bytes = product.y.size(2) * static_cast<std::int64_t>(size_of(product.y.dtype));
-  FewRowsCall& call = kernel.call;
+  ProductCall& call = kernel.call;
   call.dtype = x.dtype;
   call.n = weight.size(1);
   call.k = weight.size(2);

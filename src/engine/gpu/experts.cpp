@@ -57,8 +57,6 @@ Status launch_tiles(const DeviceRun& run, const ExpertProduct& product, std::int
 namespace gpu {
 namespace {
 
-using kernels::UnaryOp;
-
 /// Choices [tokens, top_k] of experts, some of which are on this rank, and the result of sorting the choices.
 struct Sorting {
   Tensor ids;
@@ -130,20 +128,19 @@ Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& 
 struct ExpertLayer {
   Tensor weight;  ///< [experts, out, in], contiguous, like the gate
   std::optional<Tensor> gate;
-  std::optional<UnaryOp> activation;
+  kernels::Activation activation = kernels::Activation::kNone;
 };
 
 void add_expert_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorting, const Tensor& x,
                         const Tensor& y) {
   const auto bytes_of = [](const Tensor& rows) { return static_cast<std::int64_t>(size_of(rows.dtype)); };
   ExpertProduct kernel;
-  FewRowsCall& call = kernel.call;
+  ProductCall& call = kernel.call;
   call.dtype = x.dtype;
   call.n = layer.weight.size(1);
   call.k = layer.weight.size(2);
   call.x_row_bytes = x.stride(0) * bytes_of(x);
-  call.has_activation = layer.activation.has_value();
-  call.activation = layer.activation.value_or(UnaryOp::kRelu);
+  call.activation = layer.activation;
   call.y_dtype = y.dtype;
   kernel.tile_count = sorting.tile_count;
   kernel.weight_bytes = call.n * call.k * bytes_of(layer.weight);
@@ -183,15 +180,17 @@ Status check_expert_weights(const Preparation& op, const Experts& experts, DType
       return op.unsupported("its rows and its experts have different dtypes");
     if (!weight.layout.is_contiguous()) return op.unsupported("the weights of its experts are not contiguous");
   }
+  if (experts.gate && experts.gate->tensor.scale_group != experts.up.tensor.scale_group)
+    return op.unsupported("its two weights have scales of different groups");
   return Status();
 }
 
 Status add_experts(Preparation& op, const ExpertsCall& call) {
   const Experts& experts = call.experts;
   ACCORD_RETURN_IF_ERROR(check_expert_weights(op, experts, call.input.dtype));
-  ExpertLayer up{experts.up.tensor, {}, unary_of(experts.activation)};
+  ExpertLayer up{experts.up.tensor, {}, experts.activation};
   if (experts.gate) up.gate = experts.gate->tensor;
-  const ExpertLayer down{experts.down.tensor, {}, {}};
+  const ExpertLayer down{experts.down.tensor, {}, kernels::Activation::kNone};
   const std::int64_t choices = call.ids.count();
   Sorting sorting;
   sorting.ids = call.ids;

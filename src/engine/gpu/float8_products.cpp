@@ -1,6 +1,7 @@
 #include "engine/gpu/float8_products.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
@@ -25,12 +26,13 @@ void add_widening(Preparation& op, const Tensor& weight, std::int64_t first, std
   WidenRows kernel;
   kernel.count = count;
   kernel.width = weight.size(1);
+  kernel.scale_rows = weight.size(0);
   kernel.y_dtype = to.dtype;
-  const Tensor scales = scales_of(weight);
   op.step([=](const Execution& execution) {
     WidenRows placed = kernel;
-    placed.table = execution.address(weight) + first * kernel.width;
-    placed.scales = execution.data<const float>(scales) + first;
+    placed.table = weight_operand(execution, weight);
+    placed.table.data += first * kernel.width;
+    placed.table.scales += first;
     placed.y = execution.address(to);
     return launch_over(device_run(execution), placed, ceil_divide(count * kernel.width, kSixteen));
   });
@@ -54,8 +56,9 @@ void add_scaling(Preparation& op, const Tensor& sums, const Tensor& rows, const 
   });
 }
 
-ProductOptions scaled(const Tensor& rows, const Tensor& outputs, const std::optional<Tensor>& bias) {
-  ProductOptions options{.bias = bias};
+ProductOptions scaled(const Tensor& rows, const Tensor& outputs, const std::optional<Tensor>& bias,
+                      KernelChoice choice) {
+  ProductOptions options{.bias = bias, .choice = choice};
   options.a_scales = rows;
   options.b_scales = outputs;
   return options;
@@ -64,15 +67,17 @@ ProductOptions scaled(const Tensor& rows, const Tensor& outputs, const std::opti
 }  // namespace
 
 Tensor scales_of(const Tensor& weight) {
-  const std::int64_t inputs = weight.size(weight.dims() - 1);
-  const Sizes sizes = {inputs == 0 ? 0 : weight.count() / inputs};
-  const auto offset = static_cast<std::int64_t>(float8_bytes(sizes[0], inputs).scales);
+  const std::int64_t inputs = weight.size(weight.dims() - 1), outputs = inputs == 0 ? 0 : weight.count() / inputs;
+  const std::int64_t groups = weight.scale_group == 0 ? 1 : ceil_divide(inputs, weight.scale_group);
+  const Sizes sizes = {outputs * groups};
+  const auto offset = static_cast<std::int64_t>(float8_bytes(outputs, inputs, groups).scales);
   return {DType::kFloat32, kernels::contiguous_layout(sizes), weight.storage, offset};
 }
 
 WeightOperand weight_operand(const Execution& execution, const Tensor& weight) {
-  const float* const scales = is_float8(weight) ? execution.data<const float>(scales_of(weight)) : nullptr;
-  return {execution.address(weight), scales};
+  if (!is_float8(weight)) return {execution.address(weight)};
+  const auto group = static_cast<unsigned>(std::max(weight.scale_group, 1));
+  return {execution.address(weight), execution.data<const float>(scales_of(weight)), std::countr_zero(group)};
 }
 
 Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
@@ -96,7 +101,8 @@ Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
 
 Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, const Tensor& weight, const Tensor& c,
                                         const std::optional<Tensor>& bias) {
-  if (!is_float8(weight) || (weight.size(0) | weight.size(1)) % kSixteen != 0) return Float8Product::kNone;
+  if (!is_float8(weight) || weight.scale_group != 0 || (weight.size(0) | weight.size(1)) % kSixteen != 0)
+    return Float8Product::kNone;
   const Sizes sizes = {rows, weight.size(1)};
   const Tensor x{DType::kFloat8E4M3FN, kernels::contiguous_layout(sizes), weight.storage, 0};
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
@@ -104,7 +110,7 @@ Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, cons
   if (takes_scales && c.dtype != DType::kFloat32 && c.offset % kSixteen == 0) {
     ACCORD_ASSIGN_OR_RETURN(
         const bool has_scaled,
-        has_library_product(op, x, transposed(weight), c, scaled(scales_of(weight), scales_of(weight), bias)));
+        has_library_product(op, x, transposed(weight), c, scaled(scales_of(weight), scales_of(weight), bias, KernelChoice::kFirst)));
     if (has_scaled) return Float8Product::kScaled;
   }
   const Tensor sums{DType::kFloat32, kernels::contiguous_layout(c.sizes()), weight.storage, 0};
@@ -115,10 +121,11 @@ Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, cons
 Status add_float8_product(Preparation& op, Float8Product kind, const RoundedRows& x, const Tensor& weight,
                           const Tensor& c, const std::optional<Tensor>& bias) {
   const Tensor scales = scales_of(weight);
+  const KernelChoice choice = choice_for(op, weight);
   if (kind == Float8Product::kScaled)
-    return add_library_product(op, x.elements, transposed(weight), c, scaled(x.scales, scales, bias));
+    return add_library_product(op, x.elements, transposed(weight), c, scaled(x.scales, scales, bias, choice));
   ACCORD_ASSIGN_OR_RETURN(const Tensor sums, op.scratch(DType::kFloat32, c.sizes()));
-  ACCORD_RETURN_IF_ERROR(add_library_product(op, x.elements, transposed(weight), sums, {}));
+  ACCORD_RETURN_IF_ERROR(add_library_product(op, x.elements, transposed(weight), sums, {.choice = choice}));
   add_scaling(op, sums, x.scales, scales, bias, c);
   return Status();
 }

@@ -3,8 +3,9 @@
 // takes.
 //
 // Such a weight [out, in], or [experts, out, in], is a tensor of that dtype without gaps, followed in the same memory
-// by its scales: float32 [out], or [experts * out] (float8_bytes). The value of an element is the element times the
-// scale of its output.
+// by its scales: float32 [out], or [experts, out] (float8_bytes). The value of an element is the element times the
+// scale of its output. If groups of inputs have scales (Tensor::scale_group), these are [groups, out], or
+// [experts, groups, out]: neighboring outputs, which kernels compute together, have neighboring scales.
 
 #include <optional>
 
@@ -14,18 +15,19 @@
 
 namespace accord::engine {
 
-/// The memory of a float8 weight. `out`: the outputs of all experts.
+/// The memory of a float8 weight.
 struct Float8Bytes {
   std::size_t scales = 0;  ///< where they begin
   std::size_t all = 0;
 };
-inline Float8Bytes float8_bytes(std::int64_t out, std::int64_t in) {
+/// `out`: the outputs of all experts. `groups`: the scales of one output.
+inline Float8Bytes float8_bytes(std::int64_t out, std::int64_t in, std::int64_t groups) {
   const std::size_t scales = round_up(static_cast<std::size_t>(out * in), std::size_t{256});
-  return {scales, scales + static_cast<std::size_t>(out) * sizeof(float)};
+  return {scales, scales + static_cast<std::size_t>(out * groups) * sizeof(float)};
 }
 
 inline bool is_float8(const Tensor& tensor) { return tensor.dtype == DType::kFloat8E4M3FN; }
-/// REQUIRES: a float8 weight.
+/// Returns all scales of a float8 weight, as one dimension.
 Tensor scales_of(const Tensor& weight);
 
 /// Returns a weight without gaps as kernels take it, with its scales if it is float8.
@@ -46,7 +48,7 @@ enum class Float8Product : std::uint8_t {
 };
 
 /// Returns the best kind that the library supports for `rows` rows and this weight; kNone also for a weight of
-/// another dtype. The library is asked when a program is prepared, so that no run finds out that a kernel is missing.
+/// another dtype, and for scales of groups. The library is asked when a program is prepared, so that no run finds out that a kernel is missing.
 Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, const Tensor& weight, const Tensor& c,
                                         const std::optional<Tensor>& bias);
 

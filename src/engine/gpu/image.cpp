@@ -117,7 +117,7 @@ Status add_patch_products(Preparation& op, const ConvolutionCall& convolution) {
       const Tensor rows = plain ? part_of(convolution.x, shape.channels, place, count, first, channels)
                                 : part_of(patches, width, 0, count, 0, width);
       const Tensor weight = part_of(convolution.weight, width, output, group_outputs, 0, width);
-      ProductOptions options;
+      ProductOptions options{.choice = choice_for(op, convolution.weight)};
       if (convolution.bias) {
         options.bias = part_of(*convolution.bias, group_outputs, group, 1, 0, group_outputs);
       }

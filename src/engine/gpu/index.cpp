@@ -23,8 +23,7 @@ Step widen_rows_step(const Node* node, const RowLookup& lookup) {
   kernel.y_dtype = lookup.y.dtype;
   return [=](const Execution& execution) {
     WidenRows placed = kernel;
-    placed.table = execution.address(lookup.table);
-    placed.scales = execution.data<const float>(scales_of(lookup.table));
+    placed.table = weight_operand(execution, lookup.table);
     placed.ids = execution.address(lookup.ids);
     placed.y = execution.address(lookup.y);
     placed.report = report_of(device_run(execution), node);

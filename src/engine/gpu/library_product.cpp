@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "device/product_timing.hpp"
 #include "engine/gpu/run.hpp"
 
 namespace accord::engine {
@@ -14,6 +15,7 @@ struct LibraryProduct {
   device::Product call;
   Tensor a, b, c;
   std::optional<Tensor> bias, a_scales, b_scales;
+  KernelChoice choice = KernelChoice::kFirst;
 
   Status run(const Execution& execution) const {
     device::Product placed = call;
@@ -25,6 +27,8 @@ struct LibraryProduct {
     if (b_scales) placed.b_scales = execution.data<const float>(*b_scales);
     const DeviceRun& run = device_run(execution);
     placed.workspace = run.workspace;
+    if (choice == KernelChoice::kFastest)
+      ACCORD_RETURN_IF_ERROR(device::choose_fastest(run.blas, run.runtime, placed, run.device, run.stream));
     return run.blas.multiply(placed, run.device, run.stream);
   }
 };
@@ -67,6 +71,7 @@ LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, con
   product.bias = options.bias;
   product.a_scales = options.a_scales;
   product.b_scales = options.b_scales;
+  product.choice = options.choice;
   return product;
 }
 
@@ -76,7 +81,8 @@ Result<bool> has_library_product(Preparation& op, const Tensor& a, const Tensor&
                                  const ProductOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
   device::Product call = product_of(a, b, c, options).call;
-  static constexpr float kNonNull = 0.0F;  // not null: has() only looks at which addresses are null
+  // has() only looks at which addresses are null, but the library looks at their alignment: that of device memory.
+  alignas(256) static constexpr float kNonNull = 0.0F;
   if (options.bias) call.bias = &kNonNull;
   if (options.a_scales) call.a_scales = &kNonNull;
   if (options.b_scales) call.b_scales = &kNonNull;

@@ -8,12 +8,24 @@
 
 namespace accord::engine {
 
+/// Which of the library's kernels computes a product.
+enum class KernelChoice : std::uint8_t {
+  kFirst,    ///< the one that the library considers the best: the same on all ranks with such a GPU
+  kFastest,  ///< the one that was the fastest when the product first ran (device/product_timing.hpp)
+};
+
+/// Returns kFastest, unless other ranks compute the same product with `weight` and need the same bits.
+inline KernelChoice choice_for(const Preparation& op, const Tensor& weight) {
+  return op.is_own_product(weight) ? KernelChoice::kFastest : KernelChoice::kFirst;
+}
+
 /// The optional parts of a product.
 struct ProductOptions {
-  std::optional<Tensor> bias;  ///< [n] of c's dtype
+  std::optional<Tensor> bias = std::nullopt;  ///< [n] of c's dtype
   device::Epilogue epilogue = device::Epilogue::kNone;
   float alpha = 1.0F, beta = 0.0F;
   std::optional<Tensor> a_scales = std::nullopt, b_scales = std::nullopt;  ///< for float8: float32 [m] and [n]
+  KernelChoice choice = KernelChoice::kFirst;
 };
 
 /// Adds the step c = epilogue(alpha a * b + beta c + bias) for [batch.., m, k] and [batch.., k, n] with equal batch

@@ -1,16 +1,21 @@
 // Matrix products on GPUs. Weights are row-major, like everything else: weights that the CPU packs are plain
-// tensors here. Products of few rows go to the kernel that reads the weight once, others to the device's library.
-// Operations after a product that the library does not support are steps of their own.
+// tensors here. Products of few rows, and those with float8 weights, go to kernels that read the weights once as they
+// are, those of several layers in one launch. Others go to the device's library, which multiplies with weights that
+// follow each other in memory at once. Operations after a product that the library does not support are steps of their
+// own.
 //
-// That kernel, and another one for somewhat more rows, read float8 weights as they are. The library multiplies float8
-// weights with rows of float8 if it has a kernel for that; otherwise they are first widened to the dtype of the rows.
+// The library multiplies float8 weights with rows of float8, if rows are to be rounded and it has a kernel for that.
+// Float8 weights that no kernel of accord multiplies are first widened to the dtype of the rows.
 #include "engine/ops/matrix.hpp"
+
+#include <map>
 
 #include "engine/gpu/canonical_products.hpp"
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/float8_products.hpp"
-#include "engine/gpu/kernels/some_rows_kernel.hpp"
+#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/library_product.hpp"
+#include "engine/gpu/own_products.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/gpu/steps.hpp"
 
@@ -18,7 +23,7 @@ namespace accord::engine::gpu {
 namespace {
 
 using device::Epilogue;
-using kernels::UnaryOp;
+using kernels::Activation;
 
 // Views a tensor as [rows, width].
 Tensor as_matrix(Tensor tensor, const Rows& rows) {
@@ -27,13 +32,6 @@ Tensor as_matrix(Tensor tensor, const Rows& rows) {
   tensor.layout = kernels::strided_layout(sizes, strides);
   return tensor;
 }
-
-/// A LinearLayer whose biases have the dtype of the outputs.
-struct Layer {
-  Tensor weight;
-  std::optional<Tensor> gate, bias, gate_bias;
-  std::optional<UnaryOp> activation;
-};
 
 /// The input of one layer, or of several.
 struct LayerInput {
@@ -78,17 +76,18 @@ Tensor as_multiplied(Tensor weight, DType dtype) {
 
 // Returns how the library multiplies rounded rows; kNone if the rows are not to be rounded. With a gate, the result
 // holds for both products.
-Result<Float8Product> rounding_of(Preparation& op, const LayerInput& x, const Layer& layer, const Tensor& to) {
-  if (op.activation_dtype() != DType::kFloat8E4M3FN) return Float8Product::kNone;
+Result<Float8Product> rounding_of(Preparation& op, const LayerInput& x, const DeviceLayer& layer) {
+  if (op.activation_dtype() != DType::kFloat8E4M3FN || x.rows.size(0) <= kFewRows) return Float8Product::kNone;
   const std::optional<Tensor>& bias = layer.bias ? layer.bias : layer.gate_bias;
-  return float8_product_of(op, x.rows.size(0), layer.weight, to, bias);
+  return float8_product_of(op, x.rows.size(0), layer.weight, layer.y, bias);
 }
 
 // activation(x * weight^T + bias), by the library or, with canonical ranks, by kernels whose bits depend on nothing
 // but the row, the weight and the number of rows.
-Status add_product_of_many_rows(Preparation& op, LayerInput& x, const Layer& layer, const Tensor& to) {
-  ProductOptions options{.bias = layer.bias};
-  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer, to));
+Status add_product_of_many_rows(Preparation& op, LayerInput& x, const DeviceLayer& layer) {
+  const Tensor& to = layer.y;
+  ProductOptions options{.bias = layer.bias, .choice = choice_for(op, layer.weight)};
+  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer));
   if (op.is_canonical()) {
     ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {as_groups(x.rows), as_groups(layer.weight), as_groups(to)}));
     add_bias(op, to, layer.bias);
@@ -98,108 +97,101 @@ Status add_product_of_many_rows(Preparation& op, LayerInput& x, const Layer& lay
     }
     ACCORD_RETURN_IF_ERROR(add_float8_product(op, kind, *x.rounded, layer.weight, to, layer.bias));
   } else {
-    if (layer.activation == UnaryOp::kRelu) options.epilogue = Epilogue::kRelu;
-    if (layer.activation == UnaryOp::kGeluTanh) options.epilogue = Epilogue::kGeluTanh;
+    if (layer.activation == Activation::kRelu) options.epilogue = Epilogue::kRelu;
+    if (layer.activation == Activation::kGeluTanh) options.epilogue = Epilogue::kGeluTanh;
     if (options.bias || options.epilogue != Epilogue::kNone) {
       const Tensor weight = as_multiplied(layer.weight, x.rows.dtype);
       ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, options));
-      if (!fuses) options = {};
+      if (!fuses) options = {.choice = options.choice};
     }
     ACCORD_RETURN_IF_ERROR(is_float8(layer.weight)
                                ? add_widened_product(op, x.rows, layer.weight, to, options)
                                : add_library_product(op, x.rows, transposed(layer.weight), to, options));
     if (!options.bias) add_bias(op, to, layer.bias);
   }
-  if (layer.activation && options.epilogue == Epilogue::kNone) op.step(unary_step(*layer.activation, to, to));
+  const auto activation = unary_of(layer.activation);
+  if (activation && options.epilogue == Epilogue::kNone) op.step(unary_step(*activation, to, to));
   return Status();
 }
 
-template <int kRows>
-Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
-  constexpr std::int64_t kOutputsOfBlock = 8;  // one per warp
-  const std::int64_t blocks = ceil_divide(call.n, kOutputsOfBlock);
-  if (call.weight.scales != nullptr)
-    return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kFloat8>{call}, blocks);
-  return launch_blocks(run, FewRowsProduct<kRows, WeightKind::kSameAsRows>{call}, blocks);
+// Views columns [first, first + count) of a matrix.
+Tensor columns_of(Tensor matrix, std::int64_t first, std::int64_t count) {
+  const Sizes sizes = {matrix.size(0), count}, strides = {matrix.stride(0), matrix.stride(1)};
+  matrix.offset += first * static_cast<std::int64_t>(size_of(matrix.dtype));
+  matrix.layout = kernels::strided_layout(sizes, strides);
+  return matrix;
 }
 
-Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
-  if (call.m == 1) return launch_rows<1>(run, call);
-  if (call.m == 2) return launch_rows<2>(run, call);
-  return call.m <= 4 ? launch_rows<4>(run, call) : launch_rows<kFewRows>(run, call);
-}
-
-template <DType kDType>
-Status launch_some_rows(const DeviceRun& run, const FewRowsCall& call) {
-  const auto launch = [&](const auto& kernel) {
-    return launch_blocks(run, kernel, kernel.blocks(), kernel.kSharedBytes);
+// y = activation(gates) * values.
+void add_gating(Preparation& op, Activation activation, const Tensor& gates, const Tensor& values, const Tensor& y) {
+  const auto row_bytes = [](const Tensor& rows) {
+    return rows.stride(0) * static_cast<std::int64_t>(size_of(rows.dtype));
   };
-  if (call.m <= 16) return launch(SomeRowsProduct<kDType, 1>{call});
-  return call.m <= 32 ? launch(SomeRowsProduct<kDType, 2>{call}) : launch(SomeRowsProduct<kDType, 4>{call});
-}
-
-// Launches the kernel for this number of rows.
-Status launch_product(const DeviceRun& run, const FewRowsCall& call) {
-  if (call.m <= kFewRows) return launch_few_rows(run, call);
-  return call.dtype == DType::kBFloat16 ? launch_some_rows<DType::kBFloat16>(run, call)
-                                        : launch_some_rows<DType::kFloat16>(run, call);
-}
-
-Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
-  FewRowsCall kernel;
-  kernel.dtype = x.dtype;
-  kernel.m = x.size(0);
-  kernel.n = layer.weight.size(0);
-  kernel.k = layer.weight.size(1);
-  kernel.x_row_bytes = x.stride(0) * static_cast<std::int64_t>(size_of(x.dtype));
-  kernel.has_activation = layer.activation.has_value();
-  kernel.activation = layer.activation.value_or(UnaryOp::kRelu);
-  kernel.y_dtype = y.dtype;
+  GateRows kernel;
+  kernel.dtype = y.dtype;
+  kernel.activation = activation;
+  kernel.rows = y.size(0);
+  kernel.width = y.size(1);
+  kernel.gate_row_bytes = row_bytes(gates);
+  kernel.value_row_bytes = row_bytes(values);
+  kernel.y_row_bytes = row_bytes(y);
   op.step([=](const Execution& execution) {
-    const auto address = [&](const std::optional<Tensor>& tensor) -> std::byte* {
-      return tensor ? execution.address(*tensor) : nullptr;
-    };
-    FewRowsCall placed = kernel;
-    placed.x = execution.address(x);
-    placed.weight = weight_operand(execution, layer.weight);
-    if (layer.gate) placed.gate = weight_operand(execution, *layer.gate);
-    placed.bias = address(layer.bias);
-    placed.gate_bias = address(layer.gate_bias);
+    GateRows placed = kernel;
+    placed.gates = execution.address(gates);
+    placed.values = execution.address(values);
     placed.y = execution.address(y);
-    return launch_product(device_run(execution), placed);
+    return launch_over(device_run(execution), placed, ceil_divide(kernel.rows * kernel.width, kSixteen));
   });
+}
+
+// Views two weights, or two outputs, of which the second follows the first, as one matrix. `dim`: the dimension in which
+// they follow each other.
+Tensor both(const Tensor& first, const Tensor& second, int dim) {
+  Tensor all = first;
+  Sizes sizes = first.sizes();
+  sizes[static_cast<std::size_t>(dim)] += second.size(dim);
+  const Sizes strides = {first.stride(0), first.stride(1)};
+  all.layout = kernels::strided_layout(sizes, strides);
+  return all;
+}
+
+Status add_products(Preparation& op, LayerInput& x, const DeviceLayer& layer);
+
+// The two products of a gated layer, then the gate. Weights that follow each other are multiplied at once.
+Status add_gated_products(Preparation& op, LayerInput& x, const DeviceLayer& layer) {
+  const Tensor& y = layer.y;
+  const std::int64_t outputs = y.size(1);
+  if (follows(*layer.gate, layer.weight) && !layer.bias && !layer.gate_bias && !op.is_canonical()) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor columns, op.scratch(y.dtype, {y.size(0), 2 * outputs}));
+    ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(
+        op, x, {both(layer.weight, *layer.gate, 0), {}, {}, {}, Activation::kNone, columns}));
+    add_gating(op, layer.activation, columns_of(columns, outputs, outputs), columns_of(columns, 0, outputs), y);
+    return Status();
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor gates, op.scratch(y.dtype, y.sizes()));
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, Activation::kNone, gates}));
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, Activation::kNone, y}));
+  add_gating(op, layer.activation, gates, y, y);
   return Status();
 }
 
-// Returns whether a kernel multiplies x with the weight, and the gate, as they are.
-Result<bool> uses_own_kernel(Preparation& op, const LayerInput& input, const Layer& layer, const Tensor& y) {
-  const Tensor& weight = layer.weight;
-  const Tensor gate = layer.gate.value_or(weight);
-  if (!weight.layout.is_contiguous() || !gate.layout.is_contiguous() || weight.dtype != gate.dtype) return false;
-  const Tensor& x = input.rows;
-  if (x.size(0) <= kFewRows) return true;
-  if (x.size(0) > kSomeRows || x.dtype == DType::kFloat32 || !is_float8(weight) || weight.size(1) % 16 != 0)
-    return false;
-  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, input, layer, y));
-  return kind == Float8Product::kNone;
+Result<OwnKernel> kernel_of(Preparation& op, const LayerInput& x, const DeviceLayer& layer) {
+  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer));
+  return kind == Float8Product::kNone ? own_kernel_of(op, x.rows, layer) : OwnKernel::kNone;
 }
 
-// If the product with the gate must be separate, it comes first, into memory of its own. This is the case with many
-// rows, and if only one of weight and gate is float8.
-Status add_products(Preparation& op, LayerInput& x, const Layer& layer, const Tensor& y) {
-  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, uses_own_kernel(op, x, layer, y));
-  if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
-  if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
-  ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
-  ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, layer.activation}, gated));
-  ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
-  op.step(binary_step(&op.node(), kernels::BinaryOp::kMul, y, gated, y));
-  return Status();
+Status add_products(Preparation& op, LayerInput& x, const DeviceLayer& layer) {
+  ACCORD_ASSIGN_OR_RETURN(const OwnKernel kernel, kernel_of(op, x, layer));
+  if (kernel != OwnKernel::kNone) {
+    add_own_products(op, kernel, x.rows, std::span(&layer, 1));
+    return Status();
+  }
+  return layer.gate ? add_gated_products(op, x, layer) : add_product_of_many_rows(op, x, layer);
 }
 
-Status add_layer(Preparation& op, LayerInput& x, const LinearLayer& given) {
+Result<DeviceLayer> device_layer(Preparation& op, const LayerInput& x, const LinearLayer& given) {
   const Tensor& weight = given.weight.tensor;
-  Layer layer{weight, {}, {}, {}, unary_of(given.activation)};
+  DeviceLayer layer{weight, {}, {}, {}, given.activation, {}};
   if (given.gate) layer.gate = given.gate->tensor;
   for (const Tensor& matrix : {weight, layer.gate.value_or(weight)}) {
     if (x.rows.dtype != matrix.dtype && !is_float8(matrix))
@@ -207,20 +199,54 @@ Status add_layer(Preparation& op, LayerInput& x, const LinearLayer& given) {
   }
   ACCORD_ASSIGN_OR_RETURN(layer.bias, bias_as(op, given.bias, given.y.dtype));
   ACCORD_ASSIGN_OR_RETURN(layer.gate_bias, bias_as(op, given.gate_bias, given.y.dtype));
-  const Tensor y = as_matrix(given.y, {x.rows.size(0), weight.size(0), weight.size(0)});
-  if (y.count() == 0) return Status();
-  return given.pieces ? add_canonical_pieces(op, {x.rows, weight, y}, *given.pieces) : add_products(op, x, layer, y);
+  const std::optional<Rows> rows = as_rows(given.y.layout);
+  if (!rows) return op.unsupported("the rows of its output have gaps inside");
+  layer.y = as_matrix(given.y, {x.rows.size(0), weight.size(0), rows->rows == 1 ? weight.size(0) : rows->stride});
+  return layer;
+}
+
+// Layers for the library, or for canonical kernels, from `first` on: the layer itself, or several whose outputs are
+// columns of one tensor. Returns how many layers were added.
+Result<std::size_t> add_layers_from(Preparation& op, LayerInput& x, std::span<const DeviceLayer> layers) {
+  DeviceLayer all = layers.front();
+  std::size_t count = 1;
+  for (; count < layers.size(); ++count) {
+    const DeviceLayer& next = layers[count];
+    const auto width = all.y.size(1) * static_cast<std::int64_t>(size_of(all.y.dtype));
+    if (!follows(next.weight, all.weight) || next.y.storage != all.y.storage || next.y.offset != all.y.offset + width)
+      break;
+    all.weight = both(all.weight, next.weight, 0);
+    all.y = both(all.y, next.y, 1);
+  }
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, all));
+  return count;
 }
 
 Status add_linears(Preparation& op, const LinearsCall& call) {
   LayerInput x{as_matrix(call.x.tensor, call.x.rows), {}};
-  for (const LinearLayer& layer : call.layers) ACCORD_RETURN_IF_ERROR(add_layer(op, x, layer));
+  std::map<std::pair<OwnKernel, DType>, std::vector<DeviceLayer>> own;
+  std::vector<DeviceLayer> others;
+  for (const LinearLayer& given : call.layers) {
+    if (given.y.count() == 0) continue;
+    ACCORD_ASSIGN_OR_RETURN(const DeviceLayer layer, device_layer(op, x, given));
+    if (given.pieces) {
+      ACCORD_RETURN_IF_ERROR(add_canonical_pieces(op, {x.rows, layer.weight, layer.y}, *given.pieces));
+      continue;
+    }
+    ACCORD_ASSIGN_OR_RETURN(const OwnKernel kernel, kernel_of(op, x, layer));
+    (kernel == OwnKernel::kNone ? others : own[{kernel, layer.weight.dtype}]).push_back(layer);
+  }
+  for (const auto& [alike, layers] : own) add_own_products(op, alike.first, x.rows, layers);
+  for (std::span<const DeviceLayer> left = others; !left.empty();) {
+    ACCORD_ASSIGN_OR_RETURN(const std::size_t count, add_layers_from(op, x, left));
+    left = left.subspan(count);
+  }
   return Status();
 }
 
 Status add_matrix_product(Preparation& op, const MatrixProductCall& call) {
   const Tensor &a = call.a, &b = call.b.tensor, &c = call.c;
-  ProductOptions options;
+  ProductOptions options{.choice = choice_for(op, b)};
   options.alpha = static_cast<float>(call.alpha);
   if (call.bias && call.bias->dims() == 1 && call.bias->size(0) == c.size(1) && call.beta == 1.0) {
     ACCORD_ASSIGN_OR_RETURN(options.bias, bias_as(op, call.bias, c.dtype));

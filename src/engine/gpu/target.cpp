@@ -7,6 +7,7 @@
 #include "accord/nccl.hpp"
 #include "base/rounding.hpp"
 #include "device/memory.hpp"
+#include "engine/gpu/kernels/product_kernel.hpp"
 #include "engine/gpu/parameters.hpp"
 #include "engine/gpu/run_memory.hpp"
 #include "engine/gpu/steps.hpp"
@@ -69,6 +70,8 @@ class Gpu final : public Target {
   Status run_constant_steps(std::span<const Step> steps, std::span<std::byte* const> bases) const override {
     return host::run_constant_steps(steps, bases);
   }
+  // Products of few rows read several weights in one launch wherever they are.
+  bool multiplies_together(std::int64_t rows) const override { return rows > kFewRows; }
   // A captured graph finds inputs in the arena again.
   bool reads_inputs_in_place() const override { return false; }
   Result<std::shared_ptr<const void>> place_constants(std::span<Constant> constants) const override;

@@ -54,6 +54,7 @@ class Loader {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!uses[i].any()) continue;
       ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package_->tensor(parts_[i].tensor));
+      parameters_.memory[i].is_sharded = parts_[i].sharded;
       ACCORD_RETURN_IF_ERROR(with_reader(i, load(*entry, parts_[i], uses[i], parameters_.memory[i])));
       (parts_[i].sharded ? parameters_.bytes.sharded : parameters_.bytes.replicated) +=
           entry->granule_range_bytes(parts_[i].first_granule, parts_[i].granules);

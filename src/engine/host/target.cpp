@@ -34,6 +34,7 @@ class Cpu final : public Target {
   Status run_constant_steps(std::span<const Step> steps, std::span<std::byte* const> bases) const override {
     return host::run_constant_steps(steps, bases);
   }
+  bool multiplies_together(std::int64_t) const override { return false; }
   bool reads_inputs_in_place() const override { return true; }
   Result<std::shared_ptr<const void>> place_constants(std::span<Constant>) const override {
     return std::shared_ptr<const void>();

@@ -59,13 +59,17 @@ Result<RowTensor> layer_input(Preparation& op) {
   return rows_of(op, input);
 }
 
-// Checks a layer whose weights and biases are set, and creates its output.
-Status complete(Preparation& op, const RowTensor& x, std::size_t output, LinearLayer& layer) {
+// Checks a layer whose weights and biases are set.
+Status check(const Preparation& op, const RowTensor& x, const LinearLayer& layer) {
   const Tensor& weight = layer.weight.tensor;
   if (weight.dims() != 2 || x.rows.width != weight.size(1)) return op.corrupt("its input is not as wide as its weight");
   ACCORD_RETURN_IF_ERROR(check_bias(op, layer.bias, weight.size(0)));
-  ACCORD_RETURN_IF_ERROR(check_bias(op, layer.gate_bias, weight.size(0)));
-  ACCORD_ASSIGN_OR_RETURN(layer.y, op.make(output, with_last(x.tensor.sizes(), weight.size(0))));
+  return check_bias(op, layer.gate_bias, weight.size(0));
+}
+
+// Creates the output of a checked layer.
+Status complete(Preparation& op, const RowTensor& x, std::size_t output, LinearLayer& layer) {
+  ACCORD_ASSIGN_OR_RETURN(layer.y, op.make(output, with_last(x.tensor.sizes(), layer.weight.tensor.size(0))));
   const bool is_plain = !layer.gate && !layer.bias && layer.activation == Activation::kNone;
   ACCORD_ASSIGN_OR_RETURN(layer.pieces, pieces_of(op, x.rows.width, is_plain, layer.y));
   return Status();
@@ -77,6 +81,7 @@ Status prepare_linear(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(layer.weight, linear_weight(op, "weight"));
   ACCORD_ASSIGN_OR_RETURN(layer.bias, op.maybe_tensor("bias"));
   ACCORD_ASSIGN_OR_RETURN(layer.activation, activation_of(op));
+  ACCORD_RETURN_IF_ERROR(check(op, x, layer));
   ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
   if (op.is_canonical()) op.run_always();
   return op.add(LinearsCall{x, {layer}});
@@ -93,9 +98,36 @@ Status prepare_gated_linear(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(layer.activation, activation_of(op));
   if (layer.gate->tensor.sizes() != layer.weight.tensor.sizes())
     return op.corrupt("its input, its weight and its gate do not fit");
+  ACCORD_RETURN_IF_ERROR(check(op, x, layer));
   ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
   if (op.is_canonical()) op.run_always();
   return op.add(LinearsCall{x, {layer}});
+}
+
+// Returns whether the device computes these layers as one product.
+bool are_one_product(const Preparation& op, const LinearsCall& call) {
+  const std::vector<LinearLayer>& layers = call.layers;
+  if (layers.size() < 2 || layers.size() != op.outputs() || op.is_canonical()) return false;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].bias || op.declared_dtype(i) != op.declared_dtype(0)) return false;
+    if (i > 0 && !follows(layers[i].weight.tensor, layers[i - 1].weight.tensor)) return false;
+  }
+  return op.multiplies_together(call.x.rows.rows);
+}
+
+// Creates the outputs as columns of one tensor.
+Status complete_together(Preparation& op, LinearsCall& call) {
+  std::int64_t all = 0;
+  for (const LinearLayer& layer : call.layers) all += layer.weight.tensor.size(0);
+  ACCORD_ASSIGN_OR_RETURN(Tensor columns, op.scratch(op.declared_dtype(0), with_last(call.x.tensor.sizes(), all)));
+  const auto last = static_cast<std::size_t>(columns.dims() - 1);
+  for (std::size_t i = 0; i < call.layers.size(); ++i) {
+    columns.layout.sizes[last] = call.layers[i].weight.tensor.size(0);
+    call.layers[i].y = columns;
+    op.alias(i, columns);
+    columns.offset += columns.layout.sizes[last] * static_cast<std::int64_t>(size_of(columns.dtype));
+  }
+  return Status();
 }
 
 // Several layers with the same input.
@@ -108,14 +140,22 @@ Status prepare_linears(Preparation& op) {
   if (weights.empty() || weights.size() != op.outputs() || biases.size() != weights.size()) {
     return op.corrupt("its weights, biases and outputs do not fit");
   }
+  std::vector<std::size_t> outputs;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!weights[i]) return op.corrupt("one of its weights is missing");
     if (!op.output_used(i)) continue;
     LinearLayer layer;
     layer.weight = {*weights[i], packed[i]};
     layer.bias = biases[i];
-    ACCORD_RETURN_IF_ERROR(complete(op, call.x, i, layer));
+    ACCORD_RETURN_IF_ERROR(check(op, call.x, layer));
     call.layers.push_back(layer);
+    outputs.push_back(i);
+  }
+  if (are_one_product(op, call)) {
+    ACCORD_RETURN_IF_ERROR(complete_together(op, call));
+  } else {
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      ACCORD_RETURN_IF_ERROR(complete(op, call.x, outputs[i], call.layers[i]));
   }
   if (op.is_canonical()) op.run_always();
   return op.add(call);
@@ -169,6 +209,12 @@ constexpr OpEntry kMatrixOps[] = {
 };
 
 }  // namespace
+
+bool follows(const Tensor& second, const Tensor& first) {
+  return first.dims() == 2 && second.dims() == 2 && first.size(1) == second.size(1) && first.dtype == second.dtype &&
+         first.layout.is_contiguous() && second.layout.is_contiguous() && first.storage == second.storage &&
+         second.offset == first.offset + static_cast<std::int64_t>(first.bytes());
+}
 
 std::span<const OpEntry> matrix_ops() { return kMatrixOps; }
 

@@ -27,10 +27,16 @@ struct LinearLayer {
   /// The product is the sum of partial products of so many equal pieces of the inputs, added as a balanced binary
   /// tree: a power of two that divides the inputs. Then y is float32, and there is no gate, bias or activation.
   std::optional<std::int64_t> pieces;
-  Tensor y;  ///< [.., out], contiguous
+  /// [.., out]. Its rows have no gaps inside. They are columns of a wider tensor if the device multiplies with the
+  /// weights of several layers at once; else y is contiguous.
+  Tensor y;
 };
 
-/// Computes layers of the same input [.., in].
+/// Returns whether `second` begins in memory where `first` ends: matrices of equally wide rows.
+bool follows(const Tensor& second, const Tensor& first);
+
+/// Computes layers of the same input [.., in]. If the outputs of several layers are columns of one tensor, their weights
+/// follow each other.
 struct LinearsCall {
   RowTensor x;
   std::vector<LinearLayer> layers;

@@ -32,6 +32,13 @@ struct ParameterUse {
 /// Returns the uses of the graph's parameters, in their order.
 std::vector<ParameterUse> parameter_uses(const Graph& graph);
 
+/// A place in a piece of memory that several weights share.
+struct JoinedPlace {
+  std::size_t first = 0;    ///< the parameter that begins there, by its position in Graph::parameters
+  std::int64_t offset = 0;  ///< in bytes
+  std::size_t all_bytes = 0;  ///< of all of them
+};
+
 /// One weight of this rank. Forms that no node needs are absent.
 struct ParameterMemory {
   std::span<const std::byte> plain;
@@ -43,7 +50,12 @@ struct ParameterMemory {
   /// kFloat8E4M3FN: the elements at `address` are float8 with their scales (gpu/float8_products.hpp), which only
   /// linear layers and embeddings, or only experts, read. nullopt: they have the dtype that the graph declares.
   std::optional<DType> stored_dtype;
+  int scale_group = 0;           ///< Tensor::scale_group
   bool has_inputs_last = false;  ///< the elements at `address` have inputs_last_layout()
+  bool is_sharded = false;       ///< other ranks have other parts of it
+  /// Set for a weight that shares one piece of memory with weights of the same input: steps may then multiply with all
+  /// of them at once.
+  std::optional<JoinedPlace> joined;
 
   /// Returns true if the CPU can read the elements, in whatever form.
   bool is_known() const { return !plain.empty() || linear || product || experts || convolution; }

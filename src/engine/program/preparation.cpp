@@ -371,6 +371,12 @@ Status Preparation::no_steps() const {
 
 Device Preparation::device() const { return builder_.source().target.device(); }
 bool Preparation::is_canonical() const { return builder_.source().canonical; }
+bool Preparation::multiplies_together(std::int64_t rows) const {
+  return builder_.source().target.multiplies_together(rows);
+}
+bool Preparation::is_own_product(const Tensor& weight) const {
+  return builder_.source().group_index.empty() || builder_.is_sharded(weight);
+}
 std::optional<DType> Preparation::activation_dtype() const { return builder_.source().activation_dtype; }
 
 Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {

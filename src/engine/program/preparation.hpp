@@ -140,6 +140,11 @@ class Preparation {
   std::optional<DType> activation_dtype() const;
   /// Returns whether the engine has canonical ranks. Then no bit may depend on the number of ranks.
   bool is_canonical() const;
+  /// Returns whether no other rank computes the same product with `weight`: it is a weight of which other ranks have
+  /// other parts, or there are no other ranks. Otherwise all ranks must get the same bits, since they act on them alike.
+  bool is_own_product(const Tensor& weight) const;
+  /// Returns whether the device multiplies `rows` rows with weights that follow each other in memory at once.
+  bool multiplies_together(std::int64_t rows) const;
 
   /// Fails with kUnsupported unless `tensor` has one of `dtypes`.
   Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;

@@ -77,15 +77,23 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     set(input, tensor);
     program_.inputs.push_back(tensor.storage);
   }
+  // Weights that share memory share a storage.
+  std::vector<StorageId> storages;
+  for (const ParameterMemory& memory : source_.parameters.memory) {
+    std::byte* base = const_cast<std::byte*>(memory.plain.data());  // steps only read weights
+    const bool has_own = !memory.joined || memory.joined->offset == 0;
+    storages.push_back(
+        has_own ? add_storage({StorageKind::kParameter, 0, base, 0, -1, memory.is_known(), memory.is_sharded}) : -1);
+  }
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
     const ParameterMemory& memory = source_.parameters.memory[i];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
-    std::byte* base = const_cast<std::byte*>(memory.plain.data());  // steps only read weights
-    const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1, memory.is_known()});
+    const JoinedPlace place = memory.joined.value_or(JoinedPlace{i, 0});
     const kernels::Layout layout =
         memory.has_inputs_last ? inputs_last_layout(sizes) : kernels::contiguous_layout(sizes);
-    set(graph.parameters[i].value, {memory.stored_dtype.value_or(value.dtype), layout, storage, 0});
+    set(graph.parameters[i].value,
+        {memory.stored_dtype.value_or(value.dtype), layout, storages[place.first], place.offset, memory.scale_group});
   }
   return Status();
 }
@@ -287,8 +295,9 @@ Status ProgramBuilder::place_constants() {
   ACCORD_ASSIGN_OR_RETURN(program_.placed_constants, source_.target.place_constants(constants));
   for (std::size_t i = 0; i < ids.size(); ++i) program_.bases[ids[i]] = constants[i].address;
   for (std::size_t i = 0; i < source_.graph.parameters.size(); ++i) {
-    const StorageId storage = tensor(source_.graph.parameters[i].value).storage;
-    program_.bases[static_cast<std::size_t>(storage)] = source_.parameters.memory[i].address;
+    const Tensor& weight = tensor(source_.graph.parameters[i].value);
+    std::byte* const address = source_.parameters.memory[i].address;
+    program_.bases[static_cast<std::size_t>(weight.storage)] = address == nullptr ? address : address - weight.offset;
   }
   if (program_.placed_constants != nullptr) program_.constants.clear();
   return Status();

@@ -30,6 +30,9 @@ class ProgramBuilder {
   /// Returns this rank's memory of a weight; nullptr if the value is not a weight.
   const ParameterMemory* parameter(ValueId value) const;
 
+  /// Returns whether the tensor is a weight of which other ranks have other parts.
+  bool is_sharded(const Tensor& tensor) const { return storage_of(tensor).is_sharded; }
+
   /// Creates a storage for the current node. Fails with kResourceExhausted for invalid sizes.
   Result<Tensor> make(DType dtype, const Sizes& sizes, std::optional<kernels::Layout> layout = {});
   /// Creates a storage that holds `bytes` now, even while steps are only being prepared.
@@ -54,7 +57,8 @@ class ProgramBuilder {
     std::byte* base = nullptr;
     int created_at = 0;
     int last_use = -1;      // of the values stored in it
-    bool is_known = false;  // a weight whose elements the CPU can read
+    bool is_known = false;    // a weight whose elements the CPU can read
+    bool is_sharded = false;  // a weight of which other ranks have other parts
   };
   /// Sizes of everything that preparing a node adds to.
   struct Checkpoint {

@@ -25,6 +25,8 @@ struct Tensor {
   kernels::Layout layout;
   StorageId storage = -1;
   std::int64_t offset = 0;  ///< bytes from the start of the storage to the element with all indices 0
+  /// For float8 weights on GPUs: the inputs that share a scale; 0: all inputs of an output (gpu/float8_products.hpp).
+  int scale_group = 0;
 
   std::int64_t count() const { return layout.count(); }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype); }

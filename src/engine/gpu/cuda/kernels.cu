@@ -6,13 +6,10 @@
 #include "engine/gpu/kernels/expert_kernels.hpp"
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
 #include "engine/gpu/kernels/index_kernels.hpp"
-#include "engine/gpu/kernels/product_kernel.hpp"
 #include "engine/gpu/kernels/row_kernels.hpp"
 #include "engine/gpu/kernels/top_k_kernel.hpp"
 
 namespace {
-template <int kRows>
-using Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightKind::kSameAsRows>;
 template <int kQueries>
 using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
 template <int kQueries>
@@ -39,10 +36,6 @@ ACCORD_CUDA_KERNEL(accord::engine::CumulativeSum);
 ACCORD_CUDA_KERNEL(accord::engine::GatherRows);
 ACCORD_CUDA_KERNEL(accord::engine::Pick);
 ACCORD_CUDA_KERNEL(accord::engine::GatherElements);
-ACCORD_CUDA_KERNEL(Product<1>);
-ACCORD_CUDA_KERNEL(Product<2>);
-ACCORD_CUDA_KERNEL(Product<4>);
-ACCORD_CUDA_KERNEL(Product<8>);
 ACCORD_CUDA_KERNEL(accord::engine::TopK);
 ACCORD_CUDA_KERNEL(accord::engine::EncodeGroups);
 ACCORD_CUDA_KERNEL(accord::engine::AddGroups);

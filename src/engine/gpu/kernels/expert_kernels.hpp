@@ -102,7 +102,7 @@ struct ExpertProduct {
   std::int64_t y_row_bytes = 0;
   /// All fields except m hold for all rows and experts: x and y begin at the first sorted row, weight and gate at the
   /// first expert.
-  FewRowsCall call;
+  ProductCall call;
 };
 
 /// Tiles have at most kRows rows: 1, 2, 4 or 8. A weight is read once for all rows of a tile.
@@ -114,8 +114,7 @@ struct ExpertsFewRows : ExpertProduct {
       : kRows == 2 ? (kFloat8 ? "engine_float8_experts_2_rows" : "engine_experts_2_rows")
       : kRows == 4 ? (kFloat8 ? "engine_float8_experts_4_rows" : "engine_experts_4_rows")
                    : (kFloat8 ? "engine_float8_experts_8_rows" : "engine_experts_8_rows");
-  using Product = FewRowsProduct<kRows, kWeights>;
-  static constexpr int kThreads = Product::kThreads;
+  static constexpr int kThreads = 256;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -125,17 +124,18 @@ struct ExpertsFewRows : ExpertProduct {
          work += block.stride() / lanes) {
       const ExpertTile tile = tiles[work / outputs];
       if (tile.rows == 0) continue;
-      Product product{call};
+      ProductCall product = call;
       product.m = tile.rows;
       product.x += tile.first * call.x_row_bytes;
       product.weight.data += tile.expert * weight_bytes;
       if (call.gate.data != nullptr) product.gate.data += tile.expert * weight_bytes;
       if constexpr (kFloat8) {
-        product.weight.scales += tile.expert * call.n;
-        if (call.gate.data != nullptr) product.gate.scales += tile.expert * call.n;
+        const std::int64_t scales = tile.expert * call.n * call.weight.groups(call.k);
+        product.weight.scales += scales;
+        if (call.gate.data != nullptr) product.gate.scales += scales;
       }
       product.y = static_cast<std::byte*>(call.y) + tile.first * y_row_bytes;
-      product.compute(block, static_cast<std::int64_t>(work % outputs));
+      FewRows<kRows, kWeights>::compute(block, product, static_cast<std::int64_t>(work % outputs));
     }
   }
 };

@@ -2,8 +2,7 @@
 // Kernels that round rows of wider numbers to float8_e4m3fn with one scale per row, and that widen them again. Where
 // rows are multiples of 16 elements, a thread processes 16 at a time; otherwise it processes them one by one.
 
-#include "engine/gpu/kernels/elementwise_kernel.hpp"
-#include "engine/gpu/kernels/words.hpp"
+#include "engine/gpu/kernels/product_kernel.hpp"
 
 namespace accord::engine {
 
@@ -117,13 +116,13 @@ struct RoundRows {
   }
 };
 
-/// Row i of y, in a wider dtype, is row ids[i] - first_row of a float8_e4m3fn table times the scale of that row. Ids
-/// whose rows are on other ranks give zeros. Without ids, row i is row i of the table.
+/// Row i of y, in a wider dtype, is row ids[i] - first_row of a float8_e4m3fn table times the scale of that row, or of
+/// its groups. Ids whose rows are on other ranks give zeros. Without ids, row i is row i of the table.
 struct WidenRows {
   static constexpr const char* kName = "engine_widen_rows";
   static constexpr int kThreads = 256;
-  const std::byte* table = nullptr;  ///< [table_rows, width]
-  const float* scales = nullptr;     ///< [table_rows]
+  WeightOperand table;          ///< [table_rows, width]
+  std::int64_t scale_rows = 0;  ///< the rows of the scales of groups, [groups, scale_rows]
   const void* ids = nullptr;
   DType id_dtype = DType::kInt64;
   std::int64_t count = 0, width = 0;
@@ -134,23 +133,25 @@ struct WidenRows {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const auto starts = reinterpret_cast<std::uintptr_t>(table) | reinterpret_cast<std::uintptr_t>(y);
+    const auto starts = reinterpret_cast<std::uintptr_t>(table.data) | reinterpret_cast<std::uintptr_t>(y);
     const bool is_aligned = (starts | static_cast<std::uintptr_t>(width)) % 16 == 0;
     const std::int64_t each = is_aligned ? kSixteen : 1, pieces = width / each;
     for (std::size_t i = block.first(); i < static_cast<std::size_t>(count * pieces); i += block.stride()) {
       const auto index = static_cast<std::int64_t>(i);
       const std::int64_t row = quotient(index, pieces), column = (index - row * pieces) * each;
       const std::int64_t from = row_of(block, row, column == 0);
-      const float scale = from < 0 ? 0.0F : scales[from];
+      const float scale = from < 0              ? 0.0F
+                          : table.has_groups() ? table.scale(scale_rows, from, column)
+                                               : table.scales[from];
       const std::int64_t at = row * width + column;
       if (is_aligned) {
         float numbers[kSixteen] = {};
-        if (from >= 0) load_sixteen<DType::kFloat8E4M3FN>(table + from * width + column, numbers);
+        if (from >= 0) load_sixteen<DType::kFloat8E4M3FN>(table.data + from * width + column, numbers);
         ACCORD_UNROLLED
         for (float& number : numbers) number *= scale;
         store_sixteen(y_dtype, y + at * (y_dtype == DType::kFloat32 ? 4 : 2), numbers);
       } else {
-        const float number = from < 0 ? 0.0F : device::load_float(table, DType::kFloat8E4M3FN, from * width + column);
+        const float number = from < 0 ? 0.0F : device::load_float(table.data, DType::kFloat8E4M3FN, from * width + column);
         device::store_float(y, y_dtype, at, number * scale);
       }
     }

@@ -2,8 +2,8 @@
 // Products of many rows with the weights of their experts. Each block computes a tile of outputs of one expert, on
 // tensor cores if the numbers have 16 bits. The words of the rows and weights of one step are in shared memory while
 // those of the next step are on their way from the GPU's memory. Float8 weights are read as they are and widened on
-// their way to shared memory, to a dtype that holds all of their values; their scales are applied to the finished
-// sums.
+// their way to shared memory, to the dtype of the rows, which holds all of their values. Scales of outputs are applied
+// to the finished sums; an element that shares a scale with its group of inputs is multiplied by it when it is widened.
 
 #include "engine/gpu/kernels/expert_kernels.hpp"
 
@@ -87,7 +87,7 @@ struct ExpertsManyRows : ExpertProduct {
       ACCORD_UNROLLED
       for (int i = 0; i < kAhead; ++i) {
         const int of_row = (block.thread() + i * block.threads()) / kWords;
-        ahead[i] = read(rows[i], of_row, (step + 1) * kWords + block.thread() % kWords);
+        ahead[i] = read(place, rows[i], of_row, (step + 1) * kWords + block.thread() % kWords);
       }
       if (has_part) add_step(block, memory + step % 2 * kWordsOfStep, row, output, sums, gates);
       ACCORD_UNROLLED
@@ -106,8 +106,8 @@ struct ExpertsManyRows : ExpertProduct {
   ACCORD_ON_DEVICE void load_step(Block& block, const Place& place, std::int64_t step, Words* memory,
                                   int turns = 0) const {
     for (int at = block.thread() + turns * block.threads(); at < kWordsOfStep; at += block.threads())
-      memory[slot(at)] =
-          widened_if_float8(read(row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
+      memory[slot(at)] = widened_if_float8(
+          read(place, row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
   }
 
   /// Returns where the `at`-th word of a step is stored. The kWords words of a row follow each other, permuted so
@@ -126,26 +126,36 @@ struct ExpertsManyRows : ExpertProduct {
   }
   ACCORD_ON_DEVICE static bool is_float8_row(int row) { return kFloat8 && row >= kRows; }
 
-  /// Reads one word. For float8 it holds the unwidened elements, which widened_if_float8() widens once they have
-  /// arrived. Elements past the last one are zeros.
-  ACCORD_ON_DEVICE Words read(const std::byte* from, int row, std::int64_t word) const {
+  /// Reads one word. For float8 it holds the unwidened elements and the scale of their group, for widened_if_float8()
+  /// to use once they have arrived. Elements past the last one are zeros.
+  ACCORD_ON_DEVICE Words read(const Place& place, const std::byte* from, int row, std::int64_t word) const {
     if (from == nullptr) return {};
     if (!is_float8_row(row)) return read_word(from, word);
     Words words{};
+    if (word * kEach >= call.k) return words;
     if ((reinterpret_cast<std::uintptr_t>(from) | static_cast<std::uintptr_t>(call.k)) % kEach == 0) {
-      if (word * kEach >= call.k) return words;
       const auto* const codes = reinterpret_cast<const std::uint32_t*>(from + word * kEach);
       words.of[0] = codes[0];
       if constexpr (kEach == 8) words.of[1] = codes[1];
-      return words;
+    } else {
+      for (int i = 0; i < kEach && word * kEach + i < call.k; ++i)
+        words.of[i / 4] |= std::to_integer<std::uint32_t>(from[word * kEach + i]) << (i % 4 * 8);
     }
-    for (int i = 0; i < kEach && word * kEach + i < call.k; ++i)
-      words.of[i / 4] |= std::to_integer<std::uint32_t>(from[word * kEach + i]) << (i % 4 * 8);
+    if (call.weight.has_groups()) {
+      WeightOperand matrix = row < kRows + kOutputs ? call.weight : call.gate;
+      matrix.scales += place.tile.expert * call.n * matrix.groups(call.k);
+      const std::int64_t output = place.first_output + (row - kRows) % kOutputs;
+      words.of[3] = device::bits_of(matrix.scale(call.n, output, word * kEach));
+    }
     return words;
   }
-  ACCORD_ON_DEVICE static Words widened_if_float8(const Words& words, int row) {
+  ACCORD_ON_DEVICE Words widened_if_float8(const Words& words, int row) const {
     if constexpr (kFloat8) {
-      if (is_float8_row(row)) return widened<kDType>({words.of[0], words.of[1]});
+      if (is_float8_row(row)) {
+        return call.weight.has_groups()
+                   ? widened_scaled<kDType>({words.of[0], words.of[1]}, device::float_of(words.of[3]))
+                   : widened<kDType>({words.of[0], words.of[1]});
+      }
     }
     return words;
   }
@@ -230,14 +240,13 @@ struct ExpertsManyRows : ExpertProduct {
       const int to_row = row + high * 16 + of / 2 * 8 + block.lane() / 4;
       const std::int64_t to = place.first_output + output + across * 8 + block.lane() % 4 * 2 + of % 2;
       if (to_row >= place.tile.rows || to >= call.n) continue;
-      float sum = sums.of[high][across].of[of];
-      if constexpr (kFloat8) sum *= call.weight.scales[place.tile.expert * call.n + to];
-      float active = sum;
-      if constexpr (kGated) {
-        active = gates.of[high][across].of[of];
-        if constexpr (kFloat8) active *= call.gate.scales[place.tile.expert * call.n + to];
+      float sum = sums.of[high][across].of[of], factor = (kGated ? gates : sums).of[high][across].of[of];
+      if (kFloat8 && !call.weight.has_groups()) {
+        const std::int64_t scale = place.tile.expert * call.n + to;
+        sum *= call.weight.scales[scale];
+        factor *= (kGated ? call.gate : call.weight).scales[scale];
       }
-      if (call.has_activation) active = real_of(call.activation, active);
+      const float active = activated(call.activation, factor);
       device::store_float(static_cast<std::byte*>(call.y) + (place.tile.first + to_row) * y_row_bytes, call.y_dtype, to,
                           kGated ? sum * active : active);
     }

@@ -130,6 +130,19 @@ ACCORD_ON_DEVICE inline void widen(const Words& words, std::uint32_t (&wide)[8])
   for (int i = 0; i < 8; ++i) wide[i] = widened_pair<kDType>(words.of[i / 2] >> (i % 2 * 16) & 0xFFFFU);
 }
 
+/// Same for elements that have a scale: each is the product, rounded to kDType.
+template <DType kDType>
+ACCORD_ON_DEVICE inline std::uint32_t widened_pair(std::uint32_t pair, float scale) {
+  const std::uint32_t halves = halves_of_float8(pair);
+  return word_of_pair<kDType>(device::from_float16(static_cast<std::uint16_t>(halves)) * scale,
+                              device::from_float16(static_cast<std::uint16_t>(halves >> 16)) * scale);
+}
+template <DType kDType>
+ACCORD_ON_DEVICE inline void widen_scaled(const Words& words, float scale, std::uint32_t (&wide)[8]) {
+  ACCORD_UNROLLED
+  for (int i = 0; i < 8; ++i) wide[i] = widened_pair<kDType>(words.of[i / 2] >> (i % 2 * 16) & 0xFFFFU, scale);
+}
+
 /// Converts as many elements of float8_e4m3fn as fill one of Words in kDType. The first ones are in the first word.
 template <DType kDType>
 ACCORD_ON_DEVICE inline Words widened(const std::uint32_t (&elements)[2]) {
@@ -144,6 +157,20 @@ ACCORD_ON_DEVICE inline Words widened(const std::uint32_t (&elements)[2]) {
   } else {
     ACCORD_UNROLLED
     for (int i = 0; i < 4; ++i) words.of[i] = widened_pair<kDType>(elements[i / 2] >> (i % 2 * 16) & 0xFFFFU);
+  }
+  return words;
+}
+/// Same for elements that have a scale: each is the product, rounded to kDType.
+template <DType kDType>
+ACCORD_ON_DEVICE inline Words widened_scaled(const std::uint32_t (&elements)[2], float scale) {
+  Words words{};
+  if constexpr (kDType == DType::kFloat32) {
+    words = widened<kDType>(elements);
+    ACCORD_UNROLLED
+    for (int i = 0; i < 4; ++i) words.of[i] = device::bits_of(device::float_of(words.of[i]) * scale);
+  } else {
+    ACCORD_UNROLLED
+    for (int i = 0; i < 4; ++i) words.of[i] = widened_pair<kDType>(elements[i / 2] >> (i % 2 * 16) & 0xFFFFU, scale);
   }
   return words;
 }

@@ -1,8 +1,10 @@
-// cuBLASLt's float8 products on a GPU, compared with loops over numbers that HalfReference decodes by definition.
+// cuBLASLt's products on a GPU: float8, compared with loops over numbers that HalfReference decodes by definition, and the
+// choice among its kernels.
 #include <gtest/gtest.h>
 
 #if __has_include(<cublasLt.h>)
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "device/cuda/runtime.hpp"
 #include "device/device_memory.hpp"
 #include "device/numbers.hpp"
+#include "device/product_timing.hpp"
 #include "unit/kernels/half_reference.hpp"
 
 namespace accord::device {
@@ -108,6 +111,38 @@ TEST_P(CudaProducts, of_float8_use_scales_of_rows_and_columns_where_the_library_
           << row << ", " << column;
     }
   }
+}
+
+TEST_P(CudaProducts, keep_the_fastest_kernel_for_about_as_many_rows) {
+  if (const Status viable = cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.to_string();
+  const Result<Blas*> blas = cuda::blas();
+  if (!blas.ok()) GTEST_SKIP() << blas.status().to_string();
+  constexpr std::int64_t kOutputs = 512, kInputs = 1024;
+  const OnDevice on{cuda::runtime(), kGpu};
+  const std::int64_t rows = rows_like(m);
+  const std::vector<std::uint16_t> ones(static_cast<std::size_t>(std::max(kOutputs, rows) * kInputs), to_bfloat16(1.0F));
+  const DeviceArray on_a(on, ones, DType::kBFloat16), on_b(on, ones, DType::kBFloat16);
+  const DeviceArray on_c(on, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * kOutputs)), DType::kBFloat16);
+  const DeviceArray workspace(on, std::vector<std::byte>((*blas)->workspace_bytes()), DType::kUInt8);
+  Product product;
+  product.m = m;
+  product.n = kOutputs;
+  product.k = kInputs;
+  product.a = {on_a.buffer().data, DType::kBFloat16, kInputs, 0};
+  product.b = {on_b.buffer().data, DType::kBFloat16, kInputs, 0};
+  product.c = {on_c.buffer().data, DType::kBFloat16, kOutputs, 0};
+  product.workspace = workspace.buffer().data;
+  Result<int> candidates = (*blas)->candidates(product, kGpu);
+  ASSERT_TRUE(candidates.ok()) << candidates.status().to_string();
+  EXPECT_GT(*candidates, 1);
+  const Status chosen = choose_fastest(**blas, cuda::runtime(), product, kGpu, {});
+  ASSERT_TRUE(chosen.ok()) << chosen.to_string();
+  product.m = rows;
+  ASSERT_TRUE((*blas)->multiply(product, kGpu, {}).ok());
+  candidates = (*blas)->candidates(product, kGpu);
+  ASSERT_TRUE(candidates.ok()) << candidates.status().to_string();
+  EXPECT_EQ(*candidates, 1);
+  for (const std::uint16_t sum : on_c.values<std::uint16_t>()) ASSERT_EQ(from_bfloat16(sum), float{kInputs});
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaProducts, ::testing::Values(9, 33, 128),

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <random>
 
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
@@ -86,13 +87,14 @@ TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_split_into_tiles) {
 
 class DeviceExpertProducts : public accord::testing::OnAnyDevice<> {
  protected:
+  /// `group`: for float8, the inputs that share a scale; 0: all inputs of an output.
   template <DType kDType, bool kGated, WeightKind kWeights = WeightKind::kSameAsRows>
-  static void expect_products(std::int64_t k, std::int64_t n, int threads);
+  static void expect_products(std::int64_t k, std::int64_t n, int threads, int group = 0);
 };
 
 /// Rows of two experts: those of the first in two tiles, with an empty tile in between.
 template <DType kDType, bool kGated, WeightKind kWeights>
-void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int threads) {
+void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int threads, int group) {
   constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;
   using Bytes = std::vector<std::byte>;
   const auto stored = [](std::int64_t count, unsigned seed, DType dtype) {
@@ -105,7 +107,8 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
   constexpr DType kWeight = kWeights == WeightKind::kFloat8 ? DType::kFloat8E4M3FN : kDType;
   const Bytes x = stored(kRows * k, 1, kDType);
   const Bytes weight = stored(kExperts * n * k, 2, kWeight), gate = stored(kExperts * n * k, 3, kWeight);
-  const std::vector<float> scales = some_numbers(static_cast<std::size_t>(kExperts * n), 4);
+  const std::int64_t groups = group == 0 ? 1 : (k + group - 1) / group;
+  const std::vector<float> scales = some_numbers(static_cast<std::size_t>(kExperts * groups * n), 4);
   const std::vector<float> gate_scales = some_numbers(scales.size(), 5);
   const std::vector<ExpertTile> tiles = {{0, 0, 64}, {64, 0, 5}, {69, 1, 0}, {69, 2, 3}};
   const accord::testing::OnDevice on{runtime(), kGpu};
@@ -129,9 +132,10 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
   if (kWeights == WeightKind::kFloat8) {
     kernel.call.weight.scales = static_cast<const float*>(on_scales.buffer().data);
     kernel.call.gate.scales = static_cast<const float*>(on_gate_scales.buffer().data);
+    kernel.call.weight.group_bits = kernel.call.gate.group_bits =
+        group == 0 ? 0 : std::countr_zero(static_cast<unsigned>(group));
   }
-  kernel.call.has_activation = true;
-  kernel.call.activation = kernels::UnaryOp::kSilu;
+  kernel.call.activation = kernels::Activation::kSilu;
   kernel.call.y = static_cast<std::byte*>(on_y.buffer().data);
   const Status launched = device::launch(runtime(), kernel, {2, threads, kernel.kSharedBytes}, kGpu, {});
   ASSERT_TRUE(launched.ok()) << launched.to_string();
@@ -142,12 +146,18 @@ void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int t
       double sum = 0.0, gated = 0.0;
       for (std::int64_t i = 0; i < k; ++i) {
         const double number = device::load_float(x.data(), kDType, row * k + i);
-        sum += number * device::load_float(weight.data(), kWeight, (expert * n + output) * k + i);
-        gated += number * device::load_float(gate.data(), kWeight, (expert * n + output) * k + i);
-      }
-      if (kWeights == WeightKind::kFloat8) {
-        sum *= double{scales[static_cast<std::size_t>(expert * n + output)]};
-        gated *= double{gate_scales[static_cast<std::size_t>(expert * n + output)]};
+        const auto value = [&](const Bytes& matrix, const std::vector<float>& its_scales) {
+          const float element = device::load_float(matrix.data(), kWeight, (expert * n + output) * k + i);
+          if (kWeights != WeightKind::kFloat8) return double{element};
+          const std::int64_t of_group = group == 0 ? 0 : i / group;
+          const float scale = its_scales[static_cast<std::size_t>((expert * groups + of_group) * n + output)];
+          if (group == 0) return double{element} * double{scale};
+          float rounded = 0.0F;  // in the dtype of the rows
+          device::store_float(&rounded, kDType, 0, element * scale);
+          return double{device::load_float(&rounded, kDType, 0)};
+        };
+        sum += number * value(weight, scales);
+        gated += number * value(gate, gate_scales);
       }
       const double by = kGated ? gated : sum, active = by / (1 + std::exp(-by));
       const double expected = kGated ? sum * active : active;
@@ -171,6 +181,8 @@ TEST_P(DeviceExpertProducts, tiles_of_rows_are_multiplied_with_their_experts_wei
       expect_products<DType::kBFloat16, false, WeightKind::kFloat8>(k, n, threads);
       expect_products<DType::kBFloat16, true, WeightKind::kFloat8>(k, n, threads);
       expect_products<DType::kFloat16, false, WeightKind::kFloat8>(k, n, threads);
+      expect_products<DType::kFloat32, false, WeightKind::kFloat8>(k, n, threads, 16);
+      expect_products<DType::kBFloat16, true, WeightKind::kFloat8>(k, n, threads, 32);
     }
   }
 }

@@ -74,56 +74,6 @@ class HostFloat8 : public Float8OnDevices {};
 
 constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-TEST_P(DeviceFloat8, few_rows_are_multiplied_with_unconverted_weights) {
-  constexpr std::int64_t kOutputs = 21;
-  for (const DType dtype : kWide) {
-    for (const std::int64_t k : {std::int64_t{160}, std::int64_t{37}}) {  // in words, and one by one
-      for (const bool gated : {false, true}) {
-        const std::vector<std::uint8_t> weight = codes_of(some_numbers(static_cast<std::size_t>(kOutputs * k), 4));
-        const std::vector<std::uint8_t> gate = codes_of(some_numbers(weight.size(), 5));
-        const std::vector<float> scales = some_scales(kOutputs);
-        const std::vector<float> x = some_numbers(static_cast<std::size_t>(8 * k), 6), bias = some_numbers(kOutputs, 8);
-        const DeviceArray on_weight(on(), weight, kFloat8), on_scales(on(), scales, DType::kFloat32);
-        const DeviceArray on_gate(on(), gate, kFloat8), on_bias(on(), stored(bias, dtype), dtype);
-        const DeviceArray on_x(on(), stored(x, dtype), dtype);
-        const DeviceArray y(on(), std::vector<std::byte>(8 * kOutputs * size_of(dtype)), dtype);
-        FewRowsCall call;
-        call.dtype = call.y_dtype = dtype;
-        call.m = 7;
-        call.n = kOutputs;
-        call.k = k;
-        call.x = address(on_x);
-        call.x_row_bytes = k * static_cast<std::int64_t>(size_of(dtype));
-        call.weight = {address(on_weight), reinterpret_cast<const float*>(address(on_scales))};
-        if (gated) call.gate = {address(on_gate), call.weight.scales};
-        call.bias = address(on_bias);
-        call.y = writable(y);
-        launch(FewRowsProduct<8, WeightKind::kFloat8>{call});
-        const std::vector<float> found = loaded(y.bytes(), dtype);
-        for (std::int64_t row = 0; row < 7; ++row) {
-          for (std::int64_t output = 0; output < kOutputs; ++output) {
-            double sum = 0.0, factor = 0.0;
-            for (std::int64_t i = 0; i < k; ++i) {
-              const double its = static_cast<double>(rounded(dtype, x[static_cast<std::size_t>(row * k + i)]));
-              const auto at = static_cast<std::size_t>(output * k + i);
-              sum += its * static_cast<double>(number_of(weight[at]));
-              factor += its * static_cast<double>(number_of(gate[at]));
-            }
-            const auto column = static_cast<std::size_t>(output);
-            double expected = sum * static_cast<double>(scales[column]);
-            expected += static_cast<double>(rounded(dtype, bias[column]));
-            if (gated) expected *= factor * static_cast<double>(scales[column]);
-            const double tolerance = dtype == DType::kFloat32 ? 1e-5 : dtype == DType::kFloat16 ? 1e-3 : 8e-3;
-            ASSERT_NEAR(static_cast<double>(found[static_cast<std::size_t>(row * kOutputs + output)]), expected,
-                        tolerance * std::max(10.0, std::fabs(expected)))
-                << to_string(dtype) << ", row " << row << ", output " << output;
-          }
-        }
-      }
-    }
-  }
-}
-
 TEST_P(DeviceFloat8, rows_are_rounded_with_their_own_scale) {
   constexpr std::int64_t kRows = 7, kWidth = 48, kStride = 53;
   for (const DType dtype : kWide) {
@@ -173,8 +123,7 @@ TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
                           dtype);
       const DeviceArray fault(on(), std::vector<std::byte>(sizeof(Fault)), DType::kUInt8);
       WidenRows kernel;
-      kernel.table = address(on_table);
-      kernel.scales = reinterpret_cast<const float*>(address(on_scales));
+      kernel.table = {address(on_table), reinterpret_cast<const float*>(address(on_scales))};
       kernel.ids = address(on_ids);
       kernel.count = static_cast<std::int64_t>(ids.size());
       kernel.width = width;
