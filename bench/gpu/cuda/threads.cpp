@@ -38,7 +38,7 @@ void run_rank(Communicator& comm) {
   for (const std::int64_t rows : kRows) {
     const auto count = static_cast<std::size_t>(rows * kHidden);
     const Buffer values{memories[0], count, DType::kBFloat16, kDevice};
-    engine::NormRows norm;
+    engine::NormCalculation norm;
     norm.dtype = DType::kBFloat16;
     norm.rows = rows, norm.width = kHidden;
     norm.x = norm.sum = {memories[0], kHidden};

@@ -191,9 +191,9 @@ Status add_products(Preparation& op, LayerInput& x, const Layer& layer, const Te
   if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
   if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
   ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
-  ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, layer.activation}, gated));
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, {}}, gated));
   ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
-  op.step(binary_step(&op.node(), kernels::BinaryOp::kMul, y, gated, y));
+  op.step(gate_step(layer.activation, gated, y, y));
   return Status();
 }
 

@@ -61,9 +61,12 @@ struct FewRowsProduct : FewRowsCall {
       : kRows == 4 ? (kFloat8 ? "engine_float8_product_4_rows" : "engine_product_4_rows")
                    : (kFloat8 ? "engine_float8_product_8_rows" : "engine_product_8_rows");
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const auto lanes = static_cast<std::size_t>(block.lanes());
     for (std::size_t output = block.first() / lanes; output < static_cast<std::size_t>(n);
          output += block.stride() / lanes)

@@ -23,6 +23,7 @@ struct SomeRowsProduct : FewRowsCall {
                                                                      : kHigh == 2 ? "engine_float8_float16_32_rows"
                                                                                   : "engine_float8_float16_64_rows");
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kAcross = 4;  // tiles of eight outputs; with a gate, half of them are the gate's
   static constexpr int kColumns = kAcross * 8, kFragmentRows = 16;
   static constexpr std::size_t kSharedBytes = kThreads / kLanes * kFragmentRows * kColumns * sizeof(float);
@@ -33,6 +34,8 @@ struct SomeRowsProduct : FewRowsCall {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     for (std::int64_t work = block.block(); work < blocks(); work += block.blocks()) compute(block, work * outputs());
   }
 
