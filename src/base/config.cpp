@@ -110,12 +110,16 @@ Status read_recorder_size(std::string_view text, Config& config) {
   return Status();
 }
 
-Status read_single_copy(std::string_view text, Config& config) {
+Status read_mode(std::string_view text, bool& is_on) {
   constexpr std::array<std::string_view, 2> kModes = {"auto", "off"};
   ACCORD_RETURN_IF_ERROR(one_of("mode", text, kModes));
-  config.single_copy = text == "auto";
+  is_on = text == "auto";
   return Status();
 }
+
+Status read_single_copy(std::string_view text, Config& config) { return read_mode(text, config.single_copy); }
+
+Status read_kernel_overlap(std::string_view text, Config& config) { return read_mode(text, config.kernel_overlap); }
 
 Status read_dump_directory(std::string_view text, Config& config) {
   config.dump_directory = text;  // checked when there is something to write
@@ -181,7 +185,7 @@ struct Variable {
   std::string_view hint = {};  ///< name as a hint for one group; empty: set by the environment only
 };
 
-constexpr std::array<Variable, 21> kVariables = {{
+constexpr std::array<Variable, 22> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -212,6 +216,9 @@ constexpr std::array<Variable, 21> kVariables = {{
     {{"ACCORD_SINGLE_COPY", "auto",
       "auto: ranks of one host copy large buffers from each other's memory where the kernel lets them; or off"},
      read_single_copy},
+    {{"ACCORD_KERNEL_OVERLAP", "auto",
+      "auto: kernels of engines on GPUs start while the kernel before them ends, where the GPU can do that; or off"},
+     read_kernel_overlap},
     {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
      read_dump_directory},
     {{"ACCORD_NCCL", "", "path of the NCCL library for GPUs; else the one in the process, of PyPI or of the system"},

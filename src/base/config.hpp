@@ -38,6 +38,7 @@ struct Config {
   std::string select;                          ///< ACCORD_SELECT, see docs/architecture.md
   GroupHints hints;                            ///< the variables that are also hints
   bool single_copy = true;                     ///< ACCORD_SINGLE_COPY, "auto" or "off"
+  bool kernel_overlap = true;                  ///< ACCORD_KERNEL_OVERLAP, "auto" or "off"
   int threads = 1;                             ///< ACCORD_THREADS, compute threads of an engine in each rank
   std::string dump_directory;                  ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
   std::string nccl;                            ///< ACCORD_NCCL, the library's path; empty: searched for

@@ -22,6 +22,16 @@
 // kernel must be correct for any number of threads and lanes. If it declares `static constexpr int kLanes`, its
 // blocks consist of whole warps of exactly that many lanes.
 //
+// If it declares `static constexpr int kMinBlocks`, the compiler limits its registers so that as many blocks of
+// kThreads threads fit on a multiprocessor.
+//
+// If it declares `static constexpr bool kStartsEarly = true`, its blocks may start while the kernel before it in the
+// stream is still running (CUDA's programmatic dependent launch), in graphs too. Every thread must then call
+// await_earlier() before it reads or writes anything that earlier kernels write or read. Until then it may read its
+// arguments, and memory that no kernel of the stream writes. A kernel that waits for other ranks must not call
+// start_next() before its last wait: blocks of the next kernel would take multiprocessors that a rank on the same
+// device may need first.
+//
 // Block gives a thread its position and lets threads synchronize and exchange values:
 //   thread(), threads()     its index in the block, and the number of threads in the block
 //   block(), blocks()       the index of the block, and the number of blocks
@@ -46,6 +56,10 @@
 //                           starts to copy Words from the device's memory to shared memory, or zeros if not is_present.
 //                           This thread sees them after wait_copies(), other threads after a sync() that follows it
 //   wait_copies()           waits for all copies that this thread started
+//   await_earlier()         returns once everything before this kernel in the stream has ended and its writes are
+//                           visible; at once in kernels that do not start early
+//   start_next()            lets the next kernel of the stream start, if it starts early, when all blocks have called
+//                           this or ended. Without it, that is when all blocks have ended
 //   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
 //                           together (Grid); otherwise those might never run
 //   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
@@ -115,6 +129,7 @@ struct Kernel {
   std::size_t bytes = 0;       ///< size of its arguments
   int threads = 0;             ///< maximum per block
   int lanes = 1;               ///< the number of threads must be a multiple of this
+  bool starts_early = false;   ///< calls await_earlier()
   const void* cuda = nullptr;  ///< null in builds without CUDA
 };
 
@@ -133,12 +148,32 @@ constexpr int lanes_of() {
   }
 }
 
+/// The number of blocks for which the kernel's registers must suffice on a multiprocessor; 0 if it does not say.
+template <typename K>
+constexpr int min_blocks_of() {
+  if constexpr (requires { K::kMinBlocks; }) {
+    return K::kMinBlocks;
+  } else {
+    return 0;
+  }
+}
+
+/// Whether the kernel calls Block::await_earlier().
+template <typename K>
+constexpr bool starts_early() {
+  if constexpr (requires { K::kStartsEarly; }) {
+    return K::kStartsEarly;
+  } else {
+    return false;
+  }
+}
+
 template <typename K>
 Kernel kernel_of() {
 #ifdef ACCORD_HAS_CUDA
-  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), cuda_code<K>()};
+  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), starts_early<K>(), cuda_code<K>()};
 #else
-  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), nullptr};
+  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), starts_early<K>(), nullptr};
 #endif
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Device memory that is released with its owner.
+// Memory of devices, and host memory for copies to and from them, that is released with its owner.
 
 #include <cstddef>
 #include <string_view>
@@ -15,6 +15,8 @@ class Memory {
   Memory() = default;
   /// Fails with kResourceExhausted, naming `what`, if the device refuses.
   static Result<Memory> allocate(Runtime& runtime, Device device, std::size_t bytes, std::string_view what);
+  /// The same for pinned memory of the host (Runtime::allocate_host).
+  static Result<Memory> allocate_host(Runtime& runtime, Device device, std::size_t bytes, std::string_view what);
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept;
   ~Memory() { release(); }
@@ -25,10 +27,15 @@ class Memory {
   void leak();
 
  private:
+  using Allocate = Result<void*> (Runtime::*)(Device device, std::size_t bytes);
+  using Release = Status (Runtime::*)(Device device, void* memory);
+  static Result<Memory> allocate(Runtime& runtime, Device device, std::size_t bytes, std::string_view what,
+                                 Allocate allocate);
   void release();
 
   Runtime* runtime_ = nullptr;
   Device device_;
+  Release release_ = &Runtime::release;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

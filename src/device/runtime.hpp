@@ -129,8 +129,9 @@ class Runtime {
   /// may mean another stream in each thread, or belong to a later stream once its own was destroyed.
   virtual Result<std::uint64_t> stream_id(Device device, Stream stream) = 0;
 
-  /// Captures what `body` puts into `stream`, which must not be a default stream, as a graph. Nothing runs yet. If
-  /// `body` fails, returns its error.
+  /// Captures what `body` puts into `stream`, which must not be a default stream, as a graph. Nothing of it runs yet.
+  /// Uploads the graph to the device, so that no launch of it allocates memory or waits for other streams, and waits
+  /// for earlier work in `stream`. If `body` fails, returns its error.
   virtual Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) = 0;
   /// Launches of the same graph do not overlap.
   virtual Status launch_graph(Graph graph, Device device, Stream stream) = 0;

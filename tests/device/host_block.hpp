@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,7 +26,8 @@ class HostBlock {
  public:
   struct Position {
     int thread = 0, threads = 1, block = 0, blocks = 1, lanes = 1;
-    bool may_wait = true;  ///< for other blocks
+    bool may_wait = true;       ///< for other blocks
+    HostTurns* gate = nullptr;  ///< at which a kernel that starts early waits; null for others
   };
   HostBlock(const Position& position, HostTeam& team, HostTeam& warp, std::byte* shared)
       : position_(position), team_(team), warp_(warp), shared_(shared) {}
@@ -97,6 +100,13 @@ class HostBlock {
   T block_max(T x) const {
     return team_.combine(thread(), x, [](T a, T b) { return a > b ? a : b; });
   }
+
+  void await_earlier() {
+    has_awaited_ = true;
+    if (position_.gate != nullptr) position_.gate->wait_at_gate(thread());
+  }
+  bool has_awaited() const { return has_awaited_; }
+  void start_next() const {}
 
   void pause() const {
     if (!position_.may_wait) {
@@ -210,6 +220,7 @@ class HostBlock {
   std::byte* const shared_;
   std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< not done yet; a null source means zeros
   unsigned copies_started_ = 0;
+  bool has_awaited_ = false;
 };
 
 /// A kernel's code for the host: the work of one thread, with the kernel's arguments.
@@ -227,6 +238,7 @@ struct HostKernel {
   std::string_view name;
   HostCode code = nullptr;
   int threads = kHostThreads, lanes = kHostLanes;
+  bool starts_early = false;
 };
 
 template <typename K>
@@ -243,12 +255,38 @@ struct HostBlocks {
   int first = 0, last = 1, blocks = 1;
   std::size_t shared_bytes = 0;  ///< initially all NaN
   bool may_wait = true;          ///< for other blocks
+  bool starts_early = false;     ///< each thread must call await_earlier()
 };
 void run_blocks(const HostBlocks& blocks);
+
+/// A run of blocks in two parts, both by the same thread.
+class HostRun {
+ public:
+  explicit HostRun(const HostBlocks& blocks);
+  ~HostRun();
+  HostRun(const HostRun&) = delete;
+  HostRun& operator=(const HostRun&) = delete;
+  /// Runs the first block until its threads wait in await_earlier(), or, if it does not start early, nothing.
+  void begin();
+  /// Runs the blocks to completion.
+  void finish();
+
+ private:
+  void run_thread(int thread);
+
+  const HostBlocks blocks_;
+  std::unique_ptr<HostTurns> turns_;  ///< null if threads run in parallel
+  HostTeam team_;
+  std::deque<HostTeam> warps_;
+  std::vector<device::Words> shared_;
+  bool has_begun_ = false;
+};
 
 /// Returns the kernel of this name; null if host_kernels.cpp does not list it.
 const HostKernel* host_kernel(const char* name);
 
+/// The blocks of a grid that need not run together.
+HostBlocks blocks_of(const HostKernel& kernel, const void* arguments, const device::Grid& grid);
 /// Runs all blocks to completion.
 void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid);
 

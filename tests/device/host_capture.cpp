@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/host_stream.hpp"
 
@@ -79,6 +80,7 @@ Result<Graph> HostRuntime::end_capture(Device device, Stream stream) {
 }
 
 Status HostRuntime::launch(const Graph& graph, Stream stream) {
+  if (!std::exchange(graph->is_uploaded, true) && first_launches_wait_) wait_for_all(graph->lanes.front());
   const auto lock = enter(graph->lanes.front());
   ACCORD_RETURN_IF_ERROR(pop_failure("launch"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const origin, find("launch", graph->lanes.front(), stream));
@@ -97,7 +99,7 @@ Status HostRuntime::launch(const Graph& graph, Stream stream) {
   for (const CapturedGraph::Node& node : graph->nodes) {
     for (const std::size_t earlier : node.after)
       if (graph->nodes[earlier].lane != node.lane) ACCORD_RETURN_IF_ERROR(follow(*lanes[node.lane], ends[earlier]));
-    ACCORD_RETURN_IF_ERROR(push(*lanes[node.lane], node.run));
+    ACCORD_RETURN_IF_ERROR(push(*lanes[node.lane], node.task));
     ACCORD_ASSIGN_OR_RETURN(ends.emplace_back(), mark(*lanes[node.lane]));
   }
   for (const PointRef& end : ends) ACCORD_RETURN_IF_ERROR(follow(*origin, end));
@@ -113,6 +115,7 @@ Result<device::Graph> HostRuntime::capture(Device device, Stream stream, const s
   ACCORD_RETURN_IF_ERROR(body_status);
   ACCORD_RETURN_IF_ERROR(graph.status());
   const std::lock_guard lock(mutex_);
+  (*graph)->is_uploaded = true;
   void* const handle = graph->get();
   graphs_.emplace(handle, *std::move(graph));
   return device::Graph{handle};

@@ -11,11 +11,11 @@
 #include "engine/gpu/kernels/attention_kernels.hpp"
 #include "engine/gpu/kernels/code_kernels.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
-#include "engine/gpu/kernels/elementwise_kernel.hpp"
+#include "engine/gpu/kernels/elementwise_words.hpp"
 #include "engine/gpu/kernels/expert_kernels.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
-#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
+#include "engine/gpu/kernels/heads_kernel.hpp"
 #include "engine/gpu/kernels/image_kernels.hpp"
 #include "engine/gpu/kernels/index_kernels.hpp"
 #include "engine/gpu/kernels/many_rows_kernel.hpp"
@@ -36,13 +36,18 @@ namespace {
 
 template <typename K>
 constexpr HostKernel named() {
-  if constexpr (device::lanes_of<K>() > 1)
-    return {K::kName, run_on_host<K>, std::min(K::kThreads, kHostWarps * K::kLanes), K::kLanes};
-  return {K::kName, run_on_host<K>};
+  HostKernel kernel{.name = K::kName, .code = run_on_host<K>, .starts_early = device::starts_early<K>()};
+  if constexpr (device::lanes_of<K>() > 1) {
+    kernel.threads = std::min(K::kThreads, kHostWarps * K::kLanes);
+    kernel.lanes = K::kLanes;
+  }
+  return kernel;
 }
 
 constexpr std::array kKernels = {
     named<Scale>(),
+    named<AddOne>(),
+    named<ReadTooEarly>(),
     named<Meet>(),
     named<Relay>(),
     named<AwaitWord>(),
@@ -68,11 +73,23 @@ constexpr std::array kKernels = {
     named<expert::PushSlots>(),
     named<expert::CopyWeights>(),
     named<expert::SumRows>(),
-    named<engine::NormRows>(),
+    named<engine::NormRows<DType::kFloat32, 1>>(),
+    named<engine::NormRows<DType::kFloat16, 1>>(),
+    named<engine::NormRows<DType::kBFloat16, 1>>(),
+    named<engine::NormRows<DType::kFloat32, engine::kMostKept>>(),
+    named<engine::NormRows<DType::kFloat16, engine::kMostKept>>(),
+    named<engine::NormRows<DType::kBFloat16, engine::kMostKept>>(),
+    named<engine::NormShortRows<DType::kFloat32>>(),
+    named<engine::NormShortRows<DType::kFloat16>>(),
+    named<engine::NormShortRows<DType::kBFloat16>>(),
     named<engine::SumAndNormRows<DType::kFloat32>>(),
     named<engine::SumAndNormRows<DType::kFloat16>>(),
     named<engine::SumAndNormRows<DType::kBFloat16>>(),
     named<engine::Elementwise>(),
+    named<engine::ElementwiseWords<DType::kFloat32>>(),
+    named<engine::ElementwiseWords<DType::kFloat16>>(),
+    named<engine::ElementwiseWords<DType::kBFloat16>>(),
+    named<engine::CopyWords>(),
     named<engine::SoftmaxRows>(),
     named<engine::Reduce>(),
     named<engine::CumulativeSum>(),
@@ -99,12 +116,13 @@ constexpr std::array kKernels = {
     named<engine::SomeRowsProduct<DType::kFloat16, engine::WeightKind::kFloat8, 64>>(),
     named<engine::ManyRowsProduct<DType::kBFloat16>>(),
     named<engine::ManyRowsProduct<DType::kFloat16>>(),
-    named<engine::GateRows>(),
     named<engine::RoundRows>(),
     named<engine::WidenRows>(),
     named<engine::ScaleSums>(),
     named<engine::TopK>(),
-    named<engine::ChooseTokens>(),
+    named<engine::ChooseTokens<DType::kFloat32>>(),
+    named<engine::ChooseTokens<DType::kFloat16>>(),
+    named<engine::ChooseTokens<DType::kBFloat16>>(),
     named<engine::GatherPatches<std::uint16_t>>(),
     named<engine::GatherPatches<std::uint32_t>>(),
     named<engine::GatherPatches<device::Words>>(),
@@ -139,8 +157,9 @@ constexpr std::array kKernels = {
     named<engine::ExpertsManyRows<DType::kFloat16, true, engine::WeightKind::kSameAsRows>>(),
     named<engine::ExpertsManyRows<DType::kFloat16, true, engine::WeightKind::kFloat8>>(),
     named<engine::CombineChoices>(),
-    named<engine::AppendToCache>(),
-    named<engine::AppendCodes>(),
+    named<engine::RotateAndAppend<DType::kFloat32>>(),
+    named<engine::RotateAndAppend<DType::kFloat16>>(),
+    named<engine::RotateAndAppend<DType::kBFloat16>>(),
     named<engine::PagedAttention>(),
     named<engine::DecodingAttention<DType::kFloat32, 1>>(),
     named<engine::DecodingAttention<DType::kFloat32, 4>>(),
@@ -162,7 +181,6 @@ constexpr std::array kKernels = {
     named<engine::WholeTiles<DType::kFloat16, 64>>(),
     named<engine::WholeTiles<DType::kFloat16, 128>>(),
     named<engine::WholeTiles<DType::kFloat16, 256>>(),
-    named<engine::Rotary>(),
 };
 
 template <std::size_t... kDTypes>
@@ -181,17 +199,24 @@ const HostKernel* host_kernel(const char* name) {
   return nullptr;
 }
 
+HostBlocks blocks_of(const HostKernel& kernel, const void* arguments, const device::Grid& grid) {
+  return {.code = kernel.code,
+          .arguments = arguments,
+          .threads = std::min(kernel.threads, std::max(grid.threads / kernel.lanes, 1) * kernel.lanes),
+          .lanes = kernel.lanes,
+          .last = grid.blocks,
+          .blocks = grid.blocks,
+          .shared_bytes = grid.shared_bytes,
+          .may_wait = grid.together || grid.blocks == 1,
+          .starts_early = kernel.starts_early};
+}
+
 void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid) {
   const auto run = [&](int first, int last) {
-    run_blocks({.code = kernel.code,
-                .arguments = arguments,
-                .threads = std::min(kernel.threads, std::max(grid.threads / kernel.lanes, 1) * kernel.lanes),
-                .lanes = kernel.lanes,
-                .first = first,
-                .last = last,
-                .blocks = grid.blocks,
-                .shared_bytes = grid.shared_bytes,
-                .may_wait = grid.together || grid.blocks == 1});
+    HostBlocks some = blocks_of(kernel, arguments, grid);
+    some.first = first;
+    some.last = last;
+    run_blocks(some);
   };
   if (!grid.together) return run(0, grid.blocks);
   std::vector<std::thread> blocks;

@@ -19,6 +19,21 @@ constexpr int kHostMultiprocessors = 16;
 thread_local int current = 0;
 thread_local std::vector<int> before_current;  // for push_current()
 
+using Arguments = std::vector<std::max_align_t>;  // aligned like any kernel's
+
+class EarlyHostKernel final : public EarlyKernel {
+ public:
+  EarlyHostKernel(const HostKernel& kernel, std::shared_ptr<const Arguments> arguments, const device::Grid& grid)
+      : arguments_(std::move(arguments)), run_(blocks_of(kernel, arguments_->data(), grid)) {
+    run_.begin();
+  }
+  void finish() override { run_.finish(); }
+
+ private:
+  const std::shared_ptr<const Arguments> arguments_;
+  HostRun run_;
+};
+
 }  // namespace
 
 Status error(std::string_view call, std::string_view reason) {
@@ -198,10 +213,11 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
   const bool to_host = there == nullptr || !there->device;
   const bool is_pageable = !is_known(to, bytes) || !is_known(from, bytes);
   if (is_pageable && worker->capture == nullptr && worker->unfinished > 0) ++copies_behind_work_;
-  ACCORD_RETURN_IF_ERROR(push(*worker, [=, this] {
+  ACCORD_RETURN_IF_ERROR(push(*worker, {[=, this] {
     std::memmove(to, from, bytes);
     if (to_host) copied_to_host_ += bytes;
-  }));
+    if (is_pageable) copied_pageable_ += bytes;
+  }}));
   if (!pageable_copies_block_ || worker->capture != nullptr || !is_pageable) return {};
   ACCORD_ASSIGN_OR_RETURN(const PointRef end, mark(*worker));
   copying_[device.index] = std::this_thread::get_id();
@@ -230,7 +246,7 @@ Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, D
   ACCORD_RETURN_IF_ERROR(pop_failure("fill"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("fill", device, stream));
   if (bytes == 0) return {};
-  return push(*worker, [=] { std::memset(memory, value, bytes); });
+  return push(*worker, {[=] { std::memset(memory, value, bytes); }});
 }
 
 Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
@@ -241,17 +257,24 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("launch", device, stream));
   const auto* const first = static_cast<const std::byte*>(arguments);
-  // Aligned like any kernel's arguments.
-  auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
+  auto copy = std::make_shared<Arguments>(kernel.bytes / sizeof(Arguments::value_type) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
   ++launches_[kernel.name];
-  return push(*worker, [code, copy, grid] { run_grid(*code, copy->data(), grid); });
+  Task task{[code, copy, grid] { run_grid(*code, copy->data(), grid); }, Task::Kind::kKernel};
+  if (code->starts_early && !grid.together)
+    task.begin = [code, copy, grid] { return std::make_unique<EarlyHostKernel>(*code, copy, grid); };
+  return push(*worker, std::move(task));
 }
 
 int HostRuntime::launches(std::string_view kernel) const {
   const std::lock_guard lock(mutex_);
   const auto found = launches_.find(kernel);
   return found == launches_.end() ? 0 : found->second;
+}
+
+std::map<std::string, int, std::less<>> HostRuntime::launches() const {
+  const std::lock_guard lock(mutex_);
+  return launches_;
 }
 
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {

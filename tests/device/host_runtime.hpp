@@ -22,8 +22,9 @@
 
 namespace accord::testing {
 
+class EarlyKernel;
 struct Point;
-struct Queued;
+struct Task;
 struct Worker;
 struct CapturedGraph;
 
@@ -64,7 +65,8 @@ struct LiveObjects {
 
 /// Each stream is a thread that is started when something is first put into it. Stricter than the interface requires:
 /// memory is filled with 0xA5; release() waits for nothing, and ends the program if another process has the memory
-/// open; and a stream, event or allocation of a device other than the given one is an error. Captures work as in CUDA:
+/// open; and a stream, event or allocation of a device other than the given one is an error. A kernel that starts early
+/// begins before the kernel ahead of it, if it is in the stream by then. Captures work as in CUDA:
 /// a stream that waits for a captured event joins the capture. A capture that waits for something outside of it is an
 /// error, as is a query or synchronization of something captured; both invalidate the capture. Work that is left in
 /// streams when the runtime ends is not done.
@@ -131,14 +133,21 @@ class HostRuntime final : public device::Runtime {
   void set_pageable_copies_block(bool blocks) { pageable_copies_block_ = blocks; }
   /// Returns whether a thread waits for such a copy.
   bool is_copying(Device device) const;
+  /// Sets whether the first launch of a graph that was not uploaded waits for everything in the device's streams, as
+  /// CUDA may do while it allocates memory. capture() uploads graphs, end_capture() does not.
+  void set_first_launches_wait(bool waits) { first_launches_wait_ = waits; }
   LiveObjects live() const;
   /// Returns how often the kernel has been put into streams. A kernel of a captured graph counts once.
   int launches(std::string_view kernel) const;
+  /// Returns the same for all kernels that were launched.
+  std::map<std::string, int, std::less<>> launches() const;
   /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
   /// Returns the number of copies between a device and memory of no device that were put behind unfinished work of
   /// their stream. CUDA calls block in such copies, and calls of other threads may then block, too.
   std::size_t copies_behind_work() const { return copies_behind_work_; }
+  /// Returns the bytes of copies from or to memory that is neither a device's nor of allocate_host().
+  std::size_t copied_pageable() const { return copied_pageable_; }
   /// Returns once everything in destroyed streams is done and their threads have ended.
   void join_destroyed_streams();
   /// Holds back everything that is put into `stream` later. `device`: the device whose default stream a null `stream`
@@ -214,11 +223,12 @@ class HostRuntime final : public device::Runtime {
   /// The same for the event's device.
   std::unique_lock<std::mutex> enter(device::Event event);
   void wait_for_all(Device device);
-  void append(Worker& worker, Queued next);
-  Status push(Worker& worker, std::function<void()> run);
   /// Puts it at the end of the queue. REQUIRES: the stream is not captured.
-  void append(Worker& worker, std::function<void()> run);
+  void append(Worker& worker, Task task);
+  Status push(Worker& worker, Task task);
   void order_with_default(Worker& worker);
+  /// How to begin the next task before the kernel ahead of it; null if it cannot start early.
+  static std::function<std::unique_ptr<EarlyKernel>()> early_begin(const Worker& worker);
   Result<PointRef> mark(Worker& worker);
   Status follow(Worker& worker, const PointRef& point);
   Status join(Worker& worker, const PointRef& point);
@@ -250,7 +260,9 @@ class HostRuntime final : public device::Runtime {
   std::map<std::string, int, std::less<>> launches_;
   std::atomic<std::size_t> copied_to_host_ = 0;
   std::atomic<std::size_t> copies_behind_work_ = 0;
+  std::atomic<std::size_t> copied_pageable_ = 0;
   std::atomic<bool> release_waits_ = false;
+  std::atomic<bool> first_launches_wait_ = false;
   std::atomic<bool> pageable_copies_block_ = false;
   std::map<int, std::thread::id> copying_;  ///< by device: the thread that has it to itself
 };

@@ -39,14 +39,25 @@ void HostRuntime::work(Worker& worker) {
   while (true) {
     worker.work.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
     if (ending_ || worker.queue.empty()) break;
-    const Queued next = std::move(worker.queue.front());
+    const Task task = std::move(worker.queue.front());
     worker.queue.pop_front();
+    const bool is_kernel = task.kind == Task::Kind::kKernel;
+    const auto begin_next = is_kernel ? early_begin(worker) : nullptr;
     lock.unlock();
-    next.run();
+    const std::unique_ptr<EarlyKernel> begun = is_kernel ? std::move(worker.begun) : nullptr;
+    if (begin_next) worker.begun = begin_next();
+    begun ? begun->finish() : task.run();
     lock.lock();
-    worker.unfinished -= next.is_point ? 0 : 1;
+    worker.unfinished -= task.kind == Task::Kind::kPoint ? 0 : 1;
   }
+  worker.begun.reset();
   worker.ended = true;
+}
+
+std::function<std::unique_ptr<EarlyKernel>()> HostRuntime::early_begin(const Worker& worker) {
+  for (const Task& next : worker.queue)
+    if (next.kind != Task::Kind::kPoint) return next.begin;
+  return nullptr;
 }
 
 void HostRuntime::retire(std::unique_ptr<Worker> worker) {
@@ -84,8 +95,9 @@ Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream s
                                                    to_string(worker->device), to_string(device)));
 }
 
-void HostRuntime::append(Worker& worker, Queued next) {
-  worker.queue.push_back(std::move(next));
+void HostRuntime::append(Worker& worker, Task task) {
+  worker.unfinished += task.kind == Task::Kind::kPoint ? 0 : 1;
+  worker.queue.push_back(std::move(task));
   if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
   worker.work.notify_one();
 }
@@ -94,8 +106,8 @@ void HostRuntime::order_with_default(Worker& worker) {
   const auto wait_for = [&](Worker& other) {
     if (!other.thread.joinable() || other.capture != nullptr) return;
     const PointRef point = make_point();
-    append(other, {.run = [this, point] { reach_point(point); }, .is_point = true});
-    append(worker, {.run = [this, point] { await(point); }, .is_point = true});
+    append(other, {[this, point] { reach_point(point); }, Task::Kind::kPoint});
+    append(worker, {[this, point] { await(point); }});
   };
   if (worker.is_blocking) {
     const auto found = defaults_.find(worker.device.index);
@@ -106,17 +118,16 @@ void HostRuntime::order_with_default(Worker& worker) {
     if (other->is_blocking && other->device == worker.device) wait_for(*other);
 }
 
-Status HostRuntime::push(Worker& worker, std::function<void()> run) {
+Status HostRuntime::push(Worker& worker, Task task) {
   if (worker.capture == nullptr) {
     order_with_default(worker);
-    ++worker.unfinished;
-    append(worker, {.run = std::move(run)});
+    append(worker, std::move(task));
     return {};
   }
   if (!worker.capture->valid)
     return Status(StatusCode::kInternal, "the stream's capture was invalidated by an earlier error");
   auto& nodes = worker.capture->graph->nodes;
-  nodes.push_back({.run = std::move(run), .lane = worker.lane, .after = worker.tail});
+  nodes.push_back({.task = std::move(task), .lane = worker.lane, .after = worker.tail});
   worker.tail = {nodes.size() - 1};
   return {};
 }
@@ -149,14 +160,14 @@ Result<PointRef> HostRuntime::mark(Worker& worker) {
     point->nodes = worker.tail;
     return point;
   }
-  append(worker, {.run = [this, point] { reach_point(point); }, .is_point = true});
+  append(worker, {[this, point] { reach_point(point); }, Task::Kind::kPoint});
   return point;
 }
 
 Status HostRuntime::follow(Worker& worker, const PointRef& point) {
   if (point == nullptr) return {};
   if (point->capture != nullptr) return join(worker, point);
-  if (worker.capture == nullptr) return point->reached ? Status() : push(worker, [this, point] { await(point); });
+  if (worker.capture == nullptr) return point->reached ? Status() : push(worker, {[this, point] { await(point); }});
   worker.capture->valid = false;
   return Status(StatusCode::kInternal,
                 "a stream that is being captured cannot wait for something outside of the capture");
@@ -192,7 +203,7 @@ Status HostRuntime::enqueue(Device device, Stream stream, std::function<void()> 
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(pop_failure("enqueue"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("enqueue", device, stream));
-  return push(*worker, std::move(run));
+  return push(*worker, {std::move(run)});
 }
 
 BusyStream HostRuntime::make_stream_busy(Stream stream, Device device) {

@@ -2,6 +2,7 @@
 // The internals of HostRuntime: a stream's thread, a point in it, and a capture of it. The runtime's mutex guards all
 // of it.
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,15 +14,32 @@
 
 namespace accord::testing {
 
+/// A kernel that has started before the one ahead of it in its stream has ended.
+class EarlyKernel {
+ public:
+  virtual ~EarlyKernel() = default;
+  virtual void finish() = 0;
+};
+
+/// Something in a stream.
+struct Task {
+  enum class Kind : std::uint8_t { kKernel, kPoint, kOther };
+  std::function<void()> run;
+  Kind kind = Kind::kOther;
+  /// Of kernels that start early; used in place of `run` if the task ahead, apart from points, is a kernel.
+  std::function<std::unique_ptr<EarlyKernel>()> begin = nullptr;
+};
+
 struct CapturedGraph {
   struct Node {
-    std::function<void()> run;
+    Task task;
     std::size_t lane;
     std::set<std::size_t> after;
   };
   std::vector<Device> lanes;  ///< devices of the streams that took part, beginning with the first
   std::vector<Node> nodes;    ///< each after all nodes that it must follow
   PointRef last_launch;       ///< launches of one graph do not overlap
+  bool is_uploaded = false;
 };
 
 struct Capture {
@@ -37,11 +55,6 @@ struct Point {
   std::set<std::size_t> nodes;  ///< of the capture: the nodes that it follows
 };
 
-struct Queued {
-  std::function<void()> run;
-  bool is_point = false;  ///< only reports that everything before it is done
-};
-
 struct Worker {
   Device device;
   std::uint64_t id = 0;
@@ -49,8 +62,9 @@ struct Worker {
   bool is_blocking = false;  ///< it and the device's default stream wait for each other
   bool retired = false;      ///< ends when its queue is empty
   bool ended = false;
-  std::deque<Queued> queue = {};
-  std::size_t unfinished = 0;  ///< operations that have not ended; points do not count
+  std::deque<Task> queue = {};
+  std::size_t unfinished = 0;               ///< tasks that have not ended; points do not count
+  std::unique_ptr<EarlyKernel> begun = {};  ///< the next kernel in the queue
   std::thread thread = {};
   std::condition_variable work = {};  ///< the queue has grown, or the stream or the runtime ends
   std::shared_ptr<Capture> capture = {};

@@ -15,19 +15,34 @@ HostTurns::HostTurns(int threads, int lanes) : lanes_(lanes), is_ready_(static_c
   shuffle();
 }
 
-void HostTurns::run(const std::function<void(int)>& work) {
-  for (int thread = 0; thread < threads(); ++thread) fibers_.emplace_back([&work, thread] { work(thread); });
-  for (int left = threads(); left > 0;) {
-    const int thread = next();
-    if (thread == kNoThread) {
-      std::fputs("threads of a kernel's block wait at a barrier that other threads do not reach\n", stderr);
-      std::abort();
-    }
+void HostTurns::begin(std::function<void(int)> work) {
+  work_ = std::move(work);
+  for (int thread = 0; thread < threads(); ++thread) fibers_.emplace_back([this, thread] { work_(thread); });
+  advance();
+}
+
+void HostTurns::finish() {
+  gate_is_open_ = true;
+  for (const int thread : at_gate_) resume(thread);
+  if (advance() == 0) return;
+  std::fputs("threads of a kernel's block wait at a barrier that other threads do not reach\n", stderr);
+  std::abort();
+}
+
+void HostTurns::wait_at_gate(int thread) {
+  if (gate_is_open_) return;
+  at_gate_.push_back(thread);
+  stop(thread);
+}
+
+int HostTurns::advance() {
+  for (int thread = next(); thread != kNoThread; thread = next()) {
     fiber(thread).resume();
     if (!fiber(thread).has_ended()) continue;
     is_ready_[static_cast<std::size_t>(thread)] = false;
-    --left;
+    ++ended_;
   }
+  return threads() - ended_;
 }
 
 void HostTurns::shuffle() {

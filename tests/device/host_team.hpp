@@ -22,13 +22,19 @@ inline constexpr bool kTakeTurns = !kThreadSanitizer;
 /// Runs the threads of a block one at a time, so that a synchronization that a kernel lacks shows as a wrong result:
 /// the running thread gets as far ahead of the others as their meetings allow. The turn goes to the first thread that
 /// can continue, in an order of warps, and of lanes within them, that is shuffled whenever all threads meet. The
-/// orders are the same in every run. All threads of the block are fibers of one thread.
+/// orders are the same in every run. All threads of the block are fibers of one thread. Threads can be stopped at a
+/// gate: there a kernel that has started early waits for the one before it.
 class HostTurns {
  public:
   HostTurns(int threads, int lanes);
-  /// Does the work of every thread and returns when all have ended. Aborts if threads are left that no other thread
-  /// can resume.
-  void run(const std::function<void(int thread)>& work);
+  /// Begins the work of every thread and returns when no thread can continue: all have ended, or wait at the gate, or
+  /// for one that does.
+  void begin(std::function<void(int thread)> work);
+  /// Opens the gate and returns when all threads have ended. Aborts if threads are left that no other thread can
+  /// resume.
+  void finish();
+  /// Called by a thread in its work: waits until finish() has been called.
+  void wait_at_gate(int thread);
 
   /// Called by a thread in its work: waits until it has been resumed and has the turn.
   void stop(int thread);
@@ -45,9 +51,15 @@ class HostTurns {
   static constexpr int kNoThread = -1;
   HostFiber& fiber(int thread) { return fibers_[static_cast<std::size_t>(thread)]; }
   int next() const;
+  /// Lets threads run until none can continue. Returns how many have not ended.
+  int advance();
 
   const int lanes_;
+  std::function<void(int thread)> work_;
+  bool gate_is_open_ = false;
+  std::vector<int> at_gate_;
   std::vector<bool> is_ready_;  ///< by thread
+  int ended_ = 0;
   std::deque<HostFiber> fibers_;
   std::vector<int> order_;
   std::minstd_rand random_;

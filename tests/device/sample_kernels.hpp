@@ -19,6 +19,36 @@ struct Scale {
   }
 };
 
+/// values[i] += 1; starts early.
+struct AddOne {
+  static constexpr const char* kName = "test_add_one";
+  static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
+  float* values;
+  std::size_t count;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
+    for (std::size_t i = block.first(); i < count; i += block.stride()) values[i] += 1.0F;
+  }
+};
+
+/// Copies a value that it reads before it waits for the kernel that may write it.
+struct ReadTooEarly {
+  static constexpr const char* kName = "test_read_too_early";
+  static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
+  const float* value;
+  float* copy;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const float read = *value;
+    block.await_earlier();
+    if (block.first() == 0) *copy = read;
+  }
+};
+
 /// Results that each block's threads compute together, [blocks][8]: sum and maximum over the block, sum
 /// and maximum over thread 0's warp, the number of that warp's last lane, the sum through shared memory, and the
 /// numbers of threads and lanes that took part.
@@ -103,7 +133,7 @@ struct AwaitWord {
   }
 };
 
-/// Sets a word. Only one test launches it, for which it is a new kernel.
+/// Sets a word. The first test that launches it needs a kernel that is new to the device.
 struct SetWord {
   static constexpr const char* kName = "test_set_word";
   static constexpr int kThreads = 32;

@@ -29,7 +29,7 @@ Status run_rank(Communicator& comm, const Place& place, const Options& options) 
   for (const std::int64_t rows : kRows) {
     const auto count = static_cast<std::size_t>(rows * kHidden);
     const Buffer values{memories[0].data(), count, DType::kBFloat16, place.device};
-    engine::NormRows norm;
+    engine::NormCalculation norm;
     norm.dtype = DType::kBFloat16;
     norm.rows = rows, norm.width = kHidden;
     norm.x = norm.sum = {memories[0].data(), kHidden};

@@ -96,6 +96,16 @@ class Block {
     return over_block(x, x, [](T a, T b) { return a > b ? a : b; });
   }
 
+  __device__ void await_earlier() const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  __device__ void start_next() const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  }
   __device__ void pause() const { __nanosleep(20); }
   __device__ std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(n));
@@ -202,7 +212,7 @@ class Block {
 };
 
 template <typename K>
-__global__ void __launch_bounds__(K::kThreads) run(const __grid_constant__ K kernel) {
+__global__ void __launch_bounds__(K::kThreads, min_blocks_of<K>()) run(const __grid_constant__ K kernel) {
   static_assert(lanes_of<K>() == 1 || lanes_of<K>() == kWarp);
   Block block;
   kernel(block);

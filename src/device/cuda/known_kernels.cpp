@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/config.hpp"
 #include "device/cuda/error.hpp"
 
 namespace accord::device::cuda {
@@ -19,12 +20,23 @@ struct Known {
   std::mutex mutex;
   std::vector<const void* (*)()> codes;
   std::array<std::atomic<std::size_t>, kMaxDevices> loaded = {};  ///< number of kernels loaded on each device
+  std::array<std::atomic<bool>, kMaxDevices> overlap = {};        ///< whether kernels can overlap on each device
 };
 
 // Created on first use, because objects in several files register themselves before main().
 Known& known() {
   static Known all;
   return all;
+}
+
+/// Drivers before CUDA 12.3 cannot express the dependency in a graph.
+Result<bool> find_overlap(int device) {
+  constexpr int kFirstMajor = 9, kFirstVersion = 12030;
+  int major = 0, version = 0;
+  ACCORD_RETURN_IF_ERROR(
+      status_of("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)));
+  ACCORD_RETURN_IF_ERROR(status_of("cudaDriverGetVersion", cudaDriverGetVersion(&version)));
+  return major >= kFirstMajor && version >= kFirstVersion && (!config().ok() || config()->kernel_overlap);
 }
 
 }  // namespace
@@ -43,6 +55,8 @@ Status load_kernels(int device) {
   std::atomic<std::size_t>& loaded = known().loaded[index];
   if (loaded.load(std::memory_order_acquire) > 0) return {};
   const std::lock_guard lock(known().mutex);
+  ACCORD_ASSIGN_OR_RETURN(const bool overlap, find_overlap(device));
+  known().overlap[index].store(overlap, std::memory_order_relaxed);
   int shared_bytes = 0;
   ACCORD_RETURN_IF_ERROR(
       status_of("cudaDeviceGetAttribute",
@@ -57,6 +71,10 @@ Status load_kernels(int device) {
   }
   loaded.store(known().codes.size(), std::memory_order_release);
   return {};
+}
+
+bool kernels_can_overlap(int device) {
+  return known().overlap[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
 }
 
 }  // namespace accord::device::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// Registry of all kernels of the program.
+// Registry of all kernels of the program, and what each device can do with them.
 
 #include "accord/status.hpp"
 
@@ -17,5 +17,9 @@ class KnownKernel {
 /// device, while holding a lock that other calls need. A running kernel that waits for a kernel still to be launched
 /// would never end.
 Status load_kernels(int device);
+
+/// Whether a kernel may be launched on `device` before the one before it has ended, in graphs too: from compute
+/// capability 9.0 and CUDA 12.3 on, and unless ACCORD_KERNEL_OVERLAP is off. REQUIRES: load_kernels(device).
+bool kernels_can_overlap(int device);
 
 }  // namespace accord::device::cuda

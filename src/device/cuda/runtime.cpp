@@ -212,11 +212,19 @@ class CudaRuntime final : public Runtime {
     if (kernel.cuda == nullptr)
       return Status(StatusCode::kInternal,
                     fmt::format("kernel {} comes from a part of the program that was built without CUDA", kernel.name));
+    cudaLaunchAttribute starts_early = {};
+    starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    starts_early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+    config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = handle_of(stream);
+    config.attrs = &starts_early;
+    config.numAttrs = kernel.starts_early && kernels_can_overlap(device.index) ? 1 : 0;
     std::array<void*, 1> pointers = {const_cast<void*>(arguments)};
     return status_of(fmt::format("launch of {}", kernel.name),
-                     cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
-                                      dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
-                                      handle_of(stream)));
+                     cudaLaunchKernelExC(&config, kernel.cuda, pointers.data()));
   }
 
   Status record(Event event, Device device, Stream stream) override {
@@ -275,6 +283,9 @@ class CudaRuntime final : public Runtime {
     cudaGraphExec_t graph = nullptr;
     if (status.ok()) status = status_of("cudaGraphInstantiate", cudaGraphInstantiate(&graph, captured, 0));
     if (captured != nullptr) (void)cudaGraphDestroy(captured);
+    if (status.ok()) status = status_of("cudaGraphUpload", cudaGraphUpload(graph, handle_of(stream)));
+    if (status.ok()) status = status_of("cudaStreamSynchronize", cudaStreamSynchronize(handle_of(stream)));
+    if (!status.ok() && graph != nullptr) (void)cudaGraphExecDestroy(graph);
     if (!status.ok()) return status;
     return Graph{graph};
   }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/gpu/cache.hpp"
+#include "engine/gpu/heads.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
 #include "engine/gpu/kernels/tile_attention_kernels.hpp"
 #include "engine/gpu/run.hpp"
@@ -28,11 +29,6 @@ int tile_rows(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_
     if (attend_bytes(sizes) <= kMaxSharedBytes) return static_cast<int>(rows);
   }
   return 0;
-}
-
-// Returns the rows of [.., heads, tokens, dim] by their strides.
-HeadRows rows_of_heads(const Tensor& tensor) {
-  return {nullptr, tensor.dtype, tensor.stride(tensor.dims() - 2), tensor.stride(tensor.dims() - 3)};
 }
 
 // Returns how many query heads of one key head a block takes.
@@ -136,12 +132,6 @@ Status launch_without_tensor_cores(const DeviceRun& run, const PagedCall& call, 
   return launch_blocks(run, kernel, kernel.tiles() * call.cache.kv_heads * call.splits, attend_bytes(sizes));
 }
 
-Status launch_append(const DeviceRun& run, const AppendCall& call) {
-  const std::int64_t heads = call.rows * call.cache.kv_heads;
-  if (call.cache.dtype == DType::kInt8) return launch_over(run, AppendCodes{call}, heads * 2 * kLanes);
-  return launch_over(run, AppendToCache{call}, heads * (call.cache.head_dim + call.cache.value_dim));
-}
-
 Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
   ACCORD_ASSIGN_OR_RETURN(const bool is_done,
                           call.cache.dtype == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
@@ -168,7 +158,7 @@ int few_rows(const PagedCall& call) {
 
 /// A call and its kernel without addresses.
 struct PagedWork {
-  CachedAttentionCall tensors;
+  AppendWork append;
   PagedCall kernel;
   std::optional<Tensor> partial;  ///< of more than one split
   int tile_rows = 1;              ///< for many rows, without tensor cores
@@ -177,17 +167,14 @@ struct PagedWork {
 // The kernels learn from the tables of the batch which rows belong to short sequences, so that one graph serves any
 // sequences with the same number of rows in total.
 Status run_cached_attention(const PagedWork& work, const Execution& execution) {
-  const CachedAttentionCall& tensors = work.tensors;
+  const CachedAttentionCall& tensors = work.append.call;
   const DeviceRun& run = device_run(execution);
   PagedCall kernel = work.kernel;
   kernel.cache = run.cache->layer(tensors.layer);
   kernel.batch = run.batch;
-  kernel.q.data = execution.address(tensors.q);
+  kernel.q.data = execution.address(work.append.queries());
   kernel.output.data = execution.address(tensors.output);
-  AppendCall append{kernel.cache, kernel.batch, kernel.rows, rows_of_heads(tensors.k), rows_of_heads(tensors.v)};
-  append.keys.data = execution.address(tensors.k);
-  append.values.data = execution.address(tensors.v);
-  ACCORD_RETURN_IF_ERROR(launch_append(run, append));
+  ACCORD_RETURN_IF_ERROR(launch_append(work.append, execution));
   kernel.few_rows = few_rows(kernel);
   kernel.splits = static_cast<int>(splits_of(kernel, run.cache->options()));
   if (kernel.splits > 1) kernel.partial = execution.data<float>(*work.partial);
@@ -198,7 +185,7 @@ Status run_cached_attention(const PagedWork& work, const Execution& execution) {
 Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   const Tensor &q = call.q, &k = call.k, &v = call.v;
   PagedWork work;
-  work.tensors = call;
+  ACCORD_ASSIGN_OR_RETURN(work.append, prepare_append(op, call));
   const std::int64_t heads_per_kv_head = q.size(1) / k.size(1);
   work.tile_rows = tile_rows(heads_per_kv_head, k.size(3), v.size(3));
   if (work.tile_rows == 0) return op.unsupported("its heads are too large for the kernel for GPUs");
@@ -208,7 +195,7 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   kernel.softcap = call.softcap;
   kernel.rows = q.size(2);
   kernel.heads = q.size(1);
-  kernel.q = rows_of_heads(q);
+  kernel.q = rows_of_heads(work.append.queries());
   kernel.output = {nullptr, call.output.dtype, call.output.stride(1), call.output.stride(2)};
   // The number of parts must not depend on how many of the heads this rank has.
   const std::int64_t splits =
@@ -266,26 +253,6 @@ Status add_attention(Preparation& op, const AttentionCall& call) {
   kernel.causal = call.is_causal;
   kernel.scale = call.scale;
   op.step([call, kernel](const Execution& execution) { return run_attention(call, kernel, execution); });
-  return Status();
-}
-
-Status add_rotary(Preparation& op, const RotaryCall& call) {
-  const Tensor& x = call.x;
-  const Rotary kernel{x.size(2),
-                      x.size(1),
-                      x.size(3),
-                      rows_of_heads(x),
-                      rows_of_heads(call.cos),
-                      rows_of_heads(call.sin),
-                      rows_of_heads(call.y)};
-  op.step([call, kernel](const Execution& execution) {
-    Rotary placed = kernel;
-    placed.x.data = execution.address(call.x);
-    placed.cos.data = execution.address(call.cos);
-    placed.sin.data = execution.address(call.sin);
-    placed.y.data = execution.address(call.y);
-    return launch_over(device_run(execution), placed, call.x.count());
-  });
   return Status();
 }
 

@@ -90,12 +90,13 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   const bool grows = rows > rows_ || blocks > blocks_;
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
-    outgrown_.push_back(std::exchange(memory_, device::Memory()));
-    rows_ = blocks_ = 0;  // in case the allocation fails
-    ACCORD_ASSIGN_OR_RETURN(
-        memory_,
-        device::Memory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),
-                                 "the tables of a batch"));
+    const std::size_t more_bytes = more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t);
+    constexpr const char* kWhat = "the tables of a batch";
+    for (device::Memory* const memory : {&memory_, &staged_})
+      outgrown_.push_back(std::exchange(*memory, device::Memory()));
+    rows_ = blocks_ = 0;  // in case an allocation fails
+    ACCORD_ASSIGN_OR_RETURN(memory_, device::Memory::allocate(runtime, device, more_bytes, kWhat));
+    ACCORD_ASSIGN_OR_RETURN(staged_, device::Memory::allocate_host(runtime, device, more_bytes, kWhat));
     rows_ = more_rows;
     blocks_ = more_blocks;
     tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());
@@ -103,7 +104,6 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     moved_ = true;
   }
   const std::size_t bytes = rows_ * sizeof(RowPlace) + blocks * sizeof(std::int32_t);
-  staged_.resize(bytes);
   auto* place = reinterpret_cast<RowPlace*>(staged_.data());
   std::byte* const tables = staged_.data() + rows_ * sizeof(RowPlace);
   std::size_t table = 0;

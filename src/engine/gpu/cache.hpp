@@ -42,9 +42,9 @@ class DeviceBatch {
 
  private:
   device::Memory memory_;
+  device::Memory staged_;  // the same in pinned memory of the host
   // Small, so they are kept: a release waits for everything that runs on the device.
   std::vector<device::Memory> outgrown_;
-  std::vector<std::byte> staged_;
   std::size_t rows_ = 0;    // capacity
   std::size_t blocks_ = 0;  // capacity, over all tables
   bool moved_ = false;      // and not yet reported to the caller

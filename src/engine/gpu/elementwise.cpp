@@ -1,7 +1,10 @@
 // When a step is prepared, its kernel is set up with everything but addresses. A run fills in the addresses and puts
-// the kernel into its stream.
+// the kernel into its stream: the one for Words if the shapes, the dtypes and the addresses allow it.
 #include "engine/gpu/elementwise.hpp"
 
+#include <algorithm>
+
+#include "engine/gpu/kernels/elementwise_words.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/gpu/steps.hpp"
 #include "engine/graph/graph.hpp"
@@ -16,12 +19,88 @@ using Form = Elementwise::Form;
 
 bool is_real(const Tensor& tensor) { return kernels::is_real(tensor.dtype); }
 
-// Returns a kernel that computes in the arithmetic of `tensor`'s dtype.
-Elementwise kernel_of(Form form, const Tensor& tensor) {
-  Elementwise kernel;
-  kernel.form = form;
-  kernel.real = is_real(tensor);
-  return kernel;
+// Returns a call that computes in the arithmetic of `tensor`'s dtype.
+ElementwiseCall call_of(Form form, const Tensor& tensor) {
+  ElementwiseCall call;
+  call.form = form;
+  call.real = is_real(tensor);
+  return call;
+}
+
+bool has_one_dtype(std::span<const Operand> operands) {
+  return std::ranges::all_of(operands, [&](const Operand& each) { return each.dtype == operands.front().dtype; });
+}
+
+bool is_copy(const ElementwiseCall& call) {
+  return call.form == Form::kConvert && call.operands[0].dtype == call.operands[1].dtype;
+}
+
+/// Returns whether ElementwiseWords has the operation.
+bool has_words_kernel(const ElementwiseCall& call) {
+  using kernels::BinaryOp;
+  using kernels::UnaryOp;
+  const auto is_one_of = [](auto op, const auto& ops) { return std::ranges::find(ops, op) != std::end(ops); };
+  static constexpr UnaryOp kUnary[] = {UnaryOp::kSilu, UnaryOp::kGeluErf,    UnaryOp::kGeluTanh, UnaryOp::kRelu,
+                                       UnaryOp::kTanh, UnaryOp::kSigmoid,    UnaryOp::kExp,      UnaryOp::kSqrt,
+                                       UnaryOp::kAbs,  UnaryOp::kReciprocal, UnaryOp::kRsqrt,    UnaryOp::kNeg};
+  static constexpr BinaryOp kBinary[] = {BinaryOp::kAdd, BinaryOp::kSub, BinaryOp::kMul,
+                                         BinaryOp::kDiv, BinaryOp::kMin, BinaryOp::kMax};
+  switch (call.form) {
+    case Form::kUnary:
+    case Form::kGate: return call.real && is_one_of(call.unary, kUnary);
+    case Form::kBinary:
+    case Form::kBinaryScalar: return call.real && is_one_of(call.binary, kBinary);
+    case Form::kClamp: return call.real;
+    default: return false;
+  }
+}
+
+/// Returns the Words of which the operands consist; nullopt if there is no kernel for them. The result or a copy's
+/// input cannot be broadcast along rows.
+std::optional<WordRows> word_rows(const ElementwiseCall& call, std::span<const Operand> operands) {
+  const bool copies = is_copy(call);
+  if (!copies && !(has_words_kernel(call) && has_one_dtype(operands))) return std::nullopt;
+  const auto each = static_cast<std::int64_t>(sizeof(Words) / size_of(operands.front().dtype));
+  const int last = call.shape.dims - 1;
+  if (last < 0 || call.count == 0 || call.count / each > WordRows::kMaxCount) return std::nullopt;
+  if (call.shape.sizes[last] % each != 0) return std::nullopt;
+  for (const Operand& operand : operands) {
+    const bool may_be_broadcast = !copies && &operand != operands.data();
+    if (operand.strides[last] == 0 && may_be_broadcast) continue;
+    const bool has_gaps_of_words =
+        std::all_of(operand.strides, operand.strides + last, [&](std::int64_t stride) { return stride % each == 0; });
+    if (operand.strides[last] != 1 || !has_gaps_of_words) return std::nullopt;
+  }
+  WordRows rows;
+  rows.count = call.count / each;
+  rows.words = device::Divisor(static_cast<std::uint32_t>(call.shape.sizes[last] / each));
+  rows.outer = call.shape;
+  rows.outer.dims = last;
+  return rows;
+}
+
+bool begin_at_words(const ElementwiseCall& call) {
+  const int last = call.shape.dims - 1;
+  return std::ranges::all_of(call.operands, [&](const Operand& operand) {
+    return operand.strides[last] == 0 || reinterpret_cast<std::uintptr_t>(operand.data) % sizeof(Words) == 0;
+  });
+}
+
+Status launch_copy(const DeviceRun& run, const ElementwiseCall& call, const WordRows& rows) {
+  const auto each = static_cast<std::int64_t>(sizeof(Words) / size_of(call.operands[0].dtype));
+  CopyWords kernel{rows, {call.operands[0], call.operands[1]}};
+  for (Operand& operand : kernel.operands)
+    for (std::int64_t& stride : operand.strides) stride /= each;
+  return launch_over(run, kernel, ceil_divide(rows.count, CopyWords::kTogether));
+}
+
+Status launch_words(const DeviceRun& run, const ElementwiseCall& call, const WordRows& rows) {
+  if (is_copy(call)) return launch_copy(run, call, rows);
+  switch (call.operands[0].dtype) {
+    case DType::kFloat32: return launch_over(run, ElementwiseWords<DType::kFloat32>{call, rows}, rows.count);
+    case DType::kFloat16: return launch_over(run, ElementwiseWords<DType::kFloat16>{call, rows}, rows.count);
+    default: return launch_over(run, ElementwiseWords<DType::kBFloat16>{call, rows}, rows.count);
+  }
 }
 
 }  // namespace
@@ -78,22 +157,25 @@ FaultReport report_of(const DeviceRun& run, const Node* node) {
   return {run.fault, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(node))};
 }
 
-Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y, std::initializer_list<Tensor> inputs) {
+Step elementwise_step(const Node* node, ElementwiseCall call, const Tensor& y, std::initializer_list<Tensor> inputs) {
   const Sizes sizes = y.sizes();
-  kernel.count = y.count();
-  kernel.shape = shape_of(y.layout);
-  kernel.operands[0] = operand_of(y, sizes);
+  call.count = y.count();
+  call.shape = shape_of(y.layout);
+  call.operands[0] = operand_of(y, sizes);
   std::vector<Tensor> tensors = {y};
   for (const Tensor& input : inputs) {
-    kernel.operands[tensors.size()] = operand_of(input, sizes);
+    call.operands[tensors.size()] = operand_of(input, sizes);
     tensors.push_back(input);
   }
-  join_dimensions(kernel.shape, std::span(kernel.operands).first(tensors.size()));
-  return [=](const Execution& execution) {
-    Elementwise placed = kernel;
+  const auto operands = std::span(call.operands).first(tensors.size());
+  join_dimensions(call.shape, operands);
+  return [=, words = word_rows(call, operands)](const Execution& execution) {
+    const DeviceRun& run = device_run(execution);
+    ElementwiseCall placed = call;
     for (std::size_t i = 0; i < tensors.size(); ++i) placed.operands[i].data = execution.address(tensors[i]);
-    placed.report = report_of(device_run(execution), node);
-    return launch_over(device_run(execution), placed, placed.count);
+    if (words && begin_at_words(placed)) return launch_words(run, placed, *words);
+    placed.report = report_of(run, node);
+    return launch_over(run, Elementwise{placed}, placed.count);
   };
 }
 
@@ -110,19 +192,26 @@ std::optional<kernels::UnaryOp> unary_of(kernels::Activation activation) {
 }
 
 Step unary_step(kernels::UnaryOp kind, const Tensor& x, const Tensor& y) {
-  Elementwise kernel = kernel_of(Form::kUnary, x);
-  kernel.unary = kind;
-  return elementwise_step(nullptr, kernel, y, {x});
+  ElementwiseCall call = call_of(Form::kUnary, x);
+  call.unary = kind;
+  return elementwise_step(nullptr, call, y, {x});
 }
 
 Step binary_step(const Node* node, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y) {
-  Elementwise kernel = kernel_of(Form::kBinary, a);
-  kernel.binary = kind;
-  return elementwise_step(node, kernel, y, {a, b});
+  ElementwiseCall call = call_of(Form::kBinary, a);
+  call.binary = kind;
+  return elementwise_step(node, call, y, {a, b});
+}
+
+Step gate_step(std::optional<kernels::UnaryOp> activation, const Tensor& gate, const Tensor& x, const Tensor& y) {
+  if (!activation) return binary_step(nullptr, kernels::BinaryOp::kMul, gate, x, y);
+  ElementwiseCall call = call_of(Form::kGate, gate);
+  call.unary = *activation;
+  return elementwise_step(nullptr, call, y, {gate, x});
 }
 
 Step convert_step(const Tensor& x, const Tensor& y) {
-  if (x.dtype != y.dtype) return elementwise_step(nullptr, kernel_of(Form::kConvert, x), y, {x});
+  if (x.dtype != y.dtype) return elementwise_step(nullptr, call_of(Form::kConvert, x), y, {x});
   // Elements that keep their dtype are copied as integers of their size.
   Tensor from = x, to = y;
   switch (size_of(x.dtype)) {
@@ -135,7 +224,7 @@ Step convert_step(const Tensor& x, const Tensor& y) {
         return Status(StatusCode::kUnsupported, "no kernel copies " + std::string(to_string(dtype)));
       };
   }
-  return elementwise_step(nullptr, kernel_of(Form::kConvert, from), to, {from});
+  return elementwise_step(nullptr, call_of(Form::kConvert, from), to, {from});
 }
 
 namespace gpu {
@@ -153,41 +242,41 @@ Status add_binary(Preparation& op, const BinaryCall& call) {
 }
 
 Status add_binary_scalar(Preparation& op, const BinaryScalarCall& call) {
-  Elementwise kernel = kernel_of(Form::kBinaryScalar, call.a);
-  kernel.binary = call.kind;
-  kernel.first = call.b;
-  return add(op, elementwise_step(&op.node(), kernel, call.y, {call.a}));
+  ElementwiseCall request = call_of(Form::kBinaryScalar, call.a);
+  request.binary = call.kind;
+  request.first = call.b;
+  return add(op, elementwise_step(&op.node(), request, call.y, {call.a}));
 }
 
 Status add_power(Preparation& op, const PowerCall& call) {
-  Elementwise kernel = kernel_of(Form::kPower, call.x);
-  kernel.first.real = call.exponent;
-  return add(op, elementwise_step(nullptr, kernel, call.y, {call.x}));
+  ElementwiseCall request = call_of(Form::kPower, call.x);
+  request.first.real = call.exponent;
+  return add(op, elementwise_step(nullptr, request, call.y, {call.x}));
 }
 
 Status add_clamp(Preparation& op, const ClampCall& call) {
-  Elementwise kernel = kernel_of(Form::kClamp, call.x);
-  kernel.first = call.low;
-  kernel.second = call.high;
-  return add(op, elementwise_step(nullptr, kernel, call.y, {call.x}));
+  ElementwiseCall request = call_of(Form::kClamp, call.x);
+  request.first = call.low;
+  request.second = call.high;
+  return add(op, elementwise_step(nullptr, request, call.y, {call.x}));
 }
 
 Status add_where(Preparation& op, const WhereCall& call) {
-  return add(op, elementwise_step(nullptr, kernel_of(Form::kWhere, call.a), call.y, {call.condition, call.a, call.b}));
+  return add(op, elementwise_step(nullptr, call_of(Form::kWhere, call.a), call.y, {call.condition, call.a, call.b}));
 }
 
 Status add_fill(Preparation& op, const FillCall& call) {
-  Elementwise kernel = kernel_of(Form::kFill, call.y);
-  kernel.first = call.value;
-  if (call.y.dtype == DType::kBool) kernel.first.integer = call.value.real != 0.0;
-  return add(op, elementwise_step(nullptr, kernel, call.y, {}));
+  ElementwiseCall request = call_of(Form::kFill, call.y);
+  request.first = call.value;
+  if (call.y.dtype == DType::kBool) request.first.integer = call.value.real != 0.0;
+  return add(op, elementwise_step(nullptr, request, call.y, {}));
 }
 
 Status add_count(Preparation& op, const CountCall& call) {
-  Elementwise kernel = kernel_of(Form::kCount, call.y);
-  kernel.first = call.first;
-  kernel.second = call.step;
-  return add(op, elementwise_step(nullptr, kernel, call.y, {}));
+  ElementwiseCall request = call_of(Form::kCount, call.y);
+  request.first = call.first;
+  request.second = call.step;
+  return add(op, elementwise_step(nullptr, request, call.y, {}));
 }
 
 Status add_convert(Preparation& op, const ConvertCall& call) { return add(op, convert_step(call.from, call.to)); }

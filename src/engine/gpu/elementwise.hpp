@@ -30,13 +30,16 @@ Tensor transposed(Tensor matrix);
 /// Returns where the kernels of `run` report faults of `node`.
 FaultReport report_of(const DeviceRun& run, const Node* node);
 
-/// Runs `kernel`, whose form and numbers are set, over all of y. The inputs are broadcast to y.
-Step elementwise_step(const Node* node, Elementwise kernel, const Tensor& y, std::initializer_list<Tensor> inputs);
+/// Runs `call`, whose form and numbers are set, over all of y. The inputs are broadcast to y. Operands of Words have a
+/// kernel that is several times as fast.
+Step elementwise_step(const Node* node, ElementwiseCall call, const Tensor& y, std::initializer_list<Tensor> inputs);
 
 /// Returns the function of an activation; nullopt for none.
 std::optional<kernels::UnaryOp> unary_of(kernels::Activation activation);
 Step unary_step(kernels::UnaryOp kind, const Tensor& x, const Tensor& y);
 Step binary_step(const Node* node, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y);
+/// y = activation(gate) * x; without an activation gate * x.
+Step gate_step(std::optional<kernels::UnaryOp> activation, const Tensor& gate, const Tensor& x, const Tensor& y);
 /// Converts to another dtype, or copies. Not for complex numbers.
 Step convert_step(const Tensor& x, const Tensor& y);
 

@@ -13,7 +13,6 @@
 #include "engine/gpu/canonical_products.hpp"
 #include "engine/gpu/elementwise.hpp"
 #include "engine/gpu/float8_products.hpp"
-#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/library_product.hpp"
 #include "engine/gpu/own_products.hpp"
 #include "engine/gpu/run.hpp"
@@ -122,28 +121,6 @@ Tensor columns_of(Tensor matrix, std::int64_t first, std::int64_t count) {
   return matrix;
 }
 
-// y = activation(gates) * values.
-void add_gating(Preparation& op, Activation activation, const Tensor& gates, const Tensor& values, const Tensor& y) {
-  const auto row_bytes = [](const Tensor& rows) {
-    return rows.stride(0) * static_cast<std::int64_t>(size_of(rows.dtype));
-  };
-  GateRows kernel;
-  kernel.dtype = y.dtype;
-  kernel.activation = activation;
-  kernel.rows = y.size(0);
-  kernel.width = y.size(1);
-  kernel.gate_row_bytes = row_bytes(gates);
-  kernel.value_row_bytes = row_bytes(values);
-  kernel.y_row_bytes = row_bytes(y);
-  op.step([=](const Execution& execution) {
-    GateRows placed = kernel;
-    placed.gates = execution.address(gates);
-    placed.values = execution.address(values);
-    placed.y = execution.address(y);
-    return launch_over(device_run(execution), placed, ceil_divide(kernel.rows * kernel.width, kSixteen));
-  });
-}
-
 // Views two weights, or two outputs, of which the second follows the first, as one matrix. `dim`: the dimension in which
 // they follow each other.
 Tensor both(const Tensor& first, const Tensor& second, int dim) {
@@ -165,13 +142,14 @@ Status add_gated_products(Preparation& op, LayerInput& x, const DeviceLayer& lay
     ACCORD_ASSIGN_OR_RETURN(const Tensor columns, op.scratch(y.dtype, {y.size(0), 2 * outputs}));
     ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(
         op, x, {both(layer.weight, *layer.gate, 0), {}, {}, {}, Activation::kNone, columns}));
-    add_gating(op, layer.activation, columns_of(columns, outputs, outputs), columns_of(columns, 0, outputs), y);
+    op.step(gate_step(unary_of(layer.activation), columns_of(columns, outputs, outputs),
+                      columns_of(columns, 0, outputs), y));
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor gates, op.scratch(y.dtype, y.sizes()));
   ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, Activation::kNone, gates}));
   ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, Activation::kNone, y}));
-  add_gating(op, layer.activation, gates, y, y);
+  op.step(gate_step(unary_of(layer.activation), gates, y, y));
   return Status();
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,8 @@
 
 namespace accord::engine::gpu {
 namespace {
+
+constexpr std::size_t kStagedAlignment = 64;
 
 Status status_of(const Fault& fault) {
   if (fault.count == 0) return Status();
@@ -66,8 +69,8 @@ Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
   ACCORD_ASSIGN_OR_RETURN(context->fault_, device::Memory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, device::Memory::allocate(runtime, on.device, on.blas->workspace_bytes(),
                                                                         "the workspace of products"));
-  ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
-  context->host_fault_ = new (found) Fault();
+  ACCORD_ASSIGN_OR_RETURN(context->host_fault_,
+                          device::Memory::allocate_host(runtime, on.device, sizeof(Fault), "a run"));
   return std::unique_ptr<RunMemory>(std::move(context));
 }
 
@@ -78,7 +81,6 @@ Memory::~Memory() {
   }
   for (const device::Event event : {caller_event_, end_})
     if (event.handle != nullptr) (void)on_.runtime->destroy_event(event);
-  if (host_fault_ != nullptr) (void)on_.runtime->release_host(on_.device, host_fault_);
 }
 
 Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
@@ -116,11 +118,27 @@ Status Memory::place(Program& program, std::span<const TensorView> inputs, std::
     ACCORD_RETURN_IF_ERROR(on_.runtime->record(caller_event_, on_.device, *after));
     ACCORD_RETURN_IF_ERROR(on_.runtime->wait(caller_event_, on_.device, stream_));
   }
+  return place_inputs(program, inputs);
+}
+
+// The copies of the last run have ended, so its staged inputs are overwritten.
+Status Memory::place_inputs(const Program& program, std::span<const TensorView> inputs) {
+  std::size_t bytes = 0, at = 0;
+  for (const TensorView& input : inputs) {
+    if (input.buffer.device.type == DeviceType::kCpu) bytes += round_up(input.buffer.bytes(), kStagedAlignment);
+  }
+  const bool stages = bytes <= kMaxPinnedBytes;
+  if (stages) ACCORD_RETURN_IF_ERROR(staging_.grow(bytes, on_));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Buffer& from = inputs[i].buffer;
-    if (from.count == 0) continue;
+    const Buffer& input = inputs[i].buffer;
+    if (input.count == 0) continue;
+    const void* from = input.data;
+    if (stages && input.device.type == DeviceType::kCpu) {
+      from = std::memcpy(staging_.data() + at, input.data, input.bytes());
+      at += round_up(input.bytes(), kStagedAlignment);
+    }
     std::byte* const to = program.bases[static_cast<std::size_t>(program.inputs[i])];
-    ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from.data, from.bytes(), on_.device, stream_));
+    ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from, input.bytes(), on_.device, stream_));
   }
   return Status();
 }
@@ -186,13 +204,13 @@ Status Memory::run_steps(const Execution& execution, const AddSteps& add) {
 
 // A collective that fails frees the stream and notifies its group.
 Status Memory::wait(const Execution& execution) {
-  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(host_fault_, fault_.data(), sizeof(Fault), on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(host_fault_.data(), fault_.data(), sizeof(Fault), on_.device, stream_));
   ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
   ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
   for (const std::optional<Communicator>& communicator : execution.communicators) {
     if (communicator) ACCORD_RETURN_IF_ERROR(communicator->status());
   }
-  return status_of(*host_fault_);
+  return status_of(*reinterpret_cast<const Fault*>(host_fault_.data()));
 }
 
 // Nothing watches the collectives of a graph. A rank that has gone may have finished its part before. If the stream
@@ -226,28 +244,36 @@ Status Memory::wait_with_peers(std::span<const std::optional<Communicator>> comm
 }
 
 Result<std::vector<TensorView>> Memory::outputs(const Program& program, bool copies) {
-  constexpr std::size_t kAligned = 64;
   std::vector<TensorView> outputs = program.output_views(on_.device);
   if (!copies) return outputs;
   std::size_t bytes = 0;
-  for (const TensorView& output : outputs) bytes += round_up(output.buffer.bytes(), kAligned);
-  ACCORD_RETURN_IF_ERROR(copied_outputs_.grow(bytes));
-  std::size_t at = 0;
+  for (const TensorView& output : outputs) bytes += round_up(output.buffer.bytes(), kStagedAlignment);
+  const bool is_large = bytes > kMaxPinnedBytes;
+  ACCORD_RETURN_IF_ERROR(is_large ? large_outputs_.grow(bytes) : copied_outputs_.grow(bytes, on_));
+  std::byte* to = is_large ? large_outputs_.data() : copied_outputs_.data();
   for (TensorView& output : outputs) {
     Buffer& buffer = output.buffer;
-    std::byte* const to = copied_outputs_.data() + at;
-    ACCORD_RETURN_IF_ERROR(copy_to_cpu(to, buffer.data, buffer.bytes()));
-    at += round_up(buffer.bytes(), kAligned);
+    if (buffer.count > 0)
+      ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, buffer.data, buffer.bytes(), on_.device, stream_));
     buffer.data = to;
     buffer.device = {};
+    to += round_up(buffer.bytes(), kStagedAlignment);
   }
+  ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
   return outputs;
 }
 
 Status Memory::copy_to_cpu(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return Status();
-  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from, bytes, on_.device, stream_));
-  return on_.runtime->synchronize(on_.device, stream_);
+  const bool stages = bytes <= kMaxPinnedBytes;
+  if (stages) {
+    ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));  // inputs may still be staged
+    ACCORD_RETURN_IF_ERROR(staging_.grow(bytes, on_));
+  }
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(stages ? staging_.data() : to, from, bytes, on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
+  if (stages) std::memcpy(to, staging_.data(), bytes);
+  return Status();
 }
 
 std::size_t Memory::reserve_choices(std::size_t choices, std::int64_t width) {

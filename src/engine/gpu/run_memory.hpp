@@ -9,6 +9,7 @@
 #include "device/memory.hpp"
 #include "engine/gpu/cache.hpp"
 #include "engine/gpu/engine_device.hpp"
+#include "engine/gpu/pinned_region.hpp"
 #include "engine/gpu/run.hpp"
 #include "engine/gpu/token_chooser.hpp"
 #include "engine/program/region.hpp"
@@ -53,7 +54,8 @@ class Memory final : public RunMemory {
 
   std::unique_ptr<ProgramState> create_state() const override { return std::make_unique<ProgramGraph>(*on_.runtime); }
   Status set_batch(std::span<const BatchRows> batch, const RunCache* cache) override;
-  /// Inputs, on the CPU or a GPU, are copied to the place where the program reads them.
+  /// Inputs, on the CPU or a GPU, are copied to the place where the program reads them. Those on the CPU pass through
+  /// pinned memory.
   Status place(Program& program, std::span<const TensorView> inputs, std::optional<Stream> after) override;
 
   /// Launches the steps as a graph if one has been captured. Fails with kInvalidArgument if an id is outside its table
@@ -76,6 +78,7 @@ class Memory final : public RunMemory {
  private:
   explicit Memory(const EngineDevice& on) : on_(on) {}
   Status place_arena(Program& program);
+  Status place_inputs(const Program& program, std::span<const TensorView> inputs);
   Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);
@@ -87,10 +90,12 @@ class Memory final : public RunMemory {
   device::Event end_;           // the end of a run
   int multiprocessors_ = 1;
   device::Memory arena_;
-  GrowingRegion copied_outputs_{"the engine's outputs"};
+  PinnedRegion staging_{"copies to and from the device"};
+  PinnedRegion copied_outputs_{"the engine's outputs"};
+  GrowingRegion large_outputs_{"the engine's outputs"};  // of more than kMaxPinnedBytes
   device::Memory fault_;
   device::Memory workspace_;
-  Fault* host_fault_ = nullptr;  // the host's copy of the fault
+  device::Memory host_fault_;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;
   const DeviceCache* cache_ = nullptr;

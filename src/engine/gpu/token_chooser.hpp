@@ -30,7 +30,8 @@ class TokenChooser {
 
   std::size_t max_choices_ = 64;
   device::Memory choices_, tokens_;
-  device::Memory weights_;  // one row for each choice that is computed at the same time
+  device::Memory staged_choices_, staged_tokens_;  // the same in pinned memory of the host
+  device::Memory weights_;                         // one row for each choice that is computed at the same time
 };
 
 }  // namespace accord::engine

@@ -149,21 +149,11 @@ Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scrat
   });
 }
 
-Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
-  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.q, &call.k, &call.v, &call.output}));
-  kernels::PagedAttentionCall sizes;
-  sizes.heads = call.q.size(1);
-  sizes.cache = {.kv_heads = call.k.size(1), .head_dim = call.k.size(3), .value_dim = call.v.size(3)};
-  ACCORD_ASSIGN_OR_RETURN(const Tensor scratch,
-                          scratch_pieces(op, op.threads(), kernels::paged_attention_scratch(sizes)));
-  op.step([call, scratch](const Execution& execution) { return run_cached_attention(call, scratch, execution); });
-  return Status();
-}
-
 Status add_rotary(Preparation& op, const RotaryCall& call) {
-  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.x, &call.cos, &call.sin, &call.y}));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor cos, op.contiguous(call.cos));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor sin, op.contiguous(call.sin));
+  const RotaryTables& tables = call.tables;
+  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.x, &tables.cos, &tables.sin, &call.y}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor cos, op.contiguous(tables.cos));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor sin, op.contiguous(tables.sin));
   op.step([cos, sin, x = call.x, y = call.y](const Execution& execution) {
     return for_rows(execution, x.size(2), [&](const PartRange& range) {
       kernels::RotaryCall kernel;
@@ -182,6 +172,29 @@ Status add_rotary(Preparation& op, const RotaryCall& call) {
       kernels::rotary(kernel);
     });
   });
+  return Status();
+}
+
+// Adds a step that rotates x. Returns the result.
+Result<Tensor> rotated(Preparation& op, const Tensor& x, const RotaryTables& tables) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, rotary_scratch(op, x));
+  ACCORD_RETURN_IF_ERROR(add_rotary(op, {x, tables, y}));
+  return y;
+}
+
+Status add_cached_attention(Preparation& op, const CachedAttentionCall& given) {
+  CachedAttentionCall call = given;
+  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.q, &call.k, &call.v, &call.output}));
+  if (call.rotary) {
+    ACCORD_ASSIGN_OR_RETURN(call.q, rotated(op, given.q, *given.rotary));
+    ACCORD_ASSIGN_OR_RETURN(call.k, rotated(op, given.k, *given.rotary));
+  }
+  kernels::PagedAttentionCall sizes;
+  sizes.heads = call.q.size(1);
+  sizes.cache = {.kv_heads = call.k.size(1), .head_dim = call.k.size(3), .value_dim = call.v.size(3)};
+  ACCORD_ASSIGN_OR_RETURN(const Tensor scratch,
+                          scratch_pieces(op, op.threads(), kernels::paged_attention_scratch(sizes)));
+  op.step([call, scratch](const Execution& execution) { return run_cached_attention(call, scratch, execution); });
   return Status();
 }
 

@@ -17,22 +17,31 @@ struct AttentionCall {
   Tensor output;
 };
 
+/// The factors of a rotary embedding: [1, 1, tokens, dim], where all heads of a token use the same row.
+struct RotaryTables {
+  Tensor cos, sin;
+};
+
 /// Writes the keys and values of the batch's rows to the cache, then computes their attention over the tokens of their
 /// sequences. q, k and v are [1, heads, rows, dim].
 struct CachedAttentionCall {
   std::int64_t layer = 0;
   Tensor q, k, v;
+  std::optional<RotaryTables> rotary;  ///< by which q and k are rotated first (RotaryCall)
   float scale = 1.0F;
   float softcap = 0.0F;     ///< if not 0, a score becomes softcap * tanh(score / softcap)
   std::int64_t window = 0;  ///< a row sees the last `window` tokens, including itself; 0: all
   Tensor output;            ///< [1, rows, heads, dim]
 };
 
-/// y = x cos + (-second half of x, first half of x) sin, for x and y [1, heads, tokens, dim]. Rows of the tables
-/// [1, 1, tokens, dim] are tokens; all heads of a token use the same row.
+/// y = x cos + (-second half of x, first half of x) sin, for x and y [1, heads, tokens, dim].
 struct RotaryCall {
-  Tensor x, cos, sin, y;
+  Tensor x;
+  RotaryTables tables;
+  Tensor y;
 };
+/// Memory for the result of a rotary embedding inside a node: [1, heads, tokens, dim], stored by tokens.
+Result<Tensor> rotary_scratch(Preparation& op, const Tensor& x);
 
 /// Fails with kUnsupported unless `tensor` has floats.
 Status require_floats(const Preparation& op, const Tensor& tensor);

@@ -13,6 +13,18 @@ Result<Tensor> heads_argument(Preparation& op, std::string_view name) {
   return heads_of(op, tensor);
 }
 
+constexpr int kTokensFirst[] = {0, 2, 1, 3};
+
+Result<RotaryTables> tables_for(Preparation& op, const Tensor& x) {
+  RotaryTables tables;
+  ACCORD_ASSIGN_OR_RETURN(tables.cos, heads_argument(op, "cos"));
+  ACCORD_ASSIGN_OR_RETURN(tables.sin, heads_argument(op, "sin"));
+  const Sizes sizes = {1, 1, x.size(2), x.size(3)};
+  const bool fits = tables.cos.sizes() == sizes && tables.sin.sizes() == sizes && x.size(3) % 2 == 0;
+  if (!fits) return op.corrupt("its tables do not fit");
+  return tables;
+}
+
 Status prepare_cached_attention(Preparation& op) {
   CachedAttentionCall call;
   ACCORD_ASSIGN_OR_RETURN(call.q, heads_argument(op, "query"));
@@ -22,6 +34,9 @@ Status prepare_cached_attention(Preparation& op) {
   const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
                     k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
   if (!fits) return op.corrupt("query, key and value do not fit each other");
+  if (op.has("cos")) {
+    ACCORD_ASSIGN_OR_RETURN(call.rotary, tables_for(op, q));
+  }
   ACCORD_ASSIGN_OR_RETURN(call.layer, op.integer("layer"));
   ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
   ACCORD_ASSIGN_OR_RETURN(call.window, op.integer("window", 0));
@@ -39,14 +54,8 @@ Status prepare_cached_attention(Preparation& op) {
 Status prepare_rotary(Preparation& op) {
   RotaryCall call;
   ACCORD_ASSIGN_OR_RETURN(call.x, heads_argument(op, "input"));
-  ACCORD_ASSIGN_OR_RETURN(call.cos, heads_argument(op, "cos"));
-  ACCORD_ASSIGN_OR_RETURN(call.sin, heads_argument(op, "sin"));
-  const Tensor& x = call.x;
-  const Sizes table = {1, 1, x.size(2), x.size(3)};
-  const bool fits = call.cos.sizes() == table && call.sin.sizes() == table && x.size(3) % 2 == 0;
-  if (!fits) return op.corrupt("its tables do not fit");
-  static constexpr int kTokensFirst[] = {0, 2, 1, 3};
-  ACCORD_ASSIGN_OR_RETURN(call.y, op.make_ordered(0, x.sizes(), kTokensFirst));
+  ACCORD_ASSIGN_OR_RETURN(call.tables, tables_for(op, call.x));
+  ACCORD_ASSIGN_OR_RETURN(call.y, op.make_ordered(0, call.x.sizes(), kTokensFirst));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.y));
   if (op.is_canonical()) op.run_always();
   return op.add(call);
@@ -58,6 +67,12 @@ constexpr OpEntry kCachedAttentionOps[] = {
 };
 
 }  // namespace
+
+Result<Tensor> rotary_scratch(Preparation& op, const Tensor& x) {
+  ACCORD_ASSIGN_OR_RETURN(Tensor tensor, op.scratch(x.dtype, {1, x.size(2), x.size(1), x.size(3)}));
+  tensor.layout = kernels::permuted_layout(tensor.layout, kTokensFirst);
+  return tensor;
+}
 
 std::span<const OpEntry> cached_attention_ops() { return kCachedAttentionOps; }
 

@@ -14,6 +14,8 @@ std::span<const Pass> passes() {
       {"fuse_rms_norm", fuse_rms_norm},
       {"fuse_rotary", fuse_rotary},
       {"remove_dead_nodes", remove_dead_nodes},
+      {"fuse_rotary_attention", fuse_rotary_attention},
+      {"remove_dead_nodes", remove_dead_nodes},
       {"fuse_linear_activation", fuse_linear_activation},
       {"fuse_gated_linear", fuse_gated_linear},
       {"fuse_add_norm", fuse_add_norm},

@@ -25,6 +25,10 @@ Graph fuse_rms_norm(Graph graph);
 /// Turns x * cos + cat(-second half of x, first half of x) * sin into one "accord.rotary".
 Graph fuse_rotary(Graph graph);
 
+/// Makes the rotary embeddings of the queries and keys of "accord.attention", if these have no other user and use the
+/// same tables, a part of it: its arguments "cos" and "sin". Runs after fuse_rotary.
+Graph fuse_rotary_attention(Graph graph);
+
 /// Turns a linear whose weight is a parameter and a gelu, relu, silu or tanh that is its only user into one
 /// "accord.linear" with that activation.
 Graph fuse_linear_activation(Graph graph);

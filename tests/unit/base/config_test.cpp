@@ -50,6 +50,7 @@ TEST(Config, reads_every_variable) {
                                               {"ACCORD_DEBUG", "info"},
                                               {"ACCORD_RECORDER_SIZE", "256"},
                                               {"ACCORD_SINGLE_COPY", "off"},
+                                              {"ACCORD_KERNEL_OVERLAP", "off"},
                                               {"ACCORD_DUMP_DIR", "dumps"}});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->log_level, "debug");
@@ -61,6 +62,7 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->threads, 4);
   EXPECT_EQ(config->hints.recorder_size, 256u);
   EXPECT_FALSE(config->single_copy);
+  EXPECT_FALSE(config->kernel_overlap);
   EXPECT_EQ(config->debug, "info");
   EXPECT_EQ(config->dump_directory, "dumps");
 }

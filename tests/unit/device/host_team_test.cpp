@@ -109,6 +109,20 @@ TEST(HostTeam, a_skipped_synchronization_is_reported) {
   EXPECT_DEATH(run(SkipBarrier{}), "wait at a barrier that other threads do not reach");
 }
 
+struct NeverAwaits {
+  void operator()(HostBlock& block) const { block.sync(); }
+};
+
+TEST(HostTeam, a_kernel_that_starts_early_and_never_waits_is_reported) {
+  const NeverAwaits kernel;
+  const HostBlocks blocks{.code = run_on_host<NeverAwaits>,
+                          .arguments = &kernel,
+                          .threads = kThreads,
+                          .lanes = kLanes,
+                          .starts_early = true};
+  EXPECT_DEATH(run_blocks(blocks), "ends without await_earlier");
+}
+
 /// Each thread keeps its numbers on its stack while the others do the same.
 struct KeepNumbers {
   std::uint64_t* sums;

@@ -67,6 +67,36 @@ inline void expect_concurrent_blocks_exchange_words(const OnDevice& on) {
   EXPECT_EQ(found.back(), 0U);
 }
 
+// Each kernel reads what the one before it has written, in a stream and in a graph. Enough blocks for several rounds on
+// any device, so that a kernel's first blocks can start while the last ones of the kernel before it still run.
+inline void expect_kernels_that_start_early_see_earlier_ones(const OnDevice& on) {
+  constexpr std::size_t kCount = 1 << 20;
+  constexpr int kKernels = 20;
+  const bool is_host = on.runtime.multiprocessors(on.device).value() < 32;  // where threads are fibers
+  const std::size_t count = is_host ? 1 << 12 : kCount;
+  const DeviceArray values(on, std::vector<float>(count, 0.0F), DType::kFloat32);
+  auto* const memory = static_cast<float*>(values.buffer().data);
+  const auto launch_all = [&] {
+    for (int i = 0; i < kKernels; ++i) {
+      const device::Grid grid{.blocks = is_host ? 3 : static_cast<int>(count / 256), .threads = 256};
+      ACCORD_RETURN_IF_ERROR(device::launch(on.runtime, AddOne{memory, count}, grid, on.device, on.stream));
+      ACCORD_RETURN_IF_ERROR(device::launch(on.runtime, Scale{memory, count, 0.5F}, grid, on.device, on.stream));
+      ACCORD_RETURN_IF_ERROR(device::launch(on.runtime, AddOne{memory, count}, grid, on.device, on.stream));
+    }
+    return Status();
+  };
+  const Result<device::Graph> graph = on.runtime.capture(on.device, on.stream, launch_all);
+  ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+  float expected = 0.0F;
+  for (int run = 0; run < 4; ++run) {
+    const Status launched = run % 2 == 0 ? launch_all() : on.runtime.launch_graph(*graph, on.device, on.stream);
+    ASSERT_TRUE(launched.ok()) << launched.to_string();
+    for (int i = 0; i < kKernels; ++i) expected = (expected + 1.0F) * 0.5F + 1.0F;
+    EXPECT_THAT(values.values<float>(), ::testing::Each(expected));
+  }
+  EXPECT_TRUE(on.runtime.destroy_graph(*graph).ok());
+}
+
 // A kernel that has never been launched does not have to wait for running kernels.
 inline void expect_a_new_kernel_starts_while_another_waits(const OnDevice& on) {
   const DeviceArray words(on, std::vector<std::uint64_t>(2, 0), DType::kUInt64);
@@ -77,6 +107,24 @@ inline void expect_a_new_kernel_starts_while_another_waits(const OnDevice& on) {
   ASSERT_TRUE(device::launch(on.runtime, SetWord{word}, grid, on.device, other).ok());
   EXPECT_EQ(words.values<std::uint64_t>(), (std::vector<std::uint64_t>{1, 0}));
   EXPECT_TRUE(on.runtime.synchronize(on.device, other).ok());
+  EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
+}
+
+// A graph is ready when its capture ends: neither the rest of the capture nor the first launch waits for a kernel of
+// another stream, which here waits for the graph.
+inline void expect_a_captured_graph_starts_while_a_kernel_waits(const OnDevice& on) {
+  const DeviceArray words(on, std::vector<std::uint64_t>(2, 0), DType::kUInt64);
+  auto* const word = static_cast<std::uint64_t*>(words.buffer().data);
+  const Stream other = on.runtime.create_stream(on.device, false).value();
+  const device::Grid grid{.blocks = 1, .threads = 32};
+  ASSERT_TRUE(device::launch(on.runtime, AwaitWord{word, word + 1}, grid, on.device, on.stream).ok());
+  const Result<device::Graph> graph = on.runtime.capture(
+      on.device, other, [&] { return device::launch(on.runtime, SetWord{word}, grid, on.device, other); });
+  ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+  ASSERT_TRUE(on.runtime.launch_graph(*graph, on.device, other).ok());
+  EXPECT_EQ(words.values<std::uint64_t>(), (std::vector<std::uint64_t>{1, 0}));
+  EXPECT_TRUE(on.runtime.synchronize(on.device, other).ok());
+  EXPECT_TRUE(on.runtime.destroy_graph(*graph).ok());
   EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
 }
 

@@ -30,6 +30,22 @@ TEST_F(DeviceMemoryTest, is_released_once_by_its_last_owner) {
   EXPECT_EQ(runtime.live().allocations, before);
 }
 
+TEST_F(DeviceMemoryTest, of_the_host_is_pinned) {
+  const auto before = runtime.live();
+  {
+    Memory first = Memory::allocate_host(runtime, kDevice, 100, "a test").value();
+    EXPECT_EQ(runtime.device_of(first.data()).value(), std::nullopt);
+    EXPECT_TRUE(runtime.holds(first.data(), 100));
+    Memory second;
+    second = std::move(first);
+    EXPECT_EQ(runtime.live().host_allocations, before.host_allocations + 1);
+  }
+  EXPECT_EQ(runtime.live(), before);
+  runtime.fail_next("allocate_host", {StatusCode::kResourceExhausted, "no more of that"});
+  EXPECT_THAT(Memory::allocate_host(runtime, kDevice, 100, "a test").status().message(),
+              HasSubstr("100 B for a test: no more of that"));
+}
+
 TEST_F(DeviceMemoryTest, that_is_leaked_stays_allocated) {
   Memory memory = Memory::allocate(runtime, kDevice, 100, "a test").value();
   void* const data = memory.data();

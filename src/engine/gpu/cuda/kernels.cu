@@ -1,13 +1,8 @@
 #include "device/cuda/kernel.cuh"
 #include "engine/gpu/kernels/attention_kernels.hpp"
-#include "engine/gpu/kernels/code_kernels.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
-#include "engine/gpu/kernels/elementwise_kernel.hpp"
 #include "engine/gpu/kernels/expert_kernels.hpp"
 #include "engine/gpu/kernels/grouped_product_kernel.hpp"
-#include "engine/gpu/kernels/index_kernels.hpp"
-#include "engine/gpu/kernels/row_kernels.hpp"
-#include "engine/gpu/kernels/top_k_kernel.hpp"
 
 namespace {
 template <int kQueries>
@@ -29,17 +24,6 @@ using ManyFloat16 =
     accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated, accord::engine::WeightKind::kSameAsRows>;
 }  // namespace
 
-ACCORD_CUDA_KERNEL(accord::engine::Elementwise);
-ACCORD_CUDA_KERNEL(accord::engine::SoftmaxRows);
-ACCORD_CUDA_KERNEL(accord::engine::Reduce);
-ACCORD_CUDA_KERNEL(accord::engine::CumulativeSum);
-ACCORD_CUDA_KERNEL(accord::engine::GatherRows);
-ACCORD_CUDA_KERNEL(accord::engine::Pick);
-ACCORD_CUDA_KERNEL(accord::engine::GatherElements);
-ACCORD_CUDA_KERNEL(accord::engine::TopK);
-ACCORD_CUDA_KERNEL(accord::engine::EncodeGroups);
-ACCORD_CUDA_KERNEL(accord::engine::AddGroups);
-ACCORD_CUDA_KERNEL(accord::engine::DecodeGroups);
 ACCORD_CUDA_KERNEL(accord::engine::GroupChoices);
 ACCORD_CUDA_KERNEL(Experts<1>);
 ACCORD_CUDA_KERNEL(Experts<2>);
@@ -52,8 +36,6 @@ ACCORD_CUDA_KERNEL(ManyBFloat16<true>);
 ACCORD_CUDA_KERNEL(ManyFloat16<false>);
 ACCORD_CUDA_KERNEL(ManyFloat16<true>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineChoices);
-ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
-ACCORD_CUDA_KERNEL(accord::engine::AppendCodes);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);
 ACCORD_CUDA_KERNEL(DecodingFloat32<4>);
@@ -66,4 +48,3 @@ ACCORD_CUDA_KERNEL(DecodingInt8<4>);
 ACCORD_CUDA_KERNEL(DecodingInt8<8>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineSplits);
 ACCORD_CUDA_KERNEL(accord::engine::WholeAttention);
-ACCORD_CUDA_KERNEL(accord::engine::Rotary);

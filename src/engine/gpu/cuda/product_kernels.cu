@@ -1,5 +1,4 @@
 #include "device/cuda/kernel.cuh"
-#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
 
 namespace {
@@ -16,4 +15,3 @@ ACCORD_CUDA_KERNEL(FewRows<4>);
 ACCORD_CUDA_KERNEL(FewRows<8>);
 ACCORD_CUDA_KERNEL(EightRows<accord::DType::kBFloat16>);
 ACCORD_CUDA_KERNEL(EightRows<accord::DType::kFloat16>);
-ACCORD_CUDA_KERNEL(accord::engine::GateRows);

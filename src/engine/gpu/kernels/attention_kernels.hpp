@@ -1,5 +1,5 @@
 #pragma once
-// Attention over the paged cache and over tensors, and rotary embedding.
+// Attention over the paged cache and over tensors.
 
 #include "engine/gpu/kernels/attend.hpp"
 #include "engine/gpu/kernels/cache_kernels.hpp"
@@ -144,9 +144,12 @@ struct PagedAttention : PagedCall {
 struct CombineSplits : PagedCall {
   static constexpr const char* kName = "engine_combine_splits";
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const int lanes = block.lanes(), lane = block.lane();
     const std::int64_t value_dim = cache.value_dim;
     const std::int64_t pieces = (value_dim + lanes - 1) / lanes, works = rows * heads * pieces;
@@ -278,28 +281,6 @@ struct WholeAttention : WholeCall {
       }
     }
   };
-};
-
-/// y = x cos + (-second half of x, first half of x) sin, for each head. All heads of a row use the same cos and sin
-/// [rows, dim].
-struct Rotary {
-  static constexpr const char* kName = "engine_rotary";
-  static constexpr int kThreads = 256;
-  std::int64_t rows = 0, heads = 0, dim = 0;
-  HeadRows x, cos, sin, y;
-
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const std::int64_t half = dim / 2;
-    const auto count = static_cast<std::size_t>(rows * heads * dim);
-    for (std::size_t i = block.first(); i < count; i += block.stride()) {
-      const auto index = static_cast<std::int64_t>(i);
-      const std::int64_t d = index % dim, head = index / dim % heads, row = index / dim / heads;
-      const float other = d < half ? -x.at(row, head, d + half) : x.at(row, head, d - half);
-      device::store_float(y.data, y.dtype, row * y.row_stride + head * y.head_stride + d,
-                          x.at(row, head, d) * cos.at(row, 0, d) + other * sin.at(row, 0, d));
-    }
-  }
 };
 
 }  // namespace accord::engine

@@ -41,6 +41,7 @@ struct DecodingAttention : PagedCall {
           ? name_of("engine_decode_4_heads_float32", "engine_decode_4_heads_bfloat16", "engine_decode_4_heads_int8")
           : name_of("engine_decode_8_heads_float32", "engine_decode_8_heads_bfloat16", "engine_decode_8_heads_int8");
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kEach = kIsCodes ? 8 : kElementsOfWords<kDType>;
 
   /// Key heads with more than kQueries query heads are divided among several blocks.
@@ -58,6 +59,8 @@ struct DecodingAttention : PagedCall {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     for (std::int64_t work = block.block(); work < works(); work += block.blocks()) {
       Part part;
       part.split = static_cast<int>(work % splits);

@@ -1,6 +1,6 @@
 #pragma once
-// The kernel of all elementwise operations: one number of each operand in, one number out. Real numbers are computed
-// in float32 and rounded once; integers are computed in 64 bits and wrap.
+// The kernel of all elementwise operations on operands of any dtypes and strides: one number of each operand in, one
+// number out. Real numbers are computed in float32 and rounded once; integers are computed in 64 bits and wrap.
 
 #include <cmath>
 
@@ -122,14 +122,20 @@ ACCORD_ON_DEVICE inline std::int64_t truncated(float x, DType dtype) {
   return narrow ? INT32_MIN : INT64_MIN;
 }
 
+/// Returns x, at least `low` and at most `high`; NaN for NaN.
+template <typename T>
+ACCORD_ON_DEVICE inline T clamped(T x, T low, T high) {
+  const T above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
 /// y = f(a, b, c), with the numbers `first` and `second` in place of some operands, for all elements of y.
-struct Elementwise {
-  static constexpr const char* kName = "engine_elementwise";
-  static constexpr int kThreads = 256;
+struct ElementwiseCall {
   enum class Form : std::uint8_t {
     kUnary,         ///< unary(a)
     kBinary,        ///< binary(a, b)
     kBinaryScalar,  ///< binary(a, first)
+    kGate,          ///< unary(a) * b, where unary(a) is rounded to the dtype of a
     kPower,         ///< a ^ first, by products and roots where they suffice
     kClamp,         ///< a, at least first, at most second
     kWhere,         ///< a ? b : c, where a is bool
@@ -146,9 +152,18 @@ struct Elementwise {
   Shape shape = {};
   Operand operands[4] = {};  ///< y, a, b, c
   FaultReport report = {};
+};
+
+/// Any operation on any operands.
+struct Elementwise : ElementwiseCall {
+  static constexpr const char* kName = "engine_elementwise";
+  static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     for (std::size_t i = block.first(); i < static_cast<std::size_t>(count); i += block.stride()) {
       const auto index = static_cast<std::int64_t>(i);
       const Offsets<4> at = offsets_at(shape, operands, index);
@@ -176,12 +191,13 @@ struct Elementwise {
       }
       case Form::kBinaryScalar:
         return real_of(binary, real_operand(1, at), static_cast<float>(first.real), DType::kFloat32);
-      case Form::kPower: return power(real_operand(1, at));
-      case Form::kClamp: {
-        const float x = real_operand(1, at), low = static_cast<float>(first.real);
-        const float above = x < low ? low : x;
-        return above > static_cast<float>(second.real) ? static_cast<float>(second.real) : above;
+      case Form::kGate: {
+        const float gate = device::rounded_to(operands[1].dtype, real_of(unary, real_operand(1, at)));
+        return gate * real_operand(2, at);
       }
+      case Form::kPower: return power(real_operand(1, at));
+      case Form::kClamp:
+        return clamped(real_operand(1, at), static_cast<float>(first.real), static_cast<float>(second.real));
       case Form::kWhere: return real_operand(whole_operand(1, at) != 0 ? 2 : 3, at);
       case Form::kFill: return static_cast<float>(first.real);
       case Form::kCount: return static_cast<float>(first.real + static_cast<double>(index) * second.real);
@@ -203,10 +219,7 @@ struct Elementwise {
         }
         return whole_of(binary, whole_operand(1, at), by);
       }
-      case Form::kClamp: {
-        const std::int64_t x = whole_operand(1, at), above = x < first.integer ? first.integer : x;
-        return above > second.integer ? second.integer : above;
-      }
+      case Form::kClamp: return clamped(whole_operand(1, at), first.integer, second.integer);
       case Form::kWhere: return whole_operand(whole_operand(1, at) != 0 ? 2 : 3, at);
       case Form::kFill: return first.integer;
       case Form::kCount:

@@ -19,6 +19,7 @@ struct ExpertTile {
 struct GroupChoices {
   static constexpr const char* kName = "engine_group_choices";
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
   const void* ids = nullptr;  ///< [rows, top_k], contiguous
   DType id_dtype = DType::kInt64;
   std::int64_t choices = 0, top_k = 1;
@@ -35,6 +36,8 @@ struct GroupChoices {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     auto* const counts = reinterpret_cast<std::int32_t*>(block.shared());
     const std::int64_t each = (choices + block.threads() - 1) / block.threads();
     const std::int64_t begin = block.thread() * each, end = begin + each < choices ? begin + each : choices;
@@ -115,9 +118,12 @@ struct ExpertsFewRows : ExpertProduct {
       : kRows == 4 ? (kFloat8 ? "engine_float8_experts_4_rows" : "engine_experts_4_rows")
                    : (kFloat8 ? "engine_float8_experts_8_rows" : "engine_experts_8_rows");
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const auto lanes = static_cast<std::size_t>(block.lanes());
     const auto outputs = static_cast<std::size_t>(call.n);
     for (std::size_t work = block.first() / lanes; work < static_cast<std::size_t>(tile_count) * outputs;
@@ -145,6 +151,7 @@ struct ExpertsFewRows : ExpertProduct {
 struct CombineChoices {
   static constexpr const char* kName = "engine_combine_choices";
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
   std::int64_t rows = 0, top_k = 0, width = 0;
   const float* weights = nullptr;        ///< [rows, top_k]
   const std::int64_t* places = nullptr;  ///< [rows, top_k]
@@ -154,6 +161,8 @@ struct CombineChoices {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const auto count = static_cast<std::size_t>(rows * width);
     for (std::size_t i = block.first(); i < count; i += block.stride()) {
       const auto at = static_cast<std::int64_t>(i);

@@ -7,11 +7,27 @@
 
 namespace accord::engine {
 
+/// Copies one element of 1, 2, 4 or 8 bytes, or of any number byte by byte; zeros if `from` is null.
+ACCORD_ON_DEVICE inline void copy_element(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  const auto copy = [&]<typename T>(T) {
+    *reinterpret_cast<T*>(to) = from == nullptr ? T{} : *reinterpret_cast<const T*>(from);
+  };
+  switch (bytes) {
+    case 1: return copy(std::uint8_t{});
+    case 2: return copy(std::uint16_t{});
+    case 4: return copy(std::uint32_t{});
+    case 8: return copy(std::uint64_t{});
+    default:
+      for (std::int64_t i = 0; i < bytes; ++i) to[i] = from == nullptr ? std::byte{} : from[i];
+  }
+}
+
 /// Row i of y is row ids[i] - first_row of the table, or zeros if another rank has that row. Each block copies one
 /// row.
 struct GatherRows {
   static constexpr const char* kName = "engine_gather_rows";
   static constexpr int kThreads = 128;
+  static constexpr bool kStartsEarly = true;
   const void* ids = nullptr;
   DType id_dtype = DType::kInt64;
   std::int64_t count = 0;
@@ -23,6 +39,8 @@ struct GatherRows {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const auto any = reinterpret_cast<std::uintptr_t>(table) | reinterpret_cast<std::uintptr_t>(y) |
                      static_cast<std::uintptr_t>(row_bytes | table_row_stride);
     for (std::int64_t i = block.block(); i < count; i += block.blocks()) {
@@ -69,7 +87,8 @@ struct Pick {
     for (int i = 0; i < indexed; ++i) block_elements *= sizes[i];
     for (std::size_t at = block.first(); at < static_cast<std::size_t>(count); at += block.stride()) {
       const auto index = static_cast<std::int64_t>(at);
-      const std::int64_t place = index / after % places, before = index / after / places;
+      std::int64_t before = index;
+      const std::int64_t behind = take_last(before, after), place = take_last(before, places);
       const Offsets<kMaxIds> id_at = offsets_at(picked, ids, place);
       std::int64_t offset = 0;
       bool bad = false;
@@ -81,9 +100,8 @@ struct Pick {
         }
         offset = offset * sizes[i] + (id < 0 ? id + sizes[i] : id);
       }
-      const std::byte* const from =
-          x + (before * block_elements + (bad ? 0 : offset) * after + index % after) * element;
-      for (std::int64_t i = 0; i < element; ++i) y[index * element + i] = bad ? std::byte{} : from[i];
+      const std::byte* const from = x + (before * block_elements + (bad ? 0 : offset) * after + behind) * element;
+      copy_element(y + index * element, bad ? nullptr : from, element);
     }
   }
 };
@@ -111,7 +129,7 @@ struct GatherElements {
       const auto* const from =
           static_cast<const std::byte*>(operands[1].data) + (offsets.of[1] + (bad ? 0 : id * stride)) * element;
       auto* const to = static_cast<std::byte*>(operands[0].data) + offsets.of[0] * element;
-      for (std::int64_t i = 0; i < element; ++i) to[i] = bad ? std::byte{} : from[i];
+      copy_element(to, bad ? nullptr : from, element);
     }
   }
 };

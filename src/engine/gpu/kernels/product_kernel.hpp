@@ -208,9 +208,12 @@ struct FewRowsProduct : ProductCalls {
       : kRows == 4 ? (kFloat8 ? "engine_float8_product_4_rows" : "engine_product_4_rows")
                    : (kFloat8 ? "engine_float8_product_8_rows" : "engine_product_8_rows");
   static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     const int warps = block.threads() / block.lanes();
     // Only the number of the output lives across compute(), which needs all registers.
     for (int output = block.block() * warps + block.thread() / block.lanes();; output += warps * block.blocks()) {

@@ -38,6 +38,7 @@ struct SomeRowsProduct : ProductCalls {
                                                                                           : kRows == 32 ? 2
                                                                                                         : 3];
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kAcross = kRows == 8 ? 2 : 4;  // tiles of eight outputs; with a gate, half of them are the gate's
   static constexpr int kColumns = kAcross * 8, kFragmentRows = kRows < 16 ? kRows : 16;
   static constexpr std::size_t kSharedBytes = kThreads / kLanes * kFragmentRows * kColumns * sizeof(float);
@@ -50,6 +51,8 @@ struct SomeRowsProduct : ProductCalls {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
     std::int64_t work = block.block();  // of those of all calls together
     for (int i = 0; i < count; ++i) {
       const ProductCall& call = of[i];

@@ -8,7 +8,7 @@ namespace accord::engine {
 
 /// For the dtypes of rows that have norms.
 template <DType kDType>
-struct SumAndNormRows : exec::RunPlanThen<kDType, NormRows> {
+struct SumAndNormRows : exec::RunPlanThen<kDType, NormRows<kDType, kMostKept>> {
   static constexpr const char* kName = kDType == DType::kFloat32   ? "run_plan_norm_float32"
                                        : kDType == DType::kFloat16 ? "run_plan_norm_float16"
                                                                    : "run_plan_norm_bfloat16";

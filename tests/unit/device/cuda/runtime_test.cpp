@@ -86,6 +86,12 @@ TEST_F(CudaDevice, concurrent_blocks_exchange_words) {
 TEST_F(CudaDevice, a_new_kernel_starts_while_another_waits) {
   testing::expect_a_new_kernel_starts_while_another_waits({runtime, kFirst, stream()});
 }
+TEST_F(CudaDevice, kernels_that_start_early_see_earlier_ones) {
+  testing::expect_kernels_that_start_early_see_earlier_ones({runtime, kFirst, stream()});
+}
+TEST_F(CudaDevice, a_captured_graph_starts_while_a_kernel_waits) {
+  testing::expect_a_captured_graph_starts_while_a_kernel_waits({runtime, kFirst, stream()});
+}
 TEST_F(CudaDevice, invalid_grids_are_rejected) {
   testing::expect_invalid_grids_are_rejected({runtime, kFirst, stream()});
 }

@@ -2,6 +2,8 @@
 #include "device/sample_kernels.hpp"
 
 ACCORD_CUDA_KERNEL(accord::testing::Scale);
+ACCORD_CUDA_KERNEL(accord::testing::AddOne);
+ACCORD_CUDA_KERNEL(accord::testing::ReadTooEarly);
 ACCORD_CUDA_KERNEL(accord::testing::Meet);
 ACCORD_CUDA_KERNEL(accord::testing::Relay);
 ACCORD_CUDA_KERNEL(accord::testing::AwaitWord);

@@ -5,6 +5,7 @@
 
 #include "engine/gpu/cache.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
+#include "engine/gpu/kernels/heads_kernel.hpp"
 #include "kernels/attention/paged_cache.hpp"
 #include "unit/engine/gpu/one_attention.hpp"
 #include "unit/engine/gpu/paged_sequences.hpp"
@@ -83,8 +84,9 @@ TEST_F(DeviceDecoding, windows_and_capped_scores) {
   expect_formula({500, 20}, {.heads = 2, .window = 300, .softcap = 1.5F, .splits = 4, .size = {4, 2}});
 }
 
-TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
-  constexpr std::int64_t kTokens = 16, kHeads = 2, kDim = 13, kRows = 9;
+template <std::int64_t kDim>
+void expect_codes_of_the_cpu() {
+  constexpr std::int64_t kTokens = 16, kHeads = 2, kRows = 9;
   std::vector<float> keys = some_numbers(kRows * kHeads * kDim, 1), values = some_numbers(kRows * kHeads * kDim, 2);
   std::fill_n(keys.begin(), kDim, 0.0F);
   keys[2 * kDim + 3] = NAN;
@@ -116,7 +118,14 @@ TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
                                  key_scales.data(), value_scales.data()};
     const HeadRows key_rows{keys.data(), DType::kFloat32, kHeads * kDim, kDim};
     const HeadRows value_rows{values.data(), DType::kFloat32, kHeads * kDim, kDim};
-    run_blocks(AppendCodes{{layer, {places.data(), &block}, kRows, key_rows, value_rows}}, 2, size, 0);
+    HeadsCall call;
+    call.rows = kRows;
+    call.head_dim = kDim;
+    call.keys = key_rows;
+    call.values = value_rows;
+    call.cache = layer;
+    call.batch = {places.data(), &block};
+    run_blocks(RotateAndAppend<DType::kFloat32>{call}, 2, size, 0);
     for (std::int64_t row = 0; row < kRows * kHeads; ++row) {
       const std::int64_t head = row % kHeads, token = row / kHeads, at = head * kTokens + token;
       SCOPED_TRACE("token " + std::to_string(token) + " of head " + std::to_string(head));
@@ -138,6 +147,11 @@ TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
       expect_same_scale(value_scales, value_piece + kTokens * cpu.value_width());
     }
   }
+}
+
+TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
+  expect_codes_of_the_cpu<13>();
+  expect_codes_of_the_cpu<16>();  // in words
 }
 
 TEST_F(DeviceDecoding, a_copied_block_of_int8_has_its_codes_and_scales) {

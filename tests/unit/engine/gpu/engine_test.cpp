@@ -83,20 +83,10 @@ TEST_P(DeviceModelsAlone, the_logits_of_a_decoder_match_the_cpu) {
 }
 
 TEST_P(DeviceModelsAlone, a_decoder_of_bfloat16_stays_within_its_rounding) {
-  const TinyDecoder model(DType::kBFloat16);
-  std::map<std::string, HostTensor> weights;
-  EngineParts parts{.name = "decoder", .graph = to_json(model.graph()), .weights = {}, .sizes = {}};
-  for (const Parameter& parameter : model.graph().parameters) {
-    std::vector<std::int64_t> shape;
-    for (const SymbolicInt& size : model.graph().values[static_cast<std::size_t>(parameter.value)].shape)
-      shape.push_back(size.constant());
-    const auto made =
-        weights.emplace(parameter.tensor, HostTensor(DType::kBFloat16, shape, model.weights().at(parameter.tensor)));
-    parts.weights.emplace(parameter.tensor, made.first->second.view());
-  }
+  const DecoderParts decoder(DType::kBFloat16);
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
-    Result<Engine> engine = Engine::assemble(parts, {}, {.device = device});
+    Result<Engine> engine = Engine::assemble(decoder.parts, {}, {.device = device});
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
     ASSERT_TRUE(engine->bind().ok());
     logits.push_back(run_steps(*engine, DType::kBFloat16));

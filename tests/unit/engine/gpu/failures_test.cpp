@@ -115,6 +115,22 @@ TEST_F(DeviceModels, ranks_of_one_process_do_not_wait_for_each_other_when_memory
   runtime.set_release_waits(false);
 }
 
+TEST_F(DeviceModels, graphs_of_ranks_on_one_device_do_not_wait_for_each_other_when_they_start) {
+  HostRuntime& runtime = HostRuntime::instance();
+  runtime.set_first_launches_wait(true);
+  accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(20)}, [&](const Communicator& comm) {
+    Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"tp", comm}}, {.device = kGpu});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    Result<EngineContext> context = engine->create_context();
+    for (int run = 0; run < 4; ++run) {
+      std::vector<HostTensor> inputs = {whole_numbers({1, 4}, std::vector<std::int64_t>(4, 5))};
+      const Status status = context->run(views_of(inputs)).status();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+  });
+  runtime.set_first_launches_wait(false);
+}
+
 TEST_F(DeviceModels, a_rank_that_closed_ends_the_run_of_the_others) {
   on_ranks("encoder", 2, {.device = kGpu}, [&](Engine& engine, Rank rank) {
     Result<EngineContext> context = engine.create_context();

@@ -37,6 +37,25 @@ class DeviceModels : public accord::testing::DeviceEngines {
   accord::testing::TemporaryDirectory directory_;
 };
 
+/// A TinyDecoder in memory. The parts refer to the weights.
+struct DecoderParts {
+  std::map<std::string, accord::testing::HostTensor> weights;
+  EngineParts parts;
+
+  explicit DecoderParts(DType dtype, int layers = 2) {
+    const TinyDecoder model(dtype, layers);
+    parts = {.name = "decoder", .graph = to_json(model.graph()), .weights = {}, .sizes = {}};
+    for (const Parameter& parameter : model.graph().parameters) {
+      std::vector<std::int64_t> shape;
+      for (const SymbolicInt& size : model.graph().values[static_cast<std::size_t>(parameter.value)].shape)
+        shape.push_back(size.constant());
+      const auto made = weights.emplace(
+          parameter.tensor, accord::testing::HostTensor(dtype, shape, model.weights().at(parameter.tensor)));
+      parts.weights.emplace(parameter.tensor, made.first->second.view());
+    }
+  }
+};
+
 inline std::vector<TensorView> views_of(std::vector<accord::testing::HostTensor>& tensors) {
   std::vector<TensorView> views;
   for (accord::testing::HostTensor& tensor : tensors) views.push_back(tensor.view());

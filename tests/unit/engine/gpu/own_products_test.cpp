@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "device/numbers.hpp"
-#include "engine/gpu/kernels/gate_kernel.hpp"
 #include "engine/gpu/kernels/many_rows_kernel.hpp"
 #include "engine/gpu/kernels/some_rows_kernel.hpp"
 #include "unit/engine/gpu/engines.hpp"
@@ -252,41 +251,6 @@ TEST_P(DeviceProducts, many_rows_are_multiplied_with_unconverted_float8) {
   expect_many<DType::kBFloat16>({65, 72, 400, 0, 64}, true, 128);
   expect_many<DType::kFloat16>({65, 132, 144, 0, 16}, false, 128);
   expect_many<DType::kBFloat16>({65, 20, 112, 0, 32}, true, 128);
-}
-
-TEST_P(DeviceProducts, rows_are_gated) {
-  const OnDevice on{runtime(), kGpu};
-  constexpr std::int64_t kRows = 5;
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    for (const std::int64_t width : {std::int64_t{48}, std::int64_t{19}}) {
-      // The gates are the right half of rows, and the values the left half.
-      const std::vector<std::byte> both =
-          stored(some_numbers(static_cast<std::size_t>(kRows * 2 * width), 3), dtype);
-      const DeviceArray on_both(on, both, dtype);
-      const DeviceArray y(on, std::vector<std::byte>(static_cast<std::size_t>(kRows * width) * size_of(dtype)), dtype);
-      const auto bytes = static_cast<std::int64_t>(size_of(dtype));
-      GateRows kernel;
-      kernel.dtype = dtype;
-      kernel.activation = kernels::Activation::kSilu;
-      kernel.rows = kRows;
-      kernel.width = width;
-      kernel.gates = address(on_both) + width * bytes;
-      kernel.values = address(on_both);
-      kernel.gate_row_bytes = kernel.value_row_bytes = 2 * width * bytes;
-      kernel.y = static_cast<std::byte*>(y.buffer().data);
-      kernel.y_row_bytes = width * bytes;
-      const Status launched = device::launch(runtime(), kernel, {2, 64}, kGpu, {});
-      ASSERT_TRUE(launched.ok()) << launched.to_string();
-      const std::vector<std::byte> found = y.bytes();
-      for (std::int64_t i = 0; i < kRows * width; ++i) {
-        const std::int64_t at = i / width * 2 * width + i % width;
-        const double gate = number(both, dtype, at + width);
-        const double expected = number(both, dtype, at) * gate / (1 + std::exp(-gate));
-        const double error = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 1e-3 : 8e-3;
-        ASSERT_NEAR(number(found, dtype, i), expected, error * std::max(1.0, std::fabs(expected))) << i;
-      }
-    }
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceProducts, accord::testing::kHostMemory);

@@ -1,6 +1,6 @@
 #pragma once
-// A language model of two layers like an exported one: rotary embedding, grouped heads, attention over the paged
-// cache, a gated layer, and the logits of chosen rows. Everything is divided by key heads.
+// A language model like an exported one, by default of two layers: rotary embedding, grouped heads, attention over the
+// paged cache, a gated layer, and the logits of chosen rows. Everything is divided by key heads.
 
 #include "unit/engine/package/small_packages.hpp"
 
@@ -11,7 +11,7 @@ class TinyDecoder {
   static constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kDim = 8, kHidden = 16, kInner = 24, kVocabulary = 23;
   static constexpr std::int64_t kPositions = 64;
 
-  explicit TinyDecoder(DType dtype = DType::kFloat32) : dtype_(dtype) {
+  explicit TinyDecoder(DType dtype = DType::kFloat32, int layers = 2) : dtype_(dtype) {
     writer_.symbol("tokens", 1, 64);
     writer_.symbol("rows", 1, 8);
     const ValueId ids = writer_.input("ids", shape_of({"tokens"}), DType::kInt64);
@@ -20,7 +20,8 @@ class TinyDecoder {
     weight("table", kVocabulary, kHidden);
     const ValueId cos = angles("cos", positions), sin = angles("sin", positions);
     ValueId x = node("aten.embedding.default", {{"weight", of(ids_["table"])}, {"indices", of(ids)}}, {"tokens", "16"});
-    for (int layer = 0; layer < 2; ++layer) x = add_layer(x, "layer" + std::to_string(layer) + ".", layer, cos, sin);
+    for (int layer = 0; layer < layers; ++layer)
+      x = add_layer(x, "layer" + std::to_string(layer) + ".", layer, cos, sin);
     const ValueId last = node("aten.index_select.default",
                               {{"self", of(norm(x, "last"))}, {"dim", number(0)}, {"index", of(rows)}}, {"rows", "16"});
     weight("head", kVocabulary, kHidden);

@@ -18,14 +18,16 @@ using accord::testing::kGpu;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kVocabulary = 389;
+// The larger one is read in words, and first: a chooser keeps the memory of its first choice.
+constexpr std::size_t kVocabularies[] = {392, kVocabulary};
 
 // Returns rows of logits that are nearly flat, steep, or full of equal values, since they are multiples of a half.
-std::vector<float> rows_of_logits(std::size_t rows) {
+std::vector<float> rows_of_logits(std::size_t rows, std::size_t vocabulary = kVocabulary) {
   std::mt19937 random(7);
   std::vector<float> logits;
   for (std::size_t row = 0; row < rows; ++row) {
     std::normal_distribution<float> normal(0, row % 3 == 0 ? 0.2F : 4.0F);
-    for (std::size_t i = 0; i < kVocabulary; ++i) {
+    for (std::size_t i = 0; i < vocabulary; ++i) {
       const float logit = normal(random);
       logits.push_back(row % 3 == 1 ? std::nearbyint(logit) / 2 : logit);
     }
@@ -63,15 +65,44 @@ class TokensOnDevices : public DeviceEngines {
   }
 
   // Returns the tokens that a TokenChooser gives for logits in a device's memory.
-  std::vector<TokenId> choose(const accord::testing::DeviceArray& logits, std::span<const TokenChoice> choices) {
+  std::vector<TokenId> choose(const accord::testing::DeviceArray& logits, std::span<const TokenChoice> choices,
+                              std::size_t vocabulary = kVocabulary) {
     const DeviceRun run{{}, runtime(), blas(), kGpu, stream_, 3};
     std::vector<TokenId> tokens(choices.size(), 12345);
-    const Status status = chooser_.choose(run, logits.buffer(), kVocabulary, choices, tokens);
+    const Status status = chooser_.choose(run, logits.buffer(), static_cast<std::int64_t>(vocabulary), choices, tokens);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return tokens;
   }
 
   accord::testing::OnDevice on() const { return {runtime(), kGpu, stream_}; }
+
+  void expect_tokens_of_the_cpu(DType dtype, std::size_t vocabulary) {
+    constexpr std::size_t kRows = 6;
+    const std::vector<GenerationRequest> requests = some_requests();
+    std::vector<std::byte> stored(kRows * vocabulary * size_of(dtype));
+    std::vector<float> read = rows_of_logits(kRows, vocabulary);
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      device::store_float(stored.data(), dtype, static_cast<std::int64_t>(i), read[i]);
+      read[i] = device::load_float(stored.data(), dtype, static_cast<std::int64_t>(i));
+    }
+    const accord::testing::DeviceArray logits(on(), stored, dtype);
+    Sampler sampler(static_cast<std::int32_t>(vocabulary));
+    std::vector<TokenChoice> choices;
+    std::vector<TokenId> expected;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      for (int sample = 0; sample < 2; ++sample) {
+        const std::size_t row = (i + static_cast<std::size_t>(sample)) % kRows;
+        const DrawInput input{&requests[i], {}, sample};
+        choices.push_back(Sampler::choice(input, static_cast<std::int64_t>(row)).value());
+        expected.push_back(sampler.sample(std::span(read).subspan(row * vocabulary, vocabulary), input).token);
+      }
+    }
+    const std::size_t before = HostRuntime::instance().copied_to_host();
+    EXPECT_EQ(choose(logits, choices, vocabulary), expected) << to_string(dtype);
+    if (counts()) {
+      EXPECT_EQ(HostRuntime::instance().copied_to_host() - before, choices.size() * sizeof(TokenId));
+    }
+  }
 
   Stream stream_;
   TokenChooser chooser_;
@@ -80,59 +111,38 @@ class TokensOnDevices : public DeviceEngines {
 class DeviceTokens : public accord::testing::OnAnyDevice<TokensOnDevices> {};
 
 TEST_P(DeviceTokens, match_the_cpu_for_every_option_and_dtype) {
-  constexpr std::size_t kRows = 6;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    for (const std::size_t vocabulary : kVocabularies) expect_tokens_of_the_cpu(dtype, vocabulary);
+}
+
+void expect_draws_of_the_cpu(std::size_t vocabulary) {
+  const std::vector<float> logits = rows_of_logits(3, vocabulary);
   const std::vector<GenerationRequest> requests = some_requests();
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    std::vector<std::byte> stored(kRows * kVocabulary * size_of(dtype));
-    std::vector<float> read = rows_of_logits(kRows);
-    for (std::size_t i = 0; i < read.size(); ++i) {
-      device::store_float(stored.data(), dtype, static_cast<std::int64_t>(i), read[i]);
-      read[i] = device::load_float(stored.data(), dtype, static_cast<std::int64_t>(i));
-    }
-    const accord::testing::DeviceArray logits(on(), stored, dtype);
-    Sampler sampler(kVocabulary);
-    std::vector<TokenChoice> choices;
-    std::vector<TokenId> expected;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      for (int sample = 0; sample < 2; ++sample) {
-        const std::size_t row = (i + static_cast<std::size_t>(sample)) % kRows;
-        const DrawInput input{&requests[i], {}, sample};
-        choices.push_back(Sampler::choice(input, static_cast<std::int64_t>(row)).value());
-        expected.push_back(sampler.sample(std::span(read).subspan(row * kVocabulary, kVocabulary), input).token);
-      }
-    }
-    const std::size_t before = HostRuntime::instance().copied_to_host();
-    EXPECT_EQ(choose(logits, choices), expected) << to_string(dtype);
-    if (counts()) {
-      EXPECT_EQ(HostRuntime::instance().copied_to_host() - before, choices.size() * sizeof(TokenId));
-    }
+  std::vector<TokenChoice> choices;
+  std::vector<TokenId> expected;
+  Sampler sampler(static_cast<std::int32_t>(vocabulary));
+  for (std::size_t i = 20; i < requests.size(); i += 7) {
+    const DrawInput input{&requests[i], {}, 0};
+    choices.push_back(Sampler::choice(input, static_cast<std::int64_t>(i % 3)).value());
+    expected.push_back(sampler.sample(std::span(logits).subspan(i % 3 * vocabulary, vocabulary), input).token);
+  }
+  for (const BlockSize size : {BlockSize{1, 1}, BlockSize{6, 3}, BlockSize{8, 8}, BlockSize{12, 4}}) {
+    std::vector<TokenId> tokens(choices.size(), 12345);
+    std::vector<Words> weights(2 * vocabulary / 4 + 1);
+    ChooseTokens<DType::kFloat32> kernel;
+    kernel.logits = logits.data();
+    kernel.width = static_cast<std::int64_t>(vocabulary);
+    kernel.count = static_cast<std::int64_t>(choices.size());
+    kernel.choices = choices.data();
+    kernel.weights = reinterpret_cast<std::uint32_t*>(weights.data());
+    kernel.tokens = tokens.data();
+    accord::testing::run_blocks(kernel, 2, size, kernel.shared_bytes());
+    EXPECT_EQ(tokens, expected) << size.threads << " threads";
   }
 }
 
 TEST(ChosenTokens, blocks_of_any_number_of_threads_and_lanes_draw_the_same) {
-  const std::vector<float> logits = rows_of_logits(3);
-  const std::vector<GenerationRequest> requests = some_requests();
-  std::vector<TokenChoice> choices;
-  std::vector<TokenId> expected;
-  Sampler sampler(kVocabulary);
-  for (std::size_t i = 20; i < requests.size(); i += 7) {
-    const DrawInput input{&requests[i], {}, 0};
-    choices.push_back(Sampler::choice(input, static_cast<std::int64_t>(i % 3)).value());
-    expected.push_back(sampler.sample(std::span(logits).subspan(i % 3 * kVocabulary, kVocabulary), input).token);
-  }
-  for (const BlockSize size : {BlockSize{1, 1}, BlockSize{6, 3}, BlockSize{8, 8}, BlockSize{12, 4}}) {
-    std::vector<TokenId> tokens(choices.size(), 12345);
-    std::vector<std::uint32_t> weights(2 * kVocabulary);
-    ChooseTokens kernel;
-    kernel.logits = logits.data();
-    kernel.width = kVocabulary;
-    kernel.count = static_cast<std::int64_t>(choices.size());
-    kernel.choices = choices.data();
-    kernel.weights = weights.data();
-    kernel.tokens = tokens.data();
-    accord::testing::run_blocks(kernel, 2, size, ChooseTokens::shared_bytes());
-    EXPECT_EQ(tokens, expected) << size.threads << " threads";
-  }
+  for (const std::size_t vocabulary : kVocabularies) expect_draws_of_the_cpu(vocabulary);
 }
 
 TEST_P(DeviceTokens, rows_with_nan_or_no_allowed_token_are_left_to_the_cpu) {

@@ -124,5 +124,44 @@ TEST(FuseRotary, other_halves_and_a_table_per_head_are_not_fused) {
   EXPECT_EQ(fused(Rotary(2, "3").writer, fuse_rotary).nodes.size(), 7U);
 }
 
+/// Attention over the cache whose queries and keys are rotated, by the same tables or by tables of their own.
+struct RotatedAttention {
+  enum class Tables : std::uint8_t { kShared, kOwn };
+  explicit RotatedAttention(Tables tables = Tables::kShared) {
+    const SymbolicShape heads = shape_of({"1", "2", "3", "4"}), table = shape_of({"1", "1", "3", "4"});
+    q = writer.input("q", heads), k = writer.input("k", heads), v = writer.input("v", heads);
+    cos = writer.input("cos", table), sin = writer.input("sin", table);
+    const ValueId other = writer.input("other", table);
+    const auto rotated = [&](ValueId x, ValueId its_sin) {
+      return writer.node("accord.rotary", {{"input", of(x)}, {"cos", of(cos)}, {"sin", of(its_sin)}}, heads);
+    };
+    query = rotated(q, sin);
+    const ValueId key = rotated(k, tables == Tables::kShared ? sin : other);
+    writer.output(
+        writer.node("accord.attention.default",
+                    {{"query", of(query)}, {"key", of(key)}, {"value", of(v)}, {"layer", number(0)}, {"scale", 0.5}},
+                    shape_of({"1", "3", "2", "4"})));
+  }
+  GraphWriter writer;
+  ValueId q, k, v, cos, sin, query;
+};
+
+TEST(FuseRotaryAttention, rotated_queries_and_keys_become_a_part_of_the_attention) {
+  const RotatedAttention before;
+  const Graph after = fused(before.writer, fuse_rotary_attention);
+  ASSERT_THAT(ops_of(after), ElementsAre("accord.attention.default"));
+  const Arguments expected = {{"query", of(before.q)}, {"key", of(before.k)}, {"value", of(before.v)},
+                              {"layer", number(0)},    {"scale", 0.5},        {"cos", of(before.cos)},
+                              {"sin", of(before.sin)}};
+  EXPECT_EQ(after.nodes[0].arguments, expected);
+}
+
+TEST(FuseRotaryAttention, other_tables_and_other_users_are_not_fused) {
+  EXPECT_EQ(fused(RotatedAttention(RotatedAttention::Tables::kOwn).writer, fuse_rotary_attention).nodes.size(), 3U);
+  RotatedAttention shown;
+  shown.writer.output(shown.query);
+  EXPECT_EQ(fused(shown.writer, fuse_rotary_attention).nodes.size(), 3U);
+}
+
 }  // namespace
 }  // namespace accord::engine
