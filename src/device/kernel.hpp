@@ -46,9 +46,14 @@
 //                           starts to copy Words from the device's memory to shared memory, or zeros if not is_present.
 //                           This thread sees them after wait_copies(), other threads after a sync() that follows it
 //   wait_copies()           waits for all copies that this thread started
+//   commit_copies()         ends a group of copies: those that this thread started since the previous group
+//   wait_groups<kPending>() waits for all groups of this thread but the last kPending. Like wait_copies() otherwise
 //   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
 //                           together (Grid); otherwise those might never run
 //   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
+//   add_ordered(word, n)    the same, ordered with other memory of this device: writes made before it, by all threads
+//                           that met in a sync() before it, are visible after a later add_ordered() of the word, also
+//                           to threads that meet the one that called it in a sync()
 //   load(word), store(word, x)
 //                           access a 64-bit word that other devices or the host read or write, without
 //                           ordering other memory
