@@ -60,9 +60,14 @@
 //                           visible; at once in kernels that do not start early
 //   start_next()            lets the next kernel of the stream start, if it starts early, when all blocks have called
 //                           this or ended. Without it, that is when all blocks have ended
+//   commit_copies()         ends a group of copies: those that this thread started since the previous group
+//   wait_groups<kPending>() waits for all groups of this thread but the last kPending. Like wait_copies() otherwise
 //   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
 //                           together (Grid); otherwise those might never run
 //   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
+//   add_ordered(word, n)    the same, ordered with other memory of this device: writes made before it, by all threads
+//                           that met in a sync() before it, are visible after a later add_ordered() of the word, also
+//                           to threads that meet the one that called it in a sync()
 //   load(word), store(word, x)
 //                           access a 64-bit word that other devices or the host read or write, without
 //                           ordering other memory

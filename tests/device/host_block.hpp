@@ -2,6 +2,7 @@
 // Kernels on the host: each thread of a block is a fiber here (under ThreadSanitizer, a thread), so that a kernel's
 // use of thread positions and synchronization is tested. The threads of a block take turns (host_team.hpp).
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -77,12 +78,20 @@ class HostBlock {
     return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(column, row_of_tile); });
   }
   void copy_async(device::Words* to, const device::Words* from, bool is_present) {
-    copies_.push_back({to, is_present ? from : nullptr});
-    if ((++copies_started_ + static_cast<unsigned>(thread())) % 2 == 0)
-      complete_last_copy();  // some complete immediately
+    copies_.push_back({to, is_present ? from : nullptr, copy_group_});
+    if ((++copies_started_ + static_cast<unsigned>(thread())) % 2 == 0) complete_copies(copies_.size() - 1);
   }
-  void wait_copies() {
-    while (!copies_.empty()) complete_last_copy();
+  void wait_copies() { complete_copies(0); }
+  void commit_copies() { ++copy_group_; }
+  template <int kPending>
+  void wait_groups() {
+    // Copies of later groups come last. They stay as they are.
+    const auto is_pending = [&](const Copy& copy) { return copy.group + kPending >= copy_group_; };
+    const auto first_pending = std::find_if(copies_.begin(), copies_.end(), is_pending);
+    const std::vector<Copy> pending(first_pending, copies_.end());
+    copies_.erase(first_pending, copies_.end());
+    complete_copies(0);
+    copies_ = pending;
   }
   template <typename T>
   T warp_sum(T x) const {
@@ -118,6 +127,9 @@ class HostBlock {
   }
   std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_relaxed);
+  }
+  std::uint64_t add_ordered(std::uint64_t* word, std::uint64_t n) const {
+    return std::atomic_ref(*word).fetch_add(n, std::memory_order_acq_rel);
   }
   std::uint64_t load(const std::uint64_t* word) const { return of(word).load(std::memory_order_relaxed); }
   void store(std::uint64_t* word, std::uint64_t x) const { of(word).store(x, std::memory_order_relaxed); }
@@ -208,19 +220,27 @@ class HostBlock {
     return tiles;
   }
 
-  void complete_last_copy() {
-    const auto [to, from] = copies_.back();
-    *to = from == nullptr ? device::Words{} : *from;
-    copies_.pop_back();
+  struct Copy {
+    device::Words* to;
+    const device::Words* from;  ///< null: zeros
+    int group;
+  };
+  /// Completes the copies from number `first` on, the last one first.
+  void complete_copies(std::size_t first) {
+    for (; copies_.size() > first; copies_.pop_back()) {
+      const Copy& copy = copies_.back();
+      *copy.to = copy.from == nullptr ? device::Words{} : *copy.from;
+    }
   }
 
   const Position position_;
   HostTeam& team_;
   HostTeam& warp_;
   std::byte* const shared_;
-  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< not done yet; a null source means zeros
+  std::vector<Copy> copies_;  ///< not done yet
   unsigned copies_started_ = 0;
   bool has_awaited_ = false;
+  int copy_group_ = 0;  ///< the number of groups that are committed
 };
 
 /// A kernel's code for the host: the work of one thread, with the kernel's arguments.

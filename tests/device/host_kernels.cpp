@@ -11,6 +11,7 @@
 #include "engine/gpu/kernels/attention_kernels.hpp"
 #include "engine/gpu/kernels/code_kernels.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
+#include "engine/gpu/kernels/decoding_tiles.hpp"
 #include "engine/gpu/kernels/elementwise_words.hpp"
 #include "engine/gpu/kernels/expert_kernels.hpp"
 #include "engine/gpu/kernels/float8_kernels.hpp"
@@ -166,21 +167,32 @@ constexpr std::array kKernels = {
     named<engine::DecodingAttention<DType::kFloat32, 8>>(),
     named<engine::DecodingAttention<DType::kBFloat16, 1>>(),
     named<engine::DecodingAttention<DType::kBFloat16, 4>>(),
-    named<engine::DecodingAttention<DType::kBFloat16, 8>>(),
     named<engine::DecodingAttention<DType::kInt8, 1>>(),
     named<engine::DecodingAttention<DType::kInt8, 4>>(),
-    named<engine::DecodingAttention<DType::kInt8, 8>>(),
-    named<engine::CombineSplits>(),
     named<engine::WholeAttention>(),
-    named<engine::PagedTiles<64>>(),
-    named<engine::PagedTiles<128>>(),
-    named<engine::PagedTiles<256>>(),
-    named<engine::WholeTiles<DType::kBFloat16, 64>>(),
-    named<engine::WholeTiles<DType::kBFloat16, 128>>(),
-    named<engine::WholeTiles<DType::kBFloat16, 256>>(),
-    named<engine::WholeTiles<DType::kFloat16, 64>>(),
-    named<engine::WholeTiles<DType::kFloat16, 128>>(),
-    named<engine::WholeTiles<DType::kFloat16, 256>>(),
+    named<engine::DecodingTiles<DType::kBFloat16, 64>>(),
+    named<engine::DecodingTiles<DType::kBFloat16, 96>>(),
+    named<engine::DecodingTiles<DType::kBFloat16, 128>>(),
+    named<engine::DecodingTiles<DType::kBFloat16, 256>>(),
+    named<engine::DecodingTiles<DType::kInt8, 64>>(),
+    named<engine::DecodingTiles<DType::kInt8, 96>>(),
+    named<engine::DecodingTiles<DType::kInt8, 128>>(),
+    named<engine::DecodingTiles<DType::kInt8, 256>>(),
+    named<engine::PagedTiles<64, 1>>(),
+    named<engine::PagedTiles<64, 2>>(),
+    named<engine::PagedTiles<128, 1>>(),
+    named<engine::PagedTiles<128, 2>>(),
+    named<engine::PagedTiles<256, 1>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 64, 1>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 64, 2>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 128, 1>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 128, 2>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 256, 1>>(),
+    named<engine::WholeTiles<DType::kFloat16, 64, 1>>(),
+    named<engine::WholeTiles<DType::kFloat16, 64, 2>>(),
+    named<engine::WholeTiles<DType::kFloat16, 128, 1>>(),
+    named<engine::WholeTiles<DType::kFloat16, 128, 2>>(),
+    named<engine::WholeTiles<DType::kFloat16, 256, 1>>(),
 };
 
 template <std::size_t... kDTypes>

@@ -79,6 +79,11 @@ class Block {
                  : "memory");
   }
   __device__ void wait_copies() const { asm volatile("cp.async.wait_all;" ::: "memory"); }
+  __device__ void commit_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int kPending>
+  __device__ void wait_groups() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  }
   template <typename T>
   __device__ T warp_sum(T x) const {
     return over_warp(x, [](T a, T b) { return a + b; });
@@ -109,6 +114,11 @@ class Block {
   __device__ void pause() const { __nanosleep(20); }
   __device__ std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(n));
+  }
+  __device__ std::uint64_t add_ordered(std::uint64_t* word, std::uint64_t n) const {
+    std::uint64_t x;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(x) : "l"(word), "l"(n) : "memory");
+    return x;
   }
   __device__ std::uint64_t load(const std::uint64_t* word) const {
     std::uint64_t x;

@@ -1,5 +1,6 @@
 // In memory, layers follow one another: the keys of all blocks, then their values, then, for int8, the scales of
-// both. A batch is sent in one copy: a place for each row, then all tables.
+// both. A batch is sent in one copy: a place for each row, the first rows of the
+// sequences, then all tables.
 #include "engine/gpu/cache.hpp"
 
 #include <fmt/format.h>
@@ -19,6 +20,18 @@ constexpr std::size_t kCacheAlignment = 256;
 std::size_t piece_bytes(const DeviceCacheLayer& layer, std::int64_t dim) {
   return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads * dim) * size_of(layer.dtype);
 }
+// Returns where the tables begin in the memory of a batch of up to `rows` rows.
+std::size_t tables_offset(std::size_t rows) { return rows * sizeof(RowPlace) + (rows + 1) * sizeof(std::int32_t); }
+
+BatchKind kind_of(std::span<const BatchRows> batch) {
+  const auto have = [&](auto suits) {
+    return std::all_of(batch.begin(), batch.end(), [&](const BatchRows& each) { return suits(each.rows.rows); });
+  };
+  if (have([](std::int64_t rows) { return rows == 1; })) return BatchKind::kSingleRows;
+  if (have([](std::int64_t rows) { return rows > kMostFewRows; })) return BatchKind::kManyRows;
+  return BatchKind::kMixed;
+}
+
 // Bytes of the scales of the keys, or of the values, of one block.
 std::size_t scales_bytes(const DeviceCacheLayer& layer) {
   if (layer.dtype != DType::kInt8) return 0;
@@ -90,7 +103,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   const bool grows = rows > rows_ || blocks > blocks_;
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
-    const std::size_t more_bytes = more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t);
+    const std::size_t more_bytes = tables_offset(more_rows) + more_blocks * sizeof(std::int32_t);
     constexpr const char* kWhat = "the tables of a batch";
     for (device::Memory* const memory : {&memory_, &staged_})
       outgrown_.push_back(std::exchange(*memory, device::Memory()));
@@ -100,14 +113,20 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     rows_ = more_rows;
     blocks_ = more_blocks;
     tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());
-    tables_.tables = reinterpret_cast<const std::int32_t*>(memory_.data() + rows_ * sizeof(RowPlace));
+    tables_.sequences = reinterpret_cast<const std::int32_t*>(memory_.data() + rows_ * sizeof(RowPlace));
+    tables_.tables = reinterpret_cast<const std::int32_t*>(memory_.data() + tables_offset(rows_));
     moved_ = true;
   }
-  const std::size_t bytes = rows_ * sizeof(RowPlace) + blocks * sizeof(std::int32_t);
+  kind_ = kind_of(batch);
+  if (memory_.size() == 0) return false;
+  const std::size_t bytes = tables_offset(rows_) + blocks * sizeof(std::int32_t);
   auto* place = reinterpret_cast<RowPlace*>(staged_.data());
-  std::byte* const tables = staged_.data() + rows_ * sizeof(RowPlace);
+  auto* const sequences = reinterpret_cast<std::int32_t*>(staged_.data() + rows_ * sizeof(RowPlace));
+  std::byte* const tables = staged_.data() + tables_offset(rows_);
   std::size_t table = 0;
+  sequences[0] = 0;
   for (const auto& [first_row, sequence] : batch) {
+    if (sequence.rows > 0) sequences[++sequences[0]] = static_cast<std::int32_t>(first_row);
     for (std::int64_t row = 0; row < sequence.rows; ++row) {
       *place++ = {static_cast<std::int32_t>(sequence.context + row), static_cast<std::int32_t>(table),
                   static_cast<std::int32_t>(sequence.rows)};
@@ -115,7 +134,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     std::memcpy(tables + table * sizeof(std::int32_t), sequence.blocks.data(), sequence.blocks.size_bytes());
     table += sequence.blocks.size();
   }
-  if (bytes > 0) ACCORD_RETURN_IF_ERROR(runtime.copy(memory_.data(), staged_.data(), bytes, device, stream));
+  ACCORD_RETURN_IF_ERROR(runtime.copy(memory_.data(), staged_.data(), bytes, device, stream));
   return std::exchange(moved_, false);
 }
 

@@ -32,6 +32,17 @@ class DeviceCache {
   std::map<std::int64_t, DeviceCacheLayer> layers_;
 };
 
+/// The most rows of a sequence that any kernel for short sequences takes.
+inline constexpr std::int64_t kMostFewRows = 64;
+
+/// How many rows the sequences of a batch have. Decides which kernels are launched, so each kind has graphs of its own.
+enum class BatchKind : std::uint8_t {
+  kSingleRows,  ///< one each, as in decoding
+  kManyRows,    ///< more than kMostFewRows each, as in prompts
+  kMixed,
+};
+inline constexpr std::size_t kBatchKinds = 3;
+
 /// The places of a run's rows and their tables, in device memory that stays the same as long as it is large enough.
 class DeviceBatch {
  public:
@@ -39,6 +50,7 @@ class DeviceBatch {
   /// the copy has completed. Returns true if the memory is not the same as before.
   Result<bool> set(std::span<const BatchRows> batch, device::Runtime& runtime, Device device, Stream stream);
   BatchTables tables() const { return tables_; }
+  BatchKind kind() const { return kind_; }
 
  private:
   device::Memory memory_;
@@ -49,6 +61,7 @@ class DeviceBatch {
   std::size_t blocks_ = 0;  // capacity, over all tables
   bool moved_ = false;      // and not yet reported to the caller
   BatchTables tables_;
+  BatchKind kind_ = BatchKind::kMixed;
 };
 
 }  // namespace accord::engine

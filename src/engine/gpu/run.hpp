@@ -6,12 +6,10 @@
 #include "device/blas.hpp"
 #include "device/kernel.hpp"
 #include "device/runtime.hpp"
-#include "engine/gpu/kernels/attention_kernels.hpp"
+#include "engine/gpu/cache.hpp"
 #include "engine/program/tensor.hpp"
 
 namespace accord::engine {
-
-class DeviceCache;
 
 /// The state of one run. Its kernels run one after another in `stream`.
 struct DeviceRun : TargetRun {
@@ -24,7 +22,11 @@ struct DeviceRun : TargetRun {
   void* workspace = nullptr;           ///< blas.workspace_bytes() bytes
   const DeviceCache* cache = nullptr;  ///< set for programs with cached attention
   BatchTables batch = {};              ///< the sequences whose rows such a program computes
+  BatchKind batch_kind = BatchKind::kMixed;
+  /// kArrivals words on the device for blocks that count each other. A kernel finds and leaves them at 0.
+  std::uint64_t* arrivals = nullptr;
 };
+inline constexpr std::int64_t kArrivals = 16384;
 
 /// REQUIRES: the program's target is a GPU.
 inline const DeviceRun& device_run(const Execution& execution) {

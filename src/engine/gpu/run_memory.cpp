@@ -54,9 +54,13 @@ class Cache final : public RunCache {
 
 }  // namespace
 
-void ProgramGraph::drop() {
-  if (graph_) (void)runtime_.destroy_graph(*graph_);
-  graph_.reset();
+ProgramGraphs::~ProgramGraphs() {
+  for (Captured& captured : of_kind_) drop(captured);
+}
+
+void ProgramGraphs::drop(Captured& captured) {
+  if (captured.graph) (void)runtime_.destroy_graph(*captured.graph);
+  captured.graph.reset();
 }
 
 Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
@@ -69,6 +73,9 @@ Result<std::unique_ptr<RunMemory>> Memory::create(const EngineDevice& on) {
   ACCORD_ASSIGN_OR_RETURN(context->fault_, device::Memory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, device::Memory::allocate(runtime, on.device, on.blas->workspace_bytes(),
                                                                         "the workspace of products"));
+  constexpr std::size_t kArrivalBytes = kArrivals * sizeof(std::uint64_t);
+  ACCORD_ASSIGN_OR_RETURN(context->arrivals_, device::Memory::allocate(runtime, on.device, kArrivalBytes, "a run"));
+  ACCORD_RETURN_IF_ERROR(runtime.fill(context->arrivals_.data(), 0, kArrivalBytes, on.device, context->stream_));
   ACCORD_ASSIGN_OR_RETURN(context->host_fault_,
                           device::Memory::allocate_host(runtime, on.device, sizeof(Fault), "a run"));
   return std::unique_ptr<RunMemory>(std::move(context));
@@ -163,30 +170,34 @@ DeviceRun Memory::run_of() const {
           reinterpret_cast<Fault*>(fault_.data()),
           workspace_.data(),
           cache_,
-          batch_.tables()};
+          batch_.tables(),
+          batch_.kind(),
+          reinterpret_cast<std::uint64_t*>(arrivals_.data())};
 }
 
 // A failed capture has run nothing, so the program runs step by step, in this run and all later ones.
-Status Memory::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
-  graph.drop();
+Status Memory::capture(const Program& program, const Execution& execution, ProgramGraphs& graphs) {
+  ProgramGraphs::Captured& captured = graphs.of_kind_[static_cast<std::size_t>(batch_.kind())];
+  graphs.drop(captured);
   const Result<device::Graph> made = on_.runtime->capture(on_.device, stream_, [&] { return program.run(execution); });
   if (!made.ok()) {
     execution.started->clear();  // sums that were started by the failed capture
-    graph.capture_failed_ = true;
+    graphs.capture_failed_ = true;
     return made.status();
   }
-  graph.graph_ = *made;
-  graph.layout_ = layout_;
+  captured.graph = *made;
+  captured.layout = layout_;
   return Status();
 }
 
 Status Memory::run(const Program& program, const Execution& execution, ProgramState* state) {
-  auto& graph = static_cast<ProgramGraph&>(*state);
+  auto& graphs = static_cast<ProgramGraphs&>(*state);
+  ProgramGraphs::Captured& captured = graphs.of_kind_[static_cast<std::size_t>(batch_.kind())];
   return run_steps(execution, [&](const Execution& placed) {
-    const bool again = graph.runs_++ > 0 && !graph.capture_failed_;
-    const bool is_current = again && graph.graph_ && graph.layout_ == layout_;
-    const bool as_graph = is_current || (again && capture(program, placed, graph).ok());
-    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : program.run(placed);
+    const bool again = captured.runs++ > 0 && !graphs.capture_failed_;
+    const bool is_current = again && captured.graph && captured.layout == layout_;
+    const bool as_graph = is_current || (again && capture(program, placed, graphs).ok());
+    return as_graph ? on_.runtime->launch_graph(*captured.graph, on_.device, stream_) : program.run(placed);
   });
 }
 

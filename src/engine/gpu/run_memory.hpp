@@ -1,6 +1,7 @@
 #pragma once
 // The memory of a context on a GPU: a stream, the arena, the tables of the batch, and the graphs of programs.
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,23 +18,26 @@
 
 namespace accord::engine::gpu {
 
-/// The kernels of a program as a graph. Captured when the program runs for the second time, and again after memory
-/// moves.
-class ProgramGraph final : public ProgramState {
+/// The kernels of a program as graphs, one for each kind of batch. Captured when the program runs such a batch for the
+/// second time, and again after memory moves.
+class ProgramGraphs final : public ProgramState {
  public:
-  explicit ProgramGraph(device::Runtime& runtime) : runtime_(runtime) {}
-  ~ProgramGraph() override { drop(); }
-  ProgramGraph(const ProgramGraph&) = delete;
-  ProgramGraph& operator=(const ProgramGraph&) = delete;
+  explicit ProgramGraphs(device::Runtime& runtime) : runtime_(runtime) {}
+  ~ProgramGraphs() override;
+  ProgramGraphs(const ProgramGraphs&) = delete;
+  ProgramGraphs& operator=(const ProgramGraphs&) = delete;
 
  private:
   friend class Memory;
-  void drop();
+  struct Captured {
+    std::optional<device::Graph> graph;
+    std::uint64_t layout = 0;  // the Memory::layout_ that it was captured for
+    int runs = 0;
+  };
+  void drop(Captured& captured);
 
   device::Runtime& runtime_;
-  std::optional<device::Graph> graph_;
-  std::uint64_t layout_ = 0;  // the Memory::layout_ that it was captured for
-  int runs_ = 0;
+  std::array<Captured, kBatchKinds> of_kind_;
   bool capture_failed_ = false;  // the program cannot be captured
 };
 
@@ -52,7 +56,7 @@ class Memory final : public RunMemory {
   void forget_communicators() override { ++layout_; }
   void abort(std::string_view) override {}
 
-  std::unique_ptr<ProgramState> create_state() const override { return std::make_unique<ProgramGraph>(*on_.runtime); }
+  std::unique_ptr<ProgramState> create_state() const override { return std::make_unique<ProgramGraphs>(*on_.runtime); }
   Status set_batch(std::span<const BatchRows> batch, const RunCache* cache) override;
   /// Inputs, on the CPU or a GPU, are copied to the place where the program reads them. Those on the CPU pass through
   /// pinned memory.
@@ -79,7 +83,7 @@ class Memory final : public RunMemory {
   explicit Memory(const EngineDevice& on) : on_(on) {}
   Status place_arena(Program& program);
   Status place_inputs(const Program& program, std::span<const TensorView> inputs);
-  Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
+  Status capture(const Program& program, const Execution& execution, ProgramGraphs& graphs);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);
   Status wait_with_peers(std::span<const std::optional<Communicator>> communicators);
@@ -95,6 +99,7 @@ class Memory final : public RunMemory {
   GrowingRegion large_outputs_{"the engine's outputs"};  // of more than kMaxPinnedBytes
   device::Memory fault_;
   device::Memory workspace_;
+  device::Memory arrivals_;
   device::Memory host_fault_;  // the host's copy of the fault
   DeviceBatch batch_;
   TokenChooser chooser_;

@@ -1,8 +1,11 @@
 #pragma once
 // Attention over the paged cache and over tensors.
 
+#include <algorithm>
+
 #include "engine/gpu/kernels/attend.hpp"
 #include "engine/gpu/kernels/cache_kernels.hpp"
+#include "engine/gpu/kernels/split_attention.hpp"
 #include "engine/gpu/kernels/words.hpp"
 
 namespace accord::engine {
@@ -12,8 +15,7 @@ namespace accord::engine {
 enum class RowsOf : std::uint8_t { kShortSequences, kLongSequences };
 
 /// output = softmax(scale q k^T) v for each row. A row sees the tokens of its sequence up to and including its own.
-/// Those tokens are divided into `splits` parts; with more than one part, the partial results go to `partial` for
-/// CombineSplits.
+/// Rows of short sequences see them in parts, which different blocks compute.
 struct PagedCall {
   DeviceCacheLayer cache;
   BatchTables batch;
@@ -22,9 +24,12 @@ struct PagedCall {
   HeadRows q, output;
   RowsOf rows_of = RowsOf::kShortSequences;  ///< the rows to compute
   int few_rows = 1;                          ///< the most rows that a short sequence may have
-  int splits = 1;
-  /// [rows, heads, splits, value_dim + 2]: sums, total, maximum score. The sums are undefined where the total is 0.
+  bool has_single_rows = false;              ///< every sequence has one row
+  int parts_of_one = 1;  ///< parts wanted if there is one short sequence, shared by all if there are several
+  int most_parts = 1;
+  /// For PartResults, if a row may have several parts.
   float* partial = nullptr;
+  std::uint64_t* arrived = nullptr;
 
   ACCORD_ON_DEVICE int heads_per_kv_head() const { return static_cast<int>(heads / cache.kv_heads); }
   ACCORD_ON_DEVICE bool computes(const RowPlace& place) const {
@@ -35,25 +40,51 @@ struct PagedCall {
     const float score = product * scale;
     return softcap > 0.0F ? softcap * tanhf(score / softcap) : score;
   }
+  /// Returns the first token that the row of token `own` sees.
+  ACCORD_ON_DEVICE int first_seen(int own) const {
+    return window > 0 && own + 1 > window ? static_cast<int>(own + 1 - window) : 0;
+  }
+  /// Returns the most parts that a row has if `count` rows or sequences are computed at the same time.
+  ACCORD_ON_DEVICE int parts_each(std::int64_t count) const {
+    const int sharing = static_cast<int>(count), wanted = (parts_of_one + sharing - 1) / sharing;
+    return wanted < most_parts ? wanted : most_parts;
+  }
+  /// Returns where the blocks of one group, which compute the parts of the same queries, store their results. `group`:
+  /// its number, from 0 on. `most`: parts that a group may have. `queries_each`: queries that it may have.
+  ACCORD_ON_DEVICE PartResults results_of(std::int64_t group, int most, int queries_each) const {
+    PartResults results;
+    results.value_dim = static_cast<int>(cache.value_dim);
+    results.queries_each = queries_each;
+    const std::int64_t first = most == 1 ? 0 : group * most * queries_each;  // with one part there is no memory
+    results.data = partial + first * PartResults::floats(results.value_dim);
+    results.arrived = arrived + group;
+    return results;
+  }
 };
 
-/// Each block computes `tile_rows` rows, the query heads of one key head, and one of the parts. If tile_rows is 1,
-/// the parts depend only on the position of the row's own token.
+/// Each block computes `tile_rows` rows, the query heads of one key head, and one of the parts. Rows of short sequences
+/// are computed one at a time, so their parts depend only on the position of the row's own token.
 struct PagedAttention : PagedCall {
   static constexpr const char* kName = "engine_paged_attention";
   static constexpr int kThreads = 256;
   int tile_rows = 1;
 
-  ACCORD_ON_DEVICE std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }
+  ACCORD_ON_DEVICE std::int64_t works() const {
+    return (rows + tile_rows - 1) / tile_rows * cache.kv_heads * most_of_row();
+  }
+  static std::size_t shared_bytes(const AttendSizes& sizes, int most_parts) {
+    return std::max(attend_bytes(sizes), PartResults::shared_bytes(sizes.queries, most_parts));
+  }
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const std::int64_t works = tiles() * cache.kv_heads * splits;
-    for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
+    const int most = most_of_row();
+    for (std::int64_t work = block.block(); work < works(); work += block.blocks()) {
       Tile tile{*this};
-      tile.split = static_cast<int>(work % splits);
-      tile.kv_head = work / splits % cache.kv_heads;
-      const std::int64_t begin = work / splits / cache.kv_heads * tile_rows;
+      tile.part = static_cast<int>(work % most);
+      tile.group = work / most;
+      tile.kv_head = tile.group % cache.kv_heads;
+      const std::int64_t begin = tile.group / cache.kv_heads * tile_rows;
       const std::int64_t end = begin + tile_rows < rows ? begin + tile_rows : rows;
       // One sequence at a time.
       for (tile.first_row = begin; tile.first_row < end; tile.first_row += tile.row_count) {
@@ -63,6 +94,8 @@ struct PagedAttention : PagedCall {
                batch.rows[tile.first_row + tile.row_count].table == place.table)
           ++tile.row_count;
         if (!computes(place)) continue;
+        tile.parts = tile.context_parts(most);
+        if (tile.part >= tile.parts.count) continue;
         const AttendSizes sizes{tile_rows * heads_per_kv_head(), static_cast<int>(cache.head_dim),
                                 static_cast<int>(cache.value_dim)};
         attend(block, sizes, tile);
@@ -71,34 +104,26 @@ struct PagedAttention : PagedCall {
   }
 
  private:
+  ACCORD_ON_DEVICE int most_of_row() const { return rows_of == RowsOf::kShortSequences ? parts_each(rows) : 1; }
+
   struct Tile {
     const PagedAttention& of;
-    int split = 0;
-    std::int64_t kv_head = 0, first_row = 0, row_count = 1;
+    int part = 0;
+    std::int64_t group = 0, kv_head = 0, first_row = 0, row_count = 1;
+    ContextParts parts{0, 1, 1};
 
     ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.heads_per_kv_head(); }
     ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.heads_per_kv_head(); }
     ACCORD_ON_DEVICE std::int64_t head(int query) const {
       return kv_head * of.heads_per_kv_head() + query % of.heads_per_kv_head();
     }
-    ACCORD_ON_DEVICE std::int64_t chunk() const {
-      const std::int64_t tokens = of.batch.rows[first_row + row_count - 1].token + std::int64_t{1};
-      const std::int64_t each = (tokens + of.splits - 1) / of.splits;
-      return (each + kPieceTokens - 1) / kPieceTokens * kPieceTokens;
-    }
-    ACCORD_ON_DEVICE std::int64_t first_token() const {
-      const std::int64_t begin = split * chunk();
-      if (of.window == 0) return begin;
-      const std::int64_t seen = of.batch.rows[first_row].token + 1 - of.window;
+    ACCORD_ON_DEVICE ContextParts context_parts(int most) const {
       // A multiple of kPieceTokens, as without a window.
-      const std::int64_t from = seen < 0 ? 0 : seen / kPieceTokens * kPieceTokens;
-      return from > begin ? from : begin;
+      const int first = of.first_seen(of.batch.rows[first_row].token) / kPieceTokens * kPieceTokens;
+      return {first, of.batch.rows[first_row + row_count - 1].token + 1, most};
     }
-    ACCORD_ON_DEVICE std::int64_t last_token() const {
-      const std::int64_t tokens = of.batch.rows[first_row + row_count - 1].token + std::int64_t{1};
-      const std::int64_t end = (split + 1) * chunk();
-      return end < tokens ? end : tokens;
-    }
+    ACCORD_ON_DEVICE std::int64_t first_token() const { return parts.begin(part); }
+    ACCORD_ON_DEVICE std::int64_t last_token() const { return parts.end(part); }
     ACCORD_ON_DEVICE const std::int32_t* table() const { return of.batch.tables + of.batch.rows[first_row].table; }
     ACCORD_ON_DEVICE HeadRow query(int query) const { return of.q.row(row(query), head(query)); }
     ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
@@ -114,81 +139,31 @@ struct PagedAttention : PagedCall {
               layer.dtype == DType::kInt8 ? layer.value_scales[row] : 1.0F};
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
-      const std::int64_t own = of.batch.rows[row(query)].token;
-      if (token > own || (of.window > 0 && token <= own - of.window)) return -INFINITY;
-      return of.score(product);
+      const int own = of.batch.rows[row(query)].token;
+      return token < of.first_seen(own) || token > own ? -INFINITY : of.score(product);
+    }
+    ACCORD_ON_DEVICE void store(int query, int d, float x) const {
+      device::store_float(of.output.data, of.output.dtype,
+                          row(query) * of.output.row_stride + head(query) * of.output.head_stride + d, x);
     }
     template <typename Block>
     ACCORD_ON_DEVICE void store_results(Block& block, const AttendMemory& memory) const {
       const auto dim = static_cast<int>(of.cache.value_dim);
-      for (int i = block.thread(); i < queries() * dim; i += block.threads()) {
-        const int query = i / dim, d = i % dim;
-        if (of.splits == 1) {
-          device::store_float(of.output.data, of.output.dtype,
-                              row(query) * of.output.row_stride + head(query) * of.output.head_stride + d,
-                              memory.sums[i] / memory.totals[query]);
-          continue;
-        }
-        float* const to = of.partial + ((row(query) * of.heads + head(query)) * of.splits + split) * (dim + 2);
-        to[d] = memory.sums[i];
-        if (d > 0) continue;
-        to[dim] = memory.totals[query];
-        to[dim + 1] = memory.max_scores[query];
+      if (parts.count == 1) {
+        for (int i = block.thread(); i < queries() * dim; i += block.threads())
+          store(i / dim, i % dim, memory.sums[i] / memory.totals[i / dim]);
+        return;
       }
+      PartResults results = of.results_of(group, of.most_of_row(), queries());
+      results.parts = parts.count;
+      results.queries = queries();
+      for (int i = block.thread(); i < queries() * dim; i += block.threads())
+        results.sums(part, i / dim)[i % dim] = memory.sums[i];
+      for (int query = block.thread(); query < queries(); query += block.threads())
+        results.total(part, query) = {memory.totals[query], memory.max_scores[query]};
+      finish_part(block, results, [&](int query, int d, float x) { store(query, d, x); });
     }
   };
-};
-
-/// Combines the parts of a PagedCall into one result. A warp computes as many elements of a head as it has lanes; its
-/// lanes share the work of computing the factors of the parts.
-struct CombineSplits : PagedCall {
-  static constexpr const char* kName = "engine_combine_splits";
-  static constexpr int kThreads = 256;
-  static constexpr bool kStartsEarly = true;
-
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    block.await_earlier();
-    block.start_next();
-    const int lanes = block.lanes(), lane = block.lane();
-    const std::int64_t value_dim = cache.value_dim;
-    const std::int64_t pieces = (value_dim + lanes - 1) / lanes, works = rows * heads * pieces;
-    const auto warps = static_cast<std::int64_t>(block.stride()) / lanes;
-    for (std::int64_t work = static_cast<std::int64_t>(block.first()) / lanes; work < works; work += warps) {
-      const std::int64_t d = work % pieces * lanes + lane, head = work / pieces % heads, row = work / pieces / heads;
-      if (!computes(batch.rows[row])) continue;
-      const float* const parts = partial + (row * heads + head) * splits * (value_dim + 2);
-      float max_score = -INFINITY, sum = 0.0F, total = 0.0F;
-      for (int split = lane; split < splits; split += lanes) {
-        const float score = parts[split * (value_dim + 2) + value_dim + 1];
-        max_score = score > max_score ? score : max_score;
-      }
-      max_score = block.warp_max(max_score);
-      for (int first = 0; first < splits; first += lanes) {
-        const int count = splits - first < lanes ? splits - first : lanes;
-        const float mine =
-            lane < count ? factor_of(parts + (first + lane) * (value_dim + 2) + value_dim, max_score) : 0.0F;
-        if (mine != 0.0F) total += mine * parts[(first + lane) * (value_dim + 2) + value_dim];
-        ACCORD_UNROLLED_BY(8)
-        for (int i = 0; i < count; ++i) {
-          const float factor = block.from_lane(mine, i);
-          if (factor != 0.0F && d < value_dim) sum += factor * parts[(first + i) * (value_dim + 2) + d];
-        }
-      }
-      total = block.warp_sum(total);
-      if (d < value_dim) {
-        device::store_float(output.data, output.dtype, row * output.row_stride + head * output.head_stride + d,
-                            sum / total);
-      }
-    }
-  }
-
- private:
-  /// `part`: its total and maximum score. Returns 0 for a part without sums, but never for one with a NaN.
-  ACCORD_ON_DEVICE static float factor_of(const float* part, float max_score) {
-    if (part[0] != part[0]) return part[0];
-    return part[0] == 0.0F ? 0.0F : expf(part[1] - max_score);
-  }
 };
 
 /// output = softmax(scale q k^T + mask) v for tensors [batch, heads, length, dim]. The output is zero for a query

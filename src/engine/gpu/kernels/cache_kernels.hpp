@@ -46,6 +46,10 @@ struct RowPlace {
 struct BatchTables {
   const RowPlace* rows = nullptr;
   const std::int32_t* tables = nullptr;
+  const std::int32_t* sequences = nullptr;  ///< how many there are, then the first row of each
+
+  ACCORD_ON_DEVICE int sequence_count() const { return sequences[0]; }
+  ACCORD_ON_DEVICE int first_row(int sequence) const { return sequences[1 + sequence]; }
 };
 
 }  // namespace accord::engine

@@ -11,14 +11,12 @@
 //   4. sums of values, read in words like the keys. Each lane keeps its own sums in shared memory.
 // The warps synchronize once, at the end, to add up the sums of their lanes.
 
+#include <algorithm>
 #include <type_traits>
 
 #include "engine/gpu/kernels/attention_kernels.hpp"
 
 namespace accord::engine {
-
-/// The minimum tokens of a part, except the last part: one for each thread of a block on a GPU.
-inline constexpr std::int64_t kMinPartTokens = 256;
 
 /// 8 int8 codes.
 struct alignas(8) EightCodes {
@@ -46,39 +44,41 @@ struct DecodingAttention : PagedCall {
 
   /// Key heads with more than kQueries query heads are divided among several blocks.
   ACCORD_ON_DEVICE std::int64_t groups() const { return (heads_per_kv_head() + kQueries - 1) / kQueries; }
-  ACCORD_ON_DEVICE std::int64_t works() const { return rows * cache.kv_heads * groups() * splits; }
+  ACCORD_ON_DEVICE std::int64_t works() const { return rows * cache.kv_heads * groups() * parts_each(rows); }
 
   /// For blocks of `threads` threads, in warps of `lanes`.
-  static std::size_t shared_bytes(std::int64_t head_dim, std::int64_t value_dim, int threads = kThreads,
+  static std::size_t shared_bytes(std::int64_t head_dim, std::int64_t value_dim, int most_parts, int threads = kThreads,
                                   int lanes = 32) {
     const int words = static_cast<int>(value_dim) / kEach, width = width_of(words, lanes);
     const int turns = (words + width - 1) / width;
     const std::int64_t floats = kQueries * (head_dim + threads * (turns * kEach + 1) + threads / lanes * 2);
-    return static_cast<std::size_t>(floats) * sizeof(float);
+    return std::max(static_cast<std::size_t>(floats) * sizeof(float), PartResults::shared_bytes(kQueries, most_parts));
   }
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     block.await_earlier();
     block.start_next();
+    const int most = parts_each(rows);
     for (std::int64_t work = block.block(); work < works(); work += block.blocks()) {
       Part part;
-      part.split = static_cast<int>(work % splits);
-      const std::int64_t group = work / splits % groups(), kv_head = work / splits / groups() % cache.kv_heads;
-      part.row = work / splits / groups() / cache.kv_heads;
-      part.kv_head = kv_head;
-      part.head = kv_head * heads_per_kv_head() + group * kQueries;
-      const std::int64_t left = heads_per_kv_head() - group * kQueries;
+      std::int64_t rest = work;
+      part.number = static_cast<int>(take_last(rest, most));
+      part.group = rest;
+      const std::int64_t heads_part = take_last(rest, groups());
+      part.kv_head = take_last(rest, cache.kv_heads);
+      part.row = rest;
+      part.head = part.kv_head * heads_per_kv_head() + heads_part * kQueries;
+      const std::int64_t left = heads_per_kv_head() - heads_part * kQueries;
       part.queries = static_cast<int>(left < kQueries ? left : kQueries);
       const RowPlace place = batch.rows[part.row];
       if (!computes(place)) continue;
       part.table = batch.tables + place.table;
-      set_tokens(part, place.token);
-      if (part.begin < part.end) {
-        attend(block, part);
-      } else {
-        store_empty_part(block, part);
-      }
+      const ContextParts parts(first_seen(place.token), place.token + 1, most);
+      part.parts = parts.count;
+      part.begin = parts.begin(part.number);
+      part.end = parts.end(part.number);
+      if (part.number < parts.count) attend(block, part);
     }
   }
 
@@ -87,8 +87,8 @@ struct DecodingAttention : PagedCall {
   static constexpr int kWordsAtOnce = kQueries > 1 ? 4 : 8;  // words that a lane reads before it uses the first
 
   struct Part {
-    std::int64_t row = 0, kv_head = 0, head = 0;
-    int queries = 0, split = 0;
+    std::int64_t group = 0, row = 0, kv_head = 0, head = 0;
+    int queries = 0, number = 0, parts = 1;
     const std::int32_t* table = nullptr;
     std::int64_t begin = 0, end = 0;
   };
@@ -143,28 +143,6 @@ struct DecodingAttention : PagedCall {
           sums)[(((of_warp * value_turns + turn) * kQueries + query) * kFours + four) * lanes + of_lane];
     }
   };
-
-  ACCORD_ON_DEVICE void set_tokens(Part& part, std::int64_t own) const {
-    constexpr std::int64_t kStep = 32;
-    const std::int64_t first = window > 0 && own + 1 > window ? own + 1 - window : 0, seen = own + 1 - first;
-    const std::int64_t even = ((seen + splits - 1) / splits + kStep - 1) / kStep * kStep;
-    const std::int64_t each = even > kMinPartTokens ? even : kMinPartTokens;
-    part.begin = first + part.split * each;
-    part.end = part.begin + each < own + 1 ? part.begin + each : own + 1;
-  }
-
-  ACCORD_ON_DEVICE float* partial_of(const Part& part, int query) const {
-    return partial + ((part.row * heads + part.head + query) * splits + part.split) * (cache.value_dim + 2);
-  }
-
-  template <typename Block>
-  ACCORD_ON_DEVICE void store_empty_part(Block& block, const Part& part) const {
-    for (int query = block.thread(); query < part.queries; query += block.threads()) {
-      float* const to = partial_of(part, query);
-      to[cache.value_dim] = 0.0F;
-      to[cache.value_dim + 1] = -INFINITY;
-    }
-  }
 
   template <typename Block>
   ACCORD_ON_DEVICE void attend(Block& block, const Part& part) const {
@@ -336,10 +314,18 @@ struct DecodingAttention : PagedCall {
     }
   }
 
-  /// Combines the results of all lanes and warps, and stores the output or the partial result for CombineSplits.
+  ACCORD_ON_DEVICE void store(const Part& part, int query, int d, float x) const {
+    device::store_float(output.data, output.dtype,
+                        part.row * output.row_stride + (part.head + query) * output.head_stride + d, x);
+  }
+
+  /// Combines the results of all lanes and warps, and stores the output or the result of a part.
   template <typename Block>
   ACCORD_ON_DEVICE void store_results(Block& block, const Thread& at, const Part& part) const {
     const auto dim = static_cast<int>(cache.value_dim);
+    PartResults results = results_of(part.group, parts_each(rows), kQueries);
+    results.parts = part.parts;
+    results.queries = part.queries;
     for (int i = block.thread(); i < part.queries * dim; i += block.threads()) {
       const int query = i / dim, d = i % dim, word = d / kEach;
       float max_score = -INFINITY, sum = 0.0F, total = 0.0F;
@@ -356,17 +342,15 @@ struct DecodingAttention : PagedCall {
         sum += of_lanes * factor;
         total += merged[1] * factor;
       }
-      if (splits == 1) {
-        device::store_float(output.data, output.dtype,
-                            part.row * output.row_stride + (part.head + query) * output.head_stride + d, sum / total);
+      if (part.parts == 1) {
+        store(part, query, d, sum / total);
         continue;
       }
-      float* const to = partial_of(part, query);
-      to[d] = sum;
-      if (d > 0) continue;
-      to[dim] = total;
-      to[dim + 1] = max_score;
+      results.sums(part.number, query)[d] = sum;
+      if (d == 0) results.total(part.number, query) = {total, max_score};
     }
+    if (part.parts == 1) return;
+    finish_part(block, results, [&](int query, int d, float x) { store(part, query, d, x); });
   }
 };
 

@@ -10,7 +10,7 @@ namespace accord::engine {
 
 /// The places of the Words of a kernel's operands. The last dimension of `outer` and what it iterates over are the
 /// rows; a row has `words` Words.
-struct WordRows {
+struct WordPlaces {
   static constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
   std::int64_t count = 0;  ///< Words of y, at most kMaxCount
   device::Divisor words;
@@ -26,7 +26,7 @@ struct ElementwiseWords : ElementwiseCall {
                                                                    : "engine_elementwise_words_bfloat16";
   static constexpr int kThreads = 256, kMinBlocks = 5;
   static constexpr bool kStartsEarly = true;
-  WordRows rows;
+  WordPlaces rows;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -126,7 +126,7 @@ struct CopyWords {
   static constexpr int kTogether = 4;  ///< loads of a thread on their way
   static constexpr int kThreads = 256;
   static constexpr bool kStartsEarly = true;
-  WordRows rows;
+  WordPlaces rows;
   Operand operands[2] = {};  ///< y, a; strides in Words
 
   template <typename Block>

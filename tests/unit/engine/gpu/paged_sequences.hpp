@@ -37,11 +37,17 @@ struct PagedCase {
   std::vector<Sequence> sequences = {};
   std::int64_t window = 0;
   float softcap = 0.0F;
-  int splits = 1;
+  int splits = 1;  ///< parts of a context
   DType cache = DType::kFloat32;
   DType queries = DType::kFloat32;  ///< and of the output
   BlockSize size = {};
 };
+
+/// Returns a case with sequences of one row each, whose contexts are `tokens`.
+inline PagedCase single_rows(const std::vector<std::int64_t>& tokens, PagedCase of) {
+  for (const std::int64_t token : tokens) of.sequences.push_back({1, token});
+  return of;
+}
 
 /// A cache whose blocks are in random order, and queries. Memory to which no token was written is NaN.
 class PagedSequences {
@@ -82,13 +88,15 @@ class PagedSequences {
   /// Returns what `run` computes for the call, in which all rows count as few; NaN where it writes nothing.
   template <typename Run>
   std::vector<float> by(const Run& run) {
-    NaNs output(numbers() * size_of(of_.queries));
-    std::vector<float> partial(partials(), NAN);
+    NaNs output(numbers() * size_of(of_.queries)), partial(partial_bytes());
+    std::vector<std::uint64_t> arrived = no_arrivals();
     engine::PagedCall call = call_of_all();
     call.q.data = queries_.data();
     call.output.data = output.data();
-    call.partial = partial.data();
+    call.partial = static_cast<float*>(partial.data());
+    call.arrived = arrived.data();
     run(call);
+    EXPECT_EQ(arrived, no_arrivals()) << "the next launch would not find zeros";
     return floats_in(output.data());
   }
   /// Does the same with everything in a device's memory.
@@ -99,18 +107,22 @@ class PagedSequences {
     const DeviceArray places(on, places_, DType::kUInt8), tables(on, tables_, DType::kInt32);
     const DeviceArray queries(on, queries_.words(), DType::kUInt8);
     const DeviceArray output(on, NaNs(numbers() * size_of(of_.queries)).words(), DType::kUInt8);
-    const DeviceArray partial(on, std::vector<float>(partials(), NAN), DType::kFloat32);
+    const DeviceArray partial(on, NaNs(partial_bytes()).words(), DType::kUInt8);
+    const DeviceArray arrived(on, no_arrivals(), DType::kUInt64), sequences(on, sequences_, DType::kInt32);
     engine::PagedCall call = call_of_all();
     call.cache.keys = keys.buffer().data;
     call.cache.values = values.buffer().data;
     call.cache.key_scales = static_cast<float*>(key_scales.buffer().data);
     call.cache.value_scales = static_cast<float*>(value_scales.buffer().data);
     call.batch = {static_cast<const engine::RowPlace*>(places.buffer().data),
-                  static_cast<const std::int32_t*>(tables.buffer().data)};
+                  static_cast<const std::int32_t*>(tables.buffer().data),
+                  static_cast<const std::int32_t*>(sequences.buffer().data)};
     call.q.data = queries.buffer().data;
     call.output.data = output.buffer().data;
     call.partial = static_cast<float*>(partial.buffer().data);
+    call.arrived = static_cast<std::uint64_t*>(arrived.buffer().data);
     run(call);
+    EXPECT_EQ(arrived.values<std::uint64_t>(), no_arrivals()) << "the next launch would not find zeros";
     return floats_in(output.bytes().data());
   }
 
@@ -145,13 +157,18 @@ class PagedSequences {
   static constexpr float kScale = 0.3F;
   static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
   std::size_t numbers() const { return count(rows_ * of_.heads * of_.value_dim); }
-  std::size_t partials() const { return count(rows_ * of_.heads * of_.splits * (of_.value_dim + 2)); }
+  // As much as any kernel uses: one that has up to 16 queries in a block has room for all of them.
+  std::size_t partial_bytes() const {
+    const std::int64_t queries = rows_ * of_.kv_heads * ((of_.heads / of_.kv_heads + 15) / 16 * 16);
+    return count(queries * of_.splits * engine::PartResults::floats(static_cast<int>(of_.value_dim))) * sizeof(float);
+  }
+  std::vector<std::uint64_t> no_arrivals() const { return std::vector<std::uint64_t>(count(rows_ * of_.heads)); }
 
   // The call without its queries and its output.
   engine::PagedCall call_of_all() const {
     engine::PagedCall call;
     call.cache = cache_;
-    call.batch = {places_.data(), tables_.data()};
+    call.batch = {places_.data(), tables_.data(), sequences_.data()};
     call.rows = rows_;
     call.heads = of_.heads;
     call.window = of_.window;
@@ -160,7 +177,9 @@ class PagedSequences {
     call.q = {nullptr, of_.queries, of_.heads * of_.head_dim, of_.head_dim};
     call.output = {nullptr, of_.queries, of_.heads * of_.value_dim, of_.value_dim};
     call.few_rows = static_cast<int>(rows_);
-    call.splits = of_.splits;
+    call.has_single_rows = rows_ == static_cast<std::int64_t>(of_.sequences.size());
+    call.parts_of_one = of_.splits * static_cast<int>(rows_);
+    call.most_parts = of_.splits;
     return call;
   }
   std::vector<float> floats_in(const void* output) const {
@@ -198,6 +217,8 @@ class PagedSequences {
         write(cache_.values, of_.cache, row, of_.value_dim);
       }
     }
+    sequences_.push_back(static_cast<std::int32_t>(places_.size()));
+    ++sequences_[0];
     for (std::int64_t row = 0; row < sequence.rows; ++row) {
       const auto its = static_cast<std::int64_t>(places_.size());
       write(queries_.data(), of_.queries, its, of_.heads * of_.head_dim);
@@ -213,6 +234,7 @@ class PagedSequences {
   engine::DeviceCacheLayer cache_;
   std::vector<engine::RowPlace> places_;
   std::vector<std::int32_t> tables_;
+  std::vector<std::int32_t> sequences_ = {0};
 };
 
 }  // namespace accord::testing

@@ -22,13 +22,13 @@ using accord::testing::some_numbers;
 // Parts of a softmax, and the results, are rounded to bfloat16: an error of 2^-9 each, for values below 2.
 constexpr float kError = 0.012F;
 
-template <int kMaxDim>
+template <int kMaxDim, int kHigh>
 std::vector<float> by_tiles(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
   return sequences.by([&](PagedCall call) {
+    using Tiles = PagedTiles<kMaxDim, kHigh>;
     call.rows_of = RowsOf::kLongSequences;
     call.few_rows = few_rows;
-    run_blocks(PagedTiles<kMaxDim>{call}, 2, of.size,
-               PagedTiles<kMaxDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
+    run_blocks(Tiles{call}, 2, of.size, Tiles::Attend::shared_bytes());
   });
 }
 
@@ -43,7 +43,12 @@ class DeviceTiles : public accord::testing::DeviceEngines {
   static void expect_formula(const PagedCase& given) {
     const PagedCase of = in_bfloat16(given);
     PagedSequences sequences(of);
-    expect_near(by_tiles<kMaxDim>(of, sequences), sequences.by_formula(), kError);
+    const std::vector<float> expected = sequences.by_formula(), low = by_tiles<kMaxDim, 1>(of, sequences);
+    expect_near(low, expected, kError);
+    if constexpr (kMaxDim <= 128) {
+      const std::vector<float> high = by_tiles<kMaxDim, 2>(of, sequences);
+      EXPECT_EQ(high, low);
+    }
   }
 };
 
@@ -112,7 +117,8 @@ TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_skipped) {
   std::vector<float> expected = sequences.by_formula();
   std::fill(expected.begin(), expected.begin() + 2 * 16, NAN);
   std::fill(expected.begin() + 5 * 16, expected.begin() + 6 * 16, NAN);
-  expect_near(by_tiles<64>(of, sequences, 2), expected, kError);
+  expect_near(by_tiles<64, 1>(of, sequences, 2), expected, kError);
+  expect_near(by_tiles<64, 2>(of, sequences, 2), expected, kError);
 }
 
 TEST_F(DeviceTiles, windows_and_capped_scores) {
@@ -132,7 +138,7 @@ TEST_F(DeviceTiles, keys_before_all_windows_are_not_read) {
                                     .window = 20});
   PagedSequences sequences(of);
   sequences.spoil_value(80, 0);
-  expect_near(by_tiles<64>(of, sequences), sequences.by_formula(), kError);
+  expect_near(by_tiles<64, 2>(of, sequences), sequences.by_formula(), kError);
 }
 
 TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
@@ -140,10 +146,10 @@ TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
   PagedCase of =
       in_bfloat16({.heads = 2, .kv_heads = 1, .head_dim = 32, .value_dim = 32, .sequences = {one}, .window = 150});
   PagedSequences alone(of);
-  const std::vector<float> expected = by_tiles<64>(of, alone);
+  const std::vector<float> expected = by_tiles<64, 2>(of, alone);
   of.sequences = {{.rows = 11, .seed = 2}, one, {.rows = 30, .context = 70, .seed = 3}};
   PagedSequences beside(of);
-  const std::vector<float> all = by_tiles<64>(of, beside);
+  const std::vector<float> all = by_tiles<64, 2>(of, beside);
   const auto first = all.begin() + 11 * 2 * 32;
   EXPECT_EQ(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(expected.size())), expected);
 }
@@ -157,7 +163,7 @@ TEST_F(DeviceTiles, a_nan_in_a_key_gives_nan_for_the_rows_that_see_it) {
                                     .window = 30});
   PagedSequences sequences(of);
   sequences.spoil_key(20, 1);
-  const std::vector<float> output = by_tiles<64>(of, sequences);
+  const std::vector<float> output = by_tiles<64, 2>(of, sequences);
   for (std::size_t i = 0; i < output.size(); ++i) {
     const std::size_t row = i / 32, head = i / 16 % 2;
     ASSERT_EQ(std::isnan(output[i]), head == 1 && row >= 20 && row < 50) << "row " << row << " of head " << head;
@@ -166,16 +172,16 @@ TEST_F(DeviceTiles, a_nan_in_a_key_gives_nan_for_the_rows_that_see_it) {
 
 class DeviceTilesEngines : public accord::testing::OnAnyDevice<> {
  protected:
-  template <int kMaxDim>
+  template <int kMaxDim, int kHigh>
   static void expect_formula(PagedCase of) {
     SCOPED_TRACE(std::to_string(of.head_dim) + " of " + std::to_string(kMaxDim));
     of.cache = of.queries = DType::kBFloat16;
     PagedSequences sequences(of);
     const std::vector<float> found = sequences.by({runtime(), kGpu}, [&](PagedCall call) {
-      using Tiles = PagedTiles<kMaxDim>;
+      using Tiles = PagedTiles<kMaxDim, kHigh>;
       call.rows_of = RowsOf::kLongSequences;
       call.few_rows = 0;
-      const device::Grid grid{3, Tiles::kThreads, Tiles::Attend::shared_bytes(of.head_dim, of.value_dim)};
+      const device::Grid grid{3, Tiles::kThreads, Tiles::Attend::shared_bytes()};
       const Status status = device::launch(runtime(), Tiles{call}, grid, kGpu, {});
       ASSERT_TRUE(status.ok()) << status.to_string();
     });
@@ -185,10 +191,14 @@ class DeviceTilesEngines : public accord::testing::OnAnyDevice<> {
 
 TEST_P(DeviceTilesEngines, its_kernels_are_launched_and_match_the_formula) {
   const std::vector<PagedCase::Sequence> sequences = {{.rows = 70}, {.rows = 9, .context = 50}, {.rows = 1}};
-  expect_formula<64>({.heads = 6, .kv_heads = 2, .head_dim = 64, .value_dim = 32, .sequences = sequences});
-  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 33, .softcap = 3.0F});
-  expect_formula<128>({.heads = 2, .kv_heads = 1, .head_dim = 128, .value_dim = 128, .sequences = sequences});
-  expect_formula<256>({.head_dim = 192, .value_dim = 128, .sequences = sequences, .window = 20});
+  const PagedCase grouped{.heads = 6, .kv_heads = 2, .head_dim = 64, .value_dim = 32, .sequences = sequences};
+  expect_formula<64, 1>(grouped);
+  expect_formula<64, 2>(grouped);
+  expect_formula<64, 2>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 33, .softcap = 3.0F});
+  const PagedCase of_128{.heads = 2, .kv_heads = 1, .head_dim = 128, .value_dim = 128, .sequences = sequences};
+  expect_formula<128, 1>(of_128);
+  expect_formula<128, 2>(of_128);
+  expect_formula<256, 1>({.head_dim = 192, .value_dim = 128, .sequences = sequences, .window = 20});
 }
 
 TEST_P(DeviceTilesEngines, an_engine_reads_prompts_as_the_cpu_does_with_the_kernel_for_its_heads) {
@@ -200,6 +210,9 @@ TEST_P(DeviceTilesEngines, an_engine_reads_prompts_as_the_cpu_does_with_the_kern
   for (const Expected& expected : {
            Expected{
                {.heads = 2, .kv_heads = 1, .head_dim = 16, .value_dim = 32, .cache = kBFloat16, .dtype = kBFloat16},
+               "engine_paged_low_tiles_64"},
+           Expected{
+               {.heads = 8, .kv_heads = 2, .head_dim = 16, .value_dim = 32, .cache = kBFloat16, .dtype = kBFloat16},
                "engine_paged_tiles_64"},
            Expected{{.heads = 1,
            .kv_heads = 1,
@@ -208,10 +221,13 @@ TEST_P(DeviceTilesEngines, an_engine_reads_prompts_as_the_cpu_does_with_the_kern
            .window = 100,
            .cache = kBFloat16,
            .dtype = kBFloat16},
-                    "engine_paged_tiles_128"},
+                    "engine_paged_low_tiles_128"},
            Expected{
                {.heads = 1, .kv_heads = 1, .head_dim = 144, .value_dim = 16, .cache = kBFloat16, .dtype = kBFloat16},
-               "engine_paged_tiles_256"},
+               "engine_paged_low_tiles_256"},
+           Expected{
+               {.heads = 8, .kv_heads = 2, .head_dim = 80, .value_dim = 16, .cache = kBFloat16, .dtype = kBFloat16},
+               "engine_paged_tiles_128"},
            Expected{{.head_dim = 16, .value_dim = 16, .cache = kBFloat16}, "engine_paged_attention"},
            Expected{{.head_dim = 16, .value_dim = 24, .cache = kBFloat16, .dtype = kBFloat16},
                     "engine_paged_attention"},
@@ -234,9 +250,9 @@ TEST_P(DeviceTilesEngines, runs_without_sequences_keep_keys_and_values_in_the_dt
     return HostTensor(kBFloat16, {1, heads, 70, 16}, some_numbers(static_cast<std::size_t>(heads * 70 * 16)));
   };
   const OneAttention attention{.heads = 2, .kv_heads = 1, .head_dim = 16, .value_dim = 16, .dtype = kBFloat16};
-  const int before = HostRuntime::instance().launches("engine_paged_tiles_64");
+  const int before = HostRuntime::instance().launches("engine_paged_low_tiles_64");
   expect_same(attention.parts(), {numbers(2), numbers(1), numbers(1)}, kError);
-  EXPECT_TRUE(!counts() || HostRuntime::instance().launches("engine_paged_tiles_64") > before);
+  EXPECT_TRUE(!counts() || HostRuntime::instance().launches("engine_paged_low_tiles_64") > before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceTilesEngines, accord::testing::kHostMemory);
