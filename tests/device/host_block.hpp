@@ -109,6 +109,9 @@ class HostBlock {
   std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_relaxed);
   }
+  std::uint64_t add_acq_rel(std::uint64_t* word, std::uint64_t n) const {
+    return std::atomic_ref(*word).fetch_add(n, std::memory_order_acq_rel);
+  }
   std::uint64_t load(const std::uint64_t* word) const { return of(word).load(std::memory_order_relaxed); }
   void store(std::uint64_t* word, std::uint64_t x) const { of(word).store(x, std::memory_order_relaxed); }
   std::uint64_t load_acquire(const std::uint64_t* word) const { return of(word).load(std::memory_order_acquire); }

@@ -211,6 +211,13 @@ int HostRuntime::launches(std::string_view kernel) const {
   return found == launches_.end() ? 0 : found->second;
 }
 
+int HostRuntime::launches() const {
+  const std::lock_guard lock(mutex_);
+  int all = 0;
+  for (const auto& [kernel, times] : launches_) all += times;
+  return all;
+}
+
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {
   const auto found = events_.find(event.handle);
   if (found == events_.end()) return error(call, "no such event");

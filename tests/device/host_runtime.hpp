@@ -124,6 +124,8 @@ class HostRuntime final : public device::Runtime {
   LiveObjects live() const;
   /// Returns how often the kernel has been put into streams. A kernel of a captured graph counts once.
   int launches(std::string_view kernel) const;
+  /// Returns the same for all kernels together.
+  int launches() const;
   /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
   /// Returns once everything in destroyed streams is done and their threads have ended.
