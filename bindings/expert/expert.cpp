@@ -125,7 +125,8 @@ exchanged without a copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or
 
 With a `device`, arrays are on a GPU (torch, CuPy), and calls put kernels into `stream` and return. The number of rows
 that arrive is known only on the GPU until ExpertHandle.fetch(); an invalid argument on one rank is an error on that
-rank alone.)");
+rank alone. Between GPUs that do not reach each other's memory, and with algorithm="all_to_all", rows travel over NCCL:
+then the first call after prepare() waits until the map is built, and calls cannot be captured into graphs.)");
   group
       .def(nb::new_([](CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
                        std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,

@@ -49,10 +49,13 @@ Result<OverflowPolicy> overflow_policy_from_string(std::string_view name);
 
 /// How rows are transferred. All results are bit-identical for all algorithms.
 enum class ExpertAlgorithm : std::uint8_t {
-  kAuto,          ///< kDirect if all ranks share memory, else kHierarchical
-  kDirect,        ///< ranks read and write each other's memory; kUnsupported if they do not share it
-  kAllToAll,      ///< uses the communicator's all_to_all_v; each row is sent once to each rank that needs it
-  kHierarchical,  ///< each row is sent once to each host that needs it and distributed there in shared memory
+  kAuto,    ///< kDirect if all ranks share memory, else kHierarchical, or kAllToAll on GPUs
+  kDirect,  ///< ranks read and write each other's memory; kUnsupported if they do not share it
+  /// Uses the communicator's all_to_all_v. Each row is sent once to each rank that needs it; on GPUs once for each
+  /// choice.
+  kAllToAll,
+  /// Each row is sent once to each host that needs it and distributed there in shared memory. Not on GPUs.
+  kHierarchical,
 };
 std::string_view to_string(ExpertAlgorithm algorithm);
 Result<ExpertAlgorithm> expert_algorithm_from_string(std::string_view name);
@@ -251,11 +254,13 @@ struct ExpertStatistics {
 /// backwards) allocate nothing once each of them has been made, except for a prepare that drops rows; between hosts,
 /// all_to_all_v sets up its exchange again when counts change.
 ///
-/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host,
+/// On GPUs (ExpertGroupConfig::device) a call puts a kernel into its stream and returns: nothing waits on the host,
 /// nothing is allocated, and calls can be captured into a CUDA graph. The order of slots and sums is the same as on
-/// the CPU, and so are the bits. The kernels of all ranks must reach each other's memory, or the group is
-/// kUnsupported. Each rank has a GPU to itself, and uses max_tokens_per_rank * top_k rows of its memory for rows in
-/// transit. What differs:
+/// the CPU, and so are the bits. Each rank has a GPU to itself, and uses max(ranks, top_k) * max_tokens_per_rank rows
+/// of its memory for rows in transit. If the kernels of the ranks do not reach each other's memory, or with
+/// ExpertAlgorithm::kAllToAll, rows travel over NCCL, without which the group is kUnsupported or kNotFound. Then the
+/// first call after a prepare waits on the host until the map is built, memory grows with the largest call, and calls
+/// in a captured stream are kUnsupported. What differs from the CPU:
 /// - The number of rows that arrive is known only on the device, until fetch(). Buffers of slots may have any number
 ///   of rows. Rows that do not fit are left out and counted (ExpertDeviceMap), and are zero in sums. max_recv_rows
 ///   always fits.

@@ -15,6 +15,8 @@ Status failure_of(const Communicator& communicator, std::string_view operation) 
   return group.state().check(group.where(operation));
 }
 
+int host_count(const Communicator& communicator) { return communicator.group()->topology().host_count(); }
+
 std::uint64_t communicator_id_of(const Window& window) { return window.state()->group().membership().id; }
 
 Status run(const Communicator& communicator, const Call& call, const exec::PlanEpilogue& epilogue,

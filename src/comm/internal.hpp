@@ -29,6 +29,9 @@ const GroupOptions& options_of(const Communicator& communicator);
 /// operation and the group as context; ok if they need not. Cost: a lock.
 Status failure_of(const Communicator& communicator, std::string_view operation);
 
+/// Returns the number of hosts that the ranks are on.
+int host_count(const Communicator& communicator);
+
 /// Returns the id of the window's communicator, which is equal on all ranks and different from those of all others.
 std::uint64_t communicator_id_of(const Window& window);
 

@@ -65,9 +65,9 @@
 //   pause()                 for loops that wait for other threads. A block may wait for other blocks only if they run
 //                           together (Grid); otherwise those might never run
 //   add(word, n)            adds to a word of this device and returns the old value; does not order other memory
-//   add_ordered(word, n)    the same, ordered with other memory of this device: writes made before it, by all threads
-//                           that met in a sync() before it, are visible after a later add_ordered() of the word, also
-//                           to threads that meet the one that called it in a sync()
+//   add_acq_rel(word, n)    the same, ordered with other memory like load_acquire and store_release together. Adds of
+//                           several threads form a chain: the last one sees what was written before all of them, and
+//                           a store_release after it publishes that
 //   load(word), store(word, x)
 //                           access a 64-bit word that other devices or the host read or write, without
 //                           ordering other memory

@@ -106,7 +106,7 @@ Status check(const ExpertGroupConfig& config, int ranks) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}, which is not supported on GPUs; device is {}", what, to_string(config.device)));
   };
-  if (config.algorithm != ExpertAlgorithm::kAuto && config.algorithm != ExpertAlgorithm::kDirect)
+  if (config.algorithm == ExpertAlgorithm::kHierarchical)
     return unsupported(fmt::format("algorithm is {}", to_string(config.algorithm)));
   if (config.ranks_per_host != 0) return unsupported(fmt::format("ranks_per_host is {}", config.ranks_per_host));
   if (config.staging_bytes != 0) return unsupported(fmt::format("staging_bytes is {}", config.staging_bytes));

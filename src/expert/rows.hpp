@@ -30,6 +30,17 @@ struct Rows {
   ACCORD_ON_DEVICE operator ConstRows() const { return {rows, scales, weights}; }
 };
 
+/// Row `i` of `rows`. `weight`: the index of its weight.
+ACCORD_ON_DEVICE inline ConstRows row_at(const ConstRows& rows, std::size_t i, std::size_t weight,
+                                         const RowBytes& bytes) {
+  const auto at = [](const std::byte* all, std::size_t offset) { return all != nullptr ? all + offset : nullptr; };
+  return {at(rows.rows, i * bytes.row), at(rows.scales, i * bytes.scales), at(rows.weights, weight * bytes.weight)};
+}
+ACCORD_ON_DEVICE inline Rows row_at(const Rows& rows, std::size_t i, std::size_t weight, const RowBytes& bytes) {
+  const auto at = [](std::byte* all, std::size_t offset) { return all != nullptr ? all + offset : nullptr; };
+  return {at(rows.rows, i * bytes.row), at(rows.scales, i * bytes.scales), at(rows.weights, weight * bytes.weight)};
+}
+
 inline const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
 inline std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
 

@@ -128,7 +128,7 @@ class HostBlock {
   std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_relaxed);
   }
-  std::uint64_t add_ordered(std::uint64_t* word, std::uint64_t n) const {
+  std::uint64_t add_acq_rel(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_acq_rel);
   }
   std::uint64_t load(const std::uint64_t* word) const { return of(word).load(std::memory_order_relaxed); }

@@ -27,10 +27,10 @@
 #include "engine/gpu/kernels/token_kernel.hpp"
 #include "engine/gpu/kernels/top_k_kernel.hpp"
 #include "exec/device/run_plan.hpp"
-#include "expert/device/drop_kernels.hpp"
-#include "expert/device/map_kernels.hpp"
-#include "expert/device/row_kernels.hpp"
-#include "expert/device/sum_kernel.hpp"
+#include "expert/device/packed_rows.hpp"
+#include "expert/device/prepare_map.hpp"
+#include "expert/device/return_rows.hpp"
+#include "expert/device/send_rows.hpp"
 
 namespace accord::testing {
 namespace {
@@ -56,24 +56,16 @@ constexpr std::array kKernels = {
     named<PassOn>(),
     named<MultiplyTiles<DType::kBFloat16>>(),
     named<MultiplyTiles<DType::kFloat16>>(),
-    named<expert::MeetPeers>(),
-    named<expert::LeavePeers>(),
+    named<expert::PrepareMap>(),
     named<expert::CountLate>(),
-    named<expert::AwaitRead>(),
-    named<expert::ShareRouting>(),
-    named<expert::PlaceChoices>(),
-    named<expert::CountChunks>(),
-    named<expert::ScanChunks>(),
-    named<expert::LayOut>(),
-    named<expert::NumberSlots>(),
-    named<expert::OrderChoices>(),
-    named<expert::DropLowest>(),
-    named<expert::RestoreFitting>(),
-    named<expert::StageTokens>(),
-    named<expert::PullSlots>(),
-    named<expert::PushSlots>(),
-    named<expert::CopyWeights>(),
-    named<expert::SumRows>(),
+    named<expert::WriteRouting>(),
+    named<expert::BuildMap>(),
+    named<expert::SendRows>(),
+    named<expert::ReturnRows>(),
+    named<expert::PackTokens>(),
+    named<expert::UnpackSlots>(),
+    named<expert::PackSlots>(),
+    named<expert::SumRecords>(),
     named<engine::NormRows<DType::kFloat32, 1>>(),
     named<engine::NormRows<DType::kFloat16, 1>>(),
     named<engine::NormRows<DType::kBFloat16, 1>>(),

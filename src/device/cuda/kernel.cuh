@@ -115,10 +115,10 @@ class Block {
   __device__ std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(n));
   }
-  __device__ std::uint64_t add_ordered(std::uint64_t* word, std::uint64_t n) const {
-    std::uint64_t x;
-    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(x) : "l"(word), "l"(n) : "memory");
-    return x;
+  __device__ std::uint64_t add_acq_rel(std::uint64_t* word, std::uint64_t n) const {
+    std::uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(n) : "memory");
+    return old;
   }
   __device__ std::uint64_t load(const std::uint64_t* word) const {
     std::uint64_t x;

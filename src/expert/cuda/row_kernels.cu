@@ -1,9 +1,11 @@
 #include "device/cuda/kernel.cuh"
-#include "expert/device/row_kernels.hpp"
-#include "expert/device/sum_kernel.hpp"
+#include "expert/device/packed_rows.hpp"
+#include "expert/device/return_rows.hpp"
+#include "expert/device/send_rows.hpp"
 
-ACCORD_CUDA_KERNEL(accord::expert::StageTokens);
-ACCORD_CUDA_KERNEL(accord::expert::PullSlots);
-ACCORD_CUDA_KERNEL(accord::expert::PushSlots);
-ACCORD_CUDA_KERNEL(accord::expert::CopyWeights);
-ACCORD_CUDA_KERNEL(accord::expert::SumRows);
+ACCORD_CUDA_KERNEL(accord::expert::SendRows);
+ACCORD_CUDA_KERNEL(accord::expert::ReturnRows);
+ACCORD_CUDA_KERNEL(accord::expert::PackTokens);
+ACCORD_CUDA_KERNEL(accord::expert::UnpackSlots);
+ACCORD_CUDA_KERNEL(accord::expert::PackSlots);
+ACCORD_CUDA_KERNEL(accord::expert::SumRecords);

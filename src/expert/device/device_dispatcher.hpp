@@ -4,19 +4,13 @@
 #include <memory>
 
 #include "accord/expert_parallel.hpp"
-#include "comm/internal.hpp"
 #include "expert/device/device_handle.hpp"
 #include "expert/device/device_map.hpp"
-#include "expert/device/meeting.hpp"
-#include "expert/group_setup.hpp"
-#include "expert/rendezvous.hpp"
-#include "expert/rows.hpp"
+#include "expert/device/kernel_launcher.hpp"
+#include "expert/device/row_exchange.hpp"
 #include "expert/token_dispatcher.hpp"
 
 namespace accord::expert {
-
-/// Returns the layout and size of each rank's shared memory.
-SharedLayout layout_of(const ExpertGroupConfig& config, int ranks);
 
 /// Calls return once their kernels are enqueued.
 class DeviceDispatcher final : public TokenDispatcher {
@@ -24,10 +18,9 @@ class DeviceDispatcher final : public TokenDispatcher {
   /// Creates the resources private to this rank. Fails with kUnsupported or kInvalidArgument if the rank has no such
   /// device.
   static Result<std::unique_ptr<TokenDispatcher>> create(std::shared_ptr<const GroupSetup> setup);
-  ~DeviceDispatcher() override;
-  DeviceDispatcher(const DeviceDispatcher&) = delete;
-  DeviceDispatcher& operator=(const DeviceDispatcher&) = delete;
 
+  /// Chooses how rows travel: kernels write them into the memory of other ranks if all ranks reach each other's, else
+  /// the communicator's collectives carry them. kUnsupported or kNotFound if neither is possible.
   Status connect() override;
   Result<std::shared_ptr<Handle>> make_handle(const ExpertLayerConfig& layer) override;
   /// kUnsupported: windows hold CPU memory.
@@ -47,48 +40,24 @@ class DeviceDispatcher final : public TokenDispatcher {
   void wait_for_peers() override;
 
  private:
-  DeviceDispatcher(std::shared_ptr<const GroupSetup> setup, device::Runtime& runtime, CallMemory own);
-
-  /// Collective: gives each rank memory that the kernels of all ranks can access.
-  Status share_memory();
+  DeviceDispatcher(std::shared_ptr<const GroupSetup> setup, KernelLauncher launcher,
+                   std::shared_ptr<DevicePlacement> placement);
+  /// Collective. Returns kUnsupported on all ranks, with this rank's reason, if not all ranks reach each other's
+  /// memory.
+  Status connect_memory();
+  /// Collective. `no_memory`: why connect_memory() failed.
+  Status connect_collectives(const Status& no_memory);
   /// Returns the error of a call whose arguments are invalid.
   Status refused(Operation operation, const Status& arguments) const;
-  /// Call properties that the ranks must agree on.
-  struct Terms {
-    Operation operation = Operation::kPrepare;
-    DType dtype = DType::kFloat32, result = DType::kFloat32;
-    Given scales = Given::kNo, weights = Given::kNo;
-  };
-  /// A call that moves rows.
-  struct Move {
-    Terms terms;
-    Stream stream;
-    std::int64_t room = 0;  ///< rows that fit into the buffers of slots
-    RowBytes bytes;
-  };
-  /// send_rows() moves rows to the experts, return_rows() moves them back.
-  Status send_rows(const DeviceHandle& handle, const Move& move, const ConstRows& tokens, const Rows& slots);
-  template <typename Finish>
-  Status return_rows(const DeviceHandle& handle, const Move& move, const ConstRows& slots, Finish finish);
-  template <typename Enqueue>
-  Status run(const DeviceHandle& handle, const Terms& terms, Stream stream, Enqueue enqueue);
-  /// `items`: threads that have work.
-  template <typename Kernel>
-  Status launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes = 0);
-  Status number_slots(const Map& map, Stream stream);
+  Status send_rows(const Handle& handle, const Move& move, const ConstRows& tokens, const Rows& slots);
+  Status return_rows(const Handle& handle, const Move& move, const ConstRows& slots, const RowSums& sums,
+                     std::byte* weights);
 
   const std::shared_ptr<const GroupSetup> setup_;
   const ExpertGroupConfig& config_;
-  const Communicator communicator_;
-  const Device device_;
-  device::Runtime& runtime_;
-  CallMemory own_;  ///< pointers to the memory of all ranks, and this rank's words
-  Stream stream_ = {};
-  int max_blocks_ = 1;
-  std::shared_ptr<const std::uint64_t> stop_;
-  std::shared_ptr<DevicePlacement> placement_;
-  std::unique_ptr<comm::PeerMemory> shared_;
-  Peers peers_;
+  KernelLauncher launcher_;
+  const std::shared_ptr<DevicePlacement> placement_;
+  std::unique_ptr<RowExchange> exchange_;  ///< since connect()
   Report report_;
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "base/rounding.hpp"
@@ -41,24 +42,35 @@ class Divider {
   std::size_t used_ = 0;
 };
 
+/// Bits of a key that a pass finds: 8 unless there are so many places that their bins would need more than 2 MiB.
+int bin_bits(int places) {
+  constexpr int kMaxBits = 8, kAllBits = 18;
+  return std::clamp(kAllBits - static_cast<int>(std::bit_width(static_cast<unsigned>(places))), 1, kMaxBits);
+}
+
 /// Divides memory into the arrays of a map. Returns the bytes they use.
-std::size_t divide(Map& map, std::byte* memory) {
+std::size_t divide(Map& map, RowPath path, std::byte* memory) {
   Divider divider(memory);
-  const auto choices = to_size(std::int64_t{map.ranks} * map.max_tokens * map.top_k);
-  const std::size_t chunks = quotient_up(choices, std::size_t{kChunk}), places = to_size(map.places);
-  const std::size_t own = to_size(map.max_tokens) * to_size(map.top_k);
+  const std::size_t ranks = to_size(map.ranks), own = to_size(map.of_rank()), choices = to_size(map.choices()),
+                    places = to_size(map.places);
   for (std::int32_t** const array : {&map.expert, &map.place, &map.slot}) divider.allocate(*array, choices);
-  divider.allocate(map.chunk_rows, chunks * places);
+  divider.allocate(map.chunk_rows, (to_size(map.chunks()) + 1) * places);
   for (std::int64_t** const array : {&map.rows, &map.counts, &map.offsets}) divider.allocate(*array, places);
   if (map.dropping == Dropping::kByWeight) {
     divider.allocate(map.weight, choices);
-    divider.allocate(map.kept, places);
-    divider.allocate(map.threshold, to_size(map.ranks));
+    divider.allocate(map.bins, places << map.bin_bits);
+    for (std::uint64_t** const array : {&map.low, &map.above, &map.kept}) divider.allocate(*array, places);
+    divider.allocate(map.threshold, ranks);
   }
   divider.allocate(map.sources, to_size(map.max_rows));
-  divider.allocate(map.order, own);
-  divider.allocate(map.merges, own);
-  divider.allocate(map.counted, to_size(map.ranks));
+  for (std::int32_t** const array : {&map.order, &map.merges, &map.sends}) divider.allocate(*array, own);
+  divider.allocate(map.send_first, places + 1);
+  if (path == RowPath::kCollectives) {
+    divider.allocate(map.sent_at, own);
+    divider.allocate(map.arrives_at, ranks * places);
+    divider.allocate(map.traffic, 2 * ranks);
+  }
+  divider.allocate(map.counted, ranks);
   divider.allocate(map.numbers, 1);
   return divider.used();
 }
@@ -102,7 +114,7 @@ void DevicePlacement::fill_in(Map& map) const {
 }
 
 Result<std::unique_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, const GroupSetup& setup,
-                                                     const ExpertLayerConfig& layer,
+                                                     const ExpertLayerConfig& layer, RowPath path,
                                                      std::shared_ptr<DevicePlacement> tables) {
   const ExpertGroupConfig& config = setup.config;
   const Placement& placement = *setup.placement;
@@ -116,15 +128,20 @@ Result<std::unique_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, c
           .alignment = layer.alignment,
           .max_tokens = config.max_tokens_per_rank,
           .dropping = dropping_of(config),
+          .bin_bits = bin_bits(placement.places()),
           .capacity = config.max_recv_rows};
   map.max_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
                  std::int64_t{local} * (layer.alignment - 1);
   if (map.capacity > 0) map.max_rows = std::min(map.max_rows, map.capacity);
-  ACCORD_ASSIGN_OR_RETURN(CallMemory memory, CallMemory::allocate(runtime, config.device, divide(map, nullptr),
+  ACCORD_ASSIGN_OR_RETURN(CallMemory memory, CallMemory::allocate(runtime, config.device, divide(map, path, nullptr),
                                                                   "the map of an expert handle"));
-  (void)divide(map, memory.data());
+  (void)divide(map, path, memory.data());
   tables->fill_in(map);
   std::unique_ptr<DeviceMap> created(new DeviceMap(runtime, config.device, std::move(memory), std::move(tables)));
+  if (path == RowPath::kCollectives) {
+    ACCORD_ASSIGN_OR_RETURN(created->traffic_,
+                            HostNumbers::create(runtime, config.device, 2 * to_size(placement.ranks())));
+  }
   created->map_ = map;
   created->first_place_ = placement.first_place[rank];
   created->last_place_ = placement.first_place[rank + 1];

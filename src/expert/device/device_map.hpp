@@ -27,15 +27,20 @@ class DevicePlacement {
   Map tables_;
 };
 
+/// How the rows of a group travel. Maps for collectives also have the numbers of rows between the ranks.
+enum class RowPath : std::uint8_t { kPeerMemory, kCollectives };
+
 /// The map of one handle.
 class DeviceMap {
  public:
   /// Allocates memory for the largest map that this rank can have.
   static Result<std::unique_ptr<DeviceMap>> create(device::Runtime& runtime, const GroupSetup& setup,
-                                                   const ExpertLayerConfig& layer,
+                                                   const ExpertLayerConfig& layer, RowPath path,
                                                    std::shared_ptr<DevicePlacement> tables);
 
   const Map& map() const { return map_; }
+  /// Map::traffic on the host, for collectives.
+  HostNumbers& traffic() const { return *traffic_; }
   /// The map's numbers that users may read on the device.
   ConstBuffer counts() const;
   ConstBuffer numbers() const;
@@ -54,6 +59,7 @@ class DeviceMap {
   device::Runtime& runtime_;
   const Device device_;
   CallMemory memory_;
+  std::unique_ptr<HostNumbers> traffic_;
   const std::shared_ptr<DevicePlacement> tables_;
   Map map_;
   int first_place_ = 0, last_place_ = 0;

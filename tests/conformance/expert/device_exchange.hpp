@@ -20,6 +20,7 @@ struct ExpertProblem {
   DType weights = DType::kFloat32;
   DType ids = DType::kInt64;
   Ids chosen = {};  // random if empty
+  ExpertAlgorithm algorithm = ExpertAlgorithm::kAuto;
 };
 
 /// Runs one rank's part. All ranks pass the same problem and seed.
@@ -34,7 +35,7 @@ inline void check_device_exchange(Communicator& comm, const OnDevice& on, const 
                                       .alignment = problem.alignment,
                                       .dtype = problem.dtype,
                                       .placement = problem.placement},
-                                     on.device);
+                                     on.device, problem.algorithm);
   const std::vector<std::int64_t> chosen = flat(ids, comm.rank());
   const std::vector<std::int32_t> narrow(chosen.begin(), chosen.end());
   const bool wide = problem.ids == DType::kInt64;

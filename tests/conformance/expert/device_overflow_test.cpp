@@ -1,97 +1,27 @@
 // More rows than a rank can receive: devices drop the same rows as the CPU, and a failure is a number there, not a
 // trap.
+#include "conformance/expert/device_overflow.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "conformance/expert/device_ranks.hpp"
+#include "sanitized.hpp"
 
 namespace accord {
 namespace {
 
-using testing::bytes_of;
+using testing::config_of;
 using testing::DeviceArray;
 using ::testing::HasSubstr;
-using testing::Ids;
+using testing::kSanitized;
 using testing::OnDevice;
-using testing::random_ids;
-using testing::Twin;
-using testing::TwoGroups;
-
-struct OverflowProblem {
-  std::vector<int> tokens;
-  int experts = 6, top_k = 3, alignment = 1;
-  std::int64_t capacity = 0;
-  OverflowPolicy policy = OverflowPolicy::kDropByWeight;
-  ExpertPlacement placement = {};
-};
+using testing::OverflowProblem;
 
 class DeviceOverflow : public testing::HostDevices {
  protected:
-  /// Returns weights with few distinct values, so that some are equal; NaN, infinities and both zeros are among them.
-  static std::vector<float> some_weights(unsigned seed, std::size_t count) {
-    constexpr float kWeights[] = {0.5F, 0.25F, -0.0F, 0.0F, -1.0F, NAN, -INFINITY, INFINITY, 1e-40F, 0.75F, -0.25F};
-    std::mt19937 random(seed);
-    std::vector<float> weights(count);
-    for (float& weight : weights) weight = kWeights[random() % std::size(kWeights)];
-    return weights;
-  }
-
-  static ExpertGroupConfig config_of(const OverflowProblem& problem) {
-    return {.experts = problem.experts,
-            .top_k = problem.top_k,
-            .hidden = 8,
-            .max_tokens_per_rank = std::max(1, *std::ranges::max_element(problem.tokens)),
-            .max_recv_rows = problem.capacity,
-            .alignment = problem.alignment,
-            .dtype = DType::kFloat32,
-            .overflow = problem.policy,
-            .placement = problem.placement};
-  }
-
   static void expect_the_same_choices(const OverflowProblem& problem, unsigned seed) {
-    const Ids ids = random_ids(seed, problem.tokens, problem.experts, problem.top_k);
-    on_ranks(static_cast<int>(problem.tokens.size()), [&](Communicator& comm, const OnDevice& on) {
-      TwoGroups groups = TwoGroups::make(comm, config_of(problem), on.device);
-      Twin chosen(on, bytes_of(testing::flat(ids, comm.rank())), DType::kInt64);
-      const std::size_t choices = chosen.host().count, tokens = choices / static_cast<std::size_t>(problem.top_k);
-      Twin weights(on, bytes_of(some_weights(seed + static_cast<unsigned>(comm.rank()), choices)), DType::kFloat32);
-      for (int round = 0; round < 2; ++round) {  // the second map keeps nothing of the first
-        ASSERT_TRUE(groups.host.prepare(groups.host_handle, {.ids = chosen.host(), .weights = weights.host()}).ok());
-        ASSERT_TRUE(groups.device
-                        .prepare(groups.device_handle,
-                                 {.ids = chosen.device(), .weights = weights.device(), .stream = on.stream})
-                        .ok());
-      }
-      testing::expect_same_map(groups, on);
-      const auto rows = static_cast<std::size_t>(groups.host_handle.recv_rows());
-      Twin x(on, testing::random_elements(seed, tokens * 8, DType::kFloat32), DType::kFloat32);
-      Twin recv(on, (rows + 1) * 8, DType::kFloat32), result(on, tokens * 8, DType::kFloat32);
-      Twin grad(on, testing::random_elements(seed + 1, rows, DType::kFloat32), DType::kFloat32);
-      Twin grad_weights(on, choices, DType::kFloat32);
-      ASSERT_TRUE(groups.host.dispatch(groups.host_handle, {.tokens = x.host(), .recv_tokens = recv.host()}).ok());
-      ASSERT_TRUE(
-          groups.device
-              .dispatch(groups.device_handle, {.tokens = x.device(), .recv_tokens = recv.device(), .stream = on.stream})
-              .ok());
-      recv.expect_equal("rows");
-      ASSERT_TRUE(groups.host
-                      .dispatch_backward(groups.host_handle, {.grad = recv.host(),
-                                                              .grad_recv_weights = grad.host(),
-                                                              .grad_tokens = result.host(),
-                                                              .grad_weights = grad_weights.host()})
-                      .ok());
-      ASSERT_TRUE(groups.device
-                      .dispatch_backward(groups.device_handle, {.grad = recv.device(),
-                                                                .grad_recv_weights = grad.device(),
-                                                                .grad_tokens = result.device(),
-                                                                .grad_weights = grad_weights.device(),
-                                                                .stream = on.stream})
-                      .ok());
-      result.expect_equal("grad_tokens");
-      grad_weights.expect_equal("grad_weights");
-    });
+    on_ranks(static_cast<int>(problem.tokens.size()),
+             [&](Communicator& comm, const OnDevice& on) { testing::check_device_overflow(comm, on, problem, seed); });
   }
 };
 
@@ -104,6 +34,26 @@ TEST_F(DeviceOverflow, drops_by_weight_the_same_rows_as_the_cpu) {
   expect_the_same_choices({.tokens = {2, 2}, .capacity = 500}, 6);                 // nothing overflows
   expect_the_same_choices({.tokens = {100, 120}, .top_k = 4, .alignment = 8, .capacity = 200}, 7);
   expect_the_same_choices({.tokens = {10, 10}, .capacity = 11, .placement = {{0, 1, 2, 3}, {0, 3, 4, 5}}}, 8);
+}
+
+TEST_F(DeviceOverflow, drops_by_weight_among_many_random_weights) {
+  std::mt19937 random(9);
+  const auto any = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+  for (unsigned seed = 300; seed < (kSanitized ? 303 : 312); ++seed) {
+    OverflowProblem problem{.tokens = std::vector<int>(static_cast<std::size_t>(any(1, 4))), .any_weights = true};
+    for (int& tokens : problem.tokens) tokens = any(1, 60);
+    problem.experts = static_cast<int>(problem.tokens.size()) * any(1, 5);
+    problem.top_k = any(1, std::min(6, problem.experts));
+    problem.alignment = any(1, 9);
+    problem.capacity = any(1, 100);
+    SCOPED_TRACE(seed);
+    expect_the_same_choices(problem, seed);
+  }
+}
+
+TEST_F(DeviceOverflow, drops_by_weight_with_so_many_experts_that_a_pass_finds_few_bits) {
+  expect_the_same_choices(
+      {.tokens = {30, 25}, .experts = 6000, .top_k = 5, .alignment = 2, .capacity = 60, .any_weights = true}, 9);
 }
 
 TEST_F(DeviceOverflow, drops_by_slot_the_same_rows_as_the_cpu) {

@@ -64,9 +64,12 @@ struct TwoGroups {
   ExpertGroup host, device;
   ExpertHandle host_handle, device_handle;
 
-  static TwoGroups make(Communicator& comm, ExpertGroupConfig config, Device device) {
+  /// `algorithm`: of the group on devices.
+  static TwoGroups make(Communicator& comm, ExpertGroupConfig config, Device device,
+                        ExpertAlgorithm algorithm = ExpertAlgorithm::kAuto) {
     ExpertGroup on_host = made(comm, config);
     config.device = device;
+    config.algorithm = algorithm;
     ExpertGroup on_device = made(comm, config);
     const ExpertHandle first = on_host.make_handle().value(), second = on_device.make_handle().value();
     return {std::move(on_host), std::move(on_device), first, second};

@@ -19,9 +19,10 @@ inline ExpertGroupConfig small_expert_config(const OnDevice& on) {
 
 /// Two tokens that choose experts 0 and 3, which belong to the first and the last rank.
 struct ExpertStep {
-  ExpertStep(Communicator& comm, const OnDevice& where)
+  ExpertStep(Communicator& comm, const OnDevice& where) : ExpertStep(comm, where, small_expert_config(where)) {}
+  ExpertStep(Communicator& comm, const OnDevice& where, const ExpertGroupConfig& config)
       : on(where),
-        group(made(comm, small_expert_config(where))),
+        group(made(comm, config)),
         handle(group.make_handle().value()),
         ids(where, std::vector<std::int64_t>{0, 3, 0, 3}, DType::kInt64),
         x(where, std::vector<float>(8, 1.0F + static_cast<float>(comm.rank())), DType::kFloat32),

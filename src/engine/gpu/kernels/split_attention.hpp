@@ -71,7 +71,7 @@ template <typename Block, typename Store>
 ACCORD_ON_DEVICE void finish_part(Block& block, const PartResults& results, const Store& store) {
   const auto parts = static_cast<std::uint64_t>(results.parts);
   block.sync();
-  const bool is_last = block.thread() == 0 && block.add_ordered(results.arrived, 1) + 1 == parts;
+  const bool is_last = block.thread() == 0 && block.add_acq_rel(results.arrived, 1) + 1 == parts;
   if (!block.any(is_last)) return;
   if (is_last) block.store(results.arrived, 0);  // for the next launch
 

@@ -2,6 +2,7 @@
 // ranks.
 #include "conformance/comm/cuda/nccl_ranks.hpp"
 #include "conformance/expert/device_exchange.hpp"
+#include "conformance/expert/device_overflow.hpp"
 
 namespace accord {
 namespace {
@@ -49,6 +50,32 @@ TEST_P(CudaExperts, dtypes_and_widths) {
       {.tokens = {5, 4}, .hidden = 144, .dtype = DType::kFloat8E4M3FN, .result = DType::kBFloat16, .scales = true},
       {.tokens = {5, 4}, .hidden = 32, .dtype = DType::kFloat8E5M2, .result = DType::kFloat16},
   });
+}
+
+TEST_P(CudaExperts, rows_over_nccl) {
+  constexpr ExpertAlgorithm kOverNccl = ExpertAlgorithm::kAllToAll;
+  expect_bit_identical_to_the_cpu({
+      {.tokens = {7, 3}, .experts = 6, .top_k = 3, .alignment = 4, .algorithm = kOverNccl},
+      {.tokens = {0, 9}, .experts = 12, .top_k = 1, .ids = DType::kInt32, .algorithm = kOverNccl},
+      {.tokens = {5, 4},
+       .hidden = 144,
+       .dtype = DType::kFloat8E4M3FN,
+       .result = DType::kBFloat16,
+       .scales = true,
+       .algorithm = kOverNccl},
+  });
+}
+
+TEST_P(CudaExperts, dropped_choices) {
+  if (IsSkipped()) return;
+  const auto body = [](Communicator& comm, const OnDevice& on) {
+    testing::OverflowProblem problem{.tokens = {100, 120}, .top_k = 4, .alignment = 8, .capacity = 200};
+    problem.tokens.resize(static_cast<std::size_t>(comm.size()));
+    testing::check_device_overflow(comm, on, problem, 7);
+    problem.any_weights = true;
+    testing::check_device_overflow(comm, on, problem, 8);
+  };
+  on_ranks(GetParam(), body, {}, std::chrono::seconds(60), testing::kByPlans);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaExperts, ::testing::Values(1, 2),

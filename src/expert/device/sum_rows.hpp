@@ -5,7 +5,6 @@
 
 #include "exec/device/elements.hpp"
 #include "expert/device/map.hpp"
-#include "expert/device/meeting.hpp"
 
 namespace accord::expert {
 
@@ -15,37 +14,50 @@ struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
   T at[kCount];
 };
 
-/// Adds up the rows that PushSlots wrote, and rounds once (kernels/row_tree.hpp). A NaN becomes the positive quiet
-/// NaN.
-struct SumRows {
-  static constexpr const char* kName = "expert_sum_rows";
-  static constexpr int kThreads = 256;
+/// Adds up the rows that came back for this rank's tokens, and rounds once (kernels/row_tree.hpp). A NaN becomes the
+/// positive quiet NaN.
+struct RowSums {
   static constexpr int kScaleBlock = 128;
-  Peers peers;
-  Map map;
   DType dtype = DType::kFloat32, result_dtype = DType::kFloat32;
   int hidden = 0;
-  bool scaled = false;            ///< rows have scales
+  const std::byte* rows = nullptr;
+  const std::byte* scales = nullptr;             ///< null: rows have none
+  std::size_t row_stride = 0, scale_stride = 0;  ///< bytes from one row to the next
+  /// [tokens, top_k]: where the row of each choice is among `rows`; null: they are in the order of the choices
+  const std::int32_t* positions = nullptr;
   const void* weights = nullptr;  ///< [tokens, top_k] float32 or float64: rows are multiplied by them; or null
   bool wide_weights = false;      ///< weights are float64
   void* result = nullptr;         ///< [tokens, hidden]
 
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    if (has_failed(block, peers) || map.numbers->blocked != 0) return;
+  /// Elements that a thread adds up at a time.
+  ACCORD_ON_DEVICE int columns() const {
+    const int most = 16 / static_cast<int>(dtype == DType::kFloat64 ? sizeof(double) : sizeof(float));
+    return hidden % most == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0 ? most : 1;
+  }
+
+  /// Adds up the tokens [first, last) with the threads `thread`, `thread` + `threads`, ... of a loop over their
+  /// elements.
+  ACCORD_ON_DEVICE void add_up(const Map& map, std::int64_t first, std::int64_t last, std::size_t thread,
+                               std::size_t threads) const {
+    const Part part{map, static_cast<std::size_t>(first), static_cast<std::size_t>(last), thread, threads};
     Waiting waiting;
     switch (dtype) {
-      case DType::kFloat64: return sum<DType::kFloat64, DType::kFloat64>(block, waiting.wide);
-      case DType::kFloat32: return sum_to<DType::kFloat32>(block, waiting.narrow);
-      case DType::kBFloat16: return sum_to<DType::kBFloat16>(block, waiting.narrow);
-      case DType::kFloat16: return sum_to<DType::kFloat16>(block, waiting.narrow);
-      case DType::kFloat8E4M3FN: return sum_to<DType::kFloat8E4M3FN>(block, waiting.narrow);
-      case DType::kFloat8E5M2: return sum_to<DType::kFloat8E5M2>(block, waiting.narrow);
+      case DType::kFloat64: return sum<DType::kFloat64, DType::kFloat64>(part, waiting.wide);
+      case DType::kFloat32: return sum_to<DType::kFloat32>(part, waiting.narrow);
+      case DType::kBFloat16: return sum_to<DType::kBFloat16>(part, waiting.narrow);
+      case DType::kFloat16: return sum_to<DType::kFloat16>(part, waiting.narrow);
+      case DType::kFloat8E4M3FN: return sum_to<DType::kFloat8E4M3FN>(part, waiting.narrow);
+      case DType::kFloat8E5M2: return sum_to<DType::kFloat8E5M2>(part, waiting.narrow);
       default: return;
     }
   }
 
  private:
+  /// The work of one thread.
+  struct Part {
+    const Map& map;
+    std::size_t first, last, thread, threads;
+  };
   template <DType kDType>
   using Stored = typename exec::ElementOf<kDType>::Stored;
   /// Maximum number of columns per thread.
@@ -59,39 +71,37 @@ struct SumRows {
     Sums<double> wide[kMaxWaiting];
   };
 
-  template <DType kFrom, typename Block>
-  ACCORD_ON_DEVICE void sum_to(Block& block, Sums<float>* waiting) const {
+  template <DType kFrom>
+  ACCORD_ON_DEVICE void sum_to(const Part& part, Sums<float>* waiting) const {
     switch (result_dtype) {
-      case DType::kFloat32: return sum<kFrom, DType::kFloat32>(block, waiting);
-      case DType::kBFloat16: return sum<kFrom, DType::kBFloat16>(block, waiting);
-      case DType::kFloat16: return sum<kFrom, DType::kFloat16>(block, waiting);
+      case DType::kFloat32: return sum<kFrom, DType::kFloat32>(part, waiting);
+      case DType::kBFloat16: return sum<kFrom, DType::kBFloat16>(part, waiting);
+      case DType::kFloat16: return sum<kFrom, DType::kFloat16>(part, waiting);
       default: return;
     }
   }
 
-  template <DType kFrom, DType kTo, typename Block, typename Sum, int kMaxColumns>
-  ACCORD_ON_DEVICE void sum(Block& block, Sum (*waiting)[kMaxColumns]) const {
-    const bool is_aligned = hidden % kMaxColumns == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0;
-    if (is_aligned)
-      sum_columns<kFrom, kTo, kMaxColumns>(block, waiting);
+  template <DType kFrom, DType kTo, typename Sum, int kMaxColumns>
+  ACCORD_ON_DEVICE void sum(const Part& part, Sum (*waiting)[kMaxColumns]) const {
+    if (columns() == kMaxColumns)
+      sum_columns<kFrom, kTo, kMaxColumns>(part, waiting);
     else
-      sum_columns<kFrom, kTo, 1>(block, waiting);
+      sum_columns<kFrom, kTo, 1>(part, waiting);
   }
 
-  template <DType kFrom, DType kTo, int kColumns, typename Block, typename Sum, int kMaxColumns>
-  ACCORD_ON_DEVICE void sum_columns(Block& block, Sum (*waiting)[kMaxColumns]) const {
+  template <DType kFrom, DType kTo, int kColumns, typename Sum, int kMaxColumns>
+  ACCORD_ON_DEVICE void sum_columns(const Part& part, Sum (*waiting)[kMaxColumns]) const {
     const auto groups = static_cast<std::size_t>(hidden / kColumns);
-    const std::size_t end = static_cast<std::size_t>(map.counted[map.rank].tokens) * groups;
-    for (std::size_t i = block.first(); i < end; i += block.stride()) {
+    for (std::size_t i = part.first * groups + part.thread; i < part.last * groups; i += part.threads) {
       const std::size_t token = i / groups, first = i % groups * kColumns,
                         to = token * static_cast<std::size_t>(hidden) + first;
       *reinterpret_cast<Pack<Stored<kTo>, kColumns>*>(static_cast<Stored<kTo>*>(result) + to) =
-          sum_of<kFrom, kTo, kColumns>(token, first, waiting);
+          sum_of<kFrom, kTo, kColumns>(part.map, token, first, waiting);
     }
   }
 
   template <DType kFrom, DType kTo, int kColumns, typename Sum, int kMaxColumns>
-  ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(std::size_t token, std::size_t first,
+  ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(const Map& map, std::size_t token, std::size_t first,
                                                       Sum (*waiting)[kMaxColumns]) const {
     Sum last[kColumns] = {};
     int depth = 0;  // sums so far, the latest one included
@@ -126,12 +136,12 @@ struct SumRows {
     using Element = exec::ElementOf<kFrom>;
     using Sum = typename Element::Sum;
     using T = Stored<kFrom>;
-    const T* const elements = peers.mine<T>(peers.at.rows) + choice * static_cast<std::size_t>(hidden) + first;
+    const std::size_t at = positions != nullptr ? static_cast<std::size_t>(positions[choice]) : choice;
+    const T* const elements = reinterpret_cast<const T*>(rows + at * row_stride) + first;
     const auto packed = *reinterpret_cast<const Pack<T, kColumns>*>(elements);
     for (int c = 0; c < kColumns; ++c) row[c] = Element::widen(packed.at[c]);
-    if (scaled) {
-      const auto of_row = static_cast<std::size_t>((hidden + kScaleBlock - 1) / kScaleBlock);
-      const Sum scale = peers.mine<float>(peers.at.scales)[choice * of_row + first / kScaleBlock];
+    if (scales != nullptr) {
+      const Sum scale = reinterpret_cast<const float*>(scales + at * scale_stride)[first / kScaleBlock];
       for (int c = 0; c < kColumns; ++c) row[c] = row[c] * scale;
     }
     if (weights == nullptr) return;
