@@ -15,7 +15,8 @@ using Now = std::function<Clock::time_point()>;
 
 /// Times the library's kernels for `product` and makes the library use the fastest from then on (Blas::choose()).
 /// Computes the product repeatedly, so afterwards `product.c` has the result of one of the kernels. Does nothing if
-/// there is no choice to make, if beta is not 0 (c would change each time), or if the stream is being captured.
+/// there is no choice to make or the product does not use it (Product::uses_choice), if beta is not 0 (c would change
+/// each time), or if the stream is being captured.
 ///
 /// Kernels need not add up in the same order, so two processes, or two ranks, may choose kernels with different bits.
 ///
