@@ -5,7 +5,6 @@
 #include "device/product_timing.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 namespace accord::device {
@@ -87,12 +86,6 @@ Status choose_fastest(Blas& blas, Runtime& runtime, const Product& product, Devi
   const Candidate& fastest = *std::min_element(candidates.begin(), candidates.end(), is_faster);
   const Candidate& first = candidates.front();
   return blas.choose(first.best < fastest.best * kFaster ? first.index : fastest.index, product, device);
-}
-
-std::int64_t rows_like(std::int64_t rows) {
-  if (rows < 8) return rows;
-  const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows - 1)) / 4);
-  return (rows + step - 1) / step * step;
 }
 
 }  // namespace accord::device

@@ -1,6 +1,7 @@
 #pragma once
 // Which of a library's kernels is the fastest for a product.
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 
@@ -26,6 +27,10 @@ Status choose_fastest(Blas& blas, Runtime& runtime, const Product& product, Devi
                       const Now& now = Clock::now);
 
 /// Rounds a number of rows up: products with equal results share a choice. Four results for each power of two.
-std::int64_t rows_like(std::int64_t rows);
+inline std::int64_t rows_like(std::int64_t rows) {
+  if (rows < 8) return rows;
+  const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows - 1)) / 4);
+  return (rows + step - 1) / step * step;
+}
 
 }  // namespace accord::device
