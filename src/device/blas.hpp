@@ -46,6 +46,9 @@ struct Product {
   Epilogue epilogue = Epilogue::kNone;
   float alpha = 1.0F;
   float beta = 0.0F;
+  /// Whether the kernel that Blas::choose() chose for such products computes it. If false, it is always the one that
+  /// the library considers the best, so that it has the same bits on all devices of one model.
+  bool uses_choice = false;
   /// Blas::workspace_bytes() of memory on the device, used while the product runs; if null, only kernels that need
   /// none are used.
   void* workspace = nullptr;
@@ -59,14 +62,14 @@ class Blas {
   /// and batch are above 0.
   virtual Status multiply(const Product& product, Device device, Stream stream) = 0;
 
-  // The choice among the library's kernels for products of one shape, which choose_fastest() makes
+  // The choice among the library's kernels for products of one shape with uses_choice, which choose_fastest() makes
   // (device/product_timing.hpp). Before it, multiply() uses the first, which the library considers the best.
   /// The number of kernels to choose from: 1 if there is only one or one was chosen, 0 if there is none.
   virtual Result<int> candidates(const Product& product, Device device) = 0;
   /// Puts the product into `stream`, computed by candidate `candidate`. Fails with kUnsupported if that cannot run.
   virtual Status multiply_by(int candidate, const Product& product, Device device, Stream stream) = 0;
   /// Makes multiply() use the candidate for products like this one, and for those whose m is close (rows_like()) as
-  /// far as the kernel can compute them. The first choice for a shape remains.
+  /// far as the kernel can compute them. The first choice for a shape remains. REQUIRES: product.uses_choice.
   virtual Status choose(int candidate, const Product& product, Device device) = 0;
 
   /// True if multiply() has a kernel for such a product, whatever the addresses of its matrices, if they are

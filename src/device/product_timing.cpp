@@ -5,7 +5,6 @@
 #include "device/product_timing.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 namespace accord::device {
@@ -29,8 +28,7 @@ class Stopwatch {
   /// Returns the time of one of `runs` runs.
   Result<Seconds> time(int candidate, int runs) {
     const Clock::time_point begin = now_();
-    for (int i = 0; i < runs; ++i)
-      ACCORD_RETURN_IF_ERROR(blas_.multiply_by(candidate, product_, device_, stream_));
+    for (int i = 0; i < runs; ++i) ACCORD_RETURN_IF_ERROR(blas_.multiply_by(candidate, product_, device_, stream_));
     ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, stream_));
     return Seconds(now_() - begin) / runs;
   }
@@ -65,7 +63,7 @@ Result<std::vector<Candidate>> warmed_up(Stopwatch& stopwatch, int candidates) {
 
 Status choose_fastest(Blas& blas, Runtime& runtime, const Product& product, Device device, Stream stream,
                       const Now& now) {
-  if (product.beta != 0.0F) return Status();
+  if (!product.uses_choice || product.beta != 0.0F) return Status();
   ACCORD_ASSIGN_OR_RETURN(const int count, blas.candidates(product, device));
   if (count < 2) return Status();
   ACCORD_ASSIGN_OR_RETURN(const bool is_capturing, runtime.is_capturing(device, stream));
@@ -88,12 +86,6 @@ Status choose_fastest(Blas& blas, Runtime& runtime, const Product& product, Devi
   const Candidate& fastest = *std::min_element(candidates.begin(), candidates.end(), is_faster);
   const Candidate& first = candidates.front();
   return blas.choose(first.best < fastest.best * kFaster ? first.index : fastest.index, product, device);
-}
-
-std::int64_t rows_like(std::int64_t rows) {
-  if (rows < 8) return rows;
-  const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows - 1)) / 4);
-  return (rows + step - 1) / step * step;
 }
 
 }  // namespace accord::device

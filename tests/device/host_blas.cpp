@@ -117,7 +117,7 @@ Result<int> HostBlas::candidates(const Product& product, Device device) {
   ACCORD_ASSIGN_OR_RETURN(const bool has_any, has(product, device));
   const std::lock_guard lock(mutex_);
   if (!has_any) return 0;
-  return chosen_.contains(sizes_of(product)) ? 1 : static_cast<int>(times_.size());
+  return product.uses_choice && chosen_.contains(sizes_of(product)) ? 1 : static_cast<int>(times_.size());
 }
 
 Status HostBlas::choose(int candidate, const Product& product, Device) {
@@ -136,7 +136,7 @@ Status HostBlas::multiply_by(int candidate, const Product& product, Device devic
   {
     const std::lock_guard lock(mutex_);
     const auto chosen = chosen_.find(sizes_of(product));
-    const int kernel = chosen == chosen_.end() ? candidate : chosen->second;
+    const int kernel = !product.uses_choice || chosen == chosen_.end() ? candidate : chosen->second;
     time = times_.at(static_cast<std::size_t>(kernel));
     if (time.count() < 0) return Status(StatusCode::kUnsupported, "the kernel cannot run");
     ++products_by_[kernel];

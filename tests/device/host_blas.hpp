@@ -53,7 +53,7 @@ class HostBlas final : public device::Blas {
   std::atomic<bool> takes_scales_ = true;
   std::atomic<bool> takes_epilogues_ = true;
   std::atomic<Float8> takes_float8_ = Float8::kAll;
-  using Sizes = std::array<std::int64_t, 4>;  ///< rows_like(m), n, k, batch
+  using Sizes = std::array<std::int64_t, 4>;  ///< rows_like(m), n, k, batch: of products with uses_choice
   mutable std::mutex mutex_;
   std::vector<std::chrono::microseconds> times_{std::chrono::microseconds(0)};
   std::map<Sizes, int> chosen_;

@@ -1,11 +1,10 @@
 // cuBLASLt's matrices are column-major, so it computes the transpose c^T [n, m] = b^T * a^T: the memory of a
 // row-major matrix is that of its column-major transpose.
 // The library's kernels for a shape, or the fact that it has none, are cached together with the descriptions of the
-// matrices. The cache holds the most recently used shapes; every length of a prompt is a shape of its own. A kernel that
-// was chosen for a shape is also used for shapes with about as many rows (rows_like()), if it can compute them, so that
-// few lengths of prompts have to be timed.
-// Scales of rows and columns are cuBLASLt's "outer vector scaling", which exists from version 12.9 on, for compute
-// capability 9.0 only.
+// matrices. The cache holds the most recently used shapes; every length of a prompt is a shape of its own. A kernel
+// that was chosen for a shape is also used for shapes with about as many rows (rows_like()), if it can compute them, so
+// that few lengths of prompts have to be timed. Scales of rows and columns are cuBLASLt's "outer vector scaling", which
+// exists from version 12.9 on, for compute capability 9.0 only.
 #include "device/cuda/blas.hpp"
 
 #if __has_include(<cublasLt.h>)
@@ -75,7 +74,7 @@ struct Shape {
   Alignments alignments = {};
   SecondLayout second_layout = SecondLayout::kRows;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  bool has_workspace = false, has_scales = false;
+  bool has_workspace = false, has_scales = false, uses_choice = false;
   auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
 
@@ -88,7 +87,8 @@ Shape shape_of(const Product& p, Device device, const Alignments& alignments) {
           p.second_layout,
           epilogue_of(p),
           p.workspace != nullptr,
-          p.a_scales != nullptr};
+          p.a_scales != nullptr,
+          p.uses_choice};
 }
 
 using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(&cublasLtMatmulDescDestroy)>;
@@ -190,12 +190,12 @@ class CudaBlas final : public Blas {
     if (product.bias != nullptr)
       ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
     if (product.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(description, product));
-    return status_of(
-        "cublasLtMatmul",
-        library_.Matmul(handle, description, &product.alpha, product.b.data, choice->b.get(), product.a.data,
-                        choice->a.get(), &product.beta, product.c.data, choice->c.get(),
-                        const_cast<void*>(product.c.data), choice->c.get(), &choice->kernels[of_these], product.workspace,
-                        product.workspace == nullptr ? 0 : kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)));
+    return status_of("cublasLtMatmul",
+                     library_.Matmul(handle, description, &product.alpha, product.b.data, choice->b.get(),
+                                     product.a.data, choice->a.get(), &product.beta, product.c.data, choice->c.get(),
+                                     const_cast<void*>(product.c.data), choice->c.get(), &choice->kernels[of_these],
+                                     product.workspace, product.workspace == nullptr ? 0 : kWorkspaceBytes,
+                                     static_cast<cudaStream_t>(stream.handle)));
   }
 
  private:
@@ -302,8 +302,7 @@ class CudaBlas final : public Blas {
   }
 
   // Returns the cached choice or makes a new one; null if the library has no kernel.
-  Result<Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
-                                  const Alignments& alignments) {
+  Result<Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device, const Alignments& alignments) {
     const Shape shape = shape_of(p, device, alignments);
     std::optional<Choice>* cached = choices_.find(shape);
     if (cached == nullptr) {

@@ -108,9 +108,9 @@ Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, cons
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
   ACCORD_ASSIGN_OR_RETURN(const bool takes_scales, blas->takes_scales(op.device()));
   if (takes_scales && c.dtype != DType::kFloat32 && c.offset % kSixteen == 0) {
-    ACCORD_ASSIGN_OR_RETURN(
-        const bool has_scaled,
-        has_library_product(op, x, transposed(weight), c, scaled(scales_of(weight), scales_of(weight), bias, KernelChoice::kFirst)));
+    ACCORD_ASSIGN_OR_RETURN(const bool has_scaled, has_library_product(op, x, transposed(weight), c,
+                                                                       scaled(scales_of(weight), scales_of(weight),
+                                                                              bias, KernelChoice::kFirst)));
     if (has_scaled) return Float8Product::kScaled;
   }
   const Tensor sums{DType::kFloat32, kernels::contiguous_layout(c.sizes()), weight.storage, 0};

@@ -48,7 +48,8 @@ enum class Float8Product : std::uint8_t {
 };
 
 /// Returns the best kind that the library supports for `rows` rows and this weight; kNone also for a weight of
-/// another dtype, and for scales of groups. The library is asked when a program is prepared, so that no run finds out that a kernel is missing.
+/// another dtype, and for scales of groups. The library is asked when a program is prepared, so that no run finds out
+/// that a kernel is missing.
 Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, const Tensor& weight, const Tensor& c,
                                         const std::optional<Tensor>& bias);
 

@@ -15,7 +15,6 @@ struct LibraryProduct {
   device::Product call;
   Tensor a, b, c;
   std::optional<Tensor> bias, a_scales, b_scales;
-  KernelChoice choice = KernelChoice::kFirst;
 
   Status run(const Execution& execution) const {
     device::Product placed = call;
@@ -27,8 +26,7 @@ struct LibraryProduct {
     if (b_scales) placed.b_scales = execution.data<const float>(*b_scales);
     const DeviceRun& run = device_run(execution);
     placed.workspace = run.workspace;
-    if (choice == KernelChoice::kFastest)
-      ACCORD_RETURN_IF_ERROR(device::choose_fastest(run.blas, run.runtime, placed, run.device, run.stream));
+    ACCORD_RETURN_IF_ERROR(device::choose_fastest(run.blas, run.runtime, placed, run.device, run.stream));
     return run.blas.multiply(placed, run.device, run.stream);
   }
 };
@@ -65,13 +63,13 @@ LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, con
   call.alpha = options.alpha;
   call.beta = options.beta;
   call.epilogue = options.epilogue;
+  call.uses_choice = options.choice == KernelChoice::kFastest;
   product.a = a;
   product.b = b;
   product.c = c;
   product.bias = options.bias;
   product.a_scales = options.a_scales;
   product.b_scales = options.b_scales;
-  product.choice = options.choice;
   return product;
 }
 

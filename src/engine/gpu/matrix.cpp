@@ -121,8 +121,8 @@ Tensor columns_of(Tensor matrix, std::int64_t first, std::int64_t count) {
   return matrix;
 }
 
-// Views two weights, or two outputs, of which the second follows the first, as one matrix. `dim`: the dimension in which
-// they follow each other.
+// Views two weights, or two outputs, of which the second follows the first, as one matrix. `dim`: the dimension in
+// which they follow each other.
 Tensor both(const Tensor& first, const Tensor& second, int dim) {
   Tensor all = first;
   Sizes sizes = first.sizes();
@@ -140,8 +140,8 @@ Status add_gated_products(Preparation& op, LayerInput& x, const DeviceLayer& lay
   const std::int64_t outputs = y.size(1);
   if (follows(*layer.gate, layer.weight) && !layer.bias && !layer.gate_bias && !op.is_canonical()) {
     ACCORD_ASSIGN_OR_RETURN(const Tensor columns, op.scratch(y.dtype, {y.size(0), 2 * outputs}));
-    ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(
-        op, x, {both(layer.weight, *layer.gate, 0), {}, {}, {}, Activation::kNone, columns}));
+    ACCORD_RETURN_IF_ERROR(
+        add_product_of_many_rows(op, x, {both(layer.weight, *layer.gate, 0), {}, {}, {}, Activation::kNone, columns}));
     op.step(gate_step(unary_of(layer.activation), columns_of(columns, outputs, outputs),
                       columns_of(columns, 0, outputs), y));
     return Status();

@@ -13,6 +13,9 @@ namespace {
 // Above this number of rows tensor cores multiply them. Kernels without tensor cores need more instructions for each
 // weight, the more rows there are, and are limited by them instead of by memory.
 constexpr std::int64_t kRowsOneByOne = 2;
+// The most rows of float8 weights that kMany multiplies. For more, the library's faster kernels gain more than it costs
+// to widen the weight in memory first.
+constexpr std::int64_t kRowsOfMany = 768;
 
 std::int64_t row_bytes(const Tensor& rows) { return rows.stride(0) * static_cast<std::int64_t>(size_of(rows.dtype)); }
 
@@ -112,14 +115,14 @@ OwnKernel own_kernel_of(const Preparation& op, const Tensor& x, const DeviceLaye
   if (!weight.layout.is_contiguous() || !gate.layout.is_contiguous() || !layer.y.layout.is_contiguous() || !are_alike)
     return OwnKernel::kNone;
   const std::int64_t rows = x.size(0);
-  const bool on_tensor_cores = x.dtype != DType::kFloat32 && !op.is_canonical() && is_in_words(x) &&
-                               is_in_words(weight) && is_in_words(gate);
+  const bool on_tensor_cores =
+      x.dtype != DType::kFloat32 && !op.is_canonical() && is_in_words(x) && is_in_words(weight) && is_in_words(gate);
   if (rows <= kRowsOneByOne || (rows <= kFewRows && !on_tensor_cores)) return OwnKernel::kFew;
   if (rows <= kFewRows) return OwnKernel::kSome;
   if (!is_float8(weight) || !on_tensor_cores) return OwnKernel::kNone;
   if (rows <= kSomeRows) return OwnKernel::kSome;
   const bool are_scales_in_words = weight.scale_group == 0 || weight.size(0) % 4 == 0;
-  return are_scales_in_words ? OwnKernel::kMany : OwnKernel::kNone;
+  return are_scales_in_words && rows <= kRowsOfMany ? OwnKernel::kMany : OwnKernel::kNone;
 }
 
 void add_own_products(Preparation& op, OwnKernel kernel, const Tensor& x, std::span<const DeviceLayer> layers) {

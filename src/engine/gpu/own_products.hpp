@@ -22,7 +22,7 @@ enum class OwnKernel : std::uint8_t {
   kNone,
   kFew,   ///< up to 8 rows, one product at a time
   kSome,  ///< up to 64 rows, on tensor cores
-  kMany,  ///< any number of rows, on tensor cores, for float8
+  kMany,  ///< more rows, on tensor cores, for float8
 };
 
 /// Returns the kernel for this layer; kNone if the device's library should multiply it.

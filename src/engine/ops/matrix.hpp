@@ -35,8 +35,8 @@ struct LinearLayer {
 /// Returns whether `second` begins in memory where `first` ends: matrices of equally wide rows.
 bool follows(const Tensor& second, const Tensor& first);
 
-/// Computes layers of the same input [.., in]. If the outputs of several layers are columns of one tensor, their weights
-/// follow each other.
+/// Computes layers of the same input [.., in]. If the outputs of several layers are columns of one tensor, their
+/// weights follow each other.
 struct LinearsCall {
   RowTensor x;
   std::vector<LinearLayer> layers;

@@ -34,8 +34,8 @@ std::vector<ParameterUse> parameter_uses(const Graph& graph);
 
 /// A place in a piece of memory that several weights share.
 struct JoinedPlace {
-  std::size_t first = 0;    ///< the parameter that begins there, by its position in Graph::parameters
-  std::int64_t offset = 0;  ///< in bytes
+  std::size_t first = 0;      ///< the parameter that begins there, by its position in Graph::parameters
+  std::int64_t offset = 0;    ///< in bytes
   std::size_t all_bytes = 0;  ///< of all of them
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "accord/engine.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/program/calls.hpp"
 #include "engine/program/program_builder.hpp"
@@ -375,7 +376,9 @@ bool Preparation::multiplies_together(std::int64_t rows) const {
   return builder_.source().target.multiplies_together(rows);
 }
 bool Preparation::is_own_product(const Tensor& weight) const {
-  return builder_.source().group_index.empty() || builder_.is_sharded(weight);
+  const std::map<std::string, int>& groups = builder_.source().group_index;
+  const std::size_t others = groups.size() - groups.count(kStageGroup);  // other stages have other layers
+  return others == 0 || (others == 1 && builder_.is_sharded(weight));
 }
 std::optional<DType> Preparation::activation_dtype() const { return builder_.source().activation_dtype; }
 

@@ -140,8 +140,9 @@ class Preparation {
   std::optional<DType> activation_dtype() const;
   /// Returns whether the engine has canonical ranks. Then no bit may depend on the number of ranks.
   bool is_canonical() const;
-  /// Returns whether no other rank computes the same product with `weight`: it is a weight of which other ranks have
-  /// other parts, or there are no other ranks. Otherwise all ranks must get the same bits, since they act on them alike.
+  /// Returns whether surely no other rank computes the same product with `weight`: it is a weight of which all other
+  /// ranks have other parts, or there are no other ranks. Otherwise all ranks must get the same bits, since they act on
+  /// them alike. With several groups of ranks, those that differ in one of them may have equal parts.
   bool is_own_product(const Tensor& weight) const;
   /// Returns whether the device multiplies `rows` rows with weights that follow each other in memory at once.
   bool multiplies_together(std::int64_t rows) const;

@@ -90,6 +90,8 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     const ParameterMemory& memory = source_.parameters.memory[i];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
     const JoinedPlace place = memory.joined.value_or(JoinedPlace{i, 0});
+    Storage& storage = storages_[static_cast<std::size_t>(storages[place.first])];
+    storage.is_sharded = storage.is_sharded && memory.is_sharded;
     const kernels::Layout layout =
         memory.has_inputs_last ? inputs_last_layout(sizes) : kernels::contiguous_layout(sizes);
     set(graph.parameters[i].value,

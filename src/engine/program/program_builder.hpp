@@ -56,7 +56,7 @@ class ProgramBuilder {
     std::size_t bytes = 0;
     std::byte* base = nullptr;
     int created_at = 0;
-    int last_use = -1;      // of the values stored in it
+    int last_use = -1;        // of the values stored in it
     bool is_known = false;    // a weight whose elements the CPU can read
     bool is_sharded = false;  // a weight of which other ranks have other parts
   };

@@ -62,8 +62,8 @@ class Target {
   virtual const StepTable& constant_steps() const = 0;
   /// Runs constant_steps() whose storages are at `bases`.
   virtual Status run_constant_steps(std::span<const Step> steps, std::span<std::byte* const> bases) const = 0;
-  /// True if products of `rows` rows with weights that follow each other in memory (ParameterMemory::joined) are computed
-  /// at once, so that their outputs are columns of one tensor.
+  /// True if products of `rows` rows with weights that follow each other in memory (ParameterMemory::joined) are
+  /// computed at once, so that their outputs are columns of one tensor.
   virtual bool multiplies_together(std::int64_t rows) const = 0;
   /// True if steps read the caller's inputs where they are. Otherwise a run copies them into the arena.
   virtual bool reads_inputs_in_place() const = 0;

@@ -28,6 +28,7 @@ class ProductTiming : public ::testing::Test {
     product.a = {a_.buffer().data, DType::kFloat32, kK, 0};
     product.b = {b_.buffer().data, DType::kFloat32, kK, 0};
     product.c = {c_.buffer().data, DType::kFloat32, kN, 0};
+    product.uses_choice = true;
     return product;
   }
   Status choose(const Product& product, Stream stream = {}) {
@@ -49,7 +50,7 @@ class ProductTiming : public ::testing::Test {
   HostBlas blas_{runtime_};
   const accord::testing::OnDevice on_{runtime_, kGpu};
   const DeviceArray a_{on_, std::vector<float>(64 * kK, 1.0F), DType::kFloat32};
-  const DeviceArray b_{on_, std::vector<float>(kN * kK, 2.0F), DType::kFloat32};
+  const DeviceArray b_{on_, std::vector<float>(kN* kK, 2.0F), DType::kFloat32};
   const DeviceArray c_{on_, std::vector<float>(64 * kN, -1.0F), DType::kFloat32};
 };
 
@@ -71,6 +72,17 @@ TEST_F(ProductTiming, shares_a_choice_among_close_numbers_of_rows) {
   ASSERT_TRUE(choose(product_of(17)).ok());
   EXPECT_EQ(kernel_of(product_of(20), 2), 1);
   EXPECT_EQ(kernel_of(product_of(21), 2), 0);
+}
+
+TEST_F(ProductTiming, changes_nothing_for_products_that_need_the_same_bits_everywhere) {
+  blas_.set_candidates({microseconds(5000), microseconds(1)});
+  Product alike = product_of(9);
+  alike.uses_choice = false;
+  ASSERT_TRUE(choose(alike).ok());
+  EXPECT_EQ(blas_.products(), 0);
+  ASSERT_TRUE(choose(product_of(9)).ok());
+  EXPECT_EQ(kernel_of(product_of(9), 2), 1);
+  EXPECT_EQ(kernel_of(alike, 2), 0) << "of the same shape";
 }
 
 TEST_F(ProductTiming, keeps_the_librarys_first_kernel_unless_another_is_clearly_faster) {

@@ -140,7 +140,7 @@ struct WidenRows {
       const auto index = static_cast<std::int64_t>(i);
       const std::int64_t row = quotient(index, pieces), column = (index - row * pieces) * each;
       const std::int64_t from = row_of(block, row, column == 0);
-      const float scale = from < 0              ? 0.0F
+      const float scale = from < 0             ? 0.0F
                           : table.has_groups() ? table.scale(scale_rows, from, column)
                                                : table.scales[from];
       const std::int64_t at = row * width + column;
@@ -151,7 +151,8 @@ struct WidenRows {
         for (float& number : numbers) number *= scale;
         store_sixteen(y_dtype, y + at * (y_dtype == DType::kFloat32 ? 4 : 2), numbers);
       } else {
-        const float number = from < 0 ? 0.0F : device::load_float(table.data, DType::kFloat8E4M3FN, from * width + column);
+        const float number =
+            from < 0 ? 0.0F : device::load_float(table.data, DType::kFloat8E4M3FN, from * width + column);
         device::store_float(y, y_dtype, at, number * scale);
       }
     }

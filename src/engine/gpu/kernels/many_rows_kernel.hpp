@@ -14,8 +14,8 @@
 namespace accord::engine {
 
 /// y as in ProductCall, for any number of rows. x has 16-bit floats. The weight, and the gate if there is one, are
-/// float8, with k a multiple of 16. x and the weights begin at multiples of 16 bytes, and so do the rows of x. If groups
-/// of inputs have scales, n is a multiple of 4, and the scales begin at a multiple of 16 bytes.
+/// float8, with k a multiple of 16. x and the weights begin at multiples of 16 bytes, and so do the rows of x. If
+/// groups of inputs have scales, n is a multiple of 4, and the scales begin at a multiple of 16 bytes.
 template <DType kDType>
 struct ManyRowsProduct : ProductCall {
   static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
@@ -23,15 +23,15 @@ struct ManyRowsProduct : ProductCall {
       kDType == DType::kBFloat16 ? "engine_float8_bfloat16_many_rows" : "engine_float8_float16_many_rows";
   static constexpr int kThreads = 128, kLanes = device::kFragmentLanes;
   static constexpr int kRows = 128, kColumns = 128;
-  static constexpr int kInputs = 64;                                            // of a step
-  static constexpr int kRowWords = kInputs / 8, kColumnWords = kInputs / 16;    // of one row or column in a step
-  static constexpr int kWeights = kRows * kRowWords;                            // where they begin in a step's words
+  static constexpr int kInputs = 64;                                          // of a step
+  static constexpr int kRowWords = kInputs / 8, kColumnWords = kInputs / 16;  // of one row or column in a step
+  static constexpr int kWeights = kRows * kRowWords;                          // where they begin in a step's words
   static constexpr int kScales = kWeights + kColumns * kColumnWords;
-  static constexpr int kScaleWords = kColumns / 4;                              // of one group
+  static constexpr int kScaleWords = kColumns / 4;  // of one group
   static constexpr int kWordsOfStep = kScales + kInputs / 16 * kScaleWords;
-  static constexpr std::size_t kStepBytes = 2 * kWordsOfStep * sizeof(Words);   // of two steps
+  static constexpr std::size_t kStepBytes = 2 * kWordsOfStep * sizeof(Words);  // of two steps
   static constexpr int kWarpRows = 64, kWarpColumns = 64, kWarps = 4;
-  static constexpr int kSumsStride = kWarpColumns + 4;                          // rows begin in different banks
+  static constexpr int kSumsStride = kWarpColumns + 4;  // rows begin in different banks
   static constexpr std::size_t kSumsBytes = kThreads / kLanes * kWarpRows * kSumsStride * sizeof(float);
   static constexpr std::size_t kSharedBytes = kStepBytes > kSumsBytes ? kStepBytes : kSumsBytes;
 
@@ -178,8 +178,7 @@ struct ManyRowsProduct : ProductCall {
   /// Stores a warp's part of the outputs, by way of shared memory: neighboring lanes then store neighboring outputs.
   template <typename Block>
   ACCORD_ON_DEVICE void store(Block& block, const Tile& tile, int warp, const WarpSums& sums) const {
-    float* const own =
-        reinterpret_cast<float*>(block.shared()) + block.thread() / kLanes * (kWarpRows * kSumsStride);
+    float* const own = reinterpret_cast<float*>(block.shared()) + block.thread() / kLanes * (kWarpRows * kSumsStride);
     ACCORD_UNROLLED
     for (int i = 0; i < kHigh; ++i) {
       ACCORD_UNROLLED

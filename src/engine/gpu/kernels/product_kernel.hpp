@@ -33,9 +33,7 @@ struct WeightOperand {
   int group_bits = 0;  ///< 2^group_bits inputs share a scale: 16, 32, 64 or 128; 0: all inputs of an output do
 
   ACCORD_ON_DEVICE bool has_groups() const { return group_bits != 0; }
-  ACCORD_ON_DEVICE std::int64_t groups(std::int64_t k) const {
-    return has_groups() ? ((k - 1) >> group_bits) + 1 : 1;
-  }
+  ACCORD_ON_DEVICE std::int64_t groups(std::int64_t k) const { return has_groups() ? ((k - 1) >> group_bits) + 1 : 1; }
   /// Returns the scale of an input of an output. REQUIRES: has_groups().
   ACCORD_ON_DEVICE float scale(std::int64_t n, std::int64_t output, std::int64_t input) const {
     return scales[(input >> group_bits) * n + output];
@@ -131,8 +129,7 @@ class FewRows {
     const auto alignment_bits =
         reinterpret_cast<std::uintptr_t>(matrix.data) | reinterpret_cast<std::uintptr_t>(call.x) |
         static_cast<std::uintptr_t>(call.x_row_bytes | call.k * kBytes | call.weight_stride(kBytes));
-    if (alignment_bits % sizeof(Words) != 0)
-      return add_one_by_one<kDType, kWeight>(block, call, matrix, output, sums);
+    if (alignment_bits % sizeof(Words) != 0) return add_one_by_one<kDType, kWeight>(block, call, matrix, output, sums);
     const std::int64_t words = call.k / kEach;
     const int lanes = block.lanes();
     ACCORD_UNROLLED_BY(1)

@@ -39,7 +39,8 @@ struct SomeRowsProduct : ProductCalls {
                                                                                                         : 3];
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
   static constexpr bool kStartsEarly = true;
-  static constexpr int kAcross = kRows == 8 ? 2 : 4;  // tiles of eight outputs; with a gate, half of them are the gate's
+  static constexpr int kAcross =
+      kRows == 8 ? 2 : 4;  // tiles of eight outputs; with a gate, half of them are the gate's
   static constexpr int kColumns = kAcross * 8, kFragmentRows = kRows < 16 ? kRows : 16;
   static constexpr std::size_t kSharedBytes = kThreads / kLanes * kFragmentRows * kColumns * sizeof(float);
 
@@ -63,9 +64,9 @@ struct SomeRowsProduct : ProductCalls {
   }
 
  private:
-  static constexpr int kInputsAtOnce = 64;               // inputs that a warp takes at a time
+  static constexpr int kInputsAtOnce = 64;  // inputs that a warp takes at a time
   static constexpr int kHigh = kRows < 16 ? 1 : kRows / 16;
-  static constexpr int kWordsOfLane = kFloat8 ? 1 : 2;   // of an output's weights in a step
+  static constexpr int kWordsOfLane = kFloat8 ? 1 : 2;  // of an output's weights in a step
   static constexpr int kStepsAhead = kRows == 8 ? 2 : 1;
 
   /// A lane's part of the weights in a step.

@@ -1,5 +1,5 @@
-// cuBLASLt's products on a GPU: float8, compared with loops over numbers that HalfReference decodes by definition, and the
-// choice among its kernels.
+// cuBLASLt's products on a GPU: float8, compared with loops over numbers that HalfReference decodes by definition, and
+// the choice among its kernels.
 #include <gtest/gtest.h>
 
 #if __has_include(<cublasLt.h>)
@@ -120,7 +120,8 @@ TEST_P(CudaProducts, keep_the_fastest_kernel_for_about_as_many_rows) {
   constexpr std::int64_t kOutputs = 512, kInputs = 1024;
   const OnDevice on{cuda::runtime(), kGpu};
   const std::int64_t rows = rows_like(m);
-  const std::vector<std::uint16_t> ones(static_cast<std::size_t>(std::max(kOutputs, rows) * kInputs), to_bfloat16(1.0F));
+  const std::vector<std::uint16_t> ones(static_cast<std::size_t>(std::max(kOutputs, rows) * kInputs),
+                                        to_bfloat16(1.0F));
   const DeviceArray on_a(on, ones, DType::kBFloat16), on_b(on, ones, DType::kBFloat16);
   const DeviceArray on_c(on, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * kOutputs)), DType::kBFloat16);
   const DeviceArray workspace(on, std::vector<std::byte>((*blas)->workspace_bytes()), DType::kUInt8);
@@ -132,6 +133,7 @@ TEST_P(CudaProducts, keep_the_fastest_kernel_for_about_as_many_rows) {
   product.b = {on_b.buffer().data, DType::kBFloat16, kInputs, 0};
   product.c = {on_c.buffer().data, DType::kBFloat16, kOutputs, 0};
   product.workspace = workspace.buffer().data;
+  product.uses_choice = true;
   Result<int> candidates = (*blas)->candidates(product, kGpu);
   ASSERT_TRUE(candidates.ok()) << candidates.status().to_string();
   EXPECT_GT(*candidates, 1);
@@ -142,6 +144,10 @@ TEST_P(CudaProducts, keep_the_fastest_kernel_for_about_as_many_rows) {
   candidates = (*blas)->candidates(product, kGpu);
   ASSERT_TRUE(candidates.ok()) << candidates.status().to_string();
   EXPECT_EQ(*candidates, 1);
+  product.uses_choice = false;
+  candidates = (*blas)->candidates(product, kGpu);
+  ASSERT_TRUE(candidates.ok()) << candidates.status().to_string();
+  EXPECT_GT(*candidates, 1) << "products that need the same bits everywhere";
   for (const std::uint16_t sum : on_c.values<std::uint16_t>()) ASSERT_EQ(from_bfloat16(sum), float{kInputs});
 }
 

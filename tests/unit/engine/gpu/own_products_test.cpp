@@ -1,4 +1,5 @@
-// The kernels that multiply rows with weights as they are stored, in blocks of several sizes, compared with plain loops.
+// The kernels that multiply rows with weights as they are stored, in blocks of several sizes, compared with plain
+// loops.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -156,7 +157,8 @@ class DeviceProducts : public accord::testing::OnAnyDevice<> {
  protected:
   /// Computes layers with `n`, `n` + 3, .. outputs in one launch. `make`: returns the kernel and its shared memory.
   template <typename Make>
-  static void expect_layers(Sizes sizes, DType dtype, const Weights& weights, int count, int threads, const Make& make) {
+  static void expect_layers(Sizes sizes, DType dtype, const Weights& weights, int count, int threads,
+                            const Make& make) {
     SCOPED_TRACE(::testing::Message() << to_string(dtype) << ", " << sizes.m << " rows, " << sizes.k << " to "
                                       << sizes.n << ", stride " << sizes.x_stride << ", groups of " << sizes.group
                                       << ", " << count << " layers, " << threads << " threads"
@@ -186,14 +188,16 @@ class DeviceProducts : public accord::testing::OnAnyDevice<> {
   template <DType kDType, WeightKind kWeights, int kRows>
   static void expect_some(const Sizes& sizes, bool gated, int count, int threads) {
     using Kernel = SomeRowsProduct<kDType, kWeights, kRows>;
-    expect_layers(sizes, kDType, {kWeights, gated, true}, count, threads,
-                  [](const ProductCalls& calls) { return std::pair{Kernel{calls}, Kernel::kSharedBytes}; });
+    expect_layers(sizes, kDType, {kWeights, gated, true}, count, threads, [](const ProductCalls& calls) {
+      return std::pair{Kernel{calls}, Kernel::kSharedBytes};
+    });
   }
   template <DType kDType>
   static void expect_many(const Sizes& sizes, bool gated, int threads) {
     using Kernel = ManyRowsProduct<kDType>;
-    expect_layers(sizes, kDType, {kFloat8, gated, true}, 1, threads,
-                  [](const ProductCalls& calls) { return std::pair{Kernel{calls.of[0]}, Kernel::kSharedBytes}; });
+    expect_layers(sizes, kDType, {kFloat8, gated, true}, 1, threads, [](const ProductCalls& calls) {
+      return std::pair{Kernel{calls.of[0]}, Kernel::kSharedBytes};
+    });
   }
 };
 

@@ -107,21 +107,20 @@ class DeviceLinears : public DeviceOps {
       if (has_bias) arguments["bias"] = of(graph.weight(dtype, {outputs}));
       parts.push_back(graph.node("aten.linear.default", arguments, {rows, outputs}, dtype));
     }
-    const ValueId key = graph.node("aten.add.Tensor", {{"self", of(parts[1])}, {"other", of(parts[2])}}, {rows, 768},
-                                   dtype);
+    const ValueId key =
+        graph.node("aten.add.Tensor", {{"self", of(parts[1])}, {"other", of(parts[2])}}, {rows, 768}, dtype);
     const ValueId heads =
-        graph.node("aten.view.default",
-                   {{"self", of(parts[0])}, {"size", numbers({std::to_string(rows), "4", "256"})}}, {rows, 4, 256},
-                   dtype);
-    const ValueId turned = graph.node("aten.permute.default",
-                                      {{"self", of(heads)}, {"dims", numbers({"1", "0", "2"})}}, {4, rows, 256}, dtype);
+        graph.node("aten.view.default", {{"self", of(parts[0])}, {"size", numbers({std::to_string(rows), "4", "256"})}},
+                   {rows, 4, 256}, dtype);
+    const ValueId turned = graph.node("aten.permute.default", {{"self", of(heads)}, {"dims", numbers({"1", "0", "2"})}},
+                                      {4, rows, 256}, dtype);
     const ValueId negative = graph.node("aten.neg.default", {{"self", of(turned)}}, {4, rows, 256}, dtype);
-    const ValueId flat = graph.node(
-        "aten.reshape.default", {{"self", of(negative)}, {"size", numbers({std::to_string(rows * 1024)})}},
-        {rows * 1024}, dtype);
-    const ValueId other = graph.node("aten.reshape.default",
-                                     {{"self", of(key)}, {"size", numbers({std::to_string(rows * 768)})}},
-                                     {rows * 768}, dtype);
+    const ValueId flat =
+        graph.node("aten.reshape.default", {{"self", of(negative)}, {"size", numbers({std::to_string(rows * 1024)})}},
+                   {rows * 1024}, dtype);
+    const ValueId other =
+        graph.node("aten.reshape.default", {{"self", of(key)}, {"size", numbers({std::to_string(rows * 768)})}},
+                   {rows * 768}, dtype);
     return graph.node("aten.cat.default",
                       {{"tensors", std::vector<ValueRef>{ValueRef{flat}, ValueRef{other}}}, {"dim", number(0)}},
                       {rows * 1792}, dtype);
@@ -159,10 +158,10 @@ TEST_P(DeviceLinears, a_gated_layer_is_one_product_of_many_rows_and_the_gate) {
       if (has_bias) arguments["bias"] = of(graph.weight(dtype, {kOutputs}));
       const ValueId gated = graph.node("aten.linear.default", arguments, {kRows, kOutputs}, dtype);
       const ValueId active = graph.node("aten.silu.default", {{"self", of(gated)}}, {kRows, kOutputs}, dtype);
-      const ValueId plain = graph.node("aten.linear.default", {{"input", of(x)}, {"weight", of(up)}}, {kRows, kOutputs},
-                                       dtype);
-      const ValueId y = graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(plain)}}, {kRows, kOutputs},
-                                   dtype);
+      const ValueId plain =
+          graph.node("aten.linear.default", {{"input", of(x)}, {"weight", of(up)}}, {kRows, kOutputs}, dtype);
+      const ValueId y =
+          graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(plain)}}, {kRows, kOutputs}, dtype);
       const auto gates = [] { return HostRuntime::instance().launches("engine_gate_rows"); };
       const int products = HostBlas::instance().products(), before = gates();
       expect_same(graph, y, 16 * error_of(dtype));
@@ -211,8 +210,12 @@ class DeviceChoices : public DeviceModels {
     const ValueId whole = linear("whole", x, kInputs, kWhole);
     const ValueId column = linear("column", whole, kWhole, kDivided);
     writer.output(linear("row", column, kDivided, kInputs));
-    write_package(path("layers"), writer.graph(), weights,
-                  {{"column", Sharding{"tp", 0, 8}}, {"row", Sharding{"tp", 1, 8}}});
+    std::map<std::string, Sharding> shardings = {{"column", Sharding{"tp", 0, 8}}, {"row", Sharding{"tp", 1, 8}}};
+    write_package(path("layers"), writer.graph(), weights, shardings);
+    const ValueId up = linear("up", whole, kWhole, 2 * kDivided);
+    writer.output(linear("down", up, 2 * kDivided, kInputs));
+    shardings.insert({{"up", Sharding{"ep", 0, 8}}, {"down", Sharding{"ep", 1, 8}}});
+    write_package(path("two_groups"), writer.graph(), weights, shardings);
   }
   ~DeviceChoices() override { HostBlas::instance().set_candidates({microseconds(0)}); }
 
@@ -223,6 +226,7 @@ class DeviceChoices : public DeviceModels {
     product.k = k;
     product.a.row_stride = product.b.row_stride = k;
     product.c.row_stride = n;
+    product.uses_choice = true;
     return HostBlas::instance().candidates(product, kGpu).value() == 1;
   }
 };
@@ -233,8 +237,8 @@ TEST_F(DeviceChoices, products_of_this_rank_alone_use_the_fastest_kernel) {
     HostBlas::instance().set_candidates({microseconds(3000), microseconds(1)});
     on_ranks("layers", size, {.device = kGpu, .outputs = DeviceType::kCpu}, [&](Engine& engine, Rank) {
       Result<EngineContext> context = engine.create_context();
-      std::vector<HostTensor> inputs = {HostTensor(DType::kFloat32, {kRows, kInputs},
-                                                   accord::testing::some_numbers(kRows * kInputs))};
+      std::vector<HostTensor> inputs = {
+          HostTensor(DType::kFloat32, {kRows, kInputs}, accord::testing::some_numbers(kRows * kInputs))};
       std::vector<float> first;
       for (int run = 0; run < 3; ++run) {  // directly, captured, as a graph
         const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
@@ -247,6 +251,30 @@ TEST_F(DeviceChoices, products_of_this_rank_alone_use_the_fastest_kernel) {
     EXPECT_TRUE(is_chosen(kDivided / size, kWhole));
     EXPECT_TRUE(is_chosen(kInputs, kDivided / size));
   }
+}
+
+TEST_F(DeviceChoices, products_of_ranks_in_two_groups_use_the_first_kernel) {
+  HostBlas::instance().set_candidates({microseconds(3000), microseconds(1)});
+  accord::testing::run_thread_ranks(4, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
+    Communicator all = comm;
+    const Rank row = comm.rank() / 2, column = comm.rank() % 2;
+    CommunicatorOptions tp, ep;
+    tp.name = "tp";
+    ep.name = "ep";
+    const auto of_tp = all.split(row, column, tp), of_ep = all.split(column, row, ep);
+    ASSERT_TRUE(of_tp.ok() && of_ep.ok()) << of_tp.status().to_string() << of_ep.status().to_string();
+    LoadOptions options{.device = kGpu, .outputs = DeviceType::kCpu};
+    options.device.index = static_cast<std::int16_t>(comm.rank());
+    Result<Engine> engine = Engine::load_and_bind(path("two_groups"), {{"tp", **of_tp}, {"ep", **of_ep}}, options);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    Result<EngineContext> context = engine->create_context();
+    std::vector<HostTensor> inputs = {
+        HostTensor(DType::kFloat32, {kRows, kInputs}, accord::testing::some_numbers(kRows * kInputs))};
+    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  });
+  EXPECT_FALSE(is_chosen(kDivided / 2, kWhole)) << "two ranks have equal parts";
+  EXPECT_FALSE(is_chosen(kDivided, kWhole));
 }
 
 TEST_F(DeviceChoices, products_of_canonical_ranks_are_not_timed) {
