@@ -105,10 +105,9 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
     outgrown_.push_back(std::exchange(memory_, device::Memory()));
     rows_ = blocks_ = 0;  // in case the allocation fails
-    ACCORD_ASSIGN_OR_RETURN(
-        memory_,
-        device::Memory::allocate(runtime, device, tables_offset(more_rows) + more_blocks * sizeof(std::int32_t),
-                                 "the tables of a batch"));
+    ACCORD_ASSIGN_OR_RETURN(memory_, device::Memory::allocate(
+                                         runtime, device, tables_offset(more_rows) + more_blocks * sizeof(std::int32_t),
+                                         "the tables of a batch"));
     rows_ = more_rows;
     blocks_ = more_blocks;
     tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());

@@ -143,7 +143,8 @@ class CacheFragments {
 
   /// Stores this lane's sums of elements [16 step, 16 step + 16) of query lane / 4 + 8 * `half` in the head at `to`.
   template <typename Block>
-  ACCORD_ON_DEVICE static void store_sums(Block& block, const Sums (&sums)[kMaxDim / 8], int step, int half, float* to) {
+  ACCORD_ON_DEVICE static void store_sums(Block& block, const Sums (&sums)[kMaxDim / 8], int step, int half,
+                                          float* to) {
     const Sums &first = sums[2 * step], &second = sums[2 * step + 1];
     const int i = half * 2;
     struct alignas(8) Pair {
