@@ -3,9 +3,9 @@
 // heads per key head. Keys and values are read once, at the speed of memory.
 //
 // Each block has up to 16 queries (rows of one short sequence, each with the heads that share a key head) and one part
-// of the tokens that they see; a sequence with more queries has several such tiles. The warps of a block take turns with
-// groups of 16 tokens of the part. Each warp copies keys and values into its own ring of shared memory, several groups
-// ahead, and synchronizes with no other warp until the end:
+// of the tokens that they see; a sequence with more queries has several such tiles. The warps of a block take turns
+// with groups of 16 tokens of the part. Each warp copies keys and values into its own ring of shared memory, several
+// groups ahead, and synchronizes with no other warp until the end:
 //   1. scores: queries times keys, summed in float32;
 //   2. a softmax that is corrected whenever a larger score appears;
 //   3. the softmax weights, rounded to bfloat16, times the values, summed in float32.
