@@ -171,13 +171,16 @@ std::int64_t partial_floats(const PagedCall& call) {
   widest.most_parts = kMaxParts;
   const std::int64_t heads = call.heads_per_kv_head();
   const std::int64_t queries_of_row = round_up(heads, kOfBlock);
-  const std::int64_t queries_of_sequence =
-      heads >= kOfTile ? round_up(heads, kOfTile) : heads * std::min(call.rows, kOfTile / heads);
+  const std::int64_t rows_of_tile = std::max<std::int64_t>(kOfTile / heads, 1);
+  const std::int64_t queries_of_tile =
+      heads >= kOfTile ? round_up(heads, kOfTile) : heads * std::min(call.rows, rows_of_tile);
+  const std::int64_t most_tiles =
+      call.rows * ceil_divide(std::max<std::int64_t>(kMostFewRows / heads, 1), rows_of_tile);
   std::int64_t most = 0;
   if (call.rows > 0 && widest.parts_each(call.rows) > 1)
     most = call.rows * widest.parts_each(call.rows) * queries_of_row;
-  for (std::int64_t sequences = 1; sequences <= call.rows && widest.parts_each(sequences) > 1; ++sequences)
-    most = std::max(most, sequences * widest.parts_each(sequences) * queries_of_sequence);
+  for (std::int64_t tiles = 1; tiles <= most_tiles && widest.parts_each(tiles) > 1; ++tiles)
+    most = std::max(most, tiles * widest.parts_each(tiles) * queries_of_tile);
   return most * call.cache.kv_heads * PartResults::floats(static_cast<int>(call.cache.value_dim));
 }
 
@@ -189,10 +192,9 @@ Status launch_paged_attention(const DeviceRun& run, PagedCall call) {
   call.arrived = run.arrivals;
   call.has_single_rows = run.batch_kind == BatchKind::kSingleRows;
   const TileKernels tiles = tile_kernels(run, call);
-  // The queries of a short sequence over one key head fill no more than one set of Sums; without tensor cores, no more
-  // than a tile.
-  const bool has_tiles = tiles.few_rows > 0 || tiles.many_rows > 0;
-  const std::int64_t queries = has_tiles ? kQueriesOfSums : kMostFewRows;
+  // The queries of a short sequence over one key head fill no more than one set of Sums. They fill up to four if the
+  // kernel for long sequences has no tensor cores, because that one is slower.
+  const std::int64_t queries = tiles.many_rows > 0 ? kQueriesOfSums : kMostFewRows;
   call.few_rows = static_cast<int>(std::max<std::int64_t>(queries / call.heads_per_kv_head(), 1));
   if (run.batch_kind != BatchKind::kManyRows) ACCORD_RETURN_IF_ERROR(launch_few_rows(run, call, tiles.few_rows));
   if (run.batch_kind == BatchKind::kSingleRows || call.rows <= call.few_rows) return Status();

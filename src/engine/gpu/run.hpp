@@ -26,7 +26,7 @@ struct DeviceRun : TargetRun {
   /// kArrivals words on the device for blocks that count each other. A kernel finds and leaves them at 0.
   std::uint64_t* arrivals = nullptr;
 };
-inline constexpr std::int64_t kArrivals = 16384;
+inline constexpr std::int64_t kArrivals = 65536;
 
 /// REQUIRES: the program's target is a GPU.
 inline const DeviceRun& device_run(const Execution& execution) {

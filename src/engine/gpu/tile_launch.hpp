@@ -10,8 +10,8 @@
 
 namespace accord::engine::gpu {
 
-/// Returns the smallest of `sizes`, ascending head sizes for which a kernel is compiled, that these heads fit into; 0 if
-/// no kernel takes such heads.
+/// Returns the smallest of `sizes`, ascending head sizes for which a kernel is compiled, that these heads fit into; 0
+/// if no kernel takes such heads.
 inline int tile_dim(std::int64_t head_dim, std::int64_t value_dim, std::initializer_list<int> sizes) {
   if (head_dim % kTileDim != 0 || value_dim % kTileDim != 0) return 0;
   for (const int size : sizes)

@@ -188,8 +188,8 @@ class AttendTiles {
 
   /// kIsFull: heads have kMaxDim elements, so the products follow each other without checks of the size.
   template <bool kIsFull, typename Block>
-  ACCORD_ON_DEVICE static void multiply_keys(Block& block, const Memory& at, int turn, int head_dim, const Queries& queries,
-                                             Sums (&scores)[kHigh][kPieceTokens / 8]) {
+  ACCORD_ON_DEVICE static void multiply_keys(Block& block, const Memory& at, int turn, int head_dim,
+                                             const Queries& queries, Sums (&scores)[kHigh][kPieceTokens / 8]) {
     const int lane = block.lane();
     ACCORD_UNROLLED
     for (int step = 0; step < kMaxDim / kTileDim; ++step) {

@@ -25,7 +25,7 @@ struct PagedCall {
   RowsOf rows_of = RowsOf::kShortSequences;  ///< the rows to compute
   int few_rows = 1;                          ///< the most rows that a short sequence may have
   bool has_single_rows = false;              ///< every sequence has one row
-  int parts_of_one = 1;  ///< parts wanted if there is one short sequence, shared by all if there are several
+  int parts_of_one = 1;  ///< parts wanted if one row or tile is computed, shared by all if there are several
   int most_parts = 1;
   /// For PartResults, if a row may have several parts.
   float* partial = nullptr;
@@ -44,7 +44,7 @@ struct PagedCall {
   ACCORD_ON_DEVICE int first_seen(int own) const {
     return window > 0 && own + 1 > window ? static_cast<int>(own + 1 - window) : 0;
   }
-  /// Returns the most parts that a row has if `count` rows or sequences are computed at the same time.
+  /// Returns the most parts that each has if `count` rows, or tiles of rows, are computed at the same time.
   ACCORD_ON_DEVICE int parts_each(std::int64_t count) const {
     const int sharing = static_cast<int>(count), wanted = (parts_of_one + sharing - 1) / sharing;
     return wanted < most_parts ? wanted : most_parts;

@@ -3,12 +3,13 @@
 // heads per key head. Keys and values are read once, at the speed of memory.
 //
 // Each block has up to 16 queries (rows of one short sequence, each with the heads that share a key head) and one part
-// of the tokens that they see. Its warps take turns with groups of 16 tokens of the part. Each warp copies keys and
-// values into its own ring of shared memory, several groups ahead, and synchronizes with no other warp until the end:
+// of the tokens that they see; a sequence with more queries has several such tiles. The warps of a block take turns
+// with groups of 16 tokens of the part. Each warp copies keys and values into its own ring of shared memory, several
+// groups ahead, and synchronizes with no other warp until the end:
 //   1. scores: queries times keys, summed in float32;
 //   2. a softmax that is corrected whenever a larger score appears;
 //   3. the softmax weights, rounded to bfloat16, times the values, summed in float32.
-// Then the block adds up the sums of its warps, and the last block of a sequence those of all parts.
+// Then the block adds up the sums of its warps, and the last block of a tile those of all parts.
 
 #include "engine/gpu/kernels/cache_fragments.hpp"
 #include "engine/gpu/kernels/tile_queries.hpp"
@@ -32,9 +33,15 @@ struct DecodingTiles : PagedCall {
   static constexpr int kQueries = kQueriesOfSums;
 
   ACCORD_ON_DEVICE TileShape tile_shape() const { return TileShape(heads_per_kv_head(), kQueries); }
+  /// Returns how many tiles the rows of a short sequence may need.
+  ACCORD_ON_DEVICE int tiles_of_sequence() const {
+    const int rows_each = tile_shape().rows_each;
+    return has_single_rows ? 1 : (few_rows + rows_each - 1) / rows_each;
+  }
   /// Returns the blocks' works if the rows belong to `sequences` sequences.
   ACCORD_ON_DEVICE std::int64_t works(std::int64_t sequences) const {
-    return sequences * cache.kv_heads * tile_shape().groups * parts_each(sequences);
+    const std::int64_t tiles = sequences * tiles_of_sequence();
+    return tiles * cache.kv_heads * tile_shape().groups * parts_each(tiles);
   }
   static std::size_t shared_bytes(int most_parts) {
     constexpr int kWarps = kThreads / kLanes;
@@ -49,7 +56,7 @@ struct DecodingTiles : PagedCall {
     block.await_earlier();
     block.start_next();
     const int sequences = has_single_rows ? static_cast<int>(rows) : batch.sequence_count();
-    const int most = parts_each(sequences);
+    const int tiles = tiles_of_sequence(), most = parts_each(std::int64_t{sequences} * tiles);
     const TileShape shape = tile_shape();
     const int rows_each = rows < shape.rows_each ? static_cast<int>(rows) : shape.rows_each;
     const std::int64_t all = works(sequences);
@@ -59,12 +66,15 @@ struct DecodingTiles : PagedCall {
       PartResults results = results_of(rest, most, rows_each * shape.heads_each);
       const auto group = static_cast<int>(take_last(rest, shape.groups));
       const auto kv_head = static_cast<int>(take_last(rest, cache.kv_heads));
+      const int before = static_cast<int>(take_last(rest, tiles)) * shape.rows_each;
       const auto sequence = static_cast<int>(rest);
       const int row = has_single_rows ? sequence : batch.first_row(sequence);
       const RowPlace place = batch.rows[row];
-      if (!computes(place)) continue;
+      const int left = place.rows - before;
+      if (!computes(place) || left <= 0) continue;
       PagedTile tile{*this, kv_head, TileQueries(shape, group, kv_head, heads_per_kv_head())};
-      tile.set_rows(place, row, place.rows);
+      tile.set_rows({place.token + before, place.table, place.rows}, row + before,
+                    left < shape.rows_each ? left : shape.rows_each);
       const ContextParts parts(tile.first, tile.last, most);
       if (part >= parts.count) continue;
       results.parts = parts.count;
@@ -85,7 +95,11 @@ struct DecodingTiles : PagedCall {
   /// Slots of a ring, each with the keys or the values of one group. Two blocks or more fit on a multiprocessor of 227
   /// KiB, with 64 KiB or more being copied.
   static constexpr int kRowBytes = kMaxDim * (kIsCodes ? 1 : 2);
-  static constexpr int kSlots = kRowBytes <= 64 ? 8 : kRowBytes <= 128 ? 6 : kRowBytes <= 192 ? 5 : kRowBytes <= 256 ? 4 : 3;
+  static constexpr int kSlots = kRowBytes <= 64    ? 8
+                                : kRowBytes <= 128 ? 6
+                                : kRowBytes <= 192 ? 5
+                                : kRowBytes <= 256 ? 4
+                                                   : 3;
   static constexpr int kSlotWords = kGroup * Fragments::kPitch;
   static constexpr bool kQueriesInRegisters = kMaxDim <= 128;
 
@@ -160,7 +174,7 @@ struct DecodingTiles : PagedCall {
 
   /// The results of a warp in shared memory.
   struct Merged {
-    float* sums;                ///< [warp][kQueries][value_dim]
+    float* sums;                 ///< [warp][kQueries][value_dim]
     PartResults::Total* totals;  ///< [warp][kQueries]
     ACCORD_ON_DEVICE Merged(Words* memory, int warps, int value_dim)
         : sums(reinterpret_cast<float*>(memory)),
@@ -183,8 +197,7 @@ struct DecodingTiles : PagedCall {
     if (kQueriesInRegisters) {
       ACCORD_UNROLLED
       for (int step = 0; step < kSteps; ++step)
-        if (step * kTileDim < head_dim)
-          in_registers[step] = Fragments::load_queries(block, queries, step);
+        if (step * kTileDim < head_dim) in_registers[step] = Fragments::load_queries(block, queries, step);
     }
     const auto queries_of = [&](int step) {
       if constexpr (kQueriesInRegisters) {

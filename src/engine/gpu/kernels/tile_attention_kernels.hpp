@@ -15,7 +15,7 @@ namespace accord::engine {
 template <int kMaxDim, int kHigh>
 struct PagedTiles : PagedCall {
   using Attend = AttendTiles<DType::kBFloat16, kMaxDim, kHigh>;
-  static constexpr const char* kName = kHigh == 2       ? (kMaxDim == 64 ? "engine_paged_tiles_64" : "engine_paged_tiles_128")
+  static constexpr const char* kName = kHigh == 2 ? (kMaxDim == 64 ? "engine_paged_tiles_64" : "engine_paged_tiles_128")
                                        : kMaxDim == 64  ? "engine_paged_low_tiles_64"
                                        : kMaxDim == 128 ? "engine_paged_low_tiles_128"
                                                         : "engine_paged_low_tiles_256";
@@ -100,8 +100,7 @@ struct WholeTiles : WholeCall {
       std::int64_t rest = work;
       const auto group = static_cast<int>(take_last(rest, shape.groups));
       const std::int64_t kv_head = take_last(rest, kv_heads), in_batch = take_last(rest, batch);
-      Tile tile{*this, in_batch, kv_head,
-                TileQueries(shape, group, static_cast<int>(kv_head), heads_per_kv_head())};
+      Tile tile{*this, in_batch, kv_head, TileQueries(shape, group, static_cast<int>(kv_head), heads_per_kv_head())};
       // The last rows come first because they may see the most tokens.
       tile.tile_queries.first_row = static_cast<int>(tiles(shape) - 1 - rest) * shape.rows_each;
       const int left = static_cast<int>(q_len) - tile.tile_queries.first_row;

@@ -79,9 +79,10 @@ struct PagedTile {
   ACCORD_ON_DEVICE int row_of(int token) const {
     const auto index = static_cast<unsigned>(token), each = static_cast<unsigned>(of.cache.block_tokens);
     const unsigned block = index / each;
-    return static_cast<int>(
-        (static_cast<unsigned>(table[block]) * static_cast<unsigned>(of.cache.kv_heads) + static_cast<unsigned>(kv_head)) *
-            each + index - block * each);
+    return static_cast<int>((static_cast<unsigned>(table[block]) * static_cast<unsigned>(of.cache.kv_heads) +
+                             static_cast<unsigned>(kv_head)) *
+                                each +
+                            index - block * each);
   }
   ACCORD_ON_DEVICE bool is_only_scaled() const { return of.softcap == 0.0F && of.scale > 0.0F; }
   ACCORD_ON_DEVICE float scale() const { return of.scale; }

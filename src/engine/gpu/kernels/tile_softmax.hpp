@@ -70,7 +70,7 @@ inline constexpr int kQueriesOfSums = 16;
 ///   score(row, token, product)    the score of a QueryRow and a token that it sees, in the general case
 struct TileSoftmax {
   int query = 0;
-  TokenRange common;  ///< tokens that all queries of the warp see
+  TokenRange common;                             ///< tokens that all queries of the warp see
   float max_scores[2] = {-INFINITY, -INFINITY};  ///< products if they are only scaled, else scores
   float totals[2] = {0.0F, 0.0F};                ///< over this lane's tokens only
 

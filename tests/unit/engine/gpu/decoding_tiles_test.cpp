@@ -1,8 +1,9 @@
 // Attention of a few rows on tensor cores: the kernel by itself, in blocks of several sizes, compared with the formula;
 // and in an engine, compared with the CPU.
+#include "engine/gpu/kernels/decoding_tiles.hpp"
+
 #include <cmath>
 
-#include "engine/gpu/kernels/decoding_tiles.hpp"
 #include "unit/engine/gpu/one_attention.hpp"
 #include "unit/engine/gpu/paged_sequences.hpp"
 
@@ -57,11 +58,8 @@ class DeviceDecodingTiles : public accord::testing::DeviceEngines {
 TEST_F(DeviceDecodingTiles, blocks_of_any_number_of_warps_match_the_formula) {
   for (const int warps : {1, 2, 4}) {
     SCOPED_TRACE(warps);
-    expect_formula<64>(single_rows({611, 37, 0}, {.heads = 8,
-                                              .kv_heads = 2,
-                                              .head_dim = 64,
-                                              .value_dim = 64,
-                                              .size = {warps * 32, 32}}));
+    expect_formula<64>(single_rows(
+        {611, 37, 0}, {.heads = 8, .kv_heads = 2, .head_dim = 64, .value_dim = 64, .size = {warps * 32, 32}}));
   }
 }
 
@@ -91,14 +89,14 @@ TEST_F(DeviceDecodingTiles, query_heads_that_share_a_key_head) {
 
 TEST_F(DeviceDecodingTiles, contexts_that_end_anywhere_in_a_group_or_in_a_block_of_the_cache) {
   for (const std::int32_t token : {0, 1, 6, 7, 14, 15, 16, 30, 31, 32, 63, 64, 127})
-    expect_formula<64>(
-        single_rows({token, 3}, {.heads = 4, .head_dim = 16, .value_dim = 16, .block_tokens = token % 2 == 0 ? 7 : 16}));
+    expect_formula<64>(single_rows(
+        {token, 3}, {.heads = 4, .head_dim = 16, .value_dim = 16, .block_tokens = token % 2 == 0 ? 7 : 16}));
 }
 
 TEST_F(DeviceDecodingTiles, long_contexts_in_parts_together_with_short_ones) {
   for (const int splits : {2, 3, 8})
     expect_formula<64>(single_rows({1100, 255, 256, 0},
-                               {.heads = 12, .kv_heads = 2, .head_dim = 32, .value_dim = 48, .splits = splits}));
+                                   {.heads = 12, .kv_heads = 2, .head_dim = 32, .value_dim = 48, .splits = splits}));
 }
 
 TEST_F(DeviceDecodingTiles, windows_and_capped_scores) {
@@ -126,13 +124,24 @@ TEST_F(DeviceDecodingTiles, short_sequences_of_several_rows_beside_single_rows) 
                         .splits = splits});
 }
 
+TEST_F(DeviceDecodingTiles, short_sequences_with_more_rows_than_a_tile) {
+  for (const int splits : {1, 4})
+    for (const int heads : {5, 20})
+      expect_formula<64>({.heads = heads,
+                          .head_dim = 16,
+                          .value_dim = 16,
+                          .sequences = {{.rows = 7, .context = 600}, {.rows = 1, .context = 40}, {.rows = 16}},
+                          .window = splits == 1 ? 33 : 0,
+                          .splits = splits});
+}
+
 TEST_F(DeviceDecodingTiles, rows_of_sequences_with_many_rows_are_skipped) {
   const PagedCase of = with_dtypes({.heads = 4,
-                                  .head_dim = 16,
-                                  .value_dim = 16,
-                                  .sequences = {{.rows = 2, .context = 300}, {.rows = 5, .context = 20}, {.rows = 1}},
-                                  .splits = 2},
-                                 DType::kBFloat16);
+                                    .head_dim = 16,
+                                    .value_dim = 16,
+                                    .sequences = {{.rows = 2, .context = 300}, {.rows = 5, .context = 20}, {.rows = 1}},
+                                    .splits = 2},
+                                   DType::kBFloat16);
   PagedSequences sequences(of);
   std::vector<float> expected = sequences.by_formula();
   std::fill(expected.begin() + 2 * 64, expected.begin() + 7 * 64, NAN);
@@ -140,8 +149,9 @@ TEST_F(DeviceDecodingTiles, rows_of_sequences_with_many_rows_are_skipped) {
 }
 
 TEST_F(DeviceDecodingTiles, the_last_block_combines_all_parts_in_whatever_order_they_finish) {
-  const PagedCase of = with_dtypes(
-      single_rows({611, 700}, {.heads = 8, .kv_heads = 2, .head_dim = 16, .value_dim = 16, .splits = 3}), DType::kBFloat16);
+  const PagedCase of =
+      with_dtypes(single_rows({611, 700}, {.heads = 8, .kv_heads = 2, .head_dim = 16, .value_dim = 16, .splits = 3}),
+                  DType::kBFloat16);
   PagedSequences sequences(of);
   const std::vector<float> expected = by_decoding_tiles<DType::kBFloat16, 64>(of, sequences);
   expect_near(expected, sequences.by_formula(), error_of(DType::kBFloat16));
@@ -164,7 +174,8 @@ TEST_F(DeviceDecodingTiles, keys_before_the_window_are_not_read) {
       with_dtypes(single_rows({100}, {.heads = 4, .head_dim = 16, .value_dim = 16, .window = 20}), DType::kBFloat16);
   PagedSequences sequences(of);
   sequences.spoil_value(80, 0);
-  expect_near(by_decoding_tiles<DType::kBFloat16, 64>(of, sequences), sequences.by_formula(), error_of(DType::kBFloat16));
+  expect_near(by_decoding_tiles<DType::kBFloat16, 64>(of, sequences), sequences.by_formula(),
+              error_of(DType::kBFloat16));
 }
 
 TEST_F(DeviceDecodingTiles, a_nan_in_a_key_gives_nan_for_the_heads_that_see_it) {
@@ -257,6 +268,19 @@ TEST_P(DeviceDecodingTilesEngines, an_engine_decodes_with_one_kernel_for_all_hea
                   runtime.launches("engine_paged_tiles_64") - others,
               1);
   }
+}
+
+TEST_P(DeviceDecodingTilesEngines, rows_over_an_int8_cache_use_tensor_cores_up_to_four_tiles) {
+  const OneAttention attention{8, 1, 16, 16, 0, DType::kInt8, DType::kBFloat16};
+  const OneAttention::Steps steps = {{{8, 0, 0}}, {{5, 8, 0}, {1, 0, 1}}, {{8, 13, 0}}};
+  const HostRuntime& runtime = HostRuntime::instance();
+  const std::string tiles = "engine_decoding_tiles_64_int8", others = "engine_paged_attention";
+  const int before = runtime.launches(tiles), before_others = runtime.launches(others);
+  const std::vector<float> cpu = attention.run_on({}, steps);
+  expect_near(attention.run_on(kGpu, steps), cpu, error_of(DType::kInt8));
+  if (!counts()) return;
+  EXPECT_EQ(runtime.launches(tiles) - before, 3);
+  EXPECT_EQ(runtime.launches(others), before_others);
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceDecodingTilesEngines, accord::testing::kHostMemory);

@@ -157,12 +157,16 @@ class PagedSequences {
   static constexpr float kScale = 0.3F;
   static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
   std::size_t numbers() const { return count(rows_ * of_.heads * of_.value_dim); }
-  // As much as any kernel uses: one that has up to 16 queries in a block has room for all of them.
+  // As much as any kernel uses: one that has up to 16 queries in a block has room for all of them, and takes up to 16
+  // tiles of a sequence, each with one part more than its share of those of all rows.
   std::size_t partial_bytes() const {
     const std::int64_t queries = rows_ * of_.kv_heads * ((of_.heads / of_.kv_heads + 15) / 16 * 16);
-    return count(queries * of_.splits * engine::PartResults::floats(static_cast<int>(of_.value_dim))) * sizeof(float);
+    const int floats = engine::PartResults::floats(static_cast<int>(of_.value_dim));
+    return count(queries * (of_.splits + 16) * floats) * sizeof(float);
   }
-  std::vector<std::uint64_t> no_arrivals() const { return std::vector<std::uint64_t>(count(rows_ * of_.heads)); }
+  std::vector<std::uint64_t> no_arrivals() const {
+    return std::vector<std::uint64_t>(count(rows_ * of_.heads * of_.splits));
+  }
 
   // The call without its queries and its output.
   engine::PagedCall call_of_all() const {
