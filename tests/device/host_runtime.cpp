@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "device/host_block.hpp"
@@ -175,7 +176,7 @@ Result<int> HostRuntime::multiprocessors(Device device) {
   return kHostMultiprocessors;
 }
 
-Status HostRuntime::reach(Device from, Device to) {
+Status HostRuntime::reach(Device from, Device to, void* /*memory*/, std::size_t /*bytes*/) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(pop_failure("reach"));
   ACCORD_RETURN_IF_ERROR(check("reach", from));
@@ -202,6 +203,8 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
   ++launches_[kernel.name];
+  int& most = most_blocks_[kernel.name];
+  most = std::max(most, grid.blocks);
   return push(*worker, [code, copy, grid] { run_grid(*code, copy->data(), grid); });
 }
 
@@ -209,6 +212,12 @@ int HostRuntime::launches(std::string_view kernel) const {
   const std::lock_guard lock(mutex_);
   const auto found = launches_.find(kernel);
   return found == launches_.end() ? 0 : found->second;
+}
+
+int HostRuntime::most_blocks(std::string_view kernel) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = most_blocks_.find(kernel);
+  return found == most_blocks_.end() ? 0 : found->second;
 }
 
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {

@@ -82,9 +82,9 @@ class HostRuntime final : public device::Runtime {
   Result<void*> allocate_host(Device device, std::size_t bytes) override;
   Status release_host(Device device, void* memory) override;
   Result<int> multiprocessors(Device device) override;
-  Status reach(Device from, Device to) override;
-  Result<device::MemoryHandle> share(Device device, void* memory) override;
-  Result<void*> open_shared(Device device, const device::MemoryHandle& handle) override;
+  Status reach(Device from, Device to, void* memory, std::size_t bytes) override;
+  Result<device::MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) override;
+  Result<void*> open_shared(Device device, const device::MemoryHandle& handle, int descriptor) override;
   Status close_shared(Device device, void* memory) override;
   Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) override;
   /// Runs kernels of host_kernels.cpp on threads of the host (host_block.hpp).
@@ -124,6 +124,8 @@ class HostRuntime final : public device::Runtime {
   LiveObjects live() const;
   /// Returns how often the kernel has been put into streams. A kernel of a captured graph counts once.
   int launches(std::string_view kernel) const;
+  /// Returns the most blocks with which the kernel has been put into streams.
+  int most_blocks(std::string_view kernel) const;
   /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
   /// Returns once everything in destroyed streams is done and their threads have ended.
@@ -155,6 +157,8 @@ class HostRuntime final : public device::Runtime {
   /// Returns the device of a stream, by its handle; nullopt for an unknown stream.
   std::optional<Device> device_of(Stream stream) const;
   Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);
+  /// Allocates memory as by cuMemCreate, which is shared by a descriptor.
+  Result<void*> allocate_virtual(Device device, std::size_t bytes);
   /// Returns a point that is reached by reach_point().
   PointRef make_point();
   void reach_point(const PointRef& point);
@@ -176,6 +180,7 @@ class HostRuntime final : public device::Runtime {
     std::size_t alignment;
     std::optional<Device> device;
     int file = -1;  ///< holds the device's memory, so that other processes can open it
+    bool is_virtual = false;
   };
 
   Status pop_failure(std::string_view call);
@@ -212,6 +217,7 @@ class HostRuntime final : public device::Runtime {
   std::map<void*, Graph> graphs_;
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
   std::map<std::string, int, std::less<>> launches_;
+  std::map<std::string, int, std::less<>> most_blocks_;
   std::atomic<std::size_t> copied_to_host_ = 0;
   std::atomic<bool> release_waits_ = false;
 };

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "base/rounding.hpp"
 #include "device/nccl_world.hpp"
 
 namespace accord::testing::nccl {
@@ -22,7 +21,7 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   if (const ncclResult_t failure = world.pop_failure("ncclMemAlloc", -1); failure != ncclSuccess) return failure;
   if (memory == nullptr || bytes == 0) return fail(ncclInvalidArgument, "ncclMemAlloc: nothing");
   const Device device{DeviceType::kCuda, static_cast<std::int16_t>(HostRuntime::current_device())};
-  const auto allocated = HostRuntime::instance().allocate(device, round_up(bytes, kWindowAlignment), kWindowAlignment);
+  const auto allocated = HostRuntime::instance().allocate_virtual(device, bytes);
   if (!allocated.ok()) return fail(ncclUnhandledCudaError, allocated.status().message());
   *memory = *allocated;
   return ncclSuccess;

@@ -101,7 +101,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       if (call.direction != Direction::kNone)
         it.peers.push_back(call.peer);
       else
-        ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
+        ACCORD_RETURN_IF_ERROR(note(backends_->announced(call), it));
     }
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);

@@ -26,8 +26,7 @@ class MulticastMemory {
 
  private:
   MulticastMemory(device::Runtime& runtime, Device device) : runtime_(runtime), device_(device) {}
-  Status create_here(Group& group, std::size_t bytes, Deadline deadline);
-  Status join_there(Group& group, std::size_t bytes, Deadline deadline);
+  Status join(Group& group, std::size_t bytes, Deadline deadline);
 
   device::Runtime& runtime_;
   const Device device_;

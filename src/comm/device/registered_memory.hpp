@@ -17,6 +17,8 @@ class RegisteredMemory {
   virtual ~RegisteredMemory() = default;
   virtual void* data() const = 0;
   virtual WindowUse use() const = 0;
+  /// Whether plans access the memory of all ranks.
+  virtual bool is_direct() const { return false; }
 };
 
 /// The state that a DeviceWindow refers to.

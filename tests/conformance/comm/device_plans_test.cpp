@@ -146,6 +146,23 @@ TEST_F(DevicePlans, a_user_plan_runs_on_devices) {
   });
 }
 
+TEST_F(DevicePlans, ranks_that_share_a_gpu_divide_its_multiprocessors) {
+  CommunicatorOptions options = by_plans();
+  options.hints = "";
+  on_ranks(3, options, [](Communicator& comm, const OnDevice& on) {
+    const OnDevice shared{
+        on.runtime, {DeviceType::kCuda, 0}, on.runtime.create_stream({DeviceType::kCuda, 0}, false).value()};
+    {
+      const DeviceArray values(shared, std::vector<double>(100000, 1.0), DType::kFloat64);
+      ASSERT_TRUE(comm.run(sum(values), {.stream = shared.stream}).ok());
+      EXPECT_EQ(values.values<double>(), std::vector<double>(100000, 3.0));
+    }
+    ASSERT_TRUE(comm.barrier().ok());
+    EXPECT_LE(runtime().most_blocks("run_plan_float64"), runtime().multiprocessors(shared.device).value() / 3);
+    EXPECT_TRUE(on.runtime.destroy_stream(shared.device, shared.stream).ok());
+  });
+}
+
 TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_names_both) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     if (comm.rank() == 1) runtime().fail_next("reach", Status(StatusCode::kUnsupported, "no way to cuda:0"));

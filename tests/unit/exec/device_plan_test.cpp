@@ -37,49 +37,83 @@ Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
   return bytes;
 }
 
-/// Runs one execution on all ranks, with buffers `misaligned` bytes after an aligned address; in place if the
-/// collective always is.
-void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
-                   std::size_t misaligned = 0) {
+/// How a call's buffers are placed.
+struct Placed {
+  std::size_t misaligned = 0;  ///< bytes after an aligned address
+  bool in_place = false;       ///< the smaller of input and output is a part of the larger one
+};
+
+/// The input and output of a rank, in one allocation.
+struct CallMemory {
+  CallMemory(const OnDevice& on, const exec::RequestRecord& request, int rank, const Bytes& input, const Bytes& output,
+             const Placed& placed)
+      : input_at(placed.misaligned), output_at(placed.misaligned), output_bytes(output.size()) {
+    const plan::CollectiveTraits& traits = plan::traits_of(request.collective);
+    const std::size_t own_part = static_cast<std::size_t>(rank) * request.count * size_of(request.dtype);
+    if (!placed.in_place && !traits.one_buffer) {
+      output_at += (input.size() + 31) / 16 * 16;
+    } else if (traits.input.divided && !traits.output.divided) {
+      output_at += own_part;
+    } else if (traits.output.divided && !traits.input.divided) {
+      input_at += own_part;
+    }
+    Bytes memory(std::max(input_at + input.size(), output_at + output.size()) + 16);
+    std::copy(output.begin(), output.end(), memory.begin() + static_cast<std::ptrdiff_t>(output_at));
+    std::copy(input.begin(), input.end(), memory.begin() + static_cast<std::ptrdiff_t>(input_at));
+    array = std::make_unique<DeviceArray>(on, memory, DType::kUInt8);
+  }
+  std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(array->buffer().data) + offset; }
+  Bytes output() const {
+    const Bytes all = array->bytes();
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(output_at);
+    return {first, first + static_cast<std::ptrdiff_t>(output_bytes)};
+  }
+
+  std::unique_ptr<DeviceArray> array;
+  std::size_t input_at = 0, output_at = 0, output_bytes = 0;
+};
+
+/// Runs one execution on all ranks. Their memory is a window if the plan needs that.
+void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, exec::RequestRecord request,
+                   const Placed& placed = {}) {
   const std::string label = std::string(entry.name) + " " + exec::to_string(request) + " root " +
                             std::to_string(request.root) + " of " + std::to_string(ranks.size());
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
-  const bool one_buffer = plan::traits_of(request.collective).one_buffer;
+  const bool in_windows = entry.buffers != plan::Buffers::kAnywhere;
+  if (in_windows) request.phase = exec::Phase::kRegistered;
+  const bool is_one_buffer = plan::traits_of(request.collective).one_buffer;
   std::vector<Bytes> inputs, befores;
-  std::vector<std::unique_ptr<DeviceArray>> arrays;
-  std::vector<std::byte*> outputs;
+  std::vector<CallMemory> memories;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const Counts counts = counts_of(request, rank, ranks.size());
     const auto seed = static_cast<unsigned>(rank + 100 * static_cast<int>(request.count));
     inputs.push_back(some_elements(counts.input, request.dtype, seed));
     befores.push_back(Bytes(counts.output * size_of(request.dtype), std::byte{0x5A}));
-    if (one_buffer) std::copy(inputs.back().begin(), inputs.back().end(), befores.back().begin());
-    Bytes memory(misaligned + inputs.back().size() + misaligned + befores.back().size() + 16);
-    std::copy(inputs.back().begin(), inputs.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(misaligned));
-    const std::size_t output_at =
-        one_buffer ? misaligned : (misaligned + inputs.back().size() + 15) / 16 * 16 + misaligned;
-    memory.resize(output_at + befores.back().size() + 16);
-    std::copy(befores.back().begin(), befores.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(output_at));
-    arrays.push_back(std::make_unique<DeviceArray>(ranks.on(rank), memory, DType::kUInt8));
-    auto* const at = static_cast<std::byte*>(arrays.back()->buffer().data);
-    outputs.push_back(at + output_at);
+    if (is_one_buffer) std::copy(inputs.back().begin(), inputs.back().end(), befores.back().begin());
+    memories.emplace_back(ranks.on(rank), request, rank, inputs.back(), befores.back(), placed);
+    ranks.set_window(rank % 3, rank, memories.back().at(0));
+  }
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const CallMemory& memory = memories[static_cast<std::size_t>(rank)];
     const plan::Plan plan =
         plan::make_plan(entry, topology, {.collective = request.collective, .root = request.root, .only_rank = rank})
             .value();
-    const Status launched = ranks.launch(plan, rank, request, at + misaligned, at + output_at);
+    const Status launched = ranks.launch(plan, rank, request,
+                                         {.input = memory.at(memory.input_at),
+                                          .output = memory.at(memory.output_at),
+                                          .input_place = exec::place_word(rank % 3, memory.input_at),
+                                          .output_place = exec::place_word(rank % 3, memory.output_at)});
     ASSERT_TRUE(launched.ok()) << label << ": " << launched.to_string();
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const Bytes found = arrays[r]->bytes();
-    const auto first = found.begin() + (outputs[r] - static_cast<std::byte*>(arrays[r]->buffer().data));
-    const Bytes output(first, first + static_cast<std::ptrdiff_t>(befores[r].size()));
-    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << label << " on rank " << rank;
+    EXPECT_EQ(memories[r].output(), expected_output(request, rank, inputs, befores[r]))
+        << label << " on rank " << rank;
   }
 }
 
 bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology& topology) {
-  return entry.buffers == plan::Buffers::kAnywhere && entry.collective != Collective::kBarrier &&
+  return entry.collective != Collective::kBarrier &&
          (entry.collective != Collective::kSendRecv || topology.size() == 2) &&
          (entry.fits == nullptr || entry.fits(topology));
 }
@@ -107,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Sizes, ::testing::Values(1, 2, 3, 4, 5));
 
 TEST(DevicePlan, every_op_of_every_dtype_is_bit_identical_to_the_host_kernels) {
   DeviceRanks ranks(3, 2, 256 << 10);
-  for (const char* name : {"packet", "two_shot"}) {
+  for (const char* name : {"packet", "two_shot", "two_shot_packet", "one_shot_zero_copy", "two_shot_zero_copy"}) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
     for (int dtype = 0; dtype < kDTypeCount; ++dtype)
       for (int op = 0; op < kReduceOpCount; ++op) {
@@ -138,13 +172,28 @@ TEST(DevicePlan, canonical_float_sums_are_bit_identical_to_the_host_for_every_al
 
 TEST(DevicePlan, buffers_may_be_unaligned) {
   DeviceRanks ranks(2, 2, 256 << 10);
-  for (const char* name : {"packet", "one_shot", "two_shot"})
+  for (const char* name : {"packet", "one_shot", "two_shot", "one_shot_zero_copy", "two_shot_zero_copy"})
     for (const std::size_t misaligned : {1, 2, 4, 6, 8})
       for (const DType dtype : {DType::kUInt8, DType::kBFloat16, DType::kComplex128}) {
         const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .count = 333};
-        expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request, misaligned);
+        expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request,
+                      {.misaligned = misaligned});
         if (HasFailure()) return;
       }
+}
+
+TEST(DevicePlan, plans_on_buffers_in_windows_run_in_place) {
+  for (const int size : {2, 3, 8}) {
+    DeviceRanks ranks(size, 2, 256 << 10);
+    for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+      if (entry.buffers != plan::Buffers::kInWindows || entry.collective == Collective::kAllToAll) continue;
+      for (const std::size_t count : {1, 517, 20003}) {
+        expect_result(ranks, entry, {.collective = entry.collective, .dtype = DType::kInt32, .count = count},
+                      {.in_place = true});
+        if (HasFailure()) return;
+      }
+    }
+  }
 }
 
 // Integers so small that their sums are exact in any order.
@@ -202,7 +251,7 @@ TEST(DevicePlan, switch_operands_may_be_unaligned) {
        {Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
     for (const std::size_t misaligned : {0, 4, 8, 12}) {
       const exec::RequestRecord request{.collective = collective, .dtype = DType::kInt32, .count = 333};
-      expect_result(ranks, *plan::algorithm_by_name(collective, "nvls").value(), request, misaligned);
+      expect_result(ranks, *plan::algorithm_by_name(collective, "nvls").value(), request, {.misaligned = misaligned});
       if (HasFailure()) return;
     }
 }
@@ -375,6 +424,26 @@ TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   }
 }
 
+TEST(DevicePlan, large_calls_use_more_blocks) {
+  const auto blocks_for = [](Collective collective, const char* name, std::size_t count, int instances) {
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(collective, name).value(),
+                                            topology::Topology::uniform(4), {.collective = collective})
+                                .value();
+    const exec::RequestRecord request{.collective = collective, .dtype = DType::kFloat32, .count = count};
+    return exec::lower_for_device(plan, 0, exec::device_layout(4, instances, 1 << 20), request,
+                                  {DType::kFloat32, plan::bounds_of(plan, count, 4)})
+        .value()
+        .instances;
+  };
+  constexpr std::size_t kMiB = std::size_t{1} << 18;  // of float32
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", kMiB, 32), 16);
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", kMiB + 4, 32), 32);
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", 16 * kMiB, 16), 16) << "no more than there are";
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "packet", 100, 32), 1);
+  EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB / 4, 32), 16) << "of each rank";
+  EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB, 32), 32);
+}
+
 TEST(DevicePlan, plans_that_devices_do_not_support_are_rejected) {
   const auto refused = [](int size, const char* name, ReduceOp op) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
@@ -387,9 +456,9 @@ TEST(DevicePlan, plans_that_devices_do_not_support_are_rejected) {
     return lowered.status().message();
   };
   EXPECT_THAT(refused(2, "two_shot_zero_copy", ReduceOp::kSum),
-              HasSubstr("\"two_shot_zero_copy\" on a device: it needs buffers"));
+              HasSubstr("\"two_shot_zero_copy\" on a device: it needs the buffers of all ranks to be in windows"));
   EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("do not support factors"));
-  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("more than a kernel accepts"));
+  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("and a kernel accepts 3584"));
 }
 
 }  // namespace
