@@ -180,7 +180,7 @@ def main() -> int:
             soak,
             is_enough=lambda: soak.submitted() >= given.requests,
             number_of=lambda episode: episode,
-            done=lambda: f"{soak.asked()} requests",
+            done=lambda: f"{soak.submitted()} requests",
             seed=seed,
             before=before,
         )

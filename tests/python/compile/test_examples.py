@@ -43,7 +43,7 @@ def test_example(name, ranks, lines, tmp_path):
     reported = differences(text)
     assert sorted(rank for rank, _ in reported) == sorted(list(range(ranks)) * lines)
     assert all(difference < 1e-5 for _, difference in reported)
-    if "report" in (ROOT / f"examples/compile/{name}.py").read_text():
+    if "compilation_report(" in (ROOT / f"examples/compile/{name}.py").read_text():
         assert "all_reduce over 'world': engine" in text
         assert "0 in PyTorch" in text
 

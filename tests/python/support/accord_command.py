@@ -45,7 +45,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     return environment | more
 
 
-def accord(*arguments: object, timeout: float = 60, **more) -> subprocess.CompletedProcess[str]:
+def accord(*arguments: object, timeout: float = 180, **more) -> subprocess.CompletedProcess[str]:
     """Runs `accord` with `arguments` until it exits. Fails the test if that takes longer than `timeout` seconds."""
     command = [str(ACCORD), *map(str, arguments)]
     more.setdefault("env", clean_environment())
