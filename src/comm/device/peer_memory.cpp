@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "base/rounding.hpp"
 #include "comm/device/descriptor_exchange.hpp"
 #include "comm/group.hpp"
 #include "comm/membership/exchange.hpp"
@@ -23,8 +24,8 @@ namespace accord::comm {
 
 using nlohmann::json;
 
-/// Smaller allocations may share a block with others, and a device shares only whole blocks.
-constexpr std::size_t kMinBytes = std::size_t{64} << 10;
+/// CUDA shares whole blocks of this size, in which smaller allocations may lie next to others.
+constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
 
 struct PeerMemory::Allocation {
   Allocation(device::Runtime& runtime_, Device device_, const LentMemory& lent)
@@ -93,7 +94,7 @@ bool needs_descriptors(const Group& group, const std::vector<std::string>& texts
 }  // namespace
 
 Status PeerMemory::allocate() {
-  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, std::max(bytes_, kMinBytes)));
+  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, round_up(bytes_, kBlockBytes)));
   mine_ = std::make_shared<Allocation>(runtime_, device_, LentMemory{static_cast<std::byte*>(memory)});
   mine_->is_own = true;
   // Uses a stream of its own: the default one may be part of a capture.
