@@ -210,7 +210,7 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* 
   LentMemory lent{.memory = static_cast<std::byte*>(memory)};
   if (without_nccl_->ok()) {
     ACCORD_ASSIGN_OR_RETURN(of_nccl, nccl_.register_memory(memory, bytes, deadline));
-    if (memory == nullptr) lent = {.memory = static_cast<std::byte*>(of_nccl->data()), .owner = of_nccl};
+    if (memory == nullptr) lent = {.memory = static_cast<std::byte*>(of_nccl->data()), .owner = of_nccl->allocation()};
   }
   ACCORD_RETURN_IF_ERROR(connect_plans(deadline));
   Result<std::shared_ptr<PlanWindow>> of_plans = *without_plans_;

@@ -21,19 +21,16 @@ class Memory final : public RegisteredMemory {
   explicit Memory(const Registration& with)
       : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
   ~Memory() override {
-    if (is_registered_) {
-      const std::lock_guard lock(registry_->calls);
-      deregister();
-    }
-    const device::CurrentDevice current(runtime_, device_);
-    if (owner_ == Owner::kNccl) (void)library_.call.MemFree(data_);
-    if (owner_ == Owner::kRuntime) (void)runtime_.release(device_, data_);
+    if (!is_registered_) return;
+    const std::lock_guard lock(registry_->calls);
+    deregister();
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   void* data() const override { return data_; }
   WindowUse use() const override { return use_; }
+  std::shared_ptr<const void> allocation() const override { return allocation_; }
 
   Status hold(void* memory, std::size_t bytes) {
     bytes_ = bytes;
@@ -41,12 +38,15 @@ class Memory final : public RegisteredMemory {
     if (memory != nullptr) return {};
     if (library_.call.MemAlloc == nullptr) {
       ACCORD_ASSIGN_OR_RETURN(data_, runtime_.allocate(device_, bytes));
-      owner_ = Owner::kRuntime;
+      allocation_.reset(data_, [&runtime = runtime_, device = device_](void* its) { (void)runtime.release(device, its); });
       return {};
     }
     if (const int code = library_.call.MemAlloc(&data_, bytes); code != kSuccess)
       return library_.failure(fmt::format("MemAlloc of {}", bytes_text(bytes)), code);
-    owner_ = Owner::kNccl;
+    allocation_.reset(data_, [&library = library_, &runtime = runtime_, device = device_](void* its) {
+      const device::CurrentDevice current(runtime, device);
+      (void)library.call.MemFree(its);
+    });
     return {};
   }
   bool can_be_symmetric() const {
@@ -82,8 +82,6 @@ class Memory final : public RegisteredMemory {
   }
 
  private:
-  enum class Owner { kUser, kRuntime, kNccl };
-
   void set_registered(WindowUse use) {
     use_ = use;
     is_registered_ = true;
@@ -96,7 +94,7 @@ class Memory final : public RegisteredMemory {
   const std::shared_ptr<Registry> registry_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  Owner owner_ = Owner::kUser;
+  std::shared_ptr<void> allocation_ = {};
   WindowUse use_ = WindowUse::kPlain;
   bool is_registered_ = false;
   Window* window_ = nullptr;
