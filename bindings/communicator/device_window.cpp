@@ -85,6 +85,9 @@ object and everything created from it are gone; no call that uses it may still b
 "symmetric": NCCL's kernels read and write the memory of other ranks.
 "registered": NCCL knows this rank's memory.
 "plain": like any other memory.)")
+      .def_prop_ro(
+          "is_direct", [](DeviceWindowHandle& self) { return self.use().is_direct(); },
+          "Whether accord's plans read and write the memory of all ranks in place.")
       .def("__dlpack__", &export_dlpack, nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
       .def(
           "__dlpack_device__",

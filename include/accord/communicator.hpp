@@ -323,8 +323,9 @@ class Communicator {
   [[nodiscard]] Result<Window> window(std::size_t bytes, const CallOptions& options = {});
 
   /// Registers GPU memory that calls then use in place: `bytes` on `device`, the same number on each rank, or the
-  /// program's own `memory`, which must outlive the window. Collective; it connects the ranks as the first call on a
-  /// GPU does. All ranks get the window, or none does, and the error names the rank that failed (docs/gpu.md).
+  /// program's own `memory`, which must outlive the windows of all ranks. Collective; it connects the ranks as the
+  /// first call on a GPU does. All ranks get the window, or none does, and the error names the rank that failed
+  /// (docs/gpu.md).
   [[nodiscard]] Result<DeviceWindow> device_window(std::size_t bytes, Device device, const CallOptions& options = {});
   [[nodiscard]] Result<DeviceWindow> device_window(Buffer memory, const CallOptions& options = {});
 

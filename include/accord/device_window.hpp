@@ -13,7 +13,7 @@ namespace comm {
 struct DeviceWindowState;
 }  // namespace comm
 
-/// How calls use the buffers of a window.
+/// How NCCL uses the buffers of a window.
 enum class WindowUse {
   kPlain,       ///< like any other memory: the library that makes the calls is too old to register it
   kRegistered,  ///< each rank's library knows this rank's memory, and copies less of it
@@ -22,12 +22,14 @@ enum class WindowUse {
 std::string_view to_string(WindowUse use);
 
 /// GPU memory of one rank that is registered with all ranks of a group; every rank registers the same size. Created
-/// by Communicator::device_window(). Calls of the group on buffers in it copy less, depending on use(); the results
-/// are the same.
+/// by Communicator::device_window(). Calls of the group on buffers in it copy less, depending on use() and
+/// is_direct(); the results are the same.
 ///
 /// A handle: copies refer to the same window. It keeps its communicator's group open and may outlive the
-/// communicator. When the last handle is destroyed, the memory is deregistered, and freed if the window allocated it;
-/// no call that uses it may still be in a stream then. Each rank may release it at any time. Thread-safe.
+/// communicator. When the last handle is destroyed, the memory is deregistered, and freed if the window allocated it
+/// and no rank of this process has the window any more; no call that uses it may still be in a stream then. Each rank
+/// may release it at any time. Memory of the program's own must stay allocated until all ranks have released the
+/// window: they have it open, and after a failed call they may still access it for a moment. Thread-safe.
 class DeviceWindow {
  public:
   explicit DeviceWindow(std::shared_ptr<comm::DeviceWindowState> state);
@@ -38,6 +40,8 @@ class DeviceWindow {
   std::size_t bytes() const;
   /// Equal on all ranks.
   WindowUse use() const;
+  /// Whether accord's plans read and write the memory of all ranks in place (docs/gpu.md). Equal on all ranks.
+  bool is_direct() const;
   /// `count` elements that begin `offset` bytes from the start. REQUIRES: they fit.
   Buffer buffer(std::size_t count, DType dtype, std::size_t offset = 0) const;
 

@@ -41,6 +41,13 @@ extern "C" accord_status_t accord_device_window_memory(accord_device_window_t* w
   });
 }
 
+extern "C" accord_status_t accord_device_window_is_direct(accord_device_window_t* window, int32_t* is_direct) {
+  return answer(__func__, {{"window", window}, {"is_direct", is_direct}}, [&](std::string_view) -> Status {
+    *is_direct = window->window.is_direct() ? 1 : 0;
+    return {};
+  });
+}
+
 extern "C" void accord_device_window_free(accord_device_window_t* window) { delete window; }
 
 extern "C" accord_status_t accord_communicator_lend_nccl(accord_communicator_t* communicator, void* nccl_communicator) {

@@ -25,7 +25,9 @@ std::optional<Difference> find_difference(const exec::Domain& domain, int m) {
 
 Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank other) {
   const auto& [mine, theirs] = difference;
-  if (theirs == mine)
+  exec::RequestRecord with_my_parts = theirs;
+  with_my_parts.parts = mine.parts;
+  if (theirs == mine || (with_my_parts == mine && mine.phase == exec::Phase::kRegistered))
     return Status(
         StatusCode::kMismatch,
         fmt::format("{}: rank {} chose another algorithm than rank {}, or made another call before; "
@@ -35,6 +37,7 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
         {other});
   exec::RequestRecord with_my_phase = theirs;
   with_my_phase.phase = mine.phase;
+  with_my_phase.parts = mine.parts;
   if (with_my_phase == mine && has_equal_parts(mine.phase) && has_equal_parts(theirs.phase)) {
     const bool mine_are = mine.phase == exec::Phase::kRegistered;
     return Status(
@@ -44,8 +47,6 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
                     where, mine_are ? me : other, mine_are ? other : me),
         {other});
   }
-  exec::RequestRecord with_my_parts = theirs;
-  with_my_parts.parts = mine.parts;
   if (with_my_parts == mine)
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} passed other counts of the parts than rank {}", where, other, me), {other});

@@ -26,9 +26,12 @@ struct Graph {
   void* handle = nullptr;
 };
 
-/// A handle with which another process of this host can use memory of allocate() (a cudaIpcMemHandle_t).
+/// A handle with which another process of this host can use memory: of an allocation (a cudaIpcMemHandle_t), and the
+/// place in it.
 struct MemoryHandle {
-  std::array<unsigned char, 64> bytes = {};
+  std::array<unsigned char, 64> bytes = {};  ///< unused for virtual memory, which has a file descriptor instead
+  std::size_t allocated = 0;                 ///< bytes of the allocation
+  std::size_t offset = 0;
 };
 
 /// Physical allocations that are mapped side by side behind a range of addresses (cuMemCreate, cuMemMap).
@@ -79,13 +82,16 @@ class Runtime {
   virtual Status release_host(Device device, void* memory) = 0;
 
   // Memory of other devices and processes.
-  /// Gives kernels on `from` access to memory of `to`. Fails with kUnsupported if that is impossible.
-  virtual Status reach(Device from, Device to) = 0;
-  /// `memory`: a pointer that allocate() returned.
-  virtual Result<MemoryHandle> share(Device device, void* memory) = 0;
-  /// Opens another process's memory for kernels on `device`. Fails with kUnsupported if they cannot access it. It
-  /// must not be used after its owner has released it.
-  virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
+  /// Gives kernels on `from` access to `bytes` at `memory`, which this process has on `to`. Fails with kUnsupported if
+  /// that is impossible.
+  virtual Status reach(Device from, Device to, void* memory, std::size_t bytes) = 0;
+  /// `memory`: `bytes` in one allocation, from allocate(), or as virtual memory (cuMemCreate). For virtual memory
+  /// `descriptor` receives a file descriptor that the other process needs as well. Fails with kUnsupported if the
+  /// memory cannot be shared.
+  virtual Result<MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) = 0;
+  /// Opens another process's memory for kernels on `device`. `descriptor`: -1 if share() gave none. Fails with
+  /// kUnsupported if they cannot access it. It must not be used after its owner has released it.
+  virtual Result<void*> open_shared(Device device, const MemoryHandle& handle, int descriptor) = 0;
   virtual Status close_shared(Device device, void* memory) = 0;
 
   // Multicast: one device creates it and each other device joins once. When all have joined, each binds its part.

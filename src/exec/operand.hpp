@@ -26,9 +26,15 @@ struct Operand {
     return static_cast<std::uint16_t>(lines_of(2 * members) + (of_every_rank ? 1 : 0));
   }
 
+  /// The number of bases.
+  static constexpr int bases(int members) { return multicast_of(true, members) + 1; }
+
   /// The member of a base of lines_of() or slot_of(), and which of the two it is.
   static constexpr Rank member_of(std::uint16_t base) { return (base - lines_of(0)) / 2; }
   static constexpr bool is_slot(std::uint16_t base) { return base % 2 == slot_of(0) % 2; }
+
+  /// The member of a base of input_of() or output_of().
+  static constexpr Rank member_of_buffers(std::uint16_t base, int members) { return (base - input_of(0, members)) / 2; }
 
   std::uint64_t offset = 0;
   std::uint16_t base = 0;

@@ -3,22 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
-namespace accord::exec {
+#include "exec/place_word.hpp"
 
-/// A place in a window, as ranks announce it to each other: the number of the window, which is equal on all ranks,
-/// and the offset in the announcing rank's memory.
-using PlaceWord = std::uint64_t;
-inline constexpr int kOffsetBits = 48;
-/// Announced if a rank has no such buffer.
-inline constexpr PlaceWord kNoPlace = ~PlaceWord{0};
-inline constexpr PlaceWord place_word(int window, std::size_t offset) {
-  return static_cast<PlaceWord>(window) << kOffsetBits | offset;
-}
-inline constexpr int window_of(PlaceWord place) { return static_cast<int>(place >> kOffsetBits); }
-inline constexpr std::size_t offset_of(PlaceWord place) { return place & ((PlaceWord{1} << kOffsetBits) - 1); }
+namespace accord::exec {
 
 /// A window that this rank has: the local address of each member's memory.
 struct MappedWindow {

@@ -29,7 +29,9 @@ struct RequestRecord {
   Phase phase = Phase::kEqualParts;
   Rank root = 0;            ///< for a message: its tag
   std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
-  std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, if every rank was given all of them
+  /// kUnequalParts: a hash of the counts, if every rank was given all of them. kRegistered, on devices: a hash of the
+  /// algorithm.
+  std::uint64_t parts = 0;
   bool operator==(const RequestRecord&) const = default;
 };
 static_assert(sizeof(RequestRecord) == 24, "travels as three words");

@@ -20,8 +20,10 @@ namespace {
 // it from a few KiB, the earlier the more ranks there are. Copies want slots that stay in the cache (256 KiB), sums
 // fewer rounds; from 64 KiB until the caches are full, a single copy by the kernel where it is allowed. Between hosts
 // a step takes tens of microseconds, so medium-sized messages of few ranks use a single step (docs/decisions/hosts.md
-// has the figures). On GPUs, where this table was not measured, packets serve the sizes for which MSCCL++ uses them
-// and NCCL the rest; the rules before a rule of NCCL apply where NCCL is missing.
+// has the figures). On GPUs this table was not measured. Packets serve the sizes for which MSCCL++ uses them, in one
+// shot and then in two, and NCCL the rest; the rules before a rule of NCCL apply where NCCL is missing. Sums of buffers
+// in windows read them directly at the sizes for which vLLM and TensorRT-LLM do, in one shot as far as vLLM goes. A
+// call in place takes the rule before that, as one shot would overwrite what others still read.
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
@@ -60,6 +62,10 @@ constexpr std::string_view kDefaultTable =
     "reduce_scatter[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
     "all_reduce[memory=cuda]:0-inf=two_shot,0-inf=nccl,0-16k=packet;"
     "all_reduce[memory=cuda,ranks=1-8]:16k-64k=packet;"
+    "all_reduce[memory=cuda,ranks=3-8]:64k-1m=two_shot_packet;"
+    "all_reduce[memory=cuda,registered=yes,ranks=1-8]:16k-8m=two_shot_zero_copy,16k-256k=one_shot_zero_copy;"
+    "all_reduce[memory=cuda,registered=yes,ranks=1-4]:256k-512k=one_shot_zero_copy;"
+    "all_reduce[memory=cuda,registered=yes,ranks=1-2]:512k-8m=one_shot_zero_copy;"
     "reduce[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
     "gather[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
     "scatter[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"

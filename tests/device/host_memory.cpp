@@ -1,6 +1,6 @@
 // Memory of devices. Large pieces are memory files, which other processes open through /proc, as they open a device's
 // memory by a handle. A process that has opened one holds a lock on its file, so that the owner notices if it releases
-// the memory too early.
+// the memory too early. The file of memory that was mapped is passed to the other process.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -27,7 +27,6 @@ constexpr std::size_t kMinShareableBytes = std::size_t{64} << 10;
 struct Shared {
   int process = 0;
   int file = -1;
-  std::size_t bytes = 0;
 };
 
 void* map_file(int file, std::size_t bytes) {
@@ -63,12 +62,14 @@ Status HostRuntime::free_memory(std::string_view call, std::optional<Device> dev
   if (allocation.file < 0) {
     ::operator delete(memory, std::align_val_t(allocation.alignment));
   } else {
-    if (::flock(allocation.file, LOCK_EX | LOCK_NB) != 0) {
+    // Virtual memory is kept by those who have it mapped.
+    if (allocation.mapped.empty() && ::flock(allocation.file, LOCK_EX | LOCK_NB) != 0) {
       std::fputs("memory of a device is released while another process has it open\n", stderr);
       std::abort();
     }
     // A kernel of another process that still uses the memory after this is killed by SIGBUS.
-    if (::ftruncate(allocation.file, 0) != 0) return error(call, "the file of the memory cannot be truncated");
+    if (allocation.mapped.empty() && ::ftruncate(allocation.file, 0) != 0)
+      return error(call, "the file of the memory cannot be truncated");
     ::munmap(memory, allocation.bytes);
     ::close(allocation.file);
   }
@@ -108,45 +109,57 @@ Result<device::MappedMemory> HostRuntime::mapped_memory(Device device, const voi
   return behind;
 }
 
-Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
+Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) {
   const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("share"));
-  const auto found = allocations_.find(memory);
-  if (found == allocations_.end() || found->second.device != device)
-    return error("share", "the memory was not allocated by this call for this device");
-  if (!found->second.mapped.empty()) return error("share", "the memory was mapped, and has no such handle");
-  if (found->second.file < 0)
+  const Allocation* const found = allocation_of(memory, bytes);
+  if (found == nullptr || found->device != device || found->mapped.size() > 1)
+    return error("share", "the memory is not in one allocation of this device");
+  if (found->file < 0)
     return error("share", fmt::format("only allocations of {} bytes and more can be shared", kMinShareableBytes));
-  const Shared shared{::getpid(), found->second.file, found->second.bytes};
-  device::MemoryHandle handle;
-  static_assert(sizeof(shared) <= sizeof(handle));
+  const auto* const begin = static_cast<const std::byte*>(std::prev(allocations_.upper_bound(memory))->first);
+  device::MemoryHandle handle{
+      .allocated = found->bytes, .offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - begin)};
+  if (!found->mapped.empty()) {
+    descriptor.reset(::fcntl(found->file, F_DUPFD_CLOEXEC, 0));
+    if (!descriptor.valid()) return error("share", "there is no descriptor left");
+    return handle;
+  }
+  const Shared shared{::getpid(), found->file};
+  static_assert(sizeof(shared) <= sizeof(handle.bytes));
   std::memcpy(handle.bytes.data(), &shared, sizeof(shared));
   return handle;
 }
 
-Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle& handle) {
+Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle& handle, int descriptor) {
   const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("open_shared"));
   ACCORD_RETURN_IF_ERROR(check("open_shared", device));
-  Shared shared;
-  std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
-  if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
-  UniqueFd file(::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.valid() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0)
-    return error("open_shared", "there is no such memory");
-  void* const memory = map_file(file.get(), shared.bytes);
+  UniqueFd file;
+  if (descriptor < 0) {
+    Shared shared;
+    std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
+    if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
+    file.reset(::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
+    if (!file.valid() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0)
+      return error("open_shared", "there is no such memory");
+  }
+  void* const memory = map_file(descriptor < 0 ? file.get() : descriptor, handle.allocated);
   if (memory == nullptr) return error("open_shared", "the memory cannot be mapped");
-  opened_[memory] = {shared.bytes, std::move(file)};
-  return memory;
+  opened_[memory] = {handle.allocated, std::move(file)};
+  return static_cast<void*>(static_cast<std::byte*>(memory) + handle.offset);
 }
 
 Status HostRuntime::close_shared(Device device, void* memory) {
   const auto lock = enter(device);
   ACCORD_RETURN_IF_ERROR(pop_failure("close_shared"));
   ACCORD_RETURN_IF_ERROR(check("close_shared", device));
-  const auto found = opened_.find(memory);
-  if (found == opened_.end()) return error("close_shared", "the memory was not opened by open_shared");
-  ::munmap(memory, found->second.bytes);
+  auto found = opened_.upper_bound(memory);
+  if (found == opened_.begin()) return error("close_shared", "the memory was not opened by open_shared");
+  --found;
+  if (memory >= static_cast<std::byte*>(found->first) + found->second.bytes)
+    return error("close_shared", "the memory was not opened by open_shared");
+  ::munmap(found->first, found->second.bytes);
   opened_.erase(found);
   return {};
 }

@@ -234,7 +234,7 @@ Result<int> HostRuntime::multiprocessors(Device device) {
   return kHostMultiprocessors;
 }
 
-Status HostRuntime::reach(Device from, Device to) {
+Status HostRuntime::reach(Device from, Device to, void* /*memory*/, std::size_t /*bytes*/) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(pop_failure("reach"));
   ACCORD_RETURN_IF_ERROR(check("reach", from));
@@ -260,6 +260,8 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   auto copy = std::make_shared<Arguments>(kernel.bytes / sizeof(Arguments::value_type) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
   ++launches_[kernel.name];
+  int& most = most_blocks_[kernel.name];
+  most = std::max(most, grid.blocks);
   Task task{[code, copy, grid] { run_grid(*code, copy->data(), grid); }, Task::Kind::kKernel};
   if (code->starts_early && !grid.together)
     task.begin = [code, copy, grid] { return std::make_unique<EarlyHostKernel>(*code, copy, grid); };
@@ -275,6 +277,12 @@ int HostRuntime::launches(std::string_view kernel) const {
 std::map<std::string, int, std::less<>> HostRuntime::launches() const {
   const std::lock_guard lock(mutex_);
   return launches_;
+}
+
+int HostRuntime::most_blocks(std::string_view kernel) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = most_blocks_.find(kernel);
+  return found == most_blocks_.end() ? 0 : found->second;
 }
 
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {

@@ -88,9 +88,9 @@ class HostRuntime final : public device::Runtime {
   Result<void*> allocate_host(Device device, std::size_t bytes) override;
   Status release_host(Device device, void* memory) override;
   Result<int> multiprocessors(Device device) override;
-  Status reach(Device from, Device to) override;
-  Result<device::MemoryHandle> share(Device device, void* memory) override;
-  Result<void*> open_shared(Device device, const device::MemoryHandle& handle) override;
+  Status reach(Device from, Device to, void* memory, std::size_t bytes) override;
+  Result<device::MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) override;
+  Result<void*> open_shared(Device device, const device::MemoryHandle& handle, int descriptor) override;
   Status close_shared(Device device, void* memory) override;
   Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) override;
   /// Runs kernels of host_kernels.cpp on threads of the host (host_block.hpp).
@@ -141,6 +141,8 @@ class HostRuntime final : public device::Runtime {
   int launches(std::string_view kernel) const;
   /// Returns the same for all kernels that were launched.
   std::map<std::string, int, std::less<>> launches() const;
+  /// Returns the most blocks with which the kernel has been put into streams.
+  int most_blocks(std::string_view kernel) const;
   /// Returns the bytes that have been copied to memory of no device.
   std::size_t copied_to_host() const { return copied_to_host_; }
   /// Returns the number of copies between a device and memory of no device that were put behind unfinished work of
@@ -258,6 +260,7 @@ class HostRuntime final : public device::Runtime {
   std::map<void*, Graph> graphs_;
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
   std::map<std::string, int, std::less<>> launches_;
+  std::map<std::string, int, std::less<>> most_blocks_;
   std::atomic<std::size_t> copied_to_host_ = 0;
   std::atomic<std::size_t> copies_behind_work_ = 0;
   std::atomic<std::size_t> copied_pageable_ = 0;

@@ -23,6 +23,8 @@ namespace accord::testing {
 
 /// The environment variable of the process that opens the memory: a pipe's descriptor, a colon, the handle as hex.
 inline constexpr const char* kOpensMemory = "OPENS_MEMORY";
+/// Of the memory: as much as drivers share at least.
+inline constexpr std::size_t kSharedBytes = std::size_t{2} << 20;
 /// The first word of the memory.
 inline constexpr std::uint64_t kSharedWord = 0x0123456789ABCDEF;
 /// Loading CUDA takes some seconds on a busy machine.
@@ -32,7 +34,7 @@ inline bool is_opening_memory() { return std::getenv(kOpensMemory) != nullptr; }
 
 /// Opens the memory and checks its first word.
 inline Status open_and_check(device::Runtime& runtime, Device device, const device::MemoryHandle& handle) {
-  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime.open_shared(device, handle));
+  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime.open_shared(device, handle, /*descriptor=*/-1));
   std::uint64_t word = 0;
   ACCORD_RETURN_IF_ERROR(runtime.copy(&word, memory, sizeof word, device, {}));
   ACCORD_RETURN_IF_ERROR(runtime.synchronize(device, {}));
@@ -46,7 +48,7 @@ inline void open_memory_if_asked(device::Runtime& runtime, Device device) {
   if (!is_opening_memory()) return;
   const std::string asked = std::getenv(kOpensMemory);
   const std::size_t colon = asked.find(':');
-  device::MemoryHandle handle;
+  device::MemoryHandle handle{.allocated = kSharedBytes};
   for (std::size_t i = 0; i < handle.bytes.size(); ++i) {
     const char* const digits = asked.data() + colon + 1 + 2 * i;
     (void)std::from_chars(digits, digits + 2, handle.bytes[i], 16);
@@ -63,12 +65,12 @@ inline Status check_memory_opens(device::Runtime& runtime, Device device) {
   const auto failed = [](const std::string& why) {
     return Status(StatusCode::kUnsupported, "another process cannot open this process's device memory: " + why);
   };
-  constexpr std::size_t kBytes = std::size_t{2} << 20;  // as much as drivers share at least
   ACCORD_ASSIGN_OR_RETURN(const device::Memory memory,
-                          device::Memory::allocate(runtime, device, kBytes, "a check of shared memory"));
+                          device::Memory::allocate(runtime, device, kSharedBytes, "a check of shared memory"));
   ACCORD_RETURN_IF_ERROR(runtime.copy(memory.data(), &kSharedWord, sizeof kSharedWord, device, {}));
   ACCORD_RETURN_IF_ERROR(runtime.synchronize(device, {}));
-  const Result<device::MemoryHandle> handle = runtime.share(device, memory.data());
+  UniqueFd descriptor;
+  const Result<device::MemoryHandle> handle = runtime.share(device, memory.data(), kSharedBytes, descriptor);
   if (!handle.ok()) return failed(handle.status().message());
 
   std::array<int, 2> ends = {};

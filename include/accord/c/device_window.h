@@ -16,7 +16,8 @@ extern "C" {
 #endif
 
 /* GPU memory of one rank that is registered with all ranks of a communicator; every rank registers the same size.
- * Calls on buffers in it copy less, depending on its use, and give the same results. See docs/gpu.md. */
+ * Calls on buffers in it copy less, depending on its use and on whether it is direct, and give the same results. See
+ * docs/gpu.md. */
 typedef struct accord_device_window accord_device_window_t;
 
 typedef int32_t accord_window_use_t;
@@ -26,7 +27,7 @@ enum {
   ACCORD_WINDOW_SYMMETRIC = 2   /* kernels read and write the memory of other ranks */
 };
 
-/* Registers `bytes` at `memory` on the given device; the memory must outlive the window. If `memory` is null, the
+/* Registers `bytes` at `memory` on the given device; the memory must outlive the windows of all ranks. If `memory` is null, the
  * window allocates it, aligned to 4096 bytes and not zeroed. Collective; it connects the ranks as the first call on a
  * GPU does, and all ranks get the window or none does. A `timeout_ns` of 0 means the communicator's timeout. The
  * window keeps the communicator's group open. */
@@ -36,6 +37,9 @@ ACCORD_API accord_status_t accord_device_window_create(accord_communicator_t* co
 /* The memory is valid as long as the handle. Any result may be null. */
 ACCORD_API accord_status_t accord_device_window_memory(accord_device_window_t* window, void** memory, size_t* bytes,
                                                        accord_window_use_t* use);
+/* Sets `is_direct` to 1 if accord's plans read and write the memory of all ranks in place, else to 0. Equal on all
+ * ranks. */
+ACCORD_API accord_status_t accord_device_window_is_direct(accord_device_window_t* window, int32_t* is_direct);
 /* Releases the handle. The memory is deregistered, and freed if the window allocated it. No call that uses it may
  * still be in a stream. */
 ACCORD_API void accord_device_window_free(accord_device_window_t* window);

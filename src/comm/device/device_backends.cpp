@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "comm/call.hpp"
 #include "comm/explain.hpp"
@@ -20,6 +21,34 @@ namespace {
 constexpr std::size_t kMaxChoices = 1024;
 
 bool is_collective(const Call& call) { return call.direction == Direction::kNone; }
+
+/// Whether its plan accesses the buffers of peers.
+bool needs_windows(const plan::AlgorithmEntry& algorithm, int size, Rank root) {
+  if (algorithm.registered == nullptr) return algorithm.buffers != plan::Buffers::kAnywhere;
+  const plan::Plan* const plan = algorithm.registered->find(size, root);
+  return plan != nullptr && plan->buffers != plan::Buffers::kAnywhere;
+}
+
+/// The request as peers see it that the algorithm serves. Ranks whose calls are not all in place may choose different
+/// algorithms, so it names the algorithm.
+exec::RequestRecord announced_for(exec::RequestRecord request, const plan::AlgorithmEntry& algorithm) {
+  request.parts = xxh3(std::as_bytes(std::span(algorithm.name)));
+  return request;
+}
+
+/// Memory that plans access on all ranks, and that NCCL may know as well.
+class WindowMemory final : public RegisteredMemory {
+ public:
+  WindowMemory(std::shared_ptr<RegisteredMemory> of_nccl, std::shared_ptr<PlanWindow> of_plans)
+      : of_nccl_(std::move(of_nccl)), of_plans_(std::move(of_plans)) {}
+  void* data() const override { return of_plans_->data(); }
+  WindowUse use() const override { return of_nccl_ == nullptr ? WindowUse::kPlain : of_nccl_->use(); }
+  bool is_direct() const override { return true; }
+
+ private:
+  const std::shared_ptr<RegisteredMemory> of_nccl_;  ///< null without NCCL; destroyed last, as it may own the memory
+  const std::shared_ptr<PlanWindow> of_plans_;
+};
 
 }  // namespace
 
@@ -52,22 +81,26 @@ Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
 }
 
 Status DeviceBackends::choose(const Call& call, Deadline deadline) {
-  const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
-  if (call.division != Division::kEqual) return decide(call, record, deadline).status();
-  const auto words = std::bit_cast<exec::RequestWords>(record);
+  const exec::RequestRecord request = plans_.request_of(call);
+  if (call.division != Division::kEqual) return decide(call, request, deadline).status();
+  const auto words = std::bit_cast<exec::RequestWords>(request);
   if (choices_.contains(words)) return {};
-  ACCORD_ASSIGN_OR_RETURN(CollectiveBackend* const chosen, decide(call, record, deadline));
+  ACCORD_ASSIGN_OR_RETURN(const Chosen chosen, decide(call, request, deadline));
   choices_.emplace(words, chosen);
   return {};
 }
 
-Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::RequestRecord& record,
-                                                  Deadline deadline) {
+Result<DeviceBackends::Chosen> DeviceBackends::decide(const Call& call, const exec::RequestRecord& request,
+                                                      Deadline deadline) {
   const Status nccl_lacks = without_nccl_->ok() ? nccl_.check(call) : *without_nccl_;
+  const bool registered = request.phase == exec::Phase::kRegistered;
+  const exec::RequestRecord plain = record_of(call, group_.rank(), group_.size());
   plan::SelectorCall selected{.collective = call.collective,
-                              .bytes = record.count * size_of(record.dtype),
-                              .root = record.root,
+                              .bytes = request.count * size_of(request.dtype),
+                              .root = request.root,
                               .op = call.op.op(),
+                              .registered = registered,
+                              .in_place = registered && request.parts == 1,
                               .memory = DeviceType::kCuda,
                               .has_nccl = nccl_lacks.ok(),
                               .has_plans = PlanBackend::serves(call),
@@ -76,9 +109,11 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
   while (true) {
     const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
     if (!choice.ok()) return no_backend_error(call, nccl_lacks, plan_lacks, choice.status());
-    if (choice->algorithm->is_library) return &nccl_;
+    const plan::AlgorithmEntry& algorithm = *choice->algorithm;
+    if (algorithm.is_library) return Chosen{&nccl_, plain};
     ACCORD_RETURN_IF_ERROR(connect_plans(deadline));
-    if (without_plans_->ok() && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
+    const bool multicasts = plan::needs_multicast(algorithm, group_.size(), request.root);
+    if (without_plans_->ok() && multicasts) {
       ACCORD_RETURN_IF_ERROR(connect_multicast(deadline));
       if (!without_multicast_->ok()) {
         selected.has_multicast = false;
@@ -86,9 +121,10 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
       }
     }
     if (without_plans_->ok()) {
-      plan_lacks = plans_.prepare(record, *choice->algorithm);
-      if (plan_lacks.ok()) return &plans_;
-      if (selected.has_multicast && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
+      const bool in_windows = needs_windows(algorithm, group_.size(), request.root);
+      plan_lacks = plans_.prepare(request, algorithm);
+      if (plan_lacks.ok()) return Chosen{&plans_, in_windows ? announced_for(request, algorithm) : plain};
+      if (selected.has_multicast && multicasts) {
         selected.has_multicast = false;  // plans without multicast may still serve the call
         continue;
       }
@@ -101,10 +137,10 @@ Result<CollectiveBackend*> DeviceBackends::decide(const Call& call, const exec::
 
 Status DeviceBackends::connect_plans(Deadline deadline) {
   if (without_plans_) return {};
-  without_plans_ = plans_.connect(deadline);
-  if (without_plans_->ok()) return {};
-  if (without_plans_->code() == StatusCode::kTimeout || !group_.state().healthy()) return *without_plans_;
-  if (group_.rank() != 0) return {};
+  Status connected = plans_.connect(deadline);
+  if (!connected.ok() && (connected.code() == StatusCode::kTimeout || !group_.state().healthy())) return connected;
+  without_plans_ = std::move(connected);
+  if (without_plans_->ok() || group_.rank() != 0) return {};
   const std::string text =
       fmt::format("group \"{}\": no plans on GPUs: {}", group_.options().name, without_plans_->message());
   // Between hosts this is as expected. Within one, calls that plans would have served are slower or fail.
@@ -134,10 +170,21 @@ Status DeviceBackends::no_backend_error(const Call& call, const Status& nccl_lac
                 "nccl adds in an order of its own, which deterministic=canonical does not allow" + and_plans);
 }
 
+const DeviceBackends::Chosen* DeviceBackends::choice_of(const Call& call) const {
+  const auto found = choices_.find(std::bit_cast<exec::RequestWords>(plans_.request_of(call)));
+  return found == choices_.end() ? nullptr : &found->second;
+}
+
 CollectiveBackend& DeviceBackends::backend_of(const Call& call) {
   if (!is_collective(call) || call.division != Division::kEqual) return nccl_;
-  const auto words = std::bit_cast<exec::RequestWords>(record_of(call, group_.rank(), group_.size()));
-  return *choices_.find(words)->second;
+  // Plans report that the windows of the call have been released since it was agreed on.
+  const Chosen* const chosen = choice_of(call);
+  return chosen == nullptr ? plans_ : *chosen->backend;
+}
+
+exec::RequestRecord DeviceBackends::announced(const Call& call) const {
+  const Chosen* const chosen = is_collective(call) && call.division == Division::kEqual ? choice_of(call) : nullptr;
+  return chosen == nullptr ? record_of(call, group_.rank(), group_.size()) : chosen->announced;
 }
 
 Status DeviceBackends::enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
@@ -168,8 +215,29 @@ Status DeviceBackends::shrink(std::span<const Rank> lost, DeviceBackends& child,
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* memory, std::size_t bytes,
                                                                           Deadline deadline) {
-  ACCORD_RETURN_IF_ERROR(*without_nccl_);
-  return nccl_.register_memory(memory, bytes, deadline);
+  std::shared_ptr<RegisteredMemory> of_nccl;
+  LentMemory lent{.memory = static_cast<std::byte*>(memory)};
+  if (without_nccl_->ok()) {
+    ACCORD_ASSIGN_OR_RETURN(of_nccl, nccl_.register_memory(memory, bytes, deadline));
+    if (memory == nullptr) lent = {.memory = static_cast<std::byte*>(of_nccl->data()), .owner = of_nccl->allocation()};
+  }
+  ACCORD_RETURN_IF_ERROR(connect_plans(deadline));
+  Result<std::shared_ptr<PlanWindow>> of_plans = *without_plans_;
+  if (without_plans_->ok()) of_plans = plans_.add_window(lent, bytes, deadline);
+  if (!of_plans.ok() && (of_plans.status().code() == StatusCode::kTimeout || !group_.state().healthy()))
+    return of_plans.status();
+  if (of_plans.ok())
+    return std::shared_ptr<RegisteredMemory>(
+        std::make_shared<WindowMemory>(std::move(of_nccl), *std::move(of_plans)));
+  if (of_nccl == nullptr)
+    return of_plans.status().code() != StatusCode::kUnsupported
+               ? of_plans.status()
+               : Status(without_nccl_->code(), without_nccl_->message() + "; " + of_plans.status().message(),
+                        without_nccl_->ranks());
+  if (explains() && group_.rank() == 0)
+    explain(fmt::format("group \"{}\": plans do not access a window: {}", group_.options().name,
+                        of_plans.status().message()));
+  return of_nccl;
 }
 
 Status DeviceBackends::asynchronous_error() {

@@ -42,10 +42,13 @@ class DeviceBackends {
   /// has those ranks in their order. After an error `child` is as it was. `lost`: the other ranks, at least one.
   Status shrink(std::span<const Rank> lost, DeviceBackends& child, Deadline deadline);
   /// Collective, after agree(): later calls on buffers in `memory` copy less; if it is null, memory of `bytes` is
-  /// allocated. An error of one rank is returned on all, and does no harm unless the group has failed.
+  /// allocated. Registers it with NCCL and for plans, as far as the ranks have them. An error of one rank is returned
+  /// on all, and does no harm unless the group has failed.
   Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Deadline deadline);
   /// Whether closing it removes memory from under the kernels of all other ranks, including those of this process.
   bool closing_unmaps_all() const { return without_multicast_ && without_multicast_->ok(); }
+  /// The record of a call that peers compare with theirs. REQUIRES: the call was agreed on.
+  exec::RequestRecord announced(const Call& call) const;
   /// As CollectiveBackend::asynchronous_error().
   Status asynchronous_error();
   /// As CollectiveBackend::abort().
@@ -58,11 +61,19 @@ class DeviceBackends {
   /// Finds out which backend serves a collective. An error is the same on all ranks. Collective if the request is new.
   /// REQUIRES: the ranks know whether they have NCCL.
   Status choose(const Call& call, Deadline deadline);
-  Result<CollectiveBackend*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
+  /// The backend of a request, and the request as it is announced to the peers.
+  struct Chosen {
+    CollectiveBackend* backend = nullptr;
+    exec::RequestRecord announced = {};
+  };
+  Result<Chosen> decide(const Call& call, const exec::RequestRecord& request, Deadline deadline);
   /// REQUIRES: the call was agreed on.
   CollectiveBackend& backend_of(const Call& call);
-  /// Finds out, once, whether the ranks can use plans. If they cannot, rank 0 logs the reason: as a warning if all
-  /// ranks are on one host.
+  /// Null if the windows of the call have been released since it was agreed on. REQUIRES: a collective with parts of
+  /// equal counts.
+  const Chosen* choice_of(const Call& call) const;
+  /// Finds out, once, whether the ranks can use plans. Fails if they could not find out. If they cannot use plans,
+  /// rank 0 logs the reason: as a warning if all ranks are on one host.
   Status connect_plans(Deadline deadline);
   /// Finds out, once, whether the ranks have multicast.
   Status connect_multicast(Deadline deadline);
@@ -75,8 +86,8 @@ class DeviceBackends {
   std::optional<Status> without_nccl_;   ///< once known: ok, or why no rank can use it
   std::optional<Status> without_plans_;  ///< likewise
   std::optional<Status> without_multicast_;
-  std::map<exec::RequestWords, CollectiveBackend*> choices_;  ///< of collectives with parts of equal counts
-  std::uint64_t version_ = 0;                                 ///< of the registered plans that choices_ may refer to
+  std::map<exec::RequestWords, Chosen> choices_;  ///< of collectives with parts of equal counts
+  std::uint64_t version_ = 0;                     ///< of the registered plans that choices_ may refer to
 };
 
 }  // namespace accord::comm

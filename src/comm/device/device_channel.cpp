@@ -109,7 +109,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
         it.peers.push_back(call.peer);
       else
         ACCORD_RETURN_IF_ERROR(
-            note(record_of(call, group_.rank(), group_.size()), captured ? std::nullopt : std::optional(stream), it));
+            note(backends_->announced(call), captured ? std::nullopt : std::optional(stream), it));
     }
     const Calling calling(*this, it);
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);

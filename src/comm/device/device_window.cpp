@@ -24,6 +24,7 @@ Device DeviceWindow::device() const { return state_->device; }
 void* DeviceWindow::data() const { return state_->memory->data(); }
 std::size_t DeviceWindow::bytes() const { return state_->bytes; }
 WindowUse DeviceWindow::use() const { return state_->memory->use(); }
+bool DeviceWindow::is_direct() const { return state_->memory->is_direct(); }
 Buffer DeviceWindow::buffer(std::size_t count, DType dtype, std::size_t offset) const {
   return {static_cast<std::byte*>(data()) + offset, count, dtype, device()};
 }

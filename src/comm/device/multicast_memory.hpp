@@ -32,8 +32,7 @@ class MulticastMemory {
   MulticastMemory(device::Runtime& runtime, Device device) : runtime_(runtime), device_(device) {}
   /// Takes a lease on the part of each other rank. `names`: by rank.
   Status take_leases(Rank me, const std::vector<std::string>& names);
-  Status create_here(Group& group, std::size_t bytes, Deadline deadline);
-  Status join_there(Group& group, std::size_t bytes, Deadline deadline);
+  Status join(Group& group, std::size_t bytes, Deadline deadline);
 
   device::Runtime& runtime_;
   const Device device_;

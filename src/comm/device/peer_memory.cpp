@@ -1,17 +1,21 @@
 // In one collective of the group the ranks publish where their memory is: its process, its device, a handle for other
-// processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others,
-// under a lease that it takes first.
-// A second collective turns an error of one rank into an error of all.
+// processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others
+// under a lease that it takes first, if it is virtual memory with a file descriptor that a second collective passes to
+// all. The last collective turns an error of one rank into an error of all.
 #include "comm/device/peer_memory.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
+#include "base/rounding.hpp"
+#include "comm/device/descriptor_exchange.hpp"
 #include "comm/group.hpp"
 #include "comm/membership/exchange.hpp"
 #include "comm/membership/gather_texts.hpp"
@@ -20,12 +24,17 @@ namespace accord::comm {
 
 using nlohmann::json;
 
+/// CUDA shares whole blocks of this size, in which smaller allocations may lie next to others.
+constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
+
 struct PeerMemory::Allocation {
-  Allocation(device::Runtime& runtime_, Device device_, void* memory_)
-      : runtime(runtime_), device(device_), memory(static_cast<std::byte*>(memory_)) {}
+  Allocation(device::Runtime& runtime_, Device device_, const LentMemory& lent)
+      : runtime(runtime_), device(device_), memory(lent.memory), owner(lent.owner) {}
   ~Allocation() {
     release_after(std::move(leases),
-                  [&its = runtime, device = device, memory = memory] { (void)its.release(device, memory); });
+                  [&its = runtime, device = device, memory = is_own ? memory : nullptr, owner = std::move(owner)] {
+                    if (memory != nullptr) (void)its.release(device, memory);
+                  });
   }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
@@ -33,6 +42,8 @@ struct PeerMemory::Allocation {
   device::Runtime& runtime;
   const Device device;
   std::byte* const memory;
+  std::shared_ptr<const void> owner;  ///< of lent memory
+  bool is_own = false;
   MemoryLeases leases;
 };
 
@@ -69,11 +80,27 @@ std::string process_name() {
   return fmt::format("{}-{:x}", ::getpid(), drawn);
 }
 
+/// Whether ranks have to pass each other descriptors: those of several processes, all of one host, of which some have
+/// memory with a descriptor. `texts`: what all ranks have published.
+bool needs_descriptors(const Group& group, const std::vector<std::string>& texts) {
+  if (group.topology().host_count() > 1) return false;
+  std::set<std::string> processes;
+  bool has_descriptor = false;
+  for (const std::string& text : texts) {
+    const json reply = json::parse(text, nullptr, false);
+    if (!reply.is_object()) continue;
+    processes.insert(reply.value("process", ""));
+    has_descriptor |= reply.value("has_descriptor", false);
+  }
+  return has_descriptor && processes.size() > 1;
+}
+
 }  // namespace
 
 Status PeerMemory::allocate() {
-  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
-  mine_ = std::make_shared<Allocation>(runtime_, device_, memory);
+  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, round_up(bytes_, kBlockBytes)));
+  mine_ = std::make_shared<Allocation>(runtime_, device_, LentMemory{static_cast<std::byte*>(memory)});
+  mine_->is_own = true;
   ACCORD_ASSIGN_OR_RETURN(mine_->leases, MemoryLeases::create());
   // Uses a stream of its own: the default one may be part of a capture.
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
@@ -83,7 +110,7 @@ Status PeerMemory::allocate() {
   return zeroed;
 }
 
-Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
+Status PeerMemory::open(Group& group, Rank rank, const std::string& text, int descriptor) {
   Part& part = parts_[static_cast<std::size_t>(rank)];
   if (rank == group.rank()) {
     part = {.memory = mine_->memory, .allocation = mine_};
@@ -107,7 +134,7 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
     if (part.allocation == nullptr)
       return Status(StatusCode::kPeerLost, fmt::format("rank {} has released its peer memory", rank), {rank});
     part.memory = part.allocation->memory;
-    const Status reached = runtime_.reach(device_, part.allocation->device);
+    const Status reached = runtime_.reach(device_, part.allocation->device, part.memory, bytes_);
     return reached.ok() ? reached : failed(reached);
   }
   if (group.topology().host_of(rank) != group.topology().host_of(group.rank()))
@@ -118,9 +145,11 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& text) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("rank {} sent no handle: {}", rank, reply.value("no_handle", "")), {rank});
   std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
+  handle.allocated = reply.value("allocated", std::size_t{0});
+  handle.offset = reply.value("offset", std::size_t{0});
   Result<MemoryLease> lease = MemoryLease::take(reply.value("lease", ""));
   if (!lease.ok()) return failed(lease.status());
-  const Result<void*> opened = runtime_.open_shared(device_, handle);
+  const Result<void*> opened = runtime_.open_shared(device_, handle, descriptor);
   if (!opened.ok()) return failed(opened.status());
   part.lease = *std::move(lease);
   part.memory = static_cast<std::byte*>(*opened);
@@ -131,30 +160,60 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
                                                        std::size_t bytes, Deadline deadline, const Status& ready) {
   release_waiting();
   std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
+  const Status allocated = ready.ok() ? memory->allocate() : ready;
+  ACCORD_RETURN_IF_ERROR(memory->exchange(group, allocated, deadline));
+  return memory;
+}
+
+Result<std::unique_ptr<PeerMemory>> PeerMemory::share(Group& group, device::Runtime& runtime, Device device,
+                                                      const LentMemory& lent, std::size_t bytes, Deadline deadline) {
+  std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
+  memory->mine_ = std::make_shared<Allocation>(runtime, device, lent);
+  Result<MemoryLeases> leases = MemoryLeases::create();
+  if (leases.ok()) memory->mine_->leases = *std::move(leases);
+  ACCORD_RETURN_IF_ERROR(memory->exchange(group, leases.status(), deadline));
+  return memory;
+}
+
+Status PeerMemory::exchange(Group& group, const Status& ready, Deadline deadline) {
   json mine;
-  Status failure = ready.ok() ? memory->allocate() : ready;
-  if (failure.ok()) {
+  UniqueFd descriptor;
+  if (ready.ok()) {
     mine = {{"process", process_name()},
-            {"number", Allocations::instance().add(memory->mine_)},
-            {"bytes", bytes},
-            {"lease", memory->mine_->leases.name()}};
+            {"number", Allocations::instance().add(mine_)},
+            {"bytes", bytes_},
+            {"lease", mine_->leases.name()}};
     // Ranks of this process need no handle. It is required only if there are ranks in other processes.
-    const Result<device::MemoryHandle> handle = runtime.share(device, memory->mine_->memory);
-    if (handle.ok())
+    const Result<device::MemoryHandle> handle = runtime_.share(device_, mine_->memory, bytes_, descriptor);
+    if (handle.ok()) {
       mine["handle"] = handle->bytes;
-    else
+      mine["allocated"] = handle->allocated;
+      mine["offset"] = handle->offset;
+      mine["has_descriptor"] = descriptor.valid();
+    } else {
       mine["no_handle"] = handle.status().message().substr(0, kMaxText / 2);
+    }
   } else {
-    mine = {{"error", failure.message().substr(0, kMaxText / 2)}};
+    mine = {{"error", ready.message().substr(0, kMaxText / 2)}};
   }
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
-  memory->parts_.resize(static_cast<std::size_t>(group.size()));
-  for (Rank rank = 0; failure.ok() && rank < group.size(); ++rank)
-    failure = memory->open(group, rank, texts[static_cast<std::size_t>(rank)]);
-  const Status agreed = all_ok(group, failure, deadline);
-  if (memory->mine_ != nullptr) memory->mine_->leases.accept();
-  ACCORD_RETURN_IF_ERROR(agreed);
-  return memory;
+  std::vector<UniqueFd> descriptors(static_cast<std::size_t>(group.size()));
+  Status failure = ready;
+  if (needs_descriptors(group, texts)) {
+    Result<std::vector<UniqueFd>> received = exchange_descriptors(group, descriptor, deadline);
+    if (received.ok())
+      descriptors = *std::move(received);
+    else if (failure.ok())
+      failure = received.status();
+  }
+  parts_.resize(static_cast<std::size_t>(group.size()));
+  for (Rank rank = 0; failure.ok() && rank < group.size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    failure = open(group, rank, texts[r], descriptors[r].get());
+  }
+  Status agreed = all_ok(group, failure, deadline);
+  if (mine_ != nullptr) mine_->leases.accept();
+  return agreed;
 }
 
 PeerMemory::~PeerMemory() {

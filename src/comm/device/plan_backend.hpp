@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "accord/call.hpp"
@@ -12,6 +13,7 @@
 #include "comm/device/event_pool.hpp"
 #include "comm/device/multicast_memory.hpp"
 #include "comm/device/peer_memory.hpp"
+#include "comm/device/plan_windows.hpp"
 #include "comm/device/stop_word.hpp"
 #include "device/runtime.hpp"
 #include "exec/device/device_plan.hpp"
@@ -43,8 +45,14 @@ class PlanBackend final : public CollectiveBackend {
   /// Collective, called once after connect(): creates memory that a switch reaches on all ranks at once, for plans
   /// with multicast. kUnsupported says why there is none.
   Status connect_multicast(Deadline deadline);
+  /// Collective, called after connect(): plans on all ranks may access `lent` of each rank, until the result is gone.
+  /// If it is null, memory is allocated. kUnsupported says why that is impossible.
+  Result<std::shared_ptr<PlanWindow>> add_window(const LentMemory& lent, std::size_t bytes, Deadline deadline);
+  /// The request of a call. Its phase is kRegistered if the buffers are in windows; `parts` is then 1 if the call is in
+  /// place, otherwise 0.
+  exec::RequestRecord request_of(const Call& call) const { return find_places(call).record; }
   /// Makes the program of a request. Calls use it until forget(). A failure is the same on all ranks.
-  Status prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
+  Status prepare(const exec::RequestRecord& request, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
   /// REQUIRES: the requests of the calls are prepared.
   Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
@@ -61,18 +69,24 @@ class PlanBackend final : public CollectiveBackend {
  private:
   Status launch(const Call& call, const exec::PlanEpilogue* epilogue, Stream stream);
   bool is_under_way() const;
-  /// Multiprocessors of the rank that has the fewest.
-  Result<int> agree_on_blocks(Deadline deadline);
-  /// Writes addresses where kernels look for them, starting with that of `first`.
-  Status publish_addresses(int first, const std::vector<std::byte*>& addresses);
+  struct Request {
+    exec::RequestRecord record;
+    std::optional<PlanWindows::Places> places;
+  };
+  Request find_places(const Call& call) const;
+  /// Finds out how many blocks a kernel may have, and returns the most instances of a call.
+  Result<int> agree_on_instances(Deadline deadline);
+  /// Writes addresses where kernels look for them: at `offset` of this rank's memory.
+  Status publish_addresses(std::size_t offset, const std::vector<std::byte*>& addresses);
 
   Group& group_;
   device::Runtime& runtime_;
   const Device device_;
   exec::DeviceLayout layout_;
-  int max_blocks_ = 1;  ///< of one kernel, on the GPU of each rank
+  int max_blocks_ = 1;  ///< of one kernel, so that those of all ranks on a GPU fit side by side
   std::unique_ptr<PeerMemory> memory_;
   std::unique_ptr<MulticastMemory> multicast_;
+  const std::shared_ptr<PlanWindows> windows_ = std::make_shared<PlanWindows>();
   std::shared_ptr<StopWord> stop_;
   std::map<exec::RequestWords, exec::DevicePlan> plans_;
   std::mutex launches_;  ///< guards what follows

@@ -17,6 +17,10 @@ class RegisteredMemory {
   virtual ~RegisteredMemory() = default;
   virtual void* data() const = 0;
   virtual WindowUse use() const = 0;
+  /// What keeps the memory, also after it was deregistered; null if the program does. Releasing it waits for no rank.
+  virtual std::shared_ptr<const void> allocation() const { return nullptr; }
+  /// Whether plans access the memory of all ranks.
+  virtual bool is_direct() const { return false; }
 };
 
 /// The state that a DeviceWindow refers to.

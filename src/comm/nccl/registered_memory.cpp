@@ -37,17 +37,13 @@ class Memory final : public RegisteredMemory {
  public:
   explicit Memory(const Registration& with)
       : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
-  ~Memory() override {
-    deregister();
-    const device::CurrentDevice current(runtime_, device_);
-    if (owner_ == Owner::kNccl) (void)library_.call.MemFree(data_);
-    if (owner_ == Owner::kRuntime) (void)runtime_.release(device_, data_);
-  }
+  ~Memory() override { deregister(); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   void* data() const override { return data_; }
   WindowUse use() const override { return use_; }
+  std::shared_ptr<const void> allocation() const override { return allocation_; }
 
   Status hold(void* memory, std::size_t bytes) {
     bytes_ = bytes;
@@ -55,12 +51,15 @@ class Memory final : public RegisteredMemory {
     if (memory != nullptr) return {};
     if (library_.call.MemAlloc == nullptr) {
       ACCORD_ASSIGN_OR_RETURN(data_, runtime_.allocate(device_, bytes));
-      owner_ = Owner::kRuntime;
+      allocation_.reset(data_, [&runtime = runtime_, device = device_](void* its) { (void)runtime.release(device, its); });
       return {};
     }
     if (const int code = library_.call.MemAlloc(&data_, bytes); code != kSuccess)
       return library_.failure(fmt::format("MemAlloc of {}", bytes_text(bytes)), code);
-    owner_ = Owner::kNccl;
+    allocation_.reset(data_, [&library = library_, &runtime = runtime_, device = device_](void* its) {
+      const device::CurrentDevice current(runtime, device);
+      (void)library.call.MemFree(its);
+    });
     return {};
   }
   /// Describes where NCCL would place a window over this memory; "" if it cannot make one.
@@ -120,8 +119,6 @@ class Memory final : public RegisteredMemory {
   }
 
  private:
-  enum class Owner { kUser, kRuntime, kNccl };
-
   void set_registered(WindowUse use) {
     use_ = use;
     const std::lock_guard lock(registry_->mutex);
@@ -135,7 +132,7 @@ class Memory final : public RegisteredMemory {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   const std::byte* begin_ = nullptr;  ///< of the first allocation behind it, if a window can be made
-  Owner owner_ = Owner::kUser;
+  std::shared_ptr<void> allocation_ = {};
   WindowUse use_ = WindowUse::kPlain;
   Window* window_ = nullptr;
   void* handle_ = nullptr;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/pending_work.hpp"
+#include "comm/window_ranges.hpp"
 #include "exec/domain.hpp"
 #include "exec/placement.hpp"
 #include "transport/transport.hpp"
@@ -13,13 +14,6 @@
 namespace accord::comm {
 
 using Links = std::vector<std::unique_ptr<transport::Link>>;
-
-/// This rank's memory in a window that is mapped on all ranks.
-struct LocalRange {
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-  int window = 0;  ///< its number
-};
 
 /// The windows of a group at one moment. Keeps peers' memory mapped; never changes.
 struct WindowTable {

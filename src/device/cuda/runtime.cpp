@@ -8,7 +8,6 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 
 #include "base/text.hpp"
 #include "device/cuda/device_scope.hpp"
@@ -17,6 +16,7 @@
 #include "device/cuda/known_kernels.hpp"
 #include "device/cuda/mapped_memory.hpp"
 #include "device/cuda/multicast.hpp"
+#include "device/cuda/shared_memory.hpp"
 
 namespace accord::device::cuda {
 namespace {
@@ -133,48 +133,16 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaFreeHost", cudaFreeHost(memory));
   }
 
-  Status reach(Device from, Device to) override {
-    if (from == to) return {};
-    const DeviceScope scope(from);
-    ACCORD_RETURN_IF_ERROR(scope.status());
-    int can = 0;
-    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&can, from.index, to.index)));
-    if (can == 0)
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("{} cannot access the memory of {}", to_string(from), to_string(to)));
-    const cudaError_t result = cudaDeviceEnablePeerAccess(to.index, 0);
-    if (result == cudaErrorPeerAccessAlreadyEnabled) {
-      (void)cudaGetLastError();
-      return {};
-    }
-    return status_of("cudaDeviceEnablePeerAccess", result);
+  Status reach(Device from, Device to, void* memory, std::size_t bytes) override {
+    return cuda::reach(from, to, memory, bytes);
   }
-
-  Result<MemoryHandle> share(Device device, void* memory) override {
-    const DeviceScope scope(device);
-    ACCORD_RETURN_IF_ERROR(scope.status());
-    cudaIpcMemHandle_t shared = {};
-    ACCORD_RETURN_IF_ERROR(status_of("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&shared, memory)));
-    static_assert(sizeof(shared) == sizeof(MemoryHandle));
-    return std::bit_cast<MemoryHandle>(shared);
+  Result<MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) override {
+    return cuda::share(device, memory, bytes, descriptor);
   }
-
-  Result<void*> open_shared(Device device, const MemoryHandle& handle) override {
-    const DeviceScope scope(device);
-    ACCORD_RETURN_IF_ERROR(scope.status());
-    void* memory = nullptr;
-    const cudaError_t result =
-        cudaIpcOpenMemHandle(&memory, std::bit_cast<cudaIpcMemHandle_t>(handle), cudaIpcMemLazyEnablePeerAccess);
-    if (const Status opened = status_of("cudaIpcOpenMemHandle", result); !opened.ok())
-      return Status(StatusCode::kUnsupported, opened.message());
-    return memory;
+  Result<void*> open_shared(Device device, const MemoryHandle& handle, int descriptor) override {
+    return cuda::open_shared(device, handle, descriptor);
   }
-
-  Status close_shared(Device device, void* memory) override {
-    const DeviceScope scope(device);
-    ACCORD_RETURN_IF_ERROR(scope.status());
-    return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
-  }
+  Status close_shared(Device device, void* memory) override { return cuda::close_shared(device, memory); }
 
   Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) override {
     return cuda::multicast_bytes(device, devices, bytes);

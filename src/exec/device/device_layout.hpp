@@ -7,12 +7,14 @@
 // that instances never wait for each other. Instance i handles slices i, i + instances, ... as its rounds.
 //
 //   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its own multicast
-//             memory and of every rank's; how often this rank's blocks have met, and the progress of each in that
+//             memory and of every rank's; those of all ranks' memory in each window; how often this rank's blocks
+//             have met, and the progress of each in that
 //   regions   one for each instance:
 //     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far,
 //                blocks that run; the progress of each lane in those meetings
 //     completed  by each peer: the last round that it has completed
-//     lines      for each of plan::kRoundDepth rounds: signal flags [from][id], packets [chunk]
+//     lines      for each of plan::kRoundDepth rounds: signal flags [from][id]; by each peer, two packets with the
+//                places of its input and output; packets [chunk]
 //     slots      for each of these: scratch
 
 #include <cstddef>
@@ -33,6 +35,7 @@ struct DeviceLayout {
   static constexpr std::size_t kLine = 128;
   static constexpr std::size_t kPacketData = 8;
   static constexpr std::size_t kPacketBytes = 16;
+  static constexpr int kMaxWindows = 64;
 
   constexpr int signals() const { return plan::signals_of_pair(members); }
   constexpr int packet_chunks() const { return 2 * members; }
@@ -53,13 +56,20 @@ struct DeviceLayout {
   constexpr std::size_t flag(int from, int id) const {
     return 8 * (static_cast<std::size_t>(from) * static_cast<std::size_t>(signals()) + static_cast<std::size_t>(id));
   }
+  constexpr std::size_t places(int from) const {
+    return up(flag(members, 0)) + 2 * kPacketBytes * static_cast<std::size_t>(from);
+  }
   constexpr std::size_t packets(int chunk) const {
-    return up(flag(members, 0)) + static_cast<std::size_t>(chunk) * (packet_bytes / kPacketData * kPacketBytes);
+    return up(places(members)) + static_cast<std::size_t>(chunk) * (packet_bytes / kPacketData * kPacketBytes);
   }
 
   // Within the memory:
   static constexpr std::size_t address_of(int member) { return 8 * static_cast<std::size_t>(member); }
-  constexpr std::size_t block_barriers() const { return up(address_of(members + 2)); }
+  /// The address of a member's memory in a window.
+  constexpr std::size_t window(int number, int member) const {
+    return up(address_of(members + 2)) + 8 * static_cast<std::size_t>(number * members + member);
+  }
+  constexpr std::size_t block_barriers() const { return up(window(kMaxWindows, 0)); }
   constexpr std::size_t block_barrier(int block) const {
     return block_barriers() + kLine + 8 * static_cast<std::size_t>(block);
   }

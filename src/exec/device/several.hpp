@@ -8,10 +8,35 @@
 
 #include "device/kernel.hpp"
 
+/// Before a loop that is rarely run: keeps its code small on GPUs.
+#ifdef __CUDACC__
+#define ACCORD_ROLLED _Pragma("unroll 1")
+#else
+#define ACCORD_ROLLED
+#endif
+
 namespace accord::exec {
 
 ACCORD_ON_DEVICE inline bool is_aligned(const void* at, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
+}
+
+/// Loads a word of up to 8 bytes, at any alignment; the bytes behind are zeros.
+ACCORD_ON_DEVICE inline std::uint64_t load_word(const std::byte* at, std::size_t bytes) {
+  if (bytes == 8 && is_aligned(at, 8)) return *reinterpret_cast<const std::uint64_t*>(at);
+  std::uint64_t word = 0;
+  ACCORD_ROLLED
+  for (std::size_t b = 0; b < bytes; ++b) word |= std::uint64_t{static_cast<std::uint8_t>(at[b])} << (8 * b);
+  return word;
+}
+/// The inverse.
+ACCORD_ON_DEVICE inline void store_word(std::uint64_t word, std::byte* at, std::size_t bytes) {
+  if (bytes == 8 && is_aligned(at, 8)) {
+    *reinterpret_cast<std::uint64_t*>(at) = word;
+    return;
+  }
+  ACCORD_ROLLED
+  for (std::size_t b = 0; b < bytes; ++b) at[b] = static_cast<std::byte>(word >> (8 * b));
 }
 
 /// Elements in consecutive places.
@@ -19,36 +44,5 @@ template <typename T, int kCount>
 struct Several {
   T x[kCount];
 };
-
-/// The word in which a thread reads or writes all of them at once.
-template <typename T, int kCount>
-using WordOf = std::conditional_t<sizeof(Several<T, kCount>) == 8, std::uint64_t, device::Words>;
-
-/// Loads `many` elements from `at`, at any alignment, as in a caller's buffer; the other elements keep their values.
-/// Loops run over all, so that the results stay in registers.
-template <typename T, int kCount>
-ACCORD_ON_DEVICE void load_several(const std::byte* at, int many, Several<T, kCount>& to) {
-  static_assert(sizeof(to) == sizeof(WordOf<T, kCount>));
-  if (many == kCount && is_aligned(at, sizeof(to))) {
-    const auto word = *reinterpret_cast<const WordOf<T, kCount>*>(at);
-    std::memcpy(&to, &word, sizeof(to));
-    return;
-  }
-  for (int i = 0; i < kCount; ++i)
-    if (i < many) std::memcpy(&to.x[i], at + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-}
-
-/// The inverse.
-template <typename T, int kCount>
-ACCORD_ON_DEVICE void store_several(const Several<T, kCount>& from, std::byte* at, int many) {
-  if (many == kCount && is_aligned(at, sizeof(from))) {
-    WordOf<T, kCount> word;
-    std::memcpy(&word, &from, sizeof(word));
-    *reinterpret_cast<WordOf<T, kCount>*>(at) = word;
-    return;
-  }
-  for (int i = 0; i < kCount; ++i)
-    if (i < many) std::memcpy(at + static_cast<std::size_t>(i) * sizeof(T), &from.x[i], sizeof(T));
-}
 
 }  // namespace accord::exec

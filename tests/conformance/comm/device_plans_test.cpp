@@ -26,6 +26,11 @@ using testing::OnDevice;
 
 class DevicePlans : public testing::DeviceSums {
  protected:
+  static CommunicatorOptions by_two_shot_packets() {
+    CommunicatorOptions options = by_plans();
+    options.select += ";all_reduce[memory=cuda]:0-inf=two_shot_packet";
+    return options;
+  }
   static std::vector<float> some(int rank, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(rank) + 1);
     std::vector<float> values(count);
@@ -58,7 +63,8 @@ TEST_F(DevicePlans, messages_works_prepared_calls_and_invalid_calls) {
 }
 
 TEST_F(DevicePlans, sums_are_bit_identical_to_the_cpu_and_nccl_is_not_called) {
-  for (const char* const select : {kByPlans, "deterministic=canonical"}) {
+  for (const std::string& select : {std::string(kByPlans), std::string("deterministic=canonical"),
+                                    by_two_shot_packets().select}) {
     testing::clear_log();
     on_ranks(3, {.timeout = std::chrono::seconds(60), .select = select}, [](Communicator& comm, const OnDevice& on) {
       for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, std::size_t{70000}}) {
@@ -134,6 +140,23 @@ TEST_F(DevicePlans, a_user_plan_runs_on_devices) {
   });
 }
 
+TEST_F(DevicePlans, ranks_that_share_a_gpu_divide_its_multiprocessors) {
+  CommunicatorOptions options = by_plans();
+  options.hints = "";
+  on_ranks(3, options, [](Communicator& comm, const OnDevice& on) {
+    const OnDevice shared{
+        on.runtime, {DeviceType::kCuda, 0}, on.runtime.create_stream({DeviceType::kCuda, 0}, false).value()};
+    {
+      const DeviceArray values(shared, std::vector<double>(100000, 1.0), DType::kFloat64);
+      ASSERT_TRUE(comm.run(sum(values), {.stream = shared.stream}).ok());
+      EXPECT_EQ(values.values<double>(), std::vector<double>(100000, 3.0));
+    }
+    ASSERT_TRUE(comm.barrier().ok());
+    EXPECT_LE(runtime().most_blocks("run_plan_float64"), runtime().multiprocessors(shared.device).value() / 3);
+    EXPECT_TRUE(on.runtime.destroy_stream(shared.device, shared.stream).ok());
+  });
+}
+
 TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_names_both) {
   ::testing::internal::CaptureStderr();
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
@@ -155,17 +178,19 @@ TEST_F(DevicePlans, without_peer_access_nccl_serves_and_without_nccl_the_error_n
 }
 
 TEST_F(DevicePlans, a_capture_holds_calls_and_each_launch_runs_them) {
-  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
-    connect(comm, on);
-    const DeviceArray values = ones(on);
-    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
-    const testing::Graph graph = runtime().end_capture(on.device, on.stream).value();
-    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 1.0F));
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
-    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
-    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 8192.0F));
-  });
+  for (const CommunicatorOptions& options : {by_plans(), by_two_shot_packets()}) {
+    on_ranks(2, options, [](Communicator& comm, const OnDevice& on) {
+      connect(comm, on);
+      const DeviceArray values = ones(on);
+      ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+      const testing::Graph graph = runtime().end_capture(on.device, on.stream).value();
+      EXPECT_EQ(values.values<float>(), std::vector<float>(64, 1.0F));
+      for (int i = 0; i < 4; ++i) ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
+      ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+      EXPECT_EQ(values.values<float>(), std::vector<float>(64, 8192.0F));
+    });
+  }
 }
 
 TEST_F(DevicePlans, calls_in_different_streams_run_in_call_order) {

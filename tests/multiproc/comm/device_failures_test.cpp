@@ -23,8 +23,15 @@ class DeviceFailureProcesses : public testing::DeviceProcesses {
 };
 
 TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named) {
-  for (const std::size_t count : {std::size_t{64}, std::size_t{100000}}) {  // with packets, and with signals
-    const std::vector<int> exits = exits_of(4, by_plans(), 2, [&](Communicator& comm, const OnDevice& on) {
+  CommunicatorOptions in_two_shots = by_plans();
+  in_two_shots.select += ";all_reduce[memory=cuda]:0-inf=two_shot_packet";
+  const struct {
+    CommunicatorOptions options;
+    std::size_t count;
+  } cases[] = {{by_plans(), 64}, {by_plans(), 100000}, {in_two_shots, 30000}};  // packets; signals; packets
+  for (const auto& one : cases) {
+    const std::size_t count = one.count;
+    const std::vector<int> exits = exits_of(4, one.options, 2, [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on, count);
       EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
       on.synchronize();

@@ -103,7 +103,8 @@ TEST_F(DevicePlanProcesses, collectives_match_a_plain_computation) {
 
 TEST_F(DevicePlanProcesses, odd_counts_and_large_packets) {
   CommunicatorOptions options = by_plans();
-  for (const char* const select : {testing::kByPlans, kByPackets}) {
+  const std::string in_two_shots = std::string(kByPackets) + ";all_reduce[memory=cuda]:0-inf=two_shot_packet";
+  for (const std::string& select : {std::string(testing::kByPlans), std::string(kByPackets), in_two_shots}) {
     options.select = select;
     on_ranks(3, options, [](Communicator& comm, const OnDevice& on) {
       for (const DType dtype : {DType::kFloat32, DType::kBFloat16})

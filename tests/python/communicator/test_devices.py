@@ -143,6 +143,7 @@ def run_windows(_, path):
         stream = HostStream(loaded, rank)
         window = comm.device_window(8192, device=rank)
         assert (window.use, window.nbytes, window.device) == ("symmetric", 8192, rank)
+        assert window.is_direct
         assert window.__dlpack_device__() == (2, rank)
         values = np.frombuffer((ctypes.c_byte * 8192).from_address(window.data), np.uint8)
         values[...] = rank + 1

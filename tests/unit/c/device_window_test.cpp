@@ -55,6 +55,9 @@ TEST_F(CDeviceWindows, a_window_allocates_or_registers_memory_and_reports_its_us
       ASSERT_TRUE(runtime().copy(found.data(), memory, 16, on(rank).device, {}).ok());
       on(rank).synchronize();
       EXPECT_EQ(found, std::vector<float>(4, 2.0F));
+      int32_t is_direct = -1;
+      ASSERT_TRUE(is_ok(accord_device_window_is_direct(window, &is_direct)));
+      EXPECT_EQ(is_direct, 1);
       accord_device_window_free(window);
     }
   });

@@ -76,7 +76,9 @@ TEST_F(HostRuntimeTest, mapped_allocations_are_found_behind_a_range) {
   EXPECT_EQ(runtime.mapped_memory(kFirst, memory, 1).value().allocations, 0);  // another device's
   void* const plain = runtime.allocate(kSecond, kSize).value();
   EXPECT_EQ(runtime.mapped_memory(kSecond, plain, 1).value().allocations, 0);
-  EXPECT_FALSE(runtime.share(kSecond, memory).ok());  // as in CUDA
+  UniqueFd descriptor;
+  EXPECT_FALSE(runtime.share(kSecond, memory, 2 * kSize, descriptor).ok());  // in two allocations
+  EXPECT_EQ(runtime.share(kSecond, memory + 8, kSize, descriptor).ok(), false);
   EXPECT_TRUE(runtime.release(kSecond, plain).ok());
   EXPECT_TRUE(runtime.release(kSecond, memory).ok());
 }

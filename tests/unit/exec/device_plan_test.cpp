@@ -1,13 +1,10 @@
 // Plans as kernels run them, on threads of the host: bit-identical to the host's kernels.
 #include "exec/device/device_plan.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "device/numbers.hpp"
@@ -16,8 +13,6 @@
 
 namespace accord::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Returns elements that are numbers of the dtype, most of them ordinary; every rank has different ones.
 Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
@@ -37,49 +32,83 @@ Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
   return bytes;
 }
 
-/// Runs one execution on all ranks, with buffers `misaligned` bytes after an aligned address; in place if the
-/// collective always is.
-void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
-                   std::size_t misaligned = 0) {
+/// How a call's buffers are placed.
+struct Placed {
+  std::size_t misaligned = 0;  ///< bytes after an aligned address
+  bool in_place = false;       ///< the smaller of input and output is a part of the larger one
+};
+
+/// The input and output of a rank, in one allocation.
+struct CallMemory {
+  CallMemory(const OnDevice& on, const exec::RequestRecord& request, int rank, const Bytes& input, const Bytes& output,
+             const Placed& placed)
+      : input_at(placed.misaligned), output_at(placed.misaligned), output_bytes(output.size()) {
+    const plan::CollectiveTraits& traits = plan::traits_of(request.collective);
+    const std::size_t own_part = static_cast<std::size_t>(rank) * request.count * size_of(request.dtype);
+    if (!placed.in_place && !traits.one_buffer) {
+      output_at += (input.size() + 31) / 16 * 16;
+    } else if (traits.input.divided && !traits.output.divided) {
+      output_at += own_part;
+    } else if (traits.output.divided && !traits.input.divided) {
+      input_at += own_part;
+    }
+    Bytes memory(std::max(input_at + input.size(), output_at + output.size()) + 16);
+    std::copy(output.begin(), output.end(), memory.begin() + static_cast<std::ptrdiff_t>(output_at));
+    std::copy(input.begin(), input.end(), memory.begin() + static_cast<std::ptrdiff_t>(input_at));
+    array = std::make_unique<DeviceArray>(on, memory, DType::kUInt8);
+  }
+  std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(array->buffer().data) + offset; }
+  Bytes output() const {
+    const Bytes all = array->bytes();
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(output_at);
+    return {first, first + static_cast<std::ptrdiff_t>(output_bytes)};
+  }
+
+  std::unique_ptr<DeviceArray> array;
+  std::size_t input_at = 0, output_at = 0, output_bytes = 0;
+};
+
+/// Runs one execution on all ranks. Their memory is a window if the plan needs that.
+void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, exec::RequestRecord request,
+                   const Placed& placed = {}) {
   const std::string label = std::string(entry.name) + " " + exec::to_string(request) + " root " +
                             std::to_string(request.root) + " of " + std::to_string(ranks.size());
   const topology::Topology topology = topology::Topology::uniform(ranks.size());
-  const bool one_buffer = plan::traits_of(request.collective).one_buffer;
+  const bool in_windows = entry.buffers != plan::Buffers::kAnywhere;
+  if (in_windows) request.phase = exec::Phase::kRegistered;
+  const bool is_one_buffer = plan::traits_of(request.collective).one_buffer;
   std::vector<Bytes> inputs, befores;
-  std::vector<std::unique_ptr<DeviceArray>> arrays;
-  std::vector<std::byte*> outputs;
+  std::vector<CallMemory> memories;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const Counts counts = counts_of(request, rank, ranks.size());
     const auto seed = static_cast<unsigned>(rank + 100 * static_cast<int>(request.count));
     inputs.push_back(some_elements(counts.input, request.dtype, seed));
     befores.push_back(Bytes(counts.output * size_of(request.dtype), std::byte{0x5A}));
-    if (one_buffer) std::copy(inputs.back().begin(), inputs.back().end(), befores.back().begin());
-    Bytes memory(misaligned + inputs.back().size() + misaligned + befores.back().size() + 16);
-    std::copy(inputs.back().begin(), inputs.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(misaligned));
-    const std::size_t output_at =
-        one_buffer ? misaligned : (misaligned + inputs.back().size() + 15) / 16 * 16 + misaligned;
-    memory.resize(output_at + befores.back().size() + 16);
-    std::copy(befores.back().begin(), befores.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(output_at));
-    arrays.push_back(std::make_unique<DeviceArray>(ranks.on(rank), memory, DType::kUInt8));
-    auto* const at = static_cast<std::byte*>(arrays.back()->buffer().data);
-    outputs.push_back(at + output_at);
+    if (is_one_buffer) std::copy(inputs.back().begin(), inputs.back().end(), befores.back().begin());
+    memories.emplace_back(ranks.on(rank), request, rank, inputs.back(), befores.back(), placed);
+    ranks.set_window(rank % 3, rank, memories.back().at(0));
+  }
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const CallMemory& memory = memories[static_cast<std::size_t>(rank)];
     const plan::Plan plan =
         plan::make_plan(entry, topology, {.collective = request.collective, .root = request.root, .only_rank = rank})
             .value();
-    const Status launched = ranks.launch(plan, rank, request, at + misaligned, at + output_at);
+    const Status launched = ranks.launch(plan, rank, request,
+                                         {.input = memory.at(memory.input_at),
+                                          .output = memory.at(memory.output_at),
+                                          .input_place = exec::place_word(rank % 3, memory.input_at),
+                                          .output_place = exec::place_word(rank % 3, memory.output_at)});
     ASSERT_TRUE(launched.ok()) << label << ": " << launched.to_string();
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const Bytes found = arrays[r]->bytes();
-    const auto first = found.begin() + (outputs[r] - static_cast<std::byte*>(arrays[r]->buffer().data));
-    const Bytes output(first, first + static_cast<std::ptrdiff_t>(befores[r].size()));
-    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << label << " on rank " << rank;
+    EXPECT_EQ(memories[r].output(), expected_output(request, rank, inputs, befores[r]))
+        << label << " on rank " << rank;
   }
 }
 
 bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology& topology) {
-  return entry.buffers == plan::Buffers::kAnywhere && entry.collective != Collective::kBarrier &&
+  return entry.collective != Collective::kBarrier &&
          (entry.collective != Collective::kSendRecv || topology.size() == 2) &&
          (entry.fits == nullptr || entry.fits(topology));
 }
@@ -107,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Sizes, ::testing::Values(1, 2, 3, 4, 5));
 
 TEST(DevicePlan, every_op_of_every_dtype_is_bit_identical_to_the_host_kernels) {
   DeviceRanks ranks(3, 2, 256 << 10);
-  for (const char* name : {"packet", "two_shot"}) {
+  for (const char* name : {"packet", "two_shot", "two_shot_packet", "one_shot_zero_copy", "two_shot_zero_copy"}) {
     const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
     for (int dtype = 0; dtype < kDTypeCount; ++dtype)
       for (int op = 0; op < kReduceOpCount; ++op) {
@@ -122,7 +151,7 @@ TEST(DevicePlan, every_op_of_every_dtype_is_bit_identical_to_the_host_kernels) {
 }
 
 TEST(DevicePlan, canonical_float_sums_are_bit_identical_to_the_host_for_every_algorithm) {
-  for (const int size : {4, 8, 9}) {
+  for (const int size : {4, 7, 8, 9}) {
     DeviceRanks ranks(size, 1, 256 << 10);
     const topology::Topology topology = topology::Topology::uniform(size);
     for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
@@ -138,13 +167,29 @@ TEST(DevicePlan, canonical_float_sums_are_bit_identical_to_the_host_for_every_al
 
 TEST(DevicePlan, buffers_may_be_unaligned) {
   DeviceRanks ranks(2, 2, 256 << 10);
-  for (const char* name : {"packet", "one_shot", "two_shot"})
+  for (const char* name :
+       {"packet", "one_shot", "two_shot", "two_shot_packet", "one_shot_zero_copy", "two_shot_zero_copy"})
     for (const std::size_t misaligned : {1, 2, 4, 6, 8})
       for (const DType dtype : {DType::kUInt8, DType::kBFloat16, DType::kComplex128}) {
         const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .count = 333};
-        expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request, misaligned);
+        expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request,
+                      {.misaligned = misaligned});
         if (HasFailure()) return;
       }
+}
+
+TEST(DevicePlan, plans_on_buffers_in_windows_run_in_place) {
+  for (const int size : {2, 3, 8}) {
+    DeviceRanks ranks(size, 2, 256 << 10);
+    for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+      if (entry.buffers != plan::Buffers::kInWindows || entry.collective == Collective::kAllToAll) continue;
+      for (const std::size_t count : {1, 517, 20003}) {
+        expect_result(ranks, entry, {.collective = entry.collective, .dtype = DType::kInt32, .count = count},
+                      {.in_place = true});
+        if (HasFailure()) return;
+      }
+    }
+  }
 }
 
 // Integers so small that their sums are exact in any order.
@@ -202,29 +247,9 @@ TEST(DevicePlan, switch_operands_may_be_unaligned) {
        {Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
     for (const std::size_t misaligned : {0, 4, 8, 12}) {
       const exec::RequestRecord request{.collective = collective, .dtype = DType::kInt32, .count = 333};
-      expect_result(ranks, *plan::algorithm_by_name(collective, "nvls").value(), request, misaligned);
+      expect_result(ranks, *plan::algorithm_by_name(collective, "nvls").value(), request, {.misaligned = misaligned});
       if (HasFailure()) return;
     }
-}
-
-TEST(DevicePlan, sums_that_a_switch_does_not_support_are_rejected) {
-  const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
-    exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);
-    layout.has_multicast = has_multicast;
-    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "nvls").value(),
-                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
-                                .value();
-    const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .op = op, .count = 10};
-    const Status status =
-        exec::lower_for_device(plan, 0, layout, request, {dtype, plan::bounds_of(plan, 10, size_of(dtype))}).status();
-    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    return status.message();
-  };
-  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kMax, true),
-              HasSubstr("plan \"nvls\" on a device: a switch does not support max of float32"));
-  EXPECT_THAT(why(DType::kInt8, ReduceOp::kSum, true), HasSubstr("a switch does not support sum of int8"));
-  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kAvg, true), HasSubstr("a switch does not support avg of float32"));
-  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
 }
 
 // Values that one execution leaves in memory must not be taken for the next one's: no stream is waited for in between.
@@ -305,91 +330,6 @@ TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
       }
     }
   }
-}
-
-TEST(DevicePlan, a_wait_for_a_missing_peer_ends_on_request) {
-  DeviceRanks ranks(2, 1, 64 << 10);
-  for (const char* name : {"packet", "two_shot"}) {
-    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, name).value(),
-                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
-                                .value();
-    const DeviceArray values(ranks.on(0), std::vector<float>(100, 1.0F), DType::kFloat32);
-    void* const at = values.buffer().data;
-    ASSERT_TRUE(ranks.launch(plan, 0, {.collective = Collective::kAllReduce, .count = 100}, at, at).ok());
-    const device::Event end = ranks.runtime().create_event(ranks.on(0).device).value();
-    ASSERT_TRUE(ranks.runtime().record(end, ranks.on(0).device, ranks.on(0).stream).ok());
-    EXPECT_FALSE(ranks.runtime().has_happened(end).value());
-    ranks.end_waits();
-    ranks.on(0).synchronize();
-  }
-}
-
-// Rank 0 sums one part for all ranks, which the others read from it. If it has not summed the part, it must not
-// signal that the part is there.
-TEST(DevicePlan, an_aborted_kernel_never_signals_that_its_data_is_ready) {
-  constexpr std::size_t kCount = 30;
-  DeviceRanks ranks(3, 1, 64 << 10);
-  const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "two_shot").value(),
-                                          topology::Topology::uniform(3), {.collective = Collective::kAllReduce})
-                              .value();
-  std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
-  for (int rank = 0; rank < 3; ++rank) {
-    inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 1.0F), DType::kFloat32));
-    outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 7.0F), DType::kFloat32));
-  }
-  const auto launch = [&](int rank) {
-    ASSERT_TRUE(ranks
-                    .launch(plan, rank, {.collective = Collective::kAllReduce, .count = kCount},
-                            inputs[static_cast<std::size_t>(rank)]->buffer().data,
-                            outputs[static_cast<std::size_t>(rank)]->buffer().data)
-                    .ok());
-  };
-  launch(0);
-  ranks.end_waits(0);
-  ranks.on(0).synchronize();
-  launch(1);
-  launch(2);
-  // They sum their own parts, signal each other, and wait for rank 0's part: between the two, both signals have
-  // arrived.
-  const exec::DeviceLayout& layout = ranks.layout();
-  for (const int rank : {1, 2}) {
-    const auto count_signals = [&] {
-      int count = 0;
-      for (int id = 0; id < layout.signals(); ++id) {
-        std::byte* const flag = ranks.memory(rank) + layout.region(0) + layout.lines(1) + layout.flag(3 - rank, id);
-        count += std::atomic_ref(*reinterpret_cast<std::uint64_t*>(flag)).load() == 1 ? 1 : 0;
-      }
-      return count;
-    };
-    while (count_signals() < 2) std::this_thread::yield();
-  }
-  ranks.end_waits();
-  for (const std::size_t rank : {1, 2}) {
-    const std::vector<float> found = outputs[rank]->values<float>();
-    const auto part = [&](std::size_t of) {
-      const auto first = found.begin() + static_cast<std::ptrdiff_t>(of * kCount / 3);
-      return std::vector<float>(first, first + kCount / 3);
-    };
-    EXPECT_EQ(part(0), std::vector<float>(kCount / 3, 7.0F)) << "nothing of rank 0";
-    EXPECT_EQ(part(rank), std::vector<float>(kCount / 3, 3.0F));
-  }
-}
-
-TEST(DevicePlan, plans_that_devices_do_not_support_are_rejected) {
-  const auto refused = [](int size, const char* name, ReduceOp op) {
-    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
-    const plan::Plan plan =
-        plan::make_plan(entry, topology::Topology::uniform(size), {.collective = Collective::kAllReduce}).value();
-    const exec::RequestRecord request{.collective = Collective::kAllReduce, .op = op, .count = 10};
-    const Result<exec::DevicePlan> lowered = exec::lower_for_device(
-        plan, 0, exec::device_layout(size, 1, 1 << 20), request, {DType::kFloat32, plan::bounds_of(plan, 10, 4)});
-    EXPECT_EQ(lowered.status().code(), StatusCode::kUnsupported);
-    return lowered.status().message();
-  };
-  EXPECT_THAT(refused(2, "two_shot_zero_copy", ReduceOp::kSum),
-              HasSubstr("\"two_shot_zero_copy\" on a device: it needs buffers"));
-  EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("do not support factors"));
-  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("more than a kernel accepts"));
 }
 
 }  // namespace

@@ -48,16 +48,27 @@ class DeviceRanks {
   }
   void end_waits(int rank) { std::atomic_ref(ending_[rank]).store(1); }
 
+  /// Tells all ranks where the memory of `rank` in window `number` is.
+  void set_window(int number, int rank, const void* memory) {
+    for (const Rank& one : ranks_) std::memcpy(one.memory + layout_.window(number, rank), &memory, sizeof(memory));
+  }
+
   Result<exec::DevicePlan> lower(const plan::Plan& plan, int rank, const exec::RequestRecord& request) const {
     return exec::lower_for_device(plan, rank, layout_, request,
                                   {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
   }
   Status launch(const plan::Plan& plan, int rank, const exec::RequestRecord& request, const void* input, void* output,
                 const exec::PlanEpilogue* epilogue = nullptr) {
+    return launch(plan, rank, request, {.input = input, .output = output}, epilogue);
+  }
+  /// `buffers`: the caller's, with their places if the request is registered.
+  Status launch(const plan::Plan& plan, int rank, const exec::RequestRecord& request, exec::DeviceBuffers buffers,
+                const exec::PlanEpilogue* epilogue = nullptr) {
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan lowered, lower(plan, rank, request));
-    return exec::launch(runtime_, lowered, layout_, rank,
-                        {.input = input, .output = output, .memory = ranks_[rank].memory, .ending = ending_ + rank},
-                        ranks_[rank].device, ranks_[rank].stream, epilogue);
+    buffers.memory = ranks_[rank].memory;
+    buffers.ending = ending_ + rank;
+    buffers.windows = ~std::uint64_t{0};
+    return exec::launch(runtime_, lowered, layout_, rank, buffers, ranks_[rank].device, ranks_[rank].stream, epilogue);
   }
 
  private:

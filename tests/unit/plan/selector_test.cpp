@@ -172,6 +172,35 @@ TEST(Selector, the_default_table_has_the_algorithms_whose_rows_say_when_it_selec
   }
 }
 
+TEST(Selector, sums_on_gpus_read_buffers_in_windows_directly) {
+  const auto chosen_for = [](SelectorCall call, int ranks, std::string_view table = "") {
+    call.collective = Collective::kAllReduce;
+    call.memory = DeviceType::kCuda;
+    call.has_nccl = call.has_plans = true;
+    return selector(table).choose(call, Topology::uniform(ranks)).value().algorithm->name;
+  };
+  const auto registered = [](std::size_t bytes) { return SelectorCall{.bytes = bytes, .registered = true}; };
+  const auto in_place = [&](std::size_t bytes) {
+    SelectorCall call = registered(bytes);
+    call.in_place = true;
+    return call;
+  };
+  EXPECT_EQ(chosen_for(registered(8 << 10), 8), "packet");
+  EXPECT_EQ(chosen_for(registered(16 << 10), 8), "one_shot_zero_copy");
+  EXPECT_EQ(chosen_for(in_place(16 << 10), 8), "two_shot_zero_copy");
+  EXPECT_EQ(chosen_for(registered(256 << 10), 8), "two_shot_zero_copy");
+  EXPECT_EQ(chosen_for(registered(256 << 10), 4), "one_shot_zero_copy");
+  EXPECT_EQ(chosen_for(registered(512 << 10), 4), "two_shot_zero_copy");
+  EXPECT_EQ(chosen_for(registered(1 << 20), 2), "one_shot_zero_copy");
+  EXPECT_EQ(chosen_for(in_place(1 << 20), 2), "two_shot_zero_copy");
+  EXPECT_EQ(chosen_for(registered(8 << 20), 2), "nccl");
+  EXPECT_EQ(chosen_for(registered(1 << 20), 9), "nccl");
+  EXPECT_EQ(chosen_for({.bytes = 64 << 10}, 8), "two_shot_packet") << "ordinary buffers";
+  EXPECT_EQ(chosen_for({.bytes = 64 << 10}, 2), "nccl");
+  EXPECT_EQ(chosen_for({.bytes = 1 << 20}, 8), "nccl");
+  EXPECT_EQ(chosen_for(registered(1 << 20), 8, "deterministic=canonical"), "two_shot_zero_copy");
+}
+
 TEST(Selector, calls_on_gpus_have_their_own_rules_by_capability) {
   const Topology two = Topology::uniform(2), sixteen = Topology::uniform(16);
   const auto chosen_for = [](std::string_view table, SelectorCall call, const Topology& topology) -> std::string {

@@ -32,7 +32,8 @@ AlgorithmEntry all_reduce_one_shot_zero_copy_entry() {
           .buffers = Buffers::kInWindowsApart,
           .description = {.steps = "2",
                           .bytes = "(n - 1) M",
-                          .selected = AlgorithmDescription::kByName,
+                          .selected = "GPUs: registered, not in place, up to 8 ranks, 16 to 256 KB (4 ranks: to 512 KB; "
+                                      "2 ranks: to 8 MB)",
                           .source = "all-pairs; MSCCL++ 2025"}};
 }
 

@@ -37,7 +37,7 @@ AlgorithmEntry all_reduce_two_shot_zero_copy_entry() {
           .buffers = Buffers::kInWindows,
           .description = {.steps = "2",
                           .bytes = "2 (n - 1)/n M",
-                          .selected = "registered, from 2 KB",
+                          .selected = "registered, from 2 KB; GPUs: up to 8 ranks, 16 KB to 8 MB",
                           .source = "Thakur, Rabenseifner, Gropp 2005, section 4.5"}};
 }
 

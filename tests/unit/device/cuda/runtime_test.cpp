@@ -49,9 +49,10 @@ TEST(CudaRuntime, without_a_device_reports_the_reason_and_every_call_fails) {
   EXPECT_FALSE(runtime.destroy_event({}).ok());
   EXPECT_FALSE(runtime.has_happened({}).ok());
   EXPECT_FALSE(runtime.multiprocessors(kFirst).ok());
-  EXPECT_FALSE(runtime.reach(kFirst, {DeviceType::kCuda, 1}).ok());
-  EXPECT_FALSE(runtime.share(kFirst, &here).ok());
-  EXPECT_FALSE(runtime.open_shared(kFirst, {}).ok());
+  EXPECT_FALSE(runtime.reach(kFirst, {DeviceType::kCuda, 1}, &here, sizeof(here)).ok());
+  UniqueFd descriptor;
+  EXPECT_FALSE(runtime.share(kFirst, &here, sizeof(here), descriptor).ok());
+  EXPECT_FALSE(runtime.open_shared(kFirst, {}, -1).ok());
   EXPECT_FALSE(runtime.close_shared(kFirst, &here).ok());
   EXPECT_FALSE(runtime.fill(&here, 0, 1, kFirst, {}).ok());
   const testing::Scale nothing{nullptr, 0, 1.0F};

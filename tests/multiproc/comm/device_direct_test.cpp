@@ -1,0 +1,136 @@
+// Plans that read and write the buffers of other processes in windows.
+#include <signal.h>
+
+#include <random>
+
+#include "accord/device_window.hpp"
+#include "conformance/comm/other_nccl.hpp"
+#include "multiproc/comm/device_processes.hpp"
+
+namespace accord {
+namespace {
+
+using testing::DeviceArray;
+using testing::kNamedTheDead;
+using testing::OnDevice;
+
+/// The ranks have no NCCL in common, so windows are for plans only.
+class DeviceDirectProcesses : public testing::DeviceProcesses {
+ protected:
+  static CommunicatorOptions directly(const std::string& algorithm) {
+    CommunicatorOptions options = by_plans();
+    options.select += ";all_reduce[memory=cuda]:0-inf=" + algorithm;
+    return options;
+  }
+  static testing::OtherNccl nccl_of(Rank rank) { return testing::OtherNccl(22600 + 100 * rank); }
+  static std::vector<float> some(int rank, std::size_t count) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 30) - 40);
+    return values;
+  }
+  static void put(const OnDevice& on, const Buffer& to, const std::vector<float>& values) {
+    EXPECT_TRUE(on.runtime.copy(to.data, values.data(), to.bytes(), on.device, on.stream).ok());
+    on.synchronize();
+  }
+  static std::vector<float> values_in(const OnDevice& on, const Buffer& buffer) {
+    std::vector<float> values(buffer.count);
+    on.synchronize();
+    EXPECT_TRUE(on.runtime.copy(values.data(), buffer.data, buffer.bytes(), on.device, on.stream).ok());
+    on.synchronize();
+    return values;
+  }
+  /// Sums in the window, from one place of it to another.
+  static void check_sums(Communicator& comm, const OnDevice& on, const DeviceWindow& window) {
+    for (const std::size_t count : {std::size_t{7}, std::size_t{20001}}) {
+      const std::vector<float> mine = some(comm.rank(), count);
+      std::vector<float> expected = mine;
+      EXPECT_TRUE(comm.all_reduce(Buffer{expected.data(), count, DType::kFloat32}, ReduceOp::kSum).ok());
+      const std::size_t offset = 64 * static_cast<std::size_t>(comm.rank());
+      const Buffer input = window.buffer(count, DType::kFloat32, offset);
+      const Buffer output = window.buffer(count, DType::kFloat32, offset + 81920);
+      put(on, input, mine);
+      const Status status = comm.all_reduce(input, output, ReduceOp::kSum, {.stream = on.stream});
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(values_in(on, output), expected) << count;
+      EXPECT_TRUE(comm.all_reduce(input, ReduceOp::kSum, {.stream = on.stream}).ok());
+      EXPECT_EQ(values_in(on, input), expected) << count << " in place";
+    }
+  }
+};
+
+constexpr std::size_t kWindowBytes = 192 << 10;
+
+TEST_F(DeviceDirectProcesses, windows_are_read_by_handles_of_any_kind_of_memory) {
+  for (const int size : {2, 3, 4}) {
+    on_ranks(size, directly("two_shot_zero_copy,0-inf=one_shot_zero_copy"), [](Communicator& comm, const OnDevice& on) {
+      const testing::OtherNccl nccl = nccl_of(comm.rank());
+      {
+        const Result<DeviceWindow> own = comm.device_window(kWindowBytes, on.device);
+        ASSERT_TRUE(own.ok()) << own.status().to_string();
+        EXPECT_TRUE(own->is_direct());
+        EXPECT_EQ(own->use(), WindowUse::kPlain);
+        check_sums(comm, on, *own);
+      }
+      const DeviceArray array(on, std::vector<float>(60000), DType::kFloat32);
+      check_sums(comm, on, comm.device_window(array.part(64, 50000)).value());
+      void* const virtual_memory = runtime().allocate_mapped(on.device, {2 * kWindowBytes}).value();
+      {
+        const Buffer part{static_cast<std::byte*>(virtual_memory) + 4096, kWindowBytes, DType::kUInt8, on.device};
+        const Result<DeviceWindow> window = comm.device_window(part);
+        ASSERT_TRUE(window.ok()) << window.status().to_string();
+        check_sums(comm, on, *window);
+      }
+      ASSERT_TRUE(comm.barrier().ok());
+      EXPECT_TRUE(runtime().release(on.device, virtual_memory).ok());
+    });
+  }
+}
+
+TEST_F(DeviceDirectProcesses, without_nccl_a_window_that_cannot_be_shared_is_refused) {
+  on_ranks(2, directly("two_shot_zero_copy"), [](Communicator& comm, const OnDevice& on) {
+    const testing::OtherNccl nccl = nccl_of(comm.rank());
+    const DeviceArray small(on, std::vector<float>(100), DType::kFloat32);
+    const Status status = comm.device_window(small.buffer()).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.to_string();
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("only allocations of 65536 bytes and more can be shared"));
+    EXPECT_EQ(comm.device_window(comm.rank() == 0 ? 8192 : 4096, on.device).status().code(), StatusCode::kMismatch);
+    EXPECT_TRUE(comm.device_window(8192, on.device).ok()) << "the group stays usable";
+  });
+}
+
+TEST_F(DeviceDirectProcesses, a_rank_killed_while_others_access_its_buffers_is_named) {
+  for (const char* const algorithm : {"one_shot_zero_copy", "two_shot_zero_copy"}) {
+    const std::vector<int> exits = exits_of(4, directly(algorithm), 2, [&](Communicator& comm, const OnDevice& on) {
+      const testing::OtherNccl nccl = nccl_of(comm.rank());
+      const DeviceWindow window = comm.device_window(kWindowBytes, on.device).value();
+      const Buffer input = window.buffer(20000, DType::kFloat32), output = window.buffer(20000, DType::kFloat32, 81920);
+      put(on, input, std::vector<float>(20000, 1.0F));
+      EXPECT_TRUE(comm.all_reduce(input, output, ReduceOp::kSum, {.stream = on.stream}).ok());
+      EXPECT_EQ(values_in(on, output), std::vector<float>(20000, 4.0F));
+      for (int i = 0;; ++i) {
+        const Status put = comm.all_reduce(input, output, ReduceOp::kSum, {.stream = on.stream});
+        on.synchronize();
+        if (i == 5) ++board_->ready;
+        if (!put.ok()) return judge(put, 2, on);
+      }
+    });
+    EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead})) << algorithm;
+  }
+}
+
+/// No peer accesses a rank's buffers any more once its call is over. Memory that is released vanishes for all processes
+/// here (host_memory.cpp).
+TEST_F(DeviceDirectProcesses, memory_may_be_released_once_the_calls_of_its_rank_are_over) {
+  on_ranks(3, directly("two_shot_zero_copy"), [&](Communicator& comm, const OnDevice& on) {
+    const testing::OtherNccl nccl = nccl_of(comm.rank());
+    const DeviceArray values(on, std::vector<float>(50000, 1.0F), DType::kFloat32);
+    const DeviceWindow window = comm.device_window(values.buffer()).value();
+    for (int i = 0; i < 10; ++i)
+      EXPECT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+    EXPECT_EQ(values.values<float>(), std::vector<float>(50000, 59049.0F));
+  });
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,153 @@
+// When plans on devices end early, how many blocks they use, and which ones devices do not support.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "exec/device/device_plan.hpp"
+#include "plan/algorithms.hpp"
+#include "unit/exec/device_ranks.hpp"
+
+namespace accord::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The sums of the last two read the missing peer's input, whose address rank 0 never learns.
+TEST(DevicePlanLimits, a_wait_for_a_missing_peer_ends_on_request) {
+  for (const char* name : {"packet", "two_shot", "two_shot_packet", "one_shot_zero_copy", "two_shot_zero_copy"}) {
+    DeviceRanks ranks(2, 1, 64 << 10);
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, name).value(),
+                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
+                                .value();
+    const DeviceArray values(ranks.on(0), std::vector<float>(200, 1.0F), DType::kFloat32);
+    std::byte* const at = static_cast<std::byte*>(values.buffer().data);
+    exec::RequestRecord request{.collective = Collective::kAllReduce, .count = 100};
+    if (plan.buffers != plan::Buffers::kAnywhere) request.phase = exec::Phase::kRegistered;
+    ranks.set_window(0, 0, at);
+    const exec::DeviceBuffers buffers{.input = at,
+                                      .output = at + 400,
+                                      .input_place = exec::place_word(0, 0),
+                                      .output_place = exec::place_word(0, 400)};
+    ASSERT_TRUE(ranks.launch(plan, 0, request, buffers).ok());
+    const device::Event end = ranks.runtime().create_event(ranks.on(0).device).value();
+    ASSERT_TRUE(ranks.runtime().record(end, ranks.on(0).device, ranks.on(0).stream).ok());
+    EXPECT_FALSE(ranks.runtime().has_happened(end).value());
+    ranks.end_waits();
+    ranks.on(0).synchronize();
+  }
+}
+
+// Rank 0 sums one part for all ranks, which the others read from it. If it has not summed the part, it must not
+// signal that the part is there.
+TEST(DevicePlanLimits, an_aborted_kernel_never_signals_that_its_data_is_ready) {
+  constexpr std::size_t kCount = 30;
+  DeviceRanks ranks(3, 1, 64 << 10);
+  const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "two_shot").value(),
+                                          topology::Topology::uniform(3), {.collective = Collective::kAllReduce})
+                              .value();
+  std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+  for (int rank = 0; rank < 3; ++rank) {
+    inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 1.0F), DType::kFloat32));
+    outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 7.0F), DType::kFloat32));
+  }
+  const auto launch = [&](int rank) {
+    ASSERT_TRUE(ranks
+                    .launch(plan, rank, {.collective = Collective::kAllReduce, .count = kCount},
+                            inputs[static_cast<std::size_t>(rank)]->buffer().data,
+                            outputs[static_cast<std::size_t>(rank)]->buffer().data)
+                    .ok());
+  };
+  launch(0);
+  ranks.end_waits(0);
+  ranks.on(0).synchronize();
+  launch(1);
+  launch(2);
+  // They sum their own parts, signal each other, and wait for rank 0's part: between the two, both signals have
+  // arrived.
+  const exec::DeviceLayout& layout = ranks.layout();
+  for (const int rank : {1, 2}) {
+    const auto count_signals = [&] {
+      int count = 0;
+      for (int id = 0; id < layout.signals(); ++id) {
+        std::byte* const flag = ranks.memory(rank) + layout.region(0) + layout.lines(1) + layout.flag(3 - rank, id);
+        count += std::atomic_ref(*reinterpret_cast<std::uint64_t*>(flag)).load() == 1 ? 1 : 0;
+      }
+      return count;
+    };
+    while (count_signals() < 2) std::this_thread::yield();
+  }
+  ranks.end_waits();
+  for (const std::size_t rank : {1, 2}) {
+    const std::vector<float> found = outputs[rank]->values<float>();
+    const auto part = [&](std::size_t of) {
+      const auto first = found.begin() + static_cast<std::ptrdiff_t>(of * kCount / 3);
+      return std::vector<float>(first, first + kCount / 3);
+    };
+    EXPECT_EQ(part(0), std::vector<float>(kCount / 3, 7.0F)) << "nothing of rank 0";
+    EXPECT_EQ(part(rank), std::vector<float>(kCount / 3, 3.0F));
+  }
+}
+
+TEST(DevicePlanLimits, large_calls_use_more_blocks) {
+  const auto blocks_for = [](Collective collective, const char* name, std::size_t count, int instances) {
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(collective, name).value(),
+                                            topology::Topology::uniform(4), {.collective = collective})
+                                .value();
+    const exec::RequestRecord request{.collective = collective, .dtype = DType::kFloat32, .count = count};
+    return exec::lower_for_device(plan, 0, exec::device_layout(4, instances, 1 << 20), request,
+                                  {DType::kFloat32, plan::bounds_of(plan, count, 4)})
+        .value()
+        .instances;
+  };
+  constexpr std::size_t kMiB = std::size_t{1} << 18;  // of float32
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", kMiB, 32), 16);
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", kMiB + 4, 32), 32);
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "two_shot", 16 * kMiB, 16), 16) << "no more than there are";
+  EXPECT_EQ(blocks_for(Collective::kAllReduce, "packet", 100, 32), 1);
+  EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB / 4, 32), 16) << "of each rank";
+  EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB, 32), 32);
+}
+
+TEST(DevicePlanLimits, plans_that_devices_do_not_support_are_rejected) {
+  const auto refused = [](int size, const char* name, ReduceOp op) {
+    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
+    const plan::Plan plan =
+        plan::make_plan(entry, topology::Topology::uniform(size), {.collective = Collective::kAllReduce}).value();
+    const exec::RequestRecord request{.collective = Collective::kAllReduce, .op = op, .count = 10};
+    const Result<exec::DevicePlan> lowered = exec::lower_for_device(
+        plan, 0, exec::device_layout(size, 1, 1 << 20), request, {DType::kFloat32, plan::bounds_of(plan, 10, 4)});
+    EXPECT_EQ(lowered.status().code(), StatusCode::kUnsupported);
+    return lowered.status().message();
+  };
+  EXPECT_THAT(refused(2, "two_shot_zero_copy", ReduceOp::kSum),
+              HasSubstr("\"two_shot_zero_copy\" on a device: it needs the buffers of all ranks to be in windows"));
+  EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("do not support factors"));
+  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("and a kernel accepts 3584"));
+}
+
+TEST(DevicePlanLimits, sums_that_a_switch_does_not_support_are_rejected) {
+  const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
+    exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);
+    layout.has_multicast = has_multicast;
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "nvls").value(),
+                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
+                                .value();
+    const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .op = op, .count = 10};
+    const Status status =
+        exec::lower_for_device(plan, 0, layout, request, {dtype, plan::bounds_of(plan, 10, size_of(dtype))}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    return status.message();
+  };
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kMax, true),
+              HasSubstr("plan \"nvls\" on a device: a switch does not support max of float32"));
+  EXPECT_THAT(why(DType::kInt8, ReduceOp::kSum, true), HasSubstr("a switch does not support sum of int8"));
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kAvg, true), HasSubstr("a switch does not support avg of float32"));
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
+}
+
+}  // namespace
+}  // namespace accord::testing
