@@ -41,10 +41,10 @@ enum {
 typedef int32_t accord_expert_algorithm_t;
 
 enum {
-  ACCORD_EXPERT_AUTO = 0,        /* direct if all ranks share memory, else hierarchical */
+  ACCORD_EXPERT_AUTO = 0,        /* direct if all ranks share memory, else hierarchical, or all_to_all on GPUs */
   ACCORD_EXPERT_DIRECT = 1,      /* ranks read and write each other's memory */
-  ACCORD_EXPERT_ALL_TO_ALL = 2,  /* uses all_to_all_v; each row is sent once to each rank that needs it */
-  ACCORD_EXPERT_HIERARCHICAL = 3 /* each row is sent once to each host that needs it, and distributed there */
+  ACCORD_EXPERT_ALL_TO_ALL = 2,  /* uses all_to_all_v; each row is sent once to each rank, on GPUs for each choice */
+  ACCORD_EXPERT_HIERARCHICAL = 3 /* each row is sent once to each host and distributed there; not on GPUs */
 };
 
 /* Must be equal on all ranks, which compare it. */
