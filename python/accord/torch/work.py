@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ class Results:
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], without_waiting: bool = True) -> None:
         self._back = back
+        self._copied_in: torch.cuda.Stream | None = None  # by arrive_in()
         self._arriving = threading.Lock()
         if back and without_waiting:
             work.on_end(lambda error: self.arrive() if error is None else None)
@@ -41,15 +44,16 @@ class Results:
             copy_back(self._back)
             self._back = ()
 
-    def arrive_in(self, stream: torch.cuda.Stream) -> bool:
-        """Copies in `stream`, which is the current one. Returns False if there was nothing to copy."""
+    def arrive_in(self, stream: torch.cuda.Stream) -> None:
+        """The same in `stream`, which is the current one. If another stream has copied, this one waits for it."""
         with self._arriving:
-            back, self._back = self._back, ()
-            copy_back(back)
-            for pair in back:
-                for tensor in pair:
+            if self._back:
+                copy_back(self._back)
+                for tensor in itertools.chain.from_iterable(self._back):
                     streams.keep(tensor, stream)
-        return len(back) > 0
+                self._back, self._copied_in = (), stream
+            elif self._copied_in is not None:
+                stream.wait_stream(self._copied_in)
 
 
 @never_compiled
@@ -153,24 +157,26 @@ class DeviceWork(Work):
     ) -> None:
         super().__init__(work, tensors, (), global_ranks)
         self._results = Results(work, back, without_waiting=False)
-        self._device = device
-        self._copying: torch.cuda.Stream | None = None  # stream in which get_future() copied the results
+        self.device = device
+
+    def follow(self, stream: torch.cuda.Stream) -> list[torch.Tensor]:
+        """Makes `stream`, which is the current one, wait for the results, and returns them. Raises accord.Error."""
+        self._work.block(stream)
+        self._results.arrive_in(stream)
+        return self._tensors
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         if timeout > NO_TIMEOUT:
             return super().wait(timeout)
         self._awaited = True
         try:
-            self._work.block(streams.current(self._device))
+            self.follow(streams.current(self.device))
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
-        self._receive()
         return True
 
     def _receive(self) -> None:
-        if self._copying is not None:
-            streams.current(self._device).wait_stream(self._copying)
-        self._results.arrive()
+        self._results.arrive_in(streams.current(self.device))
 
     def block_current_stream(self) -> None:
         self.wait()
@@ -178,21 +184,25 @@ class DeviceWork(Work):
     def result(self) -> list[torch.Tensor]:
         """Returns the results once they are available to all streams."""
         Work.wait(self)
-        streams.current(self._device).synchronize()
+        streams.current(self.device).synchronize()
         return self._tensors
 
     def get_future(self) -> torch.futures.Future:
         if self._future is None:
-            stream = streams.other(self._device)
             try:
-                self._work.block(stream)
+                self._future = _future_after([self])
             except accord.Error:
                 return super().get_future()  # it ends with the error
-            with streams.made_current(stream):
-                if self._results.arrive_in(stream):
-                    self._copying = stream
-                self._future = futures.future_on(self._device, self._tensors)
         return self._future
+
+
+def _future_after(works: Sequence[DeviceWork]) -> torch.futures.Future:
+    """Returns a future that has ended, whose users wait in their streams for `works`. Raises accord.Error."""
+    device = works[0].device
+    stream = streams.other(device)
+    with streams.made_current(stream):
+        results = [tensor for work in works for tensor in work.follow(stream)]
+        return futures.future_on(device, results)
 
 
 @never_compiled
@@ -263,8 +273,12 @@ class Works(dist.Work):
         return [tensor for work in self._works for tensor in work.result()]
 
     def get_future(self) -> torch.futures.Future:
+        on_device = [work for work in self._works if isinstance(work, DeviceWork)]
+        if len(on_device) == len(self._works):
+            with contextlib.suppress(accord.Error):  # the other future ends with the error
+                return _future_after(on_device)
         ended = torch.futures.collect_all([work.get_future() for work in self._works])
-        return ended.then(lambda all_of_them: [tensor for one in all_of_them.value() for tensor in one.value()])
+        return ended.then(lambda _: self.result())
 
 
 def as_one(works: Sequence[dist.Work]) -> dist.Work:

@@ -36,17 +36,19 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   for (const auto& [peer, offer] : mine)
     if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(receive_offer(peer));
   // All begin to connect before this rank waits for one: peers may wait for them in another order.
+  Status connected;
+  std::vector<std::shared_ptr<Connection>> begun;
   for (const auto& [peer, offer] : mine) {
     Pair& pair = add_pair(peer);
     if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
     const bool is_lower = group_.rank() < peer;
-    ACCORD_ASSIGN_OR_RETURN(const auto made, add_connection(pair.connection));
-    made->begin_connecting(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2, settings());
+    const auto made = add_connection(pair.connection);
+    if (connected = made.status(); !connected.ok()) break;
+    begun.push_back(*made);
+    begun.back()->begin_connecting(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2, settings());
   }
-  Status connected;
-  for (const auto& [peer, offer] : mine) {
-    const auto& connection = pairs_[peer].connection;
-    Status status = connection == nullptr ? Status() : connection->finish_connecting(check_until(deadline));
+  for (const auto& one : begun) {
+    Status status = one->finish_connecting(check_until(deadline));
     if (connected.ok()) connected = std::move(status);
   }
   return connected;

@@ -1,11 +1,10 @@
-// A thread is joined when the next one starts, or at exit, since the end of a thread calls into CUDA as well. One that
-// is late at exit never ends.
+// A thread is joined by the next one that ends, or at exit, since the end of a thread calls into CUDA as well, which
+// may block. One that is late at exit never ends.
 #include "comm/nccl/call_threads.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -26,48 +25,47 @@ class CallThreads {
  public:
   void run(std::function<void()> call) {
     const std::lock_guard lock(mutex_);
-    join_finished();
-    Running& one = running_.emplace_back();
+    const auto place = running_.emplace(running_.end());
     const BlockedSignals blocked;
-    one.thread = std::thread([this, &one, call = std::move(call)]() mutable {
+    *place = std::thread([this, place, call = std::move(call)]() mutable {
       pthread_setname_np(pthread_self(), "accord-nccl");
       call();
       call = nullptr;
-      std::unique_lock ending(mutex_);
-      one.is_over = true;
-      is_over_.notify_all();
-      const bool exits = exits_;
-      ending.unlock();
-      while (exits) ::pause();
+      end_thread(place);
     });
   }
   void end() {
-    std::unique_lock lock(mutex_);
-    join_finished();
-    exits_ = true;
-    (void)is_over_.wait_for(lock, kExitTimeout, [this] {
-      return std::all_of(running_.begin(), running_.end(), [](const Running& one) { return one.is_over; });
-    });
+    std::list<std::thread> over;
+    {
+      std::unique_lock lock(mutex_);
+      (void)is_over_.wait_for(lock, kExitTimeout, [this] { return running_.empty(); });
+      exits_ = true;
+      over.swap(over_);
+    }
+    for (std::thread& one : over) one.join();
   }
 
  private:
-  struct Running {
-    std::thread thread;
-    bool is_over = false;
-  };
-  /// REQUIRES: mutex_ is held.
-  void join_finished() {
-    if (exits_) return;  // they do not end
-    std::erase_if(running_, [](Running& one) {
-      if (one.is_over) one.thread.join();
-      return one.is_over;
-    });
+  void end_thread(std::list<std::thread>::iterator place) {
+    std::list<std::thread> earlier;
+    std::unique_lock lock(mutex_);
+    while (exits_) {
+      lock.unlock();
+      ::pause();
+      lock.lock();
+    }
+    earlier.swap(over_);
+    over_.splice(over_.end(), running_, place);
+    is_over_.notify_all();
+    lock.unlock();
+    for (std::thread& one : earlier) one.join();
   }
 
   std::mutex mutex_;
   std::condition_variable is_over_;
   // Guarded by mutex_:
-  std::list<Running> running_;
+  std::list<std::thread> running_;
+  std::list<std::thread> over_;
   bool exits_ = false;
 };
 

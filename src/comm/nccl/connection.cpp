@@ -310,20 +310,21 @@ void Connection::destroy() {
   changed_.wait(lock, [this] { return !is_in_call_; });
   lock.unlock();
   const int code = nccl().CommDestroy(handle());
+  if (code != kSuccess)  // in a thread of its own: NCCL leaves this one in a group if it refuses to destroy
+    return run_in_thread([self = shared_from_this()] { self->finish_ending(State::kEnding); });
   lock.lock();
-  if (code != kSuccess) abort(lock);
   set_ended(lock);
 }
 
 void Connection::await_end(Deadline deadline) {
   const auto has_ended = [this] { return state_ != State::kEnding; };
   std::unique_lock lock(mutex_);
-  if (changed_.wait_until(lock, deadline.at(), has_ended) || !is_destroying_ || std::exchange(is_aborted_, true))
-    return;
+  if (changed_.wait_until(lock, deadline.at(), has_ended) || !is_destroying_) return;
   // ncclCommDestroy() waits for operations in streams. An abort ends these, and leaves the rest to that call.
   run_in_thread([self = shared_from_this()] {
     const device::CurrentDevice current(self->place_.runtime, self->place_.device);
-    (void)self->nccl().CommAbort(self->handle());
+    std::unique_lock aborting(self->mutex_);
+    if (self->state_ == State::kEnding) self->abort(aborting);
   });
   (void)changed_.wait_for(lock, kDestroyTimeout, has_ended);
 }

@@ -95,10 +95,12 @@ class Memory final : public RegisteredMemory {
   }
   Status make_registered(const WaitCheck& check) {
     if (library_.call.CommRegister == nullptr) return {};
-    Use entered(*registry_->connection, "CommRegister", check);
-    ACCORD_RETURN_IF_ERROR(entered.status());
-    const int code = library_.call.CommRegister(entered.communicator(), data_, bytes_, &handle_);
-    ACCORD_RETURN_IF_ERROR(entered.result("CommRegister", code));
+    {
+      Use entered(*registry_->connection, "CommRegister", check);
+      ACCORD_RETURN_IF_ERROR(entered.status());
+      const int code = library_.call.CommRegister(entered.communicator(), data_, bytes_, &handle_);
+      ACCORD_RETURN_IF_ERROR(entered.result("CommRegister", code));
+    }  // a thread that deregisters waits for this one with the registry's mutex held
     set_registered(WindowUse::kRegistered);
     return {};
   }

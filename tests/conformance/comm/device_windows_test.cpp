@@ -1,6 +1,10 @@
 // Memory of devices that is registered with all ranks.
 #include <gmock/gmock.h>
 
+#include <optional>
+#include <thread>
+#include <vector>
+
 #include "accord/nccl.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "conformance/comm/other_nccl.hpp"
@@ -210,6 +214,21 @@ TEST_F(DeviceWindows, windows_that_only_some_ranks_have_released_keep_later_ones
     use(comm, on, second);
     first.reset();
     EXPECT_EQ(comm.device_window(4096, on.device).value().use(), WindowUse::kSymmetric);
+  });
+}
+
+TEST_F(DeviceWindows, a_thread_releases_windows_while_another_registers_memory) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    constexpr int kMany = 200;
+    void* const plain = runtime().allocate(on.device, kGranularity, kGranularity).value();
+    std::vector<DeviceWindow> earlier;
+    for (int i = 0; i < kMany; ++i) earlier.push_back(window_over(comm, on, plain, kGranularity).value());
+    std::thread releasing([&] {
+      for (; !earlier.empty(); earlier.pop_back()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    for (int i = 0; i < kMany; ++i) EXPECT_TRUE(window_over(comm, on, plain, kGranularity).ok());
+    releasing.join();
+    EXPECT_TRUE(runtime().release(on.device, plain).ok());
   });
 }
 

@@ -106,7 +106,7 @@ def run_futures(_, path):
     from host_tensors import of_numpy
     from torch_device_groups import on_group_ranks
 
-    from accord.torch.work import DeviceWork
+    from accord.torch.work import DeviceWork, Works
 
     loaded = library(path)
 
@@ -131,15 +131,21 @@ def run_futures(_, path):
         stream.synchronize()
         assert ones.values.tolist() == [16.0] * 5
 
-        # Results that were received in other memory are copied by the future, once, in its stream.
+        # Results that were received in other memory are copied once, by the future of several operations here.
         place, memory = torch.zeros(2), torch.ones(2)
+        release = stream.hold()
         started = group.communicator.all_reduce_async(ones, stream=stream)
         gathered = DeviceWork(started, [place], [(place, memory)], [0, 1], ones.device)
-        assert gathered.get_future().wait() == [place]
+        both = Works([gathered, group.allreduce([ones])]).get_future()
+        assert both.done() and both.wait() == [place, ones]
+        assert not gathered.is_completed()
         memory.fill_(2)
         gathered.wait()
-        stream.synchronize()
+        release()
+        both.stream.synchronize()
+        assert gathered.is_completed()
         assert place.tolist() == [1.0, 1.0]
+        stream.synchronize()
 
     on_group_ranks(loaded, 2, body)
 
