@@ -10,15 +10,16 @@ namespace accord::engine {
 
 /// The places of the Words of a kernel's operands. The last dimension of `outer` and what it iterates over are the
 /// rows; a row has `words` Words.
-struct WordRows {
+struct WordPlaces {
   static constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
   std::int64_t count = 0;  ///< Words of y, at most kMaxCount
   device::Divisor words;
   Shape outer;
 };
 
-/// y = f(a, b) for float32, float16 or bfloat16 operands of one dtype. The operation is looked up once for each of
-/// Words, not for each element; only operations that models use in their layers are compiled in (has_words_kernel).
+/// y = f(a, b) for float32, float16 or bfloat16 operands of one dtype; a number that is broadcast along a row may also
+/// be float32. The operation is looked up once for each of Words, not for each element; only operations that models use
+/// in their layers are compiled in (has_words_kernel).
 template <DType kDType>
 struct ElementwiseWords : ElementwiseCall {
   static constexpr const char* kName = kDType == DType::kFloat32   ? "engine_elementwise_words_float32"
@@ -26,7 +27,7 @@ struct ElementwiseWords : ElementwiseCall {
                                                                    : "engine_elementwise_words_bfloat16";
   static constexpr int kThreads = 256, kMinBlocks = 5;
   static constexpr bool kStartsEarly = true;
-  WordRows rows;
+  WordPlaces rows;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -55,7 +56,9 @@ struct ElementwiseWords : ElementwiseCall {
       Unit::load(*units_at<Unit>(from.data, at.of[operand] + element), x);
       return;
     }
-    const float number = device::load_float(from.data, kDType, at.of[operand]);
+    const std::int64_t place = at.of[operand];
+    const float number = from.dtype == DType::kFloat32 ? device::load_float(from.data, DType::kFloat32, place)
+                                                       : device::load_float(from.data, kDType, place);
     ACCORD_UNROLLED
     for (int i = 0; i < kEach; ++i) x[i] = number;
   }
@@ -126,7 +129,7 @@ struct CopyWords {
   static constexpr int kTogether = 4;  ///< loads of a thread on their way
   static constexpr int kThreads = 256;
   static constexpr bool kStartsEarly = true;
-  WordRows rows;
+  WordPlaces rows;
   Operand operands[2] = {};  ///< y, a; strides in Words
 
   template <typename Block>
