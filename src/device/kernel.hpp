@@ -28,9 +28,9 @@
 // If it declares `static constexpr bool kStartsEarly = true`, its blocks may start while the kernel before it in the
 // stream is still running (CUDA's programmatic dependent launch), in graphs too. Every thread must then call
 // await_earlier() before it reads or writes anything that earlier kernels write or read. Until then it may read its
-// arguments, and memory that no kernel of the stream writes. A kernel that waits for other ranks must not call
-// start_next() before its last wait: blocks of the next kernel would take multiprocessors that a rank on the same
-// device may need first.
+// arguments, and memory that no kernel of the stream writes. A kernel that waits for other ranks does not start early,
+// and must not call start_next() before its last wait: blocks of the next kernel would take multiprocessors that a rank
+// on the same device may need first.
 //
 // Block gives a thread its position and lets threads synchronize and exchange values:
 //   thread(), threads()     its index in the block, and the number of threads in the block

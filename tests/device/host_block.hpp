@@ -115,12 +115,16 @@ class HostBlock {
     if (position_.gate != nullptr) position_.gate->wait_at_gate(thread());
   }
   bool has_awaited() const { return has_awaited_; }
-  void start_next() const {}
+  void start_next() { has_started_next_ = true; }
 
   void pause() const {
     if (!position_.may_wait) {
       std::fputs("a kernel waits with several blocks that need not run at the same time: others may never run\n",
                  stderr);
+      std::abort();
+    }
+    if (has_started_next_) {
+      std::fputs("a kernel waits after start_next(): what it waits for may find no multiprocessor\n", stderr);
       std::abort();
     }
     team_.pause(thread());
@@ -239,7 +243,7 @@ class HostBlock {
   std::byte* const shared_;
   std::vector<Copy> copies_;  ///< not done yet
   unsigned copies_started_ = 0;
-  bool has_awaited_ = false;
+  bool has_awaited_ = false, has_started_next_ = false;
   int copy_group_ = 0;  ///< the number of groups that are committed
 };
 

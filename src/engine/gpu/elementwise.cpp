@@ -27,10 +27,6 @@ ElementwiseCall call_of(Form form, const Tensor& tensor) {
   return call;
 }
 
-bool has_one_dtype(std::span<const Operand> operands) {
-  return std::ranges::all_of(operands, [&](const Operand& each) { return each.dtype == operands.front().dtype; });
-}
-
 bool is_copy(const ElementwiseCall& call) {
   return call.form == Form::kConvert && call.operands[0].dtype == call.operands[1].dtype;
 }
@@ -55,18 +51,20 @@ bool has_words_kernel(const ElementwiseCall& call) {
   }
 }
 
-/// Returns the Words of which the operands consist; nullopt if there is no kernel for them. The result or a copy's
-/// input cannot be broadcast along rows.
+/// Returns the Words of which the operands consist; nullopt if there is no kernel for them. All have the result's dtype
+/// but numbers that are broadcast along rows, which may be float32. Neither the result nor a copy's input can be one.
 std::optional<WordPlaces> word_rows(const ElementwiseCall& call, std::span<const Operand> operands) {
+  const DType dtype = operands.front().dtype;
   const bool copies = is_copy(call);
-  if (!copies && !(has_words_kernel(call) && has_one_dtype(operands))) return std::nullopt;
-  const auto each = static_cast<std::int64_t>(sizeof(Words) / size_of(operands.front().dtype));
+  if (!copies && !(has_words_kernel(call) && kernels::is_real(dtype))) return std::nullopt;
+  const auto each = static_cast<std::int64_t>(sizeof(Words) / size_of(dtype));
   const int last = call.shape.dims - 1;
   if (last < 0 || call.count == 0 || call.count / each > WordPlaces::kMaxCount) return std::nullopt;
   if (call.shape.sizes[last] % each != 0) return std::nullopt;
   for (const Operand& operand : operands) {
-    const bool may_be_broadcast = !copies && &operand != operands.data();
-    if (operand.strides[last] == 0 && may_be_broadcast) continue;
+    const bool is_number = !copies && &operand != operands.data() && operand.strides[last] == 0;
+    if (operand.dtype != dtype && !(is_number && operand.dtype == DType::kFloat32)) return std::nullopt;
+    if (is_number) continue;
     const bool has_gaps_of_words =
         std::all_of(operand.strides, operand.strides + last, [&](std::int64_t stride) { return stride % each == 0; });
     if (operand.strides[last] != 1 || !has_gaps_of_words) return std::nullopt;

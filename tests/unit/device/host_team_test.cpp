@@ -123,6 +123,17 @@ TEST(HostTeam, a_kernel_that_starts_early_and_never_waits_is_reported) {
   EXPECT_DEATH(run_blocks(blocks), "ends without await_earlier");
 }
 
+struct WaitAfterStartNext {
+  void operator()(HostBlock& block) const {
+    block.start_next();
+    block.pause();
+  }
+};
+
+TEST(HostTeam, a_kernel_that_waits_after_it_starts_the_next_is_reported) {
+  EXPECT_DEATH(run(WaitAfterStartNext{}), "waits after start_next");
+}
+
 /// Each thread keeps its numbers on its stack while the others do the same.
 struct KeepNumbers {
   std::uint64_t* sums;

@@ -30,7 +30,9 @@ struct DeviceCacheLayer {
   std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
   float *key_scales = nullptr, *value_scales = nullptr;  ///< one per row, int8 only
   ACCORD_ON_DEVICE std::int64_t row_of(const std::int32_t* table, std::int64_t head, std::int64_t token) const {
-    return (std::int64_t{table[token / block_tokens]} * kv_heads + head) * block_tokens + token % block_tokens;
+    // Both fit into 32 bits, whose division takes a fraction of the instructions.
+    const auto at = static_cast<std::uint32_t>(token), tokens = static_cast<std::uint32_t>(block_tokens);
+    return (std::int64_t{table[at / tokens]} * kv_heads + head) * block_tokens + at % tokens;
   }
 };
 

@@ -17,8 +17,9 @@ struct WordPlaces {
   Shape outer;
 };
 
-/// y = f(a, b) for float32, float16 or bfloat16 operands of one dtype. The operation is looked up once for each of
-/// Words, not for each element; only operations that models use in their layers are compiled in (has_words_kernel).
+/// y = f(a, b) for float32, float16 or bfloat16 operands of one dtype; a number that is broadcast along a row may also
+/// be float32. The operation is looked up once for each of Words, not for each element; only operations that models use
+/// in their layers are compiled in (has_words_kernel).
 template <DType kDType>
 struct ElementwiseWords : ElementwiseCall {
   static constexpr const char* kName = kDType == DType::kFloat32   ? "engine_elementwise_words_float32"
@@ -55,7 +56,9 @@ struct ElementwiseWords : ElementwiseCall {
       Unit::load(*units_at<Unit>(from.data, at.of[operand] + element), x);
       return;
     }
-    const float number = device::load_float(from.data, kDType, at.of[operand]);
+    const std::int64_t place = at.of[operand];
+    const float number = from.dtype == DType::kFloat32 ? device::load_float(from.data, DType::kFloat32, place)
+                                                       : device::load_float(from.data, kDType, place);
     ACCORD_UNROLLED
     for (int i = 0; i < kEach; ++i) x[i] = number;
   }

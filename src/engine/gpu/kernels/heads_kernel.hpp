@@ -112,9 +112,7 @@ struct RotateAndAppend : HeadsCall {
 
   ACCORD_ON_DEVICE std::int64_t row_in_cache(const Head& of) const {
     const RowPlace place = batch.rows[of.row];
-    const auto token = static_cast<std::uint32_t>(place.token), tokens = static_cast<std::uint32_t>(cache.block_tokens);
-    const std::int64_t in_block = token % tokens, block = batch.tables[place.table + static_cast<int>(token / tokens)];
-    return (block * cache.kv_heads + of.head) * cache.block_tokens + in_block;
+    return cache.row_of(batch.tables + place.table, of.head, place.token);
   }
 
   /// Calls body(d, elements) for the units of this lane, rounded to kDType. `d`: the first of the elements.

@@ -8,7 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "device/host_block.hpp"
 #include "device/numbers.hpp"
+#include "exec/device/run_plan.hpp"
 #include "plan/algorithms.hpp"
 #include "unit/exec/device_ranks.hpp"
 
@@ -199,6 +201,18 @@ TEST(DeviceNorm, a_norm_is_not_written_if_its_sum_never_arrives) {
   ASSERT_TRUE(ranks.launch(plan_of("packet", 2), 0, request, at, at, &norm).ok());
   ranks.end_waits();
   EXPECT_EQ(loaded(*alone.y), std::vector<float>(3000, 7.0F));
+}
+
+// A kernel that waits for other ranks must not hold multiprocessors while it waits for the kernel before it.
+TEST(DeviceNorm, kernels_of_plans_do_not_start_early) {
+  std::vector<const char*> names(std::begin(exec::kRunPlanNames), std::end(exec::kRunPlanNames));
+  for (const char* const name : {"run_plan_norm_float32", "run_plan_norm_float16", "run_plan_norm_bfloat16"})
+    names.push_back(name);
+  for (const char* const name : names) {
+    const HostKernel* const kernel = host_kernel(name);
+    ASSERT_NE(kernel, nullptr) << name;
+    EXPECT_FALSE(kernel->starts_early) << name;
+  }
 }
 
 }  // namespace

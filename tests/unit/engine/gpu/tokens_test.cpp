@@ -98,9 +98,11 @@ class TokensOnDevices : public DeviceEngines {
       }
     }
     const std::size_t before = HostRuntime::instance().copied_to_host();
+    const std::size_t pageable = HostRuntime::instance().copied_pageable();
     EXPECT_EQ(choose(logits, choices, vocabulary), expected) << to_string(dtype);
     if (counts()) {
       EXPECT_EQ(HostRuntime::instance().copied_to_host() - before, choices.size() * sizeof(TokenId));
+      EXPECT_EQ(HostRuntime::instance().copied_pageable(), pageable);
     }
   }
 
