@@ -38,7 +38,7 @@ struct DecodingAttention : PagedCall {
       : kQueries == 4
           ? name_of("engine_decode_4_heads_float32", "engine_decode_4_heads_bfloat16", "engine_decode_4_heads_int8")
           : name_of("engine_decode_8_heads_float32", "engine_decode_8_heads_bfloat16", "engine_decode_8_heads_int8");
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 256, kMinBlocks = 2;
   static constexpr bool kStartsEarly = true;
   static constexpr int kEach = kIsCodes ? 8 : kElementsOfWords<kDType>;
 
