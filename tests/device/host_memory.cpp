@@ -84,8 +84,8 @@ Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory, std
   if (found->file < 0)
     return error("share", fmt::format("only allocations of {} bytes and more can be shared", kMinShareableBytes));
   const auto* const begin = static_cast<const std::byte*>(std::prev(allocations_.upper_bound(memory))->first);
-  device::MemoryHandle handle{
-      .allocated = found->bytes, .offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - begin)};
+  device::MemoryHandle handle{.allocated = found->bytes,
+                              .offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - begin)};
   if (found->is_virtual) {
     descriptor.reset(::fcntl(found->file, F_DUPFD_CLOEXEC, 0));
     if (!descriptor.valid()) return error("share", "there is no descriptor left");
@@ -108,8 +108,7 @@ Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle
     Shared shared;
     std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
     if (shared.process == ::getpid()) return error("open_shared", "the memory belongs to this process");
-    const UniqueFd file(
-        ::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
+    const UniqueFd file(::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC));
     if (file.valid()) memory = map_file(file.get(), handle.allocated);
   }
   if (memory == nullptr) return error("open_shared", "there is no such memory");
