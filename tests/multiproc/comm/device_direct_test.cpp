@@ -119,18 +119,5 @@ TEST_F(DeviceDirectProcesses, a_rank_killed_while_others_access_its_buffers_is_n
   }
 }
 
-/// No peer accesses a rank's buffers any more once its call is over. Memory that is released vanishes for all processes
-/// here (host_memory.cpp).
-TEST_F(DeviceDirectProcesses, memory_may_be_released_once_the_calls_of_its_rank_are_over) {
-  on_ranks(3, directly("two_shot_zero_copy"), [&](Communicator& comm, const OnDevice& on) {
-    const testing::OtherNccl nccl = nccl_of(comm.rank());
-    const DeviceArray values(on, std::vector<float>(50000, 1.0F), DType::kFloat32);
-    const DeviceWindow window = comm.device_window(values.buffer()).value();
-    for (int i = 0; i < 10; ++i)
-      EXPECT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
-    EXPECT_EQ(values.values<float>(), std::vector<float>(50000, 59049.0F));
-  });
-}
-
 }  // namespace
 }  // namespace accord
