@@ -118,8 +118,8 @@ Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory, std
   if (found->file < 0)
     return error("share", fmt::format("only allocations of {} bytes and more can be shared", kMinShareableBytes));
   const auto* const begin = static_cast<const std::byte*>(std::prev(allocations_.upper_bound(memory))->first);
-  device::MemoryHandle handle{
-      .allocated = found->bytes, .offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - begin)};
+  device::MemoryHandle handle{.allocated = found->bytes,
+                              .offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - begin)};
   if (!found->mapped.empty()) {
     descriptor.reset(::fcntl(found->file, F_DUPFD_CLOEXEC, 0));
     if (!descriptor.valid()) return error("share", "there is no descriptor left");

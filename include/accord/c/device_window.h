@@ -27,10 +27,10 @@ enum {
   ACCORD_WINDOW_SYMMETRIC = 2   /* kernels read and write the memory of other ranks */
 };
 
-/* Registers `bytes` at `memory` on the given device; the memory must outlive the windows of all ranks. If `memory` is null, the
- * window allocates it, aligned to 4096 bytes and not zeroed. Collective; it connects the ranks as the first call on a
- * GPU does, and all ranks get the window or none does. A `timeout_ns` of 0 means the communicator's timeout. The
- * window keeps the communicator's group open. */
+/* Registers `bytes` at `memory` on the given device; the memory must outlive the windows of all ranks. If `memory` is
+ * null, the window allocates it, aligned to 4096 bytes and not zeroed. Collective; it connects the ranks as the first
+ * call on a GPU does, and all ranks get the window or none does. A `timeout_ns` of 0 means the communicator's timeout.
+ * The window keeps the communicator's group open. */
 ACCORD_API accord_status_t accord_device_window_create(accord_communicator_t* communicator, void* memory, size_t bytes,
                                                        accord_device_t device, int32_t device_index, int64_t timeout_ns,
                                                        accord_device_window_t** window);

@@ -227,8 +227,7 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* 
   if (!of_plans.ok() && (of_plans.status().code() == StatusCode::kTimeout || !group_.state().healthy()))
     return of_plans.status();
   if (of_plans.ok())
-    return std::shared_ptr<RegisteredMemory>(
-        std::make_shared<WindowMemory>(std::move(of_nccl), *std::move(of_plans)));
+    return std::shared_ptr<RegisteredMemory>(std::make_shared<WindowMemory>(std::move(of_nccl), *std::move(of_plans)));
   if (of_nccl == nullptr)
     return of_plans.status().code() != StatusCode::kUnsupported
                ? of_plans.status()

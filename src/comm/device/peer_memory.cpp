@@ -1,6 +1,6 @@
 // In one collective of the group the ranks publish where their memory is: its process, its device, a handle for other
 // processes, and the number under which ranks of the same process find it. Each rank opens the memory of the others
-// under a lease that it takes first, if it is virtual memory with a file descriptor that a second collective passes to
+// under a lease that it takes first; virtual memory with a file descriptor that a second collective passes to
 // all. The last collective turns an error of one rank into an error of all.
 #include "comm/device/peer_memory.hpp"
 

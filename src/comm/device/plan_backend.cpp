@@ -97,8 +97,7 @@ Result<int> PlanBackend::agree_on_instances(Deadline deadline) {
     sharing = std::max(sharing, ranks_on[gpu_of(rank)]);
     max_blocks_ = std::min(max_blocks_, its / ranks_on[gpu_of(rank)]);
   }
-  if (max_blocks_ == 0)
-    return Status(StatusCode::kUnsupported, "more ranks share a GPU than it has multiprocessors");
+  if (max_blocks_ == 0) return Status(StatusCode::kUnsupported, "more ranks share a GPU than it has multiprocessors");
   const bool has_many = sharing == 1 && multiprocessors >= kManyMultiprocessors;
   const int most = group_.options().hints.max_ctas.value_or(has_many ? kMostInstances : exec::kUsualInstances);
   return std::min(most, max_blocks_);
@@ -107,10 +106,9 @@ Result<int> PlanBackend::agree_on_instances(Deadline deadline) {
 Status PlanBackend::connect_multicast(Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(multicast_,
                           MulticastMemory::create(group_, runtime_, device_, layout_.multicast_bytes(), deadline));
-  ACCORD_RETURN_IF_ERROR(
-      all_ok(group_,
-             publish_addresses(exec::DeviceLayout::address_of(group_.size()), {multicast_->own(), multicast_->all()}),
-             deadline));
+  ACCORD_RETURN_IF_ERROR(all_ok(
+      group_, publish_addresses(exec::DeviceLayout::address_of(group_.size()), {multicast_->own(), multicast_->all()}),
+      deadline));
   layout_.has_multicast = true;
   return {};
 }
@@ -127,9 +125,8 @@ Status PlanBackend::publish_addresses(std::size_t offset, const std::vector<std:
 Result<std::shared_ptr<PlanWindow>> PlanBackend::add_window(const LentMemory& lent, std::size_t bytes,
                                                             Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<PeerMemory> memory,
-                          lent.memory != nullptr
-                              ? PeerMemory::share(group_, runtime_, device_, lent, bytes, deadline)
-                              : PeerMemory::create(group_, runtime_, device_, bytes, deadline));
+                          lent.memory != nullptr ? PeerMemory::share(group_, runtime_, device_, lent, bytes, deadline)
+                                                 : PeerMemory::create(group_, runtime_, device_, bytes, deadline));
   // A number that no rank uses: those of windows that a rank has released are still in use on others.
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                           gather_texts(group_, fmt::format("{}", windows_->free_numbers()), deadline.remaining()));
@@ -152,8 +149,7 @@ Result<std::shared_ptr<PlanWindow>> PlanBackend::add_window(const LentMemory& le
 PlanBackend::Request PlanBackend::find_places(const Call& call) const {
   Request request{.record = record_of(call, group_.rank(), group_.size()), .places = {}};
   if (!serves(call) || windows_->empty()) return request;
-  request.places =
-      windows_->places_of(request.record, call.input.data, call.output.data, group_.rank(), group_.size());
+  request.places = windows_->places_of(request.record, call.input.data, call.output.data, group_.rank(), group_.size());
   if (!request.places) return request;
   request.record.phase = exec::Phase::kRegistered;
   request.record.parts = request.places->in_place ? 1 : 0;

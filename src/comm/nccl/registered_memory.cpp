@@ -51,7 +51,8 @@ class Memory final : public RegisteredMemory {
     if (memory != nullptr) return {};
     if (library_.call.MemAlloc == nullptr) {
       ACCORD_ASSIGN_OR_RETURN(data_, runtime_.allocate(device_, bytes));
-      allocation_.reset(data_, [&runtime = runtime_, device = device_](void* its) { (void)runtime.release(device, its); });
+      allocation_.reset(data_,
+                        [&runtime = runtime_, device = device_](void* its) { (void)runtime.release(device, its); });
       return {};
     }
     if (const int code = library_.call.MemAlloc(&data_, bytes); code != kSuccess)

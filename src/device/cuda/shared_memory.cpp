@@ -75,8 +75,7 @@ struct Block {
 Result<Block> block_of(const SharingCalls& call, void* memory, std::size_t bytes) {
   const auto at = reinterpret_cast<CUdeviceptr>(memory);
   Block block;
-  ACCORD_RETURN_IF_ERROR(
-      call.ok("cuMemGetAddressRange", call.mem_get_address_range(&block.base, &block.bytes, at)));
+  ACCORD_RETURN_IF_ERROR(call.ok("cuMemGetAddressRange", call.mem_get_address_range(&block.base, &block.bytes, at)));
   if (at - block.base + bytes > block.bytes)
     return Status(StatusCode::kUnsupported,
                   fmt::format("{} are not in one allocation of CUDA, and only one can be shared", bytes_text(bytes)));
@@ -101,8 +100,7 @@ CUmemAccessDesc access_from(Device device) {
 Status export_to(const SharingCalls& call, const Block& block, UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
   int file = -1;
-  Status status = call.ok("cuMemRetainAllocationHandle",
-                          call.mem_retain(&handle, reinterpret_cast<void*>(block.base)));
+  Status status = call.ok("cuMemRetainAllocationHandle", call.mem_retain(&handle, reinterpret_cast<void*>(block.base)));
   if (status.ok()) {
     status = call.ok("cuMemExportToShareableHandle", call.mem_export(&file, handle, kDescriptor, 0));
     (void)call.mem_release(handle);
@@ -138,9 +136,9 @@ Result<CUdeviceptr> map_descriptor(const SharingCalls& call, Device device, std:
 
 Result<CUdeviceptr> open_handle(const MemoryHandle& handle) {
   void* base = nullptr;
-  ACCORD_RETURN_IF_ERROR(
-      status_of("cudaIpcOpenMemHandle", cudaIpcOpenMemHandle(&base, std::bit_cast<cudaIpcMemHandle_t>(handle.bytes),
-                                                             cudaIpcMemLazyEnablePeerAccess)));
+  ACCORD_RETURN_IF_ERROR(status_of(
+      "cudaIpcOpenMemHandle",
+      cudaIpcOpenMemHandle(&base, std::bit_cast<cudaIpcMemHandle_t>(handle.bytes), cudaIpcMemLazyEnablePeerAccess)));
   return reinterpret_cast<CUdeviceptr>(base);
 }
 

@@ -60,9 +60,8 @@ class Writer {
     const std::size_t first = DeviceProgram::steps_at(program_.lanes);
     const std::size_t operands = first + steps_.size() * sizeof(DeviceStep);
     if (const std::size_t bytes = operands + operands_.size() * sizeof(DeviceOperand); bytes > DeviceProgram::kMaxBytes)
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("its {} steps need {} bytes, and a kernel accepts {}", steps_.size(), bytes,
-                                DeviceProgram::kMaxBytes));
+      return Status(StatusCode::kUnsupported, fmt::format("its {} steps need {} bytes, and a kernel accepts {}",
+                                                          steps_.size(), bytes, DeviceProgram::kMaxBytes));
     put(0, lane_starts_);
     put(first, steps_);
     put(operands, operands_);
@@ -145,10 +144,10 @@ class Writer {
       std::vector<bool>& known = signals ? signalled_ : heard_;
       const bool has_places = plan.in_windows && !known[static_cast<std::size_t>(step.peer)];
       known[static_cast<std::size_t>(step.peer)] = true;
-      next.opcode = signals ? has_places ? DeviceOpcode::kSignalPlaces : DeviceOpcode::kSignal
-                            : has_places ? DeviceOpcode::kWaitPlaces : DeviceOpcode::kWait;
-      if (waits && has_places)
-        next.sources.push_back(operand_of({.base = Operand::input_of(step.peer, members_)}));
+      next.opcode = signals      ? has_places ? DeviceOpcode::kSignalPlaces : DeviceOpcode::kSignal
+                    : has_places ? DeviceOpcode::kWaitPlaces
+                                 : DeviceOpcode::kWait;
+      if (waits && has_places) next.sources.push_back(operand_of({.base = Operand::input_of(step.peer, members_)}));
       return next;
     }
     ACCORD_ASSIGN_OR_RETURN(next.opcode, opcode_of(step, next));
@@ -243,8 +242,7 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   made.program.dtype = dtype;
   made.program.op = request.op;
   made.program.reaches_all = lowered.reaches_all;
-  made.instances =
-      static_cast<int>(std::min<std::uint64_t>(lowered.rounds, static_cast<std::uint64_t>(instances)));
+  made.instances = static_cast<int>(std::min<std::uint64_t>(lowered.rounds, static_cast<std::uint64_t>(instances)));
   if (const Status written = Writer(made.program, layout.members).write(lowered); !written.ok())
     return unsupported(written.message());
   return made;

@@ -35,10 +35,8 @@ ACCORD_ON_DEVICE void move_bytes(const Block& block, const std::byte* from, std:
                                  EachDestination each_destination) {
   auto addresses = reinterpret_cast<std::uintptr_t>(from);
   each_destination([&](std::byte* to) { addresses |= reinterpret_cast<std::uintptr_t>(to); });
-  if (addresses % sizeof(device::Words) == 0)
-    return move_units<device::Words, 4>(block, from, bytes, each_destination);
-  if (addresses % sizeof(std::uint32_t) == 0)
-    return move_units<std::uint32_t, 4>(block, from, bytes, each_destination);
+  if (addresses % sizeof(device::Words) == 0) return move_units<device::Words, 4>(block, from, bytes, each_destination);
+  if (addresses % sizeof(std::uint32_t) == 0) return move_units<std::uint32_t, 4>(block, from, bytes, each_destination);
   move_units<std::byte, 1>(block, from, bytes, each_destination);
 }
 

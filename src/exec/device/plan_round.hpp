@@ -134,7 +134,8 @@ class PlanRound {
 
   /// A packet of this round with 8 bytes.
   ACCORD_ON_DEVICE device::Packet packet_of(std::uint64_t word) const {
-    return {{{static_cast<std::uint32_t>(word), packet_flag()}, {static_cast<std::uint32_t>(word >> 32), packet_flag()}}};
+    return {
+        {{static_cast<std::uint32_t>(word), packet_flag()}, {static_cast<std::uint32_t>(word >> 32), packet_flag()}}};
   }
   ACCORD_ON_DEVICE bool has_arrived(const device::Packet& packet) const {
     return packet.half[0].flag == packet_flag() && packet.half[1].flag == packet_flag();
@@ -167,8 +168,8 @@ class PlanRound {
 
  private:
   ACCORD_ON_DEVICE bool is_buffer(std::uint16_t base) const {
-    return base <= Operand::kOutput || (base >= Operand::input_of(0, layout_.members) &&
-                                        base < Operand::multicast_of(false, layout_.members));
+    return base <= Operand::kOutput ||
+           (base >= Operand::input_of(0, layout_.members) && base < Operand::multicast_of(false, layout_.members));
   }
 
   ACCORD_ON_DEVICE std::byte** bases() const { return reinterpret_cast<std::byte**>(block_.shared()); }

@@ -91,8 +91,7 @@ class PlanThread {
     round_.block().fence_multicast();
     exec::move_by_switch<kSwitchSum<Element>>(
         round_.block(), place(round_.address(from), from), round_.elements(now) * sizeof(Stored), [&](auto visit) {
-          round_.each_destination(
-              now, [&](std::byte* to, const DeviceOperand& operand) { visit(place(to, operand)); });
+          round_.each_destination(now, [&](std::byte* to, const DeviceOperand& operand) { visit(place(to, operand)); });
         });
     round_.block().fence_multicast();
   }

@@ -34,8 +34,8 @@ ACCORD_ON_DEVICE SumsOf<Element, kCount> combine(ReduceOp op, const SumsOf<Eleme
   return combine_by<Element, ReduceOp::kSum>(a, b);
 }
 
-/// The canonical tree over those of kSlots sources from kFirst on that are below `count`, at least one: the perfect tree
-/// without the others. `leaf(i)` returns the sums of source i, `combine(a, b)` those of two.
+/// The canonical tree over those of kSlots sources from kFirst on that are below `count`, at least one: the perfect
+/// tree without the others. `leaf(i)` returns the sums of source i, `combine(a, b)` those of two.
 template <int kFirst, int kSlots, typename Leaf, typename Combine>
 ACCORD_ON_DEVICE auto tree_of(int count, const Leaf& leaf, const Combine& combine) {
   if constexpr (kSlots == 1) {

@@ -72,8 +72,8 @@ class WordSums {
     constexpr int kPlaces = kWordsInFlight / kSlots;
     const Words* from[kSlots];
     for (int s = 0; s < kSlots; ++s)  // slots without a source repeat the first
-      from[s] = reinterpret_cast<const Words*>(
-          round_.address(round_.program().source(step_, s < step_.sources ? s : 0)));
+      from[s] =
+          reinterpret_cast<const Words*>(round_.address(round_.program().source(step_, s < step_.sources ? s : 0)));
     const auto threads = static_cast<std::size_t>(round_.block().threads());
     for (auto first = static_cast<std::size_t>(round_.block().thread()); first < words; first += threads * kPlaces) {
       Words loaded[kPlaces][kSlots] = {};

@@ -109,8 +109,8 @@ TEST_F(DeviceDirect, sums_are_bit_identical_to_the_cpu) {
 
 TEST_F(DeviceDirect, collectives_in_windows_match_a_plain_computation) {
   CommunicatorOptions options{.timeout = std::chrono::seconds(60), .hints = "max_ctas=3"};
-  for (const char* const name : {"broadcast", "all_gather", "reduce_scatter", "reduce", "gather", "scatter",
-                                 "all_to_all"})
+  for (const char* const name :
+       {"broadcast", "all_gather", "reduce_scatter", "reduce", "gather", "scatter", "all_to_all"})
     options.select += std::string(name) + "[memory=cuda]:0-inf=zero_copy;";
   on_ranks(3, options, [](Communicator& comm, const OnDevice& on) {
     const CallOptions in_stream{.stream = on.stream};
@@ -133,7 +133,8 @@ TEST_F(DeviceDirect, collectives_in_windows_match_a_plain_computation) {
       exchanged.insert(exchanged.end(), to_me.begin(), to_me.end());
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += its[i];
     }
-    const Buffer own = arrays.of(ints(me, kCount), DType::kInt32), whole = arrays.of(ints(me, 3 * kCount), DType::kInt32);
+    const Buffer own = arrays.of(ints(me, kCount), DType::kInt32),
+                 whole = arrays.of(ints(me, 3 * kCount), DType::kInt32);
     const Buffer part = arrays.of(std::vector<std::int32_t>(kCount), DType::kInt32);
     const Buffer all = arrays.of(std::vector<std::int32_t>(3 * kCount), DType::kInt32);
     const auto expect = [&](const Status& status, const Buffer& found, const std::vector<std::int32_t>& expected) {
@@ -242,7 +243,8 @@ TEST_F(DeviceDirect, buffers_in_windows_on_some_ranks_only_are_a_mismatch) {
     const Buffer mine = comm.rank() == 0 ? in_window : ordinary.buffer();
     const Status status = comm.start(Call::all_reduce(mine, mine, ReduceOp::kSum), {.stream = on.stream}).wait();
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("the buffers of rank 0 are in windows of the group, those of rank 1 are not"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("the buffers of rank 0 are in windows of the group, those of rank 1 are not"));
     on.synchronize();
   });
 }
@@ -261,18 +263,18 @@ TEST_F(DeviceDirect, a_call_that_only_some_ranks_make_in_place_is_a_mismatch) {
 }
 
 TEST_F(DeviceDirect, a_window_that_a_rank_has_released_is_not_read) {
-  on_ranks(2, directly("two_shot_zero_copy", std::chrono::milliseconds(300)),
-           [](Communicator& comm, const OnDevice& on) {
-             std::optional<DeviceWindow> first = comm.device_window(8192, on.device).value();
-             const DeviceWindow second = comm.device_window(8192, on.device).value();
-             const Buffer in_first = first->buffer(500, DType::kFloat32);
-             const Buffer mine = comm.rank() == 0 ? in_first : second.buffer(500, DType::kFloat32);
-             if (comm.rank() == 1) first.reset();
-             ASSERT_TRUE(comm.barrier({.timeout = std::chrono::seconds(20)}).ok());
-             const Status status = comm.start(Call::all_reduce(mine, mine, ReduceOp::kSum), {.stream = on.stream}).wait();
-             EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
-             on.synchronize();
-           });
+  on_ranks(
+      2, directly("two_shot_zero_copy", std::chrono::milliseconds(300)), [](Communicator& comm, const OnDevice& on) {
+        std::optional<DeviceWindow> first = comm.device_window(8192, on.device).value();
+        const DeviceWindow second = comm.device_window(8192, on.device).value();
+        const Buffer in_first = first->buffer(500, DType::kFloat32);
+        const Buffer mine = comm.rank() == 0 ? in_first : second.buffer(500, DType::kFloat32);
+        if (comm.rank() == 1) first.reset();
+        ASSERT_TRUE(comm.barrier({.timeout = std::chrono::seconds(20)}).ok());
+        const Status status = comm.start(Call::all_reduce(mine, mine, ReduceOp::kSum), {.stream = on.stream}).wait();
+        EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+        on.synchronize();
+      });
 }
 
 TEST_F(DeviceDirect, numbers_of_released_windows_are_used_again) {
@@ -313,9 +315,8 @@ TEST_F(DeviceDirect, where_plans_cannot_share_a_window_nccl_uses_it) {
                const DeviceWindow window = comm.device_window(1 << 20, on.device).value();
                EXPECT_FALSE(window.is_direct());
                EXPECT_EQ(window.use(), WindowUse::kSymmetric);
-               ASSERT_TRUE(comm.all_reduce(window.buffer(100000, DType::kFloat32), ReduceOp::kSum,
-                                           {.stream = on.stream})
-                               .ok());
+               ASSERT_TRUE(
+                   comm.all_reduce(window.buffer(100000, DType::kFloat32), ReduceOp::kSum, {.stream = on.stream}).ok());
                on.synchronize();
                EXPECT_TRUE(comm.device_window(4096, on.device).value().is_direct()) << "the next one";
              });
@@ -332,8 +333,7 @@ TEST_F(DeviceDirect, memory_may_be_released_once_the_calls_of_its_rank_are_over)
       const DeviceWindow first = comm.device_window(input.buffer()).value();
       const DeviceWindow second = comm.device_window(output.buffer()).value();
       for (int i = 0; i < 5; ++i)
-        ASSERT_TRUE(
-            comm.all_reduce(input.buffer(), output.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+        ASSERT_TRUE(comm.all_reduce(input.buffer(), output.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
       EXPECT_EQ(output.values<std::int32_t>(), std::vector<std::int32_t>(100000, 3));
     });
   }

@@ -63,8 +63,8 @@ TEST_F(DevicePlans, messages_works_prepared_calls_and_invalid_calls) {
 }
 
 TEST_F(DevicePlans, sums_are_bit_identical_to_the_cpu_and_nccl_is_not_called) {
-  for (const std::string& select : {std::string(kByPlans), std::string("deterministic=canonical"),
-                                    by_two_shot_packets().select}) {
+  for (const std::string& select :
+       {std::string(kByPlans), std::string("deterministic=canonical"), by_two_shot_packets().select}) {
     testing::clear_log();
     on_ranks(3, {.timeout = std::chrono::seconds(60), .select = select}, [](Communicator& comm, const OnDevice& on) {
       for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, std::size_t{70000}}) {

@@ -102,8 +102,7 @@ void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, exec::
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    EXPECT_EQ(memories[r].output(), expected_output(request, rank, inputs, befores[r]))
-        << label << " on rank " << rank;
+    EXPECT_EQ(memories[r].output(), expected_output(request, rank, inputs, befores[r])) << label << " on rank " << rank;
   }
 }
 

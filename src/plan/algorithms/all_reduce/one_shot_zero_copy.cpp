@@ -25,16 +25,17 @@ Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, c
 }  // namespace
 
 AlgorithmEntry all_reduce_one_shot_zero_copy_entry() {
-  return {.collective = Collective::kAllReduce,
-          .name = "one_shot_zero_copy",
-          .make = all_reduce_one_shot_zero_copy,
-          .order = Order::kCanonical,
-          .buffers = Buffers::kInWindowsApart,
-          .description = {.steps = "2",
-                          .bytes = "(n - 1) M",
-                          .selected = "GPUs: registered, not in place, up to 8 ranks, 16 to 256 KB (4 ranks: to 512 KB; "
-                                      "2 ranks: to 8 MB)",
-                          .source = "all-pairs; MSCCL++ 2025"}};
+  return {
+      .collective = Collective::kAllReduce,
+      .name = "one_shot_zero_copy",
+      .make = all_reduce_one_shot_zero_copy,
+      .order = Order::kCanonical,
+      .buffers = Buffers::kInWindowsApart,
+      .description = {.steps = "2",
+                      .bytes = "(n - 1) M",
+                      .selected = "GPUs: registered, not in place, up to 8 ranks, 16 to 256 KB (4 ranks: to 512 KB; "
+                                  "2 ranks: to 8 MB)",
+                      .source = "all-pairs; MSCCL++ 2025"}};
 }
 
 }  // namespace accord::plan
