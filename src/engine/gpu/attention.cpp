@@ -59,9 +59,8 @@ Status run_cached_attention(const PagedWork& work, const Execution& execution) {
   kernel.batch = run.batch;
   kernel.q.data = execution.address(work.append.queries());
   kernel.output.data = execution.address(tensors.output);
-  ACCORD_RETURN_IF_ERROR(launch_append(work.append, execution));
   if (work.partial) kernel.partial = execution.data<float>(*work.partial);
-  return launch_paged_attention(run, kernel);
+  return launch_paged_attention(run, kernel, heads_call(work.append, execution));
 }
 
 Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {

@@ -20,15 +20,7 @@ Status launch_heads(const DeviceRun& run, const HeadsCall& call) {
   constexpr std::int64_t kWarp = 32, kPair = 2 * kElementsOfWords<kDType>;
   const std::int64_t dim = std::max(call.head_dim, call.value_dim());
   const std::int64_t lanes = std::min(ceil_divide(dim, kPair), kWarp);  // for each head
-  return launch_over(run, RotateAndAppend<kDType>{call}, call.rows * (call.heads + 2 * call.kv_heads()) * lanes);
-}
-
-Status launch_heads(const DeviceRun& run, const HeadsCall& call, DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return launch_heads<DType::kFloat16>(run, call);
-    case DType::kBFloat16: return launch_heads<DType::kBFloat16>(run, call);
-    default: return launch_heads<DType::kFloat32>(run, call);
-  }
+  return launch_over(run, RotateAndAppend<kDType>{{call}}, call.rows * (call.heads + 2 * call.kv_heads()) * lanes);
 }
 
 void set_rotation(HeadsCall& call, const Tensor& x, const RotaryTables& tables, const Tensor& y,
@@ -70,7 +62,15 @@ Result<AppendWork> prepare_append(Preparation& op, const CachedAttentionCall& ca
   return work;
 }
 
-Status launch_append(const AppendWork& work, const Execution& execution) {
+Status launch_heads(const DeviceRun& run, const HeadsCall& call, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return launch_heads<DType::kFloat16>(run, call);
+    case DType::kBFloat16: return launch_heads<DType::kBFloat16>(run, call);
+    default: return launch_heads<DType::kFloat32>(run, call);
+  }
+}
+
+HeadsCall heads_call(const AppendWork& work, const Execution& execution) {
   const DeviceRun& run = device_run(execution);
   HeadsCall call;
   call.rows = work.call.k.size(2);
@@ -80,7 +80,7 @@ Status launch_append(const AppendWork& work, const Execution& execution) {
   call.values = placed_rows(work.call.v, execution);
   call.cache = run.cache->layer(work.call.layer);
   call.batch = run.batch;
-  return launch_heads(run, call, work.call.k.dtype);
+  return call;
 }
 
 Status add_rotary(Preparation& op, const RotaryCall& given) {

@@ -19,8 +19,10 @@ struct AppendWork {
 };
 /// Adds conversions of keys, values and tables that do not have the dtype of the queries.
 Result<AppendWork> prepare_append(Preparation& op, const CachedAttentionCall& call);
-/// Launches one kernel.
-Status launch_append(const AppendWork& work, const Execution& execution);
+/// Returns the work on the heads of `work`, with all addresses.
+HeadsCall heads_call(const AppendWork& work, const Execution& execution);
+/// Launches one kernel. `dtype`: of all rows but those of the cache.
+Status launch_heads(const DeviceRun& run, const HeadsCall& call, DType dtype);
 
 Status add_rotary(Preparation& op, const RotaryCall& call);
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/rounding.hpp"
+#include "engine/gpu/heads.hpp"
 #include "engine/gpu/kernels/decoding_kernel.hpp"
 #include "engine/gpu/kernels/decoding_tiles.hpp"
 #include "engine/gpu/kernels/tile_attention_kernels.hpp"
@@ -95,20 +96,26 @@ TileKernels tile_kernels(const DeviceRun& run, const PagedCall& call) {
 }
 
 template <DType kCache, int kMaxDim>
-Status launch_decoding_tiles(const DeviceRun& run, const PagedCall& call) {
-  const DecodingTiles<kCache, kMaxDim> kernel{call};
+Status launch_decoding_tiles(const DeviceRun& run, const PagedCall& call, const HeadsCall& heads) {
+  const DecodingTiles<kCache, kMaxDim> kernel{call, {heads}};
   const std::size_t bytes = kernel.shared_bytes(call.most_parts);
   const std::int64_t sequences = call.has_single_rows ? call.rows : std::min(call.rows, kExpectedSequences);
   return launch_blocks(run, kernel, blocks_for(run, kernel.works(sequences)), bytes);
 }
 template <DType kCache>
-Status launch_decoding_tiles(const DeviceRun& run, const PagedCall& call, int dim) {
+Status launch_decoding_tiles(const DeviceRun& run, const PagedCall& call, const HeadsCall& heads, int dim) {
   switch (dim) {
-    case 64: return launch_decoding_tiles<kCache, 64>(run, call);
-    case 96: return launch_decoding_tiles<kCache, 96>(run, call);
-    case 128: return launch_decoding_tiles<kCache, 128>(run, call);
-    default: return launch_decoding_tiles<kCache, 256>(run, call);
+    case 64: return launch_decoding_tiles<kCache, 64>(run, call, heads);
+    case 96: return launch_decoding_tiles<kCache, 96>(run, call, heads);
+    case 128: return launch_decoding_tiles<kCache, 128>(run, call, heads);
+    default: return launch_decoding_tiles<kCache, 256>(run, call, heads);
   }
+}
+
+/// Whether DecodingTiles does the work on the heads: a key head is appended by one block, and no other one reads it.
+bool appends_in_tiles(const PagedCall& call, const HeadsCall& heads) {
+  return call.has_single_rows && TileShape(call.heads_per_kv_head(), kQueriesOfSums).groups == 1 &&
+         HeadsWork<DType::kBFloat16>{heads}.has_words();
 }
 
 template <typename Kernel>
@@ -128,11 +135,11 @@ Status launch_paged_tiles(const DeviceRun& run, const PagedCall& call, int dim) 
                    : launch_paged_tiles<PagedTiles<128, 1>>(run, call);
 }
 
-Status launch_few_rows(const DeviceRun& run, const PagedCall& call, int dim) {
+Status launch_few_rows(const DeviceRun& run, const PagedCall& call, const HeadsCall& heads, int dim) {
   const DType cache = call.cache.dtype;
   if (dim > 0) {
-    return cache == DType::kInt8 ? launch_decoding_tiles<DType::kInt8>(run, call, dim)
-                                 : launch_decoding_tiles<DType::kBFloat16>(run, call, dim);
+    return cache == DType::kInt8 ? launch_decoding_tiles<DType::kInt8>(run, call, heads, dim)
+                                 : launch_decoding_tiles<DType::kBFloat16>(run, call, heads, dim);
   }
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, cache == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
                                               : cache == DType::kBFloat16 ? launch_decoding<DType::kBFloat16>(run, call)
@@ -184,7 +191,7 @@ std::int64_t partial_floats(const PagedCall& call) {
   return most * call.cache.kv_heads * PartResults::floats(static_cast<int>(call.cache.value_dim));
 }
 
-Status launch_paged_attention(const DeviceRun& run, PagedCall call) {
+Status launch_paged_attention(const DeviceRun& run, PagedCall call, const HeadsCall& heads) {
   const KeyValueCacheOptions& options = run.cache->options();
   const std::int64_t all = options.blocks * options.block_tokens;
   const std::int64_t seen = call.window > 0 ? std::min(call.window, all) : all;
@@ -196,7 +203,9 @@ Status launch_paged_attention(const DeviceRun& run, PagedCall call) {
   // kernel for long sequences has no tensor cores, because that one is slower.
   const std::int64_t queries = tiles.many_rows > 0 ? kQueriesOfSums : kMostFewRows;
   call.few_rows = static_cast<int>(std::max<std::int64_t>(queries / call.heads_per_kv_head(), 1));
-  if (run.batch_kind != BatchKind::kManyRows) ACCORD_RETURN_IF_ERROR(launch_few_rows(run, call, tiles.few_rows));
+  if (tiles.few_rows > 0 && appends_in_tiles(call, heads)) return launch_few_rows(run, call, heads, tiles.few_rows);
+  ACCORD_RETURN_IF_ERROR(launch_heads(run, heads, call.q.dtype));
+  if (run.batch_kind != BatchKind::kManyRows) ACCORD_RETURN_IF_ERROR(launch_few_rows(run, call, {}, tiles.few_rows));
   if (run.batch_kind == BatchKind::kSingleRows || call.rows <= call.few_rows) return Status();
   return launch_many_rows(run, call, tiles.many_rows);
 }

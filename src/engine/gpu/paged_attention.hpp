@@ -2,6 +2,7 @@
 // The kernels for attention over the paged cache: which ones compute a call, and how they are launched.
 
 #include "engine/gpu/kernels/attention_kernels.hpp"
+#include "engine/gpu/kernels/heads_kernel.hpp"
 #include "engine/gpu/run.hpp"
 
 namespace accord::engine::gpu {
@@ -17,8 +18,10 @@ int parts_of_one(std::int64_t kv_heads, std::int64_t heads_per_kv_head, bool is_
 /// `parts_of_one`, and the heads of the cache.
 std::int64_t partial_floats(const PagedCall& call);
 
-/// Launches the kernels for the rows of short sequences, those for the others, or both, by the kind of the run's batch.
-/// `call`: with all addresses. Sets its other fields.
-Status launch_paged_attention(const DeviceRun& run, PagedCall call);
+/// Does the work on the heads of the rows, and computes their attention. Launches the kernels for the rows of short
+/// sequences, those for the others, or both, by the kind of the run's batch. Where every sequence has one row, the
+/// kernel on tensor cores does the work on the heads as well, and is the only one. `call`: with all addresses. Sets its
+/// other fields. `heads`: its queries, if they are rotated, its keys and its values.
+Status launch_paged_attention(const DeviceRun& run, PagedCall call, const HeadsCall& heads);
 
 }  // namespace accord::engine::gpu

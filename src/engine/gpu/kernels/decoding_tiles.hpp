@@ -12,6 +12,7 @@
 // Then the block adds up the sums of its warps, and the last block of a tile those of all parts.
 
 #include "engine/gpu/kernels/cache_fragments.hpp"
+#include "engine/gpu/kernels/heads_kernel.hpp"
 #include "engine/gpu/kernels/tile_queries.hpp"
 
 namespace accord::engine {
@@ -19,6 +20,10 @@ namespace accord::engine {
 /// PagedCall over a cache of kCache, bfloat16 or int8, with queries and output of bfloat16 and heads of up to kMaxDim
 /// elements. Codes of int8 are exact in bfloat16. The scale of a key multiplies its score, and that of a value
 /// multiplies its softmax weight.
+///
+/// If `new_heads` has keys, the kernel also does that work: each block rotates its own queries, and the block that
+/// computes the last part of a row's tokens first writes the row's key and value to the cache. REQUIRES then: every
+/// sequence has one row, one block has all queries of a key head, and new_heads.has_words().
 template <DType kCache, int kMaxDim>
 struct DecodingTiles : PagedCall {
   static constexpr bool kIsCodes = kCache == DType::kInt8;
@@ -31,6 +36,7 @@ struct DecodingTiles : PagedCall {
   static constexpr int kThreads = 128, kLanes = device::kFragmentLanes;
   static constexpr bool kStartsEarly = true;
   static constexpr int kQueries = kQueriesOfSums;
+  HeadsWork<DType::kBFloat16> new_heads = {};
 
   ACCORD_ON_DEVICE TileShape tile_shape() const { return TileShape(heads_per_kv_head(), kQueries); }
   /// Returns how many tiles the rows of a short sequence may need.
@@ -187,6 +193,7 @@ struct DecodingTiles : PagedCall {
     auto* const queries = reinterpret_cast<Words*>(block.shared());
     Words* const rings = queries + kQueries * Fragments::kQueryPitch;
     block.sync();  // the previous contents may still be in use
+    if (new_heads.keys.data != nullptr && part + 1 == results.parts) append(block, tile);
     load_queries(block, tile, queries);
     block.commit_copies();
     Ring ring(block, *this, tile, rings);
@@ -242,15 +249,39 @@ struct DecodingTiles : PagedCall {
     store_results(block, tile, merged, results, part);
   }
 
+  /// Afterwards all threads of the block see the key and the value.
+  template <typename Block>
+  ACCORD_ON_DEVICE void append(Block& block, const PagedTile& tile) const {
+    if (block.thread() < kLanes) new_heads.append(block, tile.tile_queries.first_row, tile.kv_head);
+    block.sync();
+  }
+
   template <typename Block>
   ACCORD_ON_DEVICE void load_queries(Block& block, const PagedTile& tile, Words* queries) const {
     const auto head_dim = static_cast<int>(cache.head_dim);
     const int words = head_dim / kElementsOfWords<kDType>;
+    if (new_heads.heads > 0) return rotate_queries(block, tile, queries, words / 2);
     for (int i = block.thread(); i < kQueries * words; i += block.threads()) {
       const int query = i / words, word = i % words;
       const bool is_present = query < tile.queries();
       const Words* const from = words_of(q, tile.tile_queries.offset_in(q, is_present ? query : 0));
       block.copy_async(queries + query * Fragments::kQueryPitch + word, from + word, is_present);
+    }
+  }
+
+  /// `half`: Words of half a head.
+  template <typename Block>
+  ACCORD_ON_DEVICE void rotate_queries(Block& block, const PagedTile& tile, Words* queries, int half) const {
+    for (int i = block.thread(); i < kQueries * half; i += block.threads()) {
+      const int query = i / half, unit = i % half;
+      Words* const to = queries + query * Fragments::kQueryPitch;
+      if (query >= tile.queries()) {
+        to[unit] = to[unit + half] = {};
+        continue;
+      }
+      new_heads.rotate_query(
+          tile.tile_queries.row(query), tile.tile_queries.head(query), unit,
+          [&](std::int64_t d, const Words& words) { to[d / kElementsOfWords<kDType>] = words; });
     }
   }
 

@@ -27,25 +27,59 @@ struct HeadsCall {
   ACCORD_ON_DEVICE std::int64_t value_dim() const { return values.data == nullptr ? 0 : cache.value_dim; }
 };
 
-/// A few neighboring lanes of a warp compute a head together. A lane takes units of both halves of the head, which the
-/// rotation combines. An int8 row gets the codes and the scale that kernels::PagedCache describes.
+/// A few neighboring lanes of a warp, a team, compute a head together. A lane takes units of both halves of the head,
+/// which the rotation combines. An int8 row gets the codes and the scale that kernels::PagedCache describes.
 template <DType kDType>
-struct RotateAndAppend : HeadsCall {
-  static constexpr const char* kName = kDType == DType::kFloat32   ? "engine_rotate_and_append_float32"
-                                       : kDType == DType::kFloat16 ? "engine_rotate_and_append_float16"
-                                                                   : "engine_rotate_and_append_bfloat16";
-  static constexpr int kThreads = 256;
-  static constexpr bool kStartsEarly = true;
+struct HeadsWork : HeadsCall {
+  /// Whether all rows consist of Words.
+  ACCORD_ON_DEVICE bool has_words() const {
+    constexpr std::int64_t kEach = kElementsOfWords<kDType>;
+    WordCheck<kDType> check;
+    check.address(x.data).elements(x.row_stride).elements(x.head_stride);
+    check.address(rotated.data).elements(rotated.row_stride).elements(rotated.head_stride);
+    check.address(cos.data).elements(cos.row_stride).address(sin.data).elements(sin.row_stride);
+    check.address(keys.data).elements(keys.row_stride).elements(keys.head_stride);
+    check.address(values.data).elements(values.row_stride).elements(values.head_stride);
+    return check.holds() && head_dim % (rotates() ? 2 * kEach : kEach) == 0 && value_dim() % kEach == 0;
+  }
+  ACCORD_ON_DEVICE bool rotates() const { return cos.data != nullptr; }
 
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    block.await_earlier();
-    block.start_next();
-    if (has_words()) {
-      run<WordUnit<kDType>>(block);
-    } else {
-      run<ElementUnit<kDType>>(block);
+  /// Computes all heads of all rows, in all blocks.
+  template <typename Unit, typename Block>
+  ACCORD_ON_DEVICE void compute_all(Block& block) const {
+    const Team team = team_of<Unit>(block);
+    const std::int64_t per_row = heads + 2 * kv_heads(), all = rows * per_row;
+    const auto warps = static_cast<std::int64_t>(block.stride()) / block.lanes();
+    const auto warp = static_cast<std::int64_t>(block.first()) / block.lanes();
+    for (std::int64_t first = warp * team.count; first < all; first += warps * team.count) {
+      std::int64_t row = first + team.number;
+      const bool is_active = team.number < team.count && row < all;
+      const std::int64_t head = take_last(row, per_row);
+      compute<Unit>(block, is_active ? head_of(row, head) : Head{}, team);
     }
+  }
+
+  /// Writes one key and one value of a row to the cache. All lanes of one warp call it. REQUIRES: has_words().
+  template <typename Block>
+  ACCORD_ON_DEVICE void append(Block& block, std::int64_t row, std::int64_t kv_head) const {
+    using Unit = WordUnit<kDType>;
+    const Team team = team_of<Unit>(block);
+    for (int first = 0; first < 2; first += team.count) {
+      const int which = first + team.number;
+      const bool is_active = team.number < team.count && which < 2;
+      compute<Unit>(block, is_active ? head_of(row, heads + which * kv_heads() + kv_head) : Head{}, team);
+    }
+  }
+
+  /// Calls store(d, words) for the Words of one rotated query that begin at the elements d: the `unit`-th of each half
+  /// of the head. REQUIRES: has_words(), and there is something to rotate.
+  template <typename Store>
+  ACCORD_ON_DEVICE void rotate_query(std::int64_t row, std::int64_t head, int unit, const Store& store) const {
+    using Unit = WordUnit<kDType>;
+    const Team team{.number = 0, .count = 1, .lane = unit, .lanes = static_cast<int>(head_dim / (2 * Unit::kCount))};
+    for_pairs<Unit>(head_of(row, head), team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
+      store(d, Unit::stored(elements));
+    });
   }
 
  private:
@@ -59,45 +93,30 @@ struct RotateAndAppend : HeadsCall {
     std::int64_t first = 0;  ///< the first of its elements in `data`
   };
 
-  ACCORD_ON_DEVICE bool has_words() const {
-    constexpr std::int64_t kEach = kElementsOfWords<kDType>;
-    WordCheck<kDType> check;
-    check.address(x.data).elements(x.row_stride).elements(x.head_stride);
-    check.address(rotated.data).elements(rotated.row_stride).elements(rotated.head_stride);
-    check.address(cos.data).elements(cos.row_stride).address(sin.data).elements(sin.row_stride);
-    check.address(keys.data).elements(keys.row_stride).elements(keys.head_stride);
-    check.address(values.data).elements(values.row_stride).elements(values.head_stride);
-    return check.holds() && head_dim % (rotates() ? 2 * kEach : kEach) == 0 && value_dim() % kEach == 0;
-  }
-  ACCORD_ON_DEVICE bool rotates() const { return cos.data != nullptr; }
-
+  /// The lanes that compute a head together.
+  struct Team {
+    int number, count;  ///< in this warp; lanes that are left over have the number `count`
+    int lane, lanes;    ///< in the team
+  };
   template <typename Unit, typename Block>
-  ACCORD_ON_DEVICE void run(Block& block) const {
+  ACCORD_ON_DEVICE Team team_of(Block& block) const {
     const std::int64_t longest = head_dim > value_dim() ? head_dim : value_dim();
     const auto pairs = static_cast<int>((longest / Unit::kCount + 1) / 2);
-    int team = 1;  // lanes that share a head
-    while (team < pairs && 2 * team <= block.lanes()) team *= 2;
-    const int teams = block.lanes() / team;
-    const bool is_idle = block.lane() >= teams * team;
-    const std::int64_t per_row = heads + 2 * kv_heads(), all = rows * per_row;
-    const auto warps = static_cast<std::int64_t>(block.stride()) / block.lanes();
-    const auto warp = static_cast<std::int64_t>(block.first()) / block.lanes();
-    for (std::int64_t first = warp * teams; first < all; first += warps * teams) {
-      std::int64_t row = first + block.lane() / team;
-      const bool is_active = !is_idle && row < all;
-      const std::int64_t head = take_last(row, per_row);
-      const Head mine = is_active ? head_of(row, head) : Head{};
-      const int index = block.lane() % team;
-      if (cache.dtype == DType::kInt8) {
-        write_codes<Unit>(block, mine, index, team);
-      } else {
-        const bool is_cached = mine.kind == Kind::kKey || mine.kind == Kind::kValue;
-        const std::int64_t to = is_cached ? row_in_cache(mine) : 0;
-        for_pairs<Unit>(mine, index, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
-          write<Unit>(mine, to, d, elements);
-        });
-      }
-    }
+    int lanes = 1;
+    while (lanes < pairs && 2 * lanes <= block.lanes()) lanes *= 2;
+    const int count = block.lanes() / lanes, number = block.lane() / lanes;
+    return {number < count ? number : count, count, block.lane() % lanes, lanes};
+  }
+
+  /// All lanes of the warp must call it.
+  template <typename Unit, typename Block>
+  ACCORD_ON_DEVICE void compute(Block& block, const Head& mine, const Team& team) const {
+    if (cache.dtype == DType::kInt8) return write_codes<Unit>(block, mine, team);
+    const bool is_cached = mine.kind == Kind::kKey || mine.kind == Kind::kValue;
+    const std::int64_t to = is_cached ? row_in_cache(mine) : 0;
+    for_pairs<Unit>(mine, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
+      write<Unit>(mine, to, d, elements);
+    });
   }
 
   ACCORD_ON_DEVICE Head head_of(std::int64_t row, std::int64_t head) const {
@@ -117,11 +136,11 @@ struct RotateAndAppend : HeadsCall {
 
   /// Calls body(d, elements) for the units of this lane, rounded to kDType. `d`: the first of the elements.
   template <typename Unit, typename Body>
-  ACCORD_ON_DEVICE void for_pairs(const Head& of, int index, int team, const Body& body) const {
+  ACCORD_ON_DEVICE void for_pairs(const Head& of, const Team& team, const Body& body) const {
     const auto units = static_cast<int>(of.dim / Unit::kCount), half = (units + 1) / 2;
     const auto* const from = units_at<Unit>(of.data, of.first);
     const bool is_rotated = rotates() && of.kind != Kind::kValue;
-    for (int unit = index; unit < half; unit += team) {
+    for (int unit = team.lane; unit < half; unit += team.lanes) {
       const bool has_second = unit + half < units;
       float first[Unit::kCount], second[Unit::kCount];
       Unit::load(from[unit], first);
@@ -187,9 +206,9 @@ struct RotateAndAppend : HeadsCall {
 
   /// Rounds as the CPU does. All lanes of the warp must call it.
   template <typename Unit, typename Block>
-  ACCORD_ON_DEVICE void write_codes(Block& block, const Head& of, int index, int team) const {
+  ACCORD_ON_DEVICE void write_codes(Block& block, const Head& of, const Team& team) const {
     float largest = 0.0F;
-    for_pairs<Unit>(of, index, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
+    for_pairs<Unit>(of, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
       if (of.kind == Kind::kQuery) return write<Unit>(of, 0, d, elements);
       ACCORD_UNROLLED
       for (int i = 0; i < Unit::kCount; ++i) {
@@ -197,9 +216,9 @@ struct RotateAndAppend : HeadsCall {
         largest = fmaxf(largest, size < INFINITY ? size : INFINITY);  // NaN counts as infinity
       }
     });
-    const int team_begin = block.lane() - index;
-    for (int distance = team / 2; distance > 0; distance /= 2) {
-      const int other = team_begin + (index ^ distance);
+    const int team_begin = block.lane() - team.lane;
+    for (int distance = team.lanes / 2; distance > 0; distance /= 2) {
+      const int other = team_begin + (team.lane ^ distance);
       largest = fmaxf(largest, block.from_lane(largest, other < block.lanes() ? other : block.lane()));
     }
     if (of.kind == Kind::kNone || of.kind == Kind::kQuery) return;
@@ -207,7 +226,7 @@ struct RotateAndAppend : HeadsCall {
     const float scale = largest < INFINITY ? largest / 127.0F : NAN;
     const std::int64_t to = row_in_cache(of);
     auto* const codes = static_cast<std::int8_t*>(is_value ? cache.values : cache.keys) + to * of.dim;
-    for_pairs<Unit>(of, index, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
+    for_pairs<Unit>(of, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
       std::uint32_t packed[(Unit::kCount + 3) / 4] = {};
       ACCORD_UNROLLED
       for (int i = 0; i < Unit::kCount; ++i) packed[i / 4] |= code_of(elements[i], scale) << (i % 4 * 8);
@@ -218,7 +237,7 @@ struct RotateAndAppend : HeadsCall {
         for (int i = 0; i < Unit::kCount / 4; ++i) reinterpret_cast<std::uint32_t*>(codes + d)[i] = packed[i];
       }
     });
-    if (index == 0) (is_value ? cache.value_scales : cache.key_scales)[to] = scale;
+    if (team.lane == 0) (is_value ? cache.value_scales : cache.key_scales)[to] = scale;
   }
 
   /// The code of x in the low byte.
@@ -227,6 +246,27 @@ struct RotateAndAppend : HeadsCall {
     // A denormal scale may be as small as half its exact value, hence the clamp.
     const auto code = static_cast<std::int32_t>(fminf(fmaxf(rintf(x / scale), -127.0F), 127.0F));
     return static_cast<std::uint32_t>(code) & 0xFF;
+  }
+};
+
+/// Computes a HeadsCall.
+template <DType kDType>
+struct RotateAndAppend : HeadsWork<kDType> {
+  static constexpr const char* kName = kDType == DType::kFloat32   ? "engine_rotate_and_append_float32"
+                                       : kDType == DType::kFloat16 ? "engine_rotate_and_append_float16"
+                                                                   : "engine_rotate_and_append_bfloat16";
+  static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
+    if (this->has_words()) {
+      this->template compute_all<WordUnit<kDType>>(block);
+    } else {
+      this->template compute_all<ElementUnit<kDType>>(block);
+    }
   }
 };
 

@@ -3,9 +3,12 @@
 #include "engine/gpu/kernels/decoding_tiles.hpp"
 
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "unit/engine/gpu/one_attention.hpp"
 #include "unit/engine/gpu/paged_sequences.hpp"
+#include "unit/engine/gpu/row_arrays.hpp"
 
 namespace accord::engine {
 namespace {
@@ -16,8 +19,10 @@ using accord::testing::kGpu;
 using accord::testing::OneAttention;
 using accord::testing::PagedCase;
 using accord::testing::PagedSequences;
+using accord::testing::RowArray;
 using accord::testing::run_blocks;
 using accord::testing::single_rows;
+using accord::testing::some_numbers;
 
 // Parts of a softmax, and the results, are rounded to bfloat16: an error of 2^-9 each. Values are below 2, or below 4.5
 // in int8.
@@ -185,6 +190,107 @@ TEST_F(DeviceDecodingTiles, a_nan_in_a_key_gives_nan_for_the_heads_that_see_it) 
   sequences.spoil_key(299, 1);
   const std::vector<float> output = by_decoding_tiles<DType::kBFloat16, 64>(of, sequences);
   for (std::size_t i = 0; i < output.size(); ++i) EXPECT_EQ(std::isnan(output[i]), i >= output.size() / 2) << i;
+}
+
+/// The work on the heads of single rows, and the cache's rows that it writes.
+template <DType kCache>
+class NewHeads {
+ public:
+  NewHeads(const PagedCase& of, bool rotates) : of_(of), rotates_(rotates) {}
+
+  /// Returns the output, and then the bytes of the rows that were written to the cache. `in_one`: by one kernel.
+  std::pair<std::vector<float>, std::vector<std::byte>> run(PagedSequences& sequences, bool in_one) {
+    using Tiles = DecodingTiles<kCache, 64>;
+    RowArray rotated(DType::kBFloat16, queries_.values().size());
+    std::vector<std::byte> written;
+    const auto run_on = [&](PagedCall call) {
+      call.has_single_rows = true;
+      call.few_rows = 1;
+      const HeadsCall work = work_of(call, rotated);
+      call.q = rotates_ ? work.rotated : rows_of(queries_, of_.heads, of_.head_dim);
+      for_rows_written(call, [](std::byte* row, std::size_t bytes) { std::memset(row, 0x7E, bytes); });
+      if (!in_one) run_blocks(RotateAndAppend<DType::kBFloat16>{work}, 2, of_.size, 0);
+      run_blocks(Tiles{call, {in_one ? work : HeadsCall()}}, 3, of_.size, Tiles::shared_bytes(of_.splits));
+      for_rows_written(call, [&](std::byte* row, std::size_t bytes) { written.insert(written.end(), row, row + bytes); });
+    };
+    std::vector<float> output = sequences.by(run_on);
+    return {std::move(output), std::move(written)};
+  }
+
+ private:
+  HeadsCall work_of(const PagedCall& call, RowArray& rotated) {
+    HeadsCall work;
+    work.rows = rows_;
+    work.head_dim = of_.head_dim;
+    if (rotates_) {
+      work.heads = of_.heads;
+      work.x = rows_of(queries_, of_.heads, of_.head_dim);
+      work.rotated = rows_of(rotated, of_.heads, of_.head_dim);
+      work.cos = rows_of(cosines_, 1, of_.head_dim);
+      work.sin = rows_of(sines_, 1, of_.head_dim);
+    }
+    work.keys = rows_of(keys_, of_.kv_heads, of_.head_dim);
+    work.values = rows_of(values_, of_.kv_heads, of_.value_dim);
+    work.cache = call.cache;
+    work.batch = call.batch;
+    return work;
+  }
+  static HeadRows rows_of(RowArray& rows, std::int64_t heads, std::int64_t dim) {
+    return {rows.data(), DType::kBFloat16, heads * dim, dim};
+  }
+  template <typename Body>
+  void for_rows_written(const PagedCall& call, const Body& body) const {
+    const auto each = [&](void* all, std::int64_t row, std::size_t bytes) {
+      body(static_cast<std::byte*>(all) + static_cast<std::size_t>(row) * bytes, bytes);
+    };
+    for (std::int64_t i = 0; i < rows_ * of_.kv_heads; ++i) {
+      const RowPlace place = call.batch.rows[i / of_.kv_heads];
+      const std::int64_t row = call.cache.row_of(call.batch.tables + place.table, i % of_.kv_heads, place.token);
+      each(call.cache.keys, row, static_cast<std::size_t>(of_.head_dim) * size_of(kCache));
+      each(call.cache.values, row, static_cast<std::size_t>(of_.value_dim) * size_of(kCache));
+      if (kCache != DType::kInt8) continue;
+      each(call.cache.key_scales, row, sizeof(float));
+      each(call.cache.value_scales, row, sizeof(float));
+    }
+  }
+  RowArray some(std::int64_t heads, std::int64_t dim, unsigned seed) const {
+    return RowArray(DType::kBFloat16, some_numbers(static_cast<std::size_t>(rows_ * heads * dim), seed));
+  }
+
+  const PagedCase of_;
+  const bool rotates_;
+  const std::int64_t rows_ = static_cast<std::int64_t>(of_.sequences.size());
+  RowArray queries_ = some(of_.heads, of_.head_dim, 1), keys_ = some(of_.kv_heads, of_.head_dim, 2),
+           values_ = some(of_.kv_heads, of_.value_dim, 3), cosines_ = some(1, of_.head_dim, 4),
+           sines_ = some(1, of_.head_dim, 5);
+};
+
+// Both kernels by themselves are compared with formulas.
+template <DType kCache>
+void expect_heads_in_the_same_kernel(const PagedCase& given) {
+  const PagedCase of = with_dtypes(given, kCache);
+  for (const bool rotates : {true, false}) {
+    SCOPED_TRACE(rotates);
+    PagedSequences sequences(of);
+    NewHeads<kCache> heads(of, rotates);
+    const auto expected = heads.run(sequences, false), found = heads.run(sequences, true);
+    EXPECT_EQ(found.second, expected.second);
+    EXPECT_EQ(found.first, expected.first);
+    for (const float x : found.first) ASSERT_TRUE(std::isfinite(x));
+  }
+}
+
+TEST_F(DeviceDecodingTiles, heads_of_single_rows_are_rotated_and_appended_by_the_same_kernel) {
+  for (const int splits : {1, 3}) {
+    for (const std::int64_t heads : {8, 32}) {  // 16 queries at most share a key head
+      SCOPED_TRACE(std::to_string(splits) + " parts, " + std::to_string(heads) + " heads");
+      const PagedCase of =
+          single_rows({611, 700, 0, 15, 256},
+                      {.heads = heads, .kv_heads = 2, .head_dim = 64, .value_dim = 48, .splits = splits});
+      expect_heads_in_the_same_kernel<DType::kBFloat16>(of);
+      expect_heads_in_the_same_kernel<DType::kInt8>(of);
+    }
+  }
 }
 
 class DeviceDecodingTilesEngines : public accord::testing::OnAnyDevice<> {
