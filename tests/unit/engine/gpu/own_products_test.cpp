@@ -29,20 +29,20 @@ std::vector<std::byte> stored(const std::vector<float>& numbers, DType dtype) {
   return bytes;
 }
 
-double number(const std::vector<std::byte>& numbers, DType dtype, std::int64_t at) {
+double number_at(const std::vector<std::byte>& numbers, DType dtype, std::int64_t at) {
   return double{device::load_float(numbers.data(), dtype, at)};
 }
 
 const std::byte* address(const DeviceArray& array) { return static_cast<const std::byte*>(array.buffer().data); }
 
-struct Sizes {
+struct ProductSizes {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t x_stride = 0;  ///< 0: no gaps
   int group = 0;              ///< inputs that share a scale; 0: all of an output
 };
 
 /// How a kernel under test takes weights.
-struct Weights {
+struct WeightFormat {
   WeightKind kind = kSameAsRows;
   bool gated = false;
   bool rounds = false;  ///< the product of an element and the scale of its group is rounded to the dtype of the rows
@@ -51,7 +51,7 @@ struct Weights {
 /// A weight on a device and on the host.
 class Matrix {
  public:
-  Matrix(const OnDevice& on, const Sizes& sizes, DType x_dtype, const Weights& weights, unsigned seed)
+  Matrix(const OnDevice& on, const ProductSizes& sizes, DType x_dtype, const WeightFormat& weights, unsigned seed)
       : sizes_(sizes),
         x_dtype_(x_dtype),
         weights_(weights),
@@ -67,20 +67,20 @@ class Matrix {
             sizes_.group == 0 ? 0 : std::countr_zero(static_cast<unsigned>(sizes_.group))};
   }
   double at(std::int64_t output, std::int64_t input) const {
-    const double element = number(data_, dtype(), output * sizes_.k + input);
+    const double element = number_at(data_, dtype(), output * sizes_.k + input);
     if (weights_.kind == kSameAsRows) return element;
     const std::int64_t group = sizes_.group == 0 ? 0 : input / sizes_.group;
     const auto scale = double{scales_[static_cast<std::size_t>(group * sizes_.n + output)]};
     if (sizes_.group == 0 || !weights_.rounds) return element * scale;
-    return number(stored({static_cast<float>(element) * static_cast<float>(scale)}, x_dtype_), x_dtype_, 0);
+    return number_at(stored({static_cast<float>(element) * static_cast<float>(scale)}, x_dtype_), x_dtype_, 0);
   }
 
  private:
   DType dtype() const { return weights_.kind == kFloat8 ? DType::kFloat8E4M3FN : x_dtype_; }
 
-  const Sizes sizes_;
+  const ProductSizes sizes_;
   const DType x_dtype_;
-  const Weights weights_;
+  const WeightFormat weights_;
   const std::int64_t groups_;
   const std::vector<std::byte> data_;
   const std::vector<float> scales_;
@@ -90,7 +90,7 @@ class Matrix {
 /// A layer with biases and an activation, whose outputs have a row more than is computed.
 class Layer {
  public:
-  Layer(const OnDevice& on, const Sizes& sizes, DType dtype, const Weights& weights, unsigned seed)
+  Layer(const OnDevice& on, const ProductSizes& sizes, DType dtype, const WeightFormat& weights, unsigned seed)
       : sizes_(sizes),
         dtype_(dtype),
         gated_(weights.gated),
@@ -125,7 +125,7 @@ class Layer {
       for (std::int64_t output = 0; output < sizes_.n; ++output) {
         double sum = 0.0, by = 0.0;
         for (std::int64_t i = 0; i < sizes_.k; ++i) {
-          const double each = number(x, dtype_, row * sizes_.x_stride + i);
+          const double each = number_at(x, dtype_, row * sizes_.x_stride + i);
           sum += each * weight_.at(output, i);
           if (gated_) by += each * gate_.at(output, i);
         }
@@ -145,7 +145,7 @@ class Layer {
 
  private:
   static constexpr float kUntouched = -77.0F;
-  const Sizes sizes_;
+  const ProductSizes sizes_;
   const DType dtype_;
   const bool gated_;
   const Matrix weight_, gate_;
@@ -157,7 +157,7 @@ class DeviceProducts : public accord::testing::OnAnyDevice<> {
  protected:
   /// Computes layers with `n`, `n` + 3, .. outputs in one launch. `make`: returns the kernel and its shared memory.
   template <typename Make>
-  static void expect_layers(Sizes sizes, DType dtype, const Weights& weights, int count, int threads,
+  static void expect_layers(ProductSizes sizes, DType dtype, const WeightFormat& weights, int count, int threads,
                             const Make& make) {
     SCOPED_TRACE(::testing::Message() << to_string(dtype) << ", " << sizes.m << " rows, " << sizes.k << " to "
                                       << sizes.n << ", stride " << sizes.x_stride << ", groups of " << sizes.group
@@ -180,20 +180,20 @@ class DeviceProducts : public accord::testing::OnAnyDevice<> {
   }
 
   template <int kRows, WeightKind kWeights>
-  static void expect_few(const Sizes& sizes, DType dtype, bool gated, int count) {
+  static void expect_few(const ProductSizes& sizes, DType dtype, bool gated, int count) {
     expect_layers(sizes, dtype, {kWeights, gated, false}, count, 64, [](const ProductCalls& calls) {
       return std::pair{FewRowsProduct<kRows, kWeights>{calls}, std::size_t{0}};
     });
   }
   template <DType kDType, WeightKind kWeights, int kRows>
-  static void expect_some(const Sizes& sizes, bool gated, int count, int threads) {
+  static void expect_some(const ProductSizes& sizes, bool gated, int count, int threads) {
     using Kernel = SomeRowsProduct<kDType, kWeights, kRows>;
     expect_layers(sizes, kDType, {kWeights, gated, true}, count, threads, [](const ProductCalls& calls) {
       return std::pair{Kernel{calls}, Kernel::kSharedBytes};
     });
   }
   template <DType kDType>
-  static void expect_many(const Sizes& sizes, bool gated, int threads) {
+  static void expect_many(const ProductSizes& sizes, bool gated, int threads) {
     using Kernel = ManyRowsProduct<kDType>;
     expect_layers(sizes, kDType, {kFloat8, gated, true}, 1, threads, [](const ProductCalls& calls) {
       return std::pair{Kernel{calls.of[0]}, Kernel::kSharedBytes};
