@@ -224,6 +224,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const auto found = begin("ncclCommAbort", comm, Needs::kExistence, "", result);
   if (found == nullptr) return result;
   found->aborted = true;
+  found->stopped = true;  // also for what is still queued in streams
   end_pending(*found);
   HostRuntime::instance().reach_point(found->formed);
   for (auto& [id, forming] : world.forming)

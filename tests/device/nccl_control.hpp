@@ -32,7 +32,7 @@ void fail_next(std::string_view symbol, nccl::ncclResult_t result, std::optional
 /// Makes the next such operation of that rank hang until its communicator is aborted, or revoked if the operation is
 /// not the revocation. For ncclCommInitRank, -InitRankConfig, -Split, -Shrink, -Revoke, -WindowRegister, -Finalize,
 /// -Destroy, collectives, ncclSend and ncclRecv: these hang in their streams. "ncclCommConnect" stands for the
-/// connecting that a first collective does (set_connecting()).
+/// connecting that a first collective does (set_connecting()). An ncclCommRegister takes 100 ms, and succeeds.
 void hang_next(std::string_view symbol, int rank);
 
 /// Sets whether the first collective of a communicator connects its ranks, as from 2.22 on: the call, or the end of its

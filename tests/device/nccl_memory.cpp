@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/rounding.hpp"
 #include "device/nccl_world.hpp"
@@ -11,17 +13,19 @@ namespace accord::testing::nccl {
 namespace {
 
 constexpr std::size_t kWindowAlignment = 4096;
+constexpr std::chrono::milliseconds kSlowRegistration(100);
 constexpr int kFirstWithSeveralAllocations = 23000;
 
-/// Returns why NCCL makes no window over the memory, which it finds out on each rank by itself; empty if it does.
-/// Stores where the window would be.
-std::string refusal_of_window(const ncclComm& comm, const void* memory, std::size_t bytes, std::string& place,
-                              const void*& begin) {
+/// Stores where a window over the memory would be. Fails if NCCL makes none, which it finds out on each rank by itself.
+ncclResult_t find_place(const ncclComm& comm, const void* memory, std::size_t bytes, std::string& place,
+                        const void*& begin) {
   const auto behind = HostRuntime::instance().mapped_memory(comm.where(), memory, bytes);
-  if (!behind.ok() || behind->allocations == 0) return "cuMemRetainAllocationHandle: invalid argument";
+  if (!behind.ok() || behind->allocations == 0)
+    return fail(ncclUnhandledCudaError, "ncclCommWindowRegister: cuMemRetainAllocationHandle: invalid argument");
   if (behind->allocations > 1 && World::instance().version < kFirstWithSeveralAllocations)
-    return "addresses that span several physical allocations are not supported";
-  if (behind->offset % kWindowAlignment != 0) return "the address must be suitably aligned";
+    return fail(ncclInvalidArgument, "ncclCommWindowRegister: the addresses span several physical allocations");
+  if (behind->offset % kWindowAlignment != 0)
+    return fail(ncclInvalidArgument, "ncclCommWindowRegister: the address must be suitably aligned");
   begin = static_cast<const char*>(memory) - behind->offset;
   place = fmt::format("{} {}", behind->offset, behind->bytes);
   int same = -1;
@@ -30,7 +34,7 @@ std::string refusal_of_window(const ncclComm& comm, const void* memory, std::siz
     if (window.begin == begin) same = std::max(same, window.number);
   }
   place += fmt::format(" in {}", same);
-  return "";
+  return ncclSuccess;
 }
 
 }  // namespace
@@ -66,12 +70,19 @@ ncclResult_t ncclMemFree(void* memory) {
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, void** handle) {
   World& world = World::instance();
-  const std::lock_guard lock(world.mutex);
+  std::unique_lock lock(world.mutex);
   ncclResult_t result = ncclSuccess;
   const auto found = begin("ncclCommRegister", comm, Needs::kReadiness, fmt::format(" bytes={}", bytes), result);
   if (found == nullptr) return result;
   if (handle == nullptr || bytes == 0 || !HostRuntime::instance().holds(memory, bytes))
     return fail(ncclInvalidArgument, "ncclCommRegister: no device can access the memory");
+  if (world.pop_hang("ncclCommRegister", found->home_rank)) {
+    ++found->in_calls;
+    lock.unlock();
+    std::this_thread::sleep_for(kSlowRegistration);
+    lock.lock();
+    --found->in_calls;
+  }
   auto created = std::make_unique<char>();
   *handle = created.get();
   found->registrations[*handle] = std::move(created);
@@ -104,8 +115,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   const int number = found->window_collectives++;
   if (world.has_windows) {
     const void* begin = nullptr;
-    const std::string wrong = refusal_of_window(*found, memory, bytes, place, begin);
-    if (!wrong.empty()) return fail(ncclUnhandledCudaError, fmt::format("ncclCommWindowRegister: {}", wrong));
+    if (const ncclResult_t wrong = find_place(*found, memory, bytes, place, begin); wrong != ncclSuccess) return wrong;
     auto created = std::make_unique<ncclWindow_vidmem>();
     *window = created.get();
     found->windows[*window] = {std::move(created), number, begin};

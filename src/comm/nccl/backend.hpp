@@ -94,7 +94,8 @@ class NcclBackend final : public CollectiveBackend {
   std::shared_ptr<nccl::Registry> registry_;  ///< of whole_
   /// Held briefly, to change the connections and by interrupt(): they are changed by one thread at a time.
   mutable std::mutex connections_mutex_;
-  bool aborted_ = false;  ///< guarded by connections_mutex_
+  bool aborted_ = false;                     ///< guarded by connections_mutex_
+  Deadline aborted_by_ = Deadline::never();  ///< the end of the time for abort(), written by the first interrupt()
   std::shared_ptr<Connection> whole_;
   struct Pair {
     std::shared_ptr<Connection> connection = {};  ///< null: their messages use that of all ranks

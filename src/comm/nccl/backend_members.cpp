@@ -1,6 +1,8 @@
 // Communicators made from that of all ranks, memory registered with it, and its end.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "comm/group.hpp"
 #include "comm/nccl/backend.hpp"
 
@@ -86,7 +88,7 @@ Status NcclBackend::asynchronous_error() {
 
 void NcclBackend::interrupt() {
   const std::lock_guard lock(connections_mutex_);
-  aborted_ = true;
+  if (!std::exchange(aborted_, true)) aborted_by_ = Deadline::in(kAbortTimeout);
   if (whole_ != nullptr) whole_->end(Connection::Rest::kRevoked);
   for (const auto& [peer, pair] : pairs_)
     if (pair.connection != nullptr) pair.connection->end(Connection::Rest::kNone);
@@ -94,8 +96,7 @@ void NcclBackend::interrupt() {
 
 void NcclBackend::abort() {
   interrupt();
-  const Deadline deadline = Deadline::in(kAbortTimeout);
-  for (const auto& one : connections()) one->await_end(deadline);
+  for (const auto& one : connections()) one->await_end(aborted_by_);
 }
 
 }  // namespace accord::comm
