@@ -138,7 +138,7 @@ class OperationRunner {
   void start_cursor(const PreparedPlan& prepared, const void* input, void* output);
 
   Group& group_;
-  GroupState& state_;
+  GroupState& state_;  ///< the group's, as is windows_: group.hpp includes this file
   WindowRegistry& windows_;
   exec::Domain domain_;
   const topology::Topology topology_;
