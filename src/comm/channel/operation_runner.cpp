@@ -15,6 +15,8 @@ namespace accord::comm {
 OperationRunner::OperationRunner(Group& group, exec::Domain domain, topology::Topology topology,
                                  std::vector<Rank> members, flight::OrderRecorder recorder, Direction direction)
     : group_(group),
+      state_(group.state()),
+      windows_(group.windows()),
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
@@ -23,33 +25,12 @@ OperationRunner::OperationRunner(Group& group, exec::Domain domain, topology::To
       places_(topology_),
       recorder_(recorder) {}
 
-Status OperationRunner::accept(const Operation& operation, std::uint64_t number) {
-  number_ = number;
-  last_number_ = std::max(last_number_, number);
-  if (!group_.state().healthy()) [[unlikely]] {
-    if (!std::exchange(has_refused_call_, true)) {
-      recorder_.refuse(number_, operation.record);
-      group_.state().dump_again();
-    }
-    return group_.state().examine_alarm(where(operation.record));
+Status OperationRunner::refuse_call(const exec::RequestRecord& record) {
+  if (!std::exchange(has_refused_call_, true)) {
+    recorder_.refuse(number_, record);
+    state_.dump_again();
   }
-  operation_ = &operation;
-  waited_long_ = false;
-  return {};
-}
-
-// Ranks agree on whether the buffers of all ranks are in windows, whichever plan serves them.
-Status OperationRunner::begin(PlanCache::Known* known) {
-  if (operation_->record.phase == exec::Phase::kCountsFirst) [[unlikely]]
-    return begin_counts();
-  WindowRegistry& windows = group_.windows();
-  if (windows.version() != 0) [[unlikely]] {
-    places_.find(windows, *operation_, domain_);
-    known = nullptr;
-  }
-  ACCORD_RETURN_IF_ERROR(begin_data(operation_->record, operation_->extent, known));
-  begin_in(Stage::kData);
-  return {};
+  return state_.examine_alarm(where(record));
 }
 
 Status OperationRunner::begin_counts() {
@@ -113,7 +94,7 @@ exec::Progress OperationRunner::poll(exec::PollLimits limits) {
   if (progress != exec::Progress::kDone) return progress;
   if (stage_ == Stage::kCounts) return continue_with_data();
   // A peer that has given up does not wait until its memory has been read.
-  if (cursor_.plan().reads && !group_.state().healthy()) {
+  if (cursor_.plan().reads && !state_.healthy()) {
     move_to(Stage::kRefused);
     return exec::Progress::kMismatch;
   }
@@ -136,7 +117,7 @@ exec::Progress OperationRunner::continue_with_data() {
 }
 
 exec::Progress OperationRunner::refuse(const Status& failure) {
-  (void)group_.state().fail(failure);
+  (void)state_.fail(failure);
   move_to(Stage::kRefused);
   return exec::Progress::kMismatch;
 }

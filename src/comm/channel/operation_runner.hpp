@@ -13,7 +13,9 @@
 #include "comm/channel/counts_exchange.hpp"
 #include "comm/channel/operation_stage.hpp"
 #include "comm/channel/plan_cache.hpp"
+#include "comm/group_state.hpp"
 #include "comm/pending_work.hpp"
+#include "comm/window/window_registry.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
 #include "flight/recorder.hpp"
@@ -32,9 +34,29 @@ class OperationRunner {
                   flight::OrderRecorder recorder, Direction direction);
 
   /// Makes `operation` the running one. It lives until it has ended. Fails if the group has failed.
-  Status accept(const Operation& operation, std::uint64_t number);
+  Status accept(const Operation& operation, std::uint64_t number) {
+    number_ = number;
+    last_number_ = std::max(last_number_, number);
+    if (!state_.healthy()) [[unlikely]]
+      return refuse_call(operation.record);
+    operation_ = &operation;
+    waited_long_ = false;
+    return {};
+  }
   /// Starts the accepted operation. `known`: the plan of the same call before, if there is one; it is kept up to date.
-  Status begin(PlanCache::Known* known = nullptr);
+  Status begin(PlanCache::Known* known = nullptr) {
+    if (operation_->record.phase == exec::Phase::kCountsFirst) [[unlikely]]
+      return begin_counts();
+    // Ranks agree on whether the buffers of all ranks are in windows, whichever plan serves them.
+    if (windows_.version() != 0) [[unlikely]] {
+      places_.find(windows_, *operation_, domain_);
+      known = nullptr;
+    }
+    Status status = begin_data(operation_->record, operation_->extent, known);
+    if (status.ok()) [[likely]]
+      begin_in(Stage::kData);
+    return status;
+  }
   /// Starts to move the data of the accepted operation with the plan for `record`. The stage stays the same.
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, PlanCache::Known* known = nullptr);
   /// Starts to move a message from or to memory that fits it. The stage stays the same.
@@ -99,6 +121,8 @@ class OperationRunner {
   const exec::RequestRecord& visible_record() const {
     return operation_->record.collective == Collective::kSendRecv ? operation_->record : cursor_.plan().record;
   }
+  /// Refuses a call because the group has failed.
+  Status refuse_call(const exec::RequestRecord& record);
   Status begin_counts();
   exec::Progress continue_with_data();
   PlanKey key_of(const exec::RequestRecord& record, const plan::Extent* extent) const {
@@ -114,6 +138,8 @@ class OperationRunner {
   void start_cursor(const PreparedPlan& prepared, const void* input, void* output);
 
   Group& group_;
+  GroupState& state_;  ///< the group's, as is windows_: group.hpp includes this file
+  WindowRegistry& windows_;
   exec::Domain domain_;
   const topology::Topology topology_;
   const std::vector<Rank> members_;
