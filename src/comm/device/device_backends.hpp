@@ -53,9 +53,6 @@ class DeviceBackends {
   Status asynchronous_error();
   /// As CollectiveBackend::abort().
   void abort();
-  /// The beginning of abort(), apart from the stop word: makes calls that block in a library return. Any thread, also
-  /// while another is in one of the calls above. Does not wait, and calls neither the library nor the device.
-  void interrupt() { nccl_.interrupt(); }
 
  private:
   /// Finds out which backend serves a collective. An error is the same on all ranks. Collective if the request is new.

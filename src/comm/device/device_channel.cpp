@@ -108,8 +108,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       if (call.direction != Direction::kNone)
         it.peers.push_back(call.peer);
       else
-        ACCORD_RETURN_IF_ERROR(
-            note(backends_->announced(call), captured ? std::nullopt : std::optional(stream), it));
+        ACCORD_RETURN_IF_ERROR(note(backends_->announced(call), captured ? std::nullopt : std::optional(stream), it));
     }
     const Calling calling(*this, it);
     Status put = backends_->enqueue(calls, epilogue, stream, it.deadline);
@@ -214,10 +213,6 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
 
 void DeviceChannel::set_backends(std::unique_ptr<DeviceBackends> backends) {
   const std::lock_guard lock(abort_mutex_);
-  {
-    const std::lock_guard interrupting(under_way_mutex_);
-    interruptible_ = backends.get();
-  }
   backends_.swap(backends);
 }
 

@@ -181,7 +181,6 @@ class DeviceChannel final : public WorkDriver {
   std::mutex under_way_mutex_;                   ///< taken after mutex_, held only briefly; guards what follows
   std::list<UnderWay> under_way_;
   UnderWay* calling_ = nullptr;                 ///< calls that a thread is putting into a stream, which may block
-  DeviceBackends* interruptible_ = nullptr;     ///< backends_, as long as it may be interrupted
   Status failure_;                              ///< of the group, set before calls are made to end without a result
   std::optional<Clock::time_point> failed_at_;  ///< when failure_ was set
 };

@@ -159,7 +159,6 @@ void DeviceChannel::end_kernels(const Status& failure) {
   if (failure_.ok()) failure_ = failure;
   if (!failed_at_) failed_at_ = Clock::now();
   if (stop_ != nullptr) stop_->set();
-  if (interruptible_ != nullptr) interruptible_->interrupt();
 }
 
 void DeviceChannel::abort_backends() {

@@ -48,13 +48,13 @@ class NcclBackend final : public CollectiveBackend {
   /// The communicator of all ranks is revoked if NCCL's version can do so, which keeps it for shrink(). Waits a little
   /// for that.
   void abort() override;
-  /// The beginning of abort(): makes calls that are in NCCL return, and refuses later ones. Does not wait, and calls
-  /// neither NCCL nor the device.
-  void interrupt();
 
  private:
   using Connection = nccl::Connection;
 
+  /// The beginning of abort(): makes calls that are in NCCL return, and refuses later ones. Does not wait, and calls
+  /// neither NCCL nor the device.
+  void interrupt();
   Status enqueue_calls(std::span<const Call> calls, Stream stream, Deadline deadline);
 
   // REQUIRES, for all of these: the device is current.

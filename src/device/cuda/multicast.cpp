@@ -8,44 +8,33 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/rounding.hpp"
 #include "base/text.hpp"
 #include "device/cuda/device_scope.hpp"
-#include "device/cuda/driver.hpp"
+#include "device/cuda/virtual_memory.hpp"
 
 namespace accord::device::cuda {
 namespace {
 
-constexpr CUmemAllocationHandleType kHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-
 /// Driver calls that older drivers lack.
 struct Calls {
-  const Driver* driver = nullptr;
+  const VirtualMemory* memory = nullptr;
   decltype(&cuDeviceGetAttribute) device_get_attribute = nullptr;
   decltype(&cuMulticastGetGranularity) multicast_get_granularity = nullptr;
   decltype(&cuMulticastCreate) multicast_create = nullptr;
   decltype(&cuMulticastAddDevice) multicast_add_device = nullptr;
   decltype(&cuMulticastBindMem) multicast_bind_mem = nullptr;
   decltype(&cuMulticastUnbind) multicast_unbind = nullptr;
-  decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
-  decltype(&cuMemCreate) mem_create = nullptr;
-  decltype(&cuMemRelease) mem_release = nullptr;
-  decltype(&cuMemAddressReserve) mem_address_reserve = nullptr;
-  decltype(&cuMemAddressFree) mem_address_free = nullptr;
-  decltype(&cuMemMap) mem_map = nullptr;
-  decltype(&cuMemUnmap) mem_unmap = nullptr;
-  decltype(&cuMemSetAccess) mem_set_access = nullptr;
-  decltype(&cuMemExportToShareableHandle) mem_export = nullptr;
-  decltype(&cuMemImportFromShareableHandle) mem_import = nullptr;
 
-  Status ok(std::string_view call, CUresult result) const { return driver->status_of(call, result); }
+  Status ok(std::string_view call, CUresult result) const { return memory->ok(call, result); }
 };
 
 Result<Calls> load_calls() {
   Calls calls;
-  ACCORD_ASSIGN_OR_RETURN(calls.driver, driver());
-  void* const library = calls.driver->library;
+  ACCORD_ASSIGN_OR_RETURN(calls.memory, virtual_memory());
+  void* const library = calls.memory->driver->library;
   for (const Status& found : {
            look_up(library, "cuDeviceGetAttribute", calls.device_get_attribute),
            look_up(library, "cuMulticastGetGranularity", calls.multicast_get_granularity),
@@ -53,16 +42,6 @@ Result<Calls> load_calls() {
            look_up(library, "cuMulticastAddDevice", calls.multicast_add_device),
            look_up(library, "cuMulticastBindMem", calls.multicast_bind_mem),
            look_up(library, "cuMulticastUnbind", calls.multicast_unbind),
-           look_up(library, "cuMemGetAllocationGranularity", calls.mem_get_allocation_granularity),
-           look_up(library, "cuMemCreate", calls.mem_create),
-           look_up(library, "cuMemRelease", calls.mem_release),
-           look_up(library, "cuMemAddressReserve", calls.mem_address_reserve),
-           look_up(library, "cuMemAddressFree", calls.mem_address_free),
-           look_up(library, "cuMemMap", calls.mem_map),
-           look_up(library, "cuMemUnmap", calls.mem_unmap),
-           look_up(library, "cuMemSetAccess", calls.mem_set_access),
-           look_up(library, "cuMemExportToShareableHandle", calls.mem_export),
-           look_up(library, "cuMemImportFromShareableHandle", calls.mem_import),
        })
     ACCORD_RETURN_IF_ERROR(found);
   return calls;
@@ -81,42 +60,21 @@ struct Part {
   CUdevice device = 0;
   CUmemGenericAllocationHandle object = 0, memory = 0;
   bool is_bound = false;
-  struct Mapping {
-    CUdeviceptr address = 0;
-    bool is_mapped = false;
-  };
-  Mapping own = {}, all = {};
+  CUdeviceptr own = 0, all = 0;
 };
 
-void unmap(const Calls& call, const Part& part, const Part::Mapping& mapping) {
-  if (mapping.is_mapped) (void)call.mem_unmap(mapping.address, part.bytes);
-  if (mapping.address != 0) (void)call.mem_address_free(mapping.address, part.bytes);
-}
-
 void release(const Calls& call, const Part& part) {
-  unmap(call, part, part.all);
+  if (part.all != 0) (void)call.memory->unmap(part.all, part.bytes);
   if (part.is_bound) (void)call.multicast_unbind(part.object, part.device, 0, part.bytes);
-  unmap(call, part, part.own);
-  if (part.memory != 0) (void)call.mem_release(part.memory);
-  if (part.object != 0) (void)call.mem_release(part.object);
-}
-
-Status map(const Calls& call, const Part& part, CUmemGenericAllocationHandle handle, Part::Mapping& mapping) {
-  ACCORD_RETURN_IF_ERROR(
-      call.ok("cuMemAddressReserve", call.mem_address_reserve(&mapping.address, part.bytes, 0, 0, 0)));
-  ACCORD_RETURN_IF_ERROR(call.ok("cuMemMap", call.mem_map(mapping.address, part.bytes, 0, handle, 0)));
-  mapping.is_mapped = true;
-  CUmemAccessDesc access = {};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = part.device;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return call.ok("cuMemSetAccess", call.mem_set_access(mapping.address, part.bytes, &access, 1));
+  if (part.own != 0) (void)call.memory->unmap(part.own, part.bytes);
+  if (part.memory != 0) (void)call.memory->release(part.memory);
+  if (part.object != 0) (void)call.memory->release(part.object);
 }
 
 CUmemAllocationProp memory_on(CUdevice device) {
   CUmemAllocationProp memory = {};
   memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory.requestedHandleTypes = kHandle;
+  memory.requestedHandleTypes = kDescriptorHandle;
   memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   memory.location.id = device;
   return memory;
@@ -126,7 +84,7 @@ CUmulticastObjectProp object_of(int devices, std::size_t bytes) {
   CUmulticastObjectProp object = {};
   object.numDevices = static_cast<unsigned>(devices);
   object.size = bytes;
-  object.handleTypes = kHandle;
+  object.handleTypes = kDescriptorHandle;
   return object;
 }
 
@@ -157,9 +115,9 @@ Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t byte
       call->ok("cuMulticastGetGranularity",
                call->multicast_get_granularity(&object_granularity, &object, CU_MULTICAST_GRANULARITY_MINIMUM));
   if (!status.ok()) return Status(StatusCode::kUnsupported, status.message());
-  ACCORD_RETURN_IF_ERROR(
-      call->ok("cuMemGetAllocationGranularity",
-               call->mem_get_allocation_granularity(&memory_granularity, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
+  ACCORD_RETURN_IF_ERROR(call->ok(
+      "cuMemGetAllocationGranularity",
+      call->memory->get_allocation_granularity(&memory_granularity, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
   return round_up(bytes, std::max(object_granularity, memory_granularity));
 }
 
@@ -172,13 +130,12 @@ Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes
   const Status created = call->ok(fmt::format("cuMulticastCreate of {} for {} devices", bytes_text(bytes), devices),
                                   call->multicast_create(&part.object, &object));
   if (!created.ok()) return Status(StatusCode::kUnsupported, created.message());
-  int file = -1;
-  const Status shared = call->ok("cuMemExportToShareableHandle", call->mem_export(&file, part.object, kHandle, 0));
+  Result<UniqueFd> shared = call->memory->descriptor_of(part.object);
   if (!shared.ok()) {
     release(*call, part);
-    return Status(StatusCode::kUnsupported, shared.message());
+    return Status(StatusCode::kUnsupported, shared.status().message());
   }
-  descriptor.reset(file);
+  descriptor = std::move(*shared);
   return add(*call, part);
 }
 
@@ -186,12 +143,9 @@ Result<Multicast> join_multicast(Device device, int descriptor, std::size_t byte
   const DeviceScope scope(device);
   ACCORD_RETURN_IF_ERROR(scope.status());
   ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
-  Part part{.bytes = bytes, .device = device.index};
-  // The API takes the descriptor as a pointer.
-  void* const file = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
-  const Status opened = call->ok("cuMemImportFromShareableHandle", call->mem_import(&part.object, file, kHandle));
-  if (!opened.ok()) return Status(StatusCode::kUnsupported, opened.message());
-  return add(*call, part);
+  const Result<CUmemGenericAllocationHandle> object = call->memory->open(descriptor);
+  if (!object.ok()) return Status(StatusCode::kUnsupported, object.status().message());
+  return add(*call, {.bytes = bytes, .device = device.index, .object = *object});
 }
 
 Status bind_multicast(Device device, Multicast& joined) {
@@ -201,14 +155,14 @@ Status bind_multicast(Device device, Multicast& joined) {
   auto& part = *static_cast<Part*>(joined.handle);
   const CUmemAllocationProp memory = memory_on(part.device);
   ACCORD_RETURN_IF_ERROR(call->ok(fmt::format("cuMemCreate of {} on {}", bytes_text(part.bytes), to_string(device)),
-                                  call->mem_create(&part.memory, part.bytes, &memory, 0)));
+                                  call->memory->create(&part.memory, part.bytes, &memory, 0)));
   ACCORD_RETURN_IF_ERROR(
       call->ok("cuMulticastBindMem", call->multicast_bind_mem(part.object, 0, part.memory, 0, part.bytes, 0)));
   part.is_bound = true;
-  ACCORD_RETURN_IF_ERROR(map(*call, part, part.memory, part.own));
-  ACCORD_RETURN_IF_ERROR(map(*call, part, part.object, part.all));
-  joined.own = reinterpret_cast<std::byte*>(part.own.address);
-  joined.all = reinterpret_cast<std::byte*>(part.all.address);
+  ACCORD_ASSIGN_OR_RETURN(part.own, call->memory->map(part.memory, part.bytes, device));
+  ACCORD_ASSIGN_OR_RETURN(part.all, call->memory->map(part.object, part.bytes, device));
+  joined.own = reinterpret_cast<std::byte*>(part.own);
+  joined.all = reinterpret_cast<std::byte*>(part.all);
   return {};
 }
 

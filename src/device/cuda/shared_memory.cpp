@@ -11,59 +11,15 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/text.hpp"
 #include "device/cuda/device_scope.hpp"
-#include "device/cuda/driver.hpp"
 #include "device/cuda/error.hpp"
+#include "device/cuda/virtual_memory.hpp"
 
 namespace accord::device::cuda {
 namespace {
-
-constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-
-struct SharingCalls {
-  const Driver* driver = nullptr;
-  decltype(&cuMemGetAddressRange) mem_get_address_range = nullptr;
-  decltype(&cuMemRetainAllocationHandle) mem_retain = nullptr;
-  decltype(&cuMemRelease) mem_release = nullptr;
-  decltype(&cuMemAddressReserve) mem_address_reserve = nullptr;
-  decltype(&cuMemAddressFree) mem_address_free = nullptr;
-  decltype(&cuMemMap) mem_map = nullptr;
-  decltype(&cuMemUnmap) mem_unmap = nullptr;
-  decltype(&cuMemSetAccess) mem_set_access = nullptr;
-  decltype(&cuMemExportToShareableHandle) mem_export = nullptr;
-  decltype(&cuMemImportFromShareableHandle) mem_import = nullptr;
-
-  Status ok(std::string_view call, CUresult result) const { return driver->status_of(call, result); }
-};
-
-Result<SharingCalls> load_sharing_calls() {
-  SharingCalls calls;
-  ACCORD_ASSIGN_OR_RETURN(calls.driver, driver());
-  void* const library = calls.driver->library;
-  for (const Status& found : {
-           look_up(library, "cuMemGetAddressRange_v2", calls.mem_get_address_range),
-           look_up(library, "cuMemRetainAllocationHandle", calls.mem_retain),
-           look_up(library, "cuMemRelease", calls.mem_release),
-           look_up(library, "cuMemAddressReserve", calls.mem_address_reserve),
-           look_up(library, "cuMemAddressFree", calls.mem_address_free),
-           look_up(library, "cuMemMap", calls.mem_map),
-           look_up(library, "cuMemUnmap", calls.mem_unmap),
-           look_up(library, "cuMemSetAccess", calls.mem_set_access),
-           look_up(library, "cuMemExportToShareableHandle", calls.mem_export),
-           look_up(library, "cuMemImportFromShareableHandle", calls.mem_import),
-       })
-    ACCORD_RETURN_IF_ERROR(found);
-  return calls;
-}
-
-Result<const SharingCalls*> sharing_calls() {
-  // never freed, for threads that outlive static objects
-  static const auto* const loaded = new Result<SharingCalls>(load_sharing_calls());
-  ACCORD_RETURN_IF_ERROR(loaded->status());
-  return &**loaded;
-}
 
 /// The allocation or mapping that an address is in.
 struct Block {
@@ -72,10 +28,10 @@ struct Block {
   bool is_virtual = false;
 };
 
-Result<Block> block_of(const SharingCalls& call, void* memory, std::size_t bytes) {
+Result<Block> block_of(const VirtualMemory& call, void* memory, std::size_t bytes) {
   const auto at = reinterpret_cast<CUdeviceptr>(memory);
   Block block;
-  ACCORD_RETURN_IF_ERROR(call.ok("cuMemGetAddressRange", call.mem_get_address_range(&block.base, &block.bytes, at)));
+  ACCORD_RETURN_IF_ERROR(call.ok("cuMemGetAddressRange", call.get_address_range(&block.base, &block.bytes, at)));
   if (at - block.base + bytes > block.bytes)
     return Status(StatusCode::kUnsupported,
                   fmt::format("{} are not in one allocation of CUDA, and only one can be shared", bytes_text(bytes)));
@@ -88,50 +44,24 @@ Result<Block> block_of(const SharingCalls& call, void* memory, std::size_t bytes
   return block;
 }
 
-CUmemAccessDesc access_from(Device device) {
-  CUmemAccessDesc access = {};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = device.index;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return access;
-}
-
 /// Fails with kUnsupported for memory that was created without permission to be shared.
-Status export_to(const SharingCalls& call, const Block& block, UniqueFd& descriptor) {
+Status export_to(const VirtualMemory& call, const Block& block, UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
-  int file = -1;
-  Status status = call.ok("cuMemRetainAllocationHandle", call.mem_retain(&handle, reinterpret_cast<void*>(block.base)));
-  if (status.ok()) {
-    status = call.ok("cuMemExportToShareableHandle", call.mem_export(&file, handle, kDescriptor, 0));
-    (void)call.mem_release(handle);
-  }
-  if (!status.ok()) return Status(StatusCode::kUnsupported, status.message());
-  descriptor.reset(file);
+  ACCORD_RETURN_IF_ERROR(
+      call.ok("cuMemRetainAllocationHandle", call.retain(&handle, reinterpret_cast<void*>(block.base))));
+  Result<UniqueFd> made = call.descriptor_of(handle);
+  (void)call.release(handle);
+  if (!made.ok()) return Status(StatusCode::kUnsupported, made.status().message());
+  descriptor = std::move(*made);
   return {};
 }
 
 /// Maps another process's virtual memory, which stays alive as long as it is mapped.
-Result<CUdeviceptr> map_descriptor(const SharingCalls& call, Device device, std::size_t bytes, int descriptor) {
-  CUmemGenericAllocationHandle handle = 0;
-  // The API takes the descriptor as a pointer.
-  void* const file = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
-  ACCORD_RETURN_IF_ERROR(call.ok("cuMemImportFromShareableHandle", call.mem_import(&handle, file, kDescriptor)));
-  CUdeviceptr base = 0;
-  bool is_mapped = false;
-  Status status = call.ok("cuMemAddressReserve", call.mem_address_reserve(&base, bytes, 0, 0, 0));
-  if (status.ok()) {
-    status = call.ok("cuMemMap", call.mem_map(base, bytes, 0, handle, 0));
-    is_mapped = status.ok();
-  }
-  if (status.ok()) {
-    const CUmemAccessDesc access = access_from(device);
-    status = call.ok("cuMemSetAccess", call.mem_set_access(base, bytes, &access, 1));
-  }
-  (void)call.mem_release(handle);  // the mapping keeps the memory
-  if (status.ok()) return base;
-  if (is_mapped) (void)call.mem_unmap(base, bytes);
-  if (base != 0) (void)call.mem_address_free(base, bytes);
-  return status;
+Result<CUdeviceptr> map_descriptor(const VirtualMemory& call, Device device, std::size_t bytes, int descriptor) {
+  ACCORD_ASSIGN_OR_RETURN(const CUmemGenericAllocationHandle handle, call.open(descriptor));
+  Result<CUdeviceptr> base = call.map(handle, bytes, device);
+  (void)call.release(handle);  // the mapping keeps the memory
+  return base;
 }
 
 Result<CUdeviceptr> open_handle(const MemoryHandle& handle) {
@@ -179,12 +109,9 @@ Status reach(Device from, Device to, void* memory, std::size_t bytes) {
   if (can == 0)
     return Status(StatusCode::kUnsupported,
                   fmt::format("{} cannot access the memory of {}", to_string(from), to_string(to)));
-  ACCORD_ASSIGN_OR_RETURN(const SharingCalls* const call, sharing_calls());
+  ACCORD_ASSIGN_OR_RETURN(const VirtualMemory* const call, virtual_memory());
   ACCORD_ASSIGN_OR_RETURN(const Block block, block_of(*call, memory, bytes));
-  if (block.is_virtual) {
-    const CUmemAccessDesc access = access_from(from);
-    return call->ok("cuMemSetAccess", call->mem_set_access(block.base, block.bytes, &access, 1));
-  }
+  if (block.is_virtual) return call->grant(block.base, block.bytes, from);
   const cudaError_t result = cudaDeviceEnablePeerAccess(to.index, 0);
   if (result == cudaErrorPeerAccessAlreadyEnabled) {
     (void)cudaGetLastError();
@@ -196,7 +123,7 @@ Status reach(Device from, Device to, void* memory, std::size_t bytes) {
 Result<MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) {
   const DeviceScope scope(device);
   ACCORD_RETURN_IF_ERROR(scope.status());
-  ACCORD_ASSIGN_OR_RETURN(const SharingCalls* const call, sharing_calls());
+  ACCORD_ASSIGN_OR_RETURN(const VirtualMemory* const call, virtual_memory());
   ACCORD_ASSIGN_OR_RETURN(const Block block, block_of(*call, memory, bytes));
   MemoryHandle handle{.allocated = block.bytes, .offset = reinterpret_cast<CUdeviceptr>(memory) - block.base};
   if (block.is_virtual) {
@@ -214,7 +141,7 @@ Result<MemoryHandle> share(Device device, void* memory, std::size_t bytes, Uniqu
 Result<void*> open_shared(Device device, const MemoryHandle& handle, int descriptor) {
   const DeviceScope scope(device);
   ACCORD_RETURN_IF_ERROR(scope.status());
-  ACCORD_ASSIGN_OR_RETURN(const SharingCalls* const call, sharing_calls());
+  ACCORD_ASSIGN_OR_RETURN(const VirtualMemory* const call, virtual_memory());
   const bool is_virtual = descriptor >= 0;
   const Result<CUdeviceptr> base =
       is_virtual ? map_descriptor(*call, device, handle.allocated, descriptor) : open_handle(handle);
@@ -230,9 +157,8 @@ Status close_shared(Device device, void* memory) {
   const Block block = OpenedMemory::instance().take(memory);
   if (!block.is_virtual)
     return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(reinterpret_cast<void*>(block.base)));
-  ACCORD_ASSIGN_OR_RETURN(const SharingCalls* const call, sharing_calls());
-  ACCORD_RETURN_IF_ERROR(call->ok("cuMemUnmap", call->mem_unmap(block.base, block.bytes)));
-  return call->ok("cuMemAddressFree", call->mem_address_free(block.base, block.bytes));
+  ACCORD_ASSIGN_OR_RETURN(const VirtualMemory* const call, virtual_memory());
+  return call->unmap(block.base, block.bytes);
 }
 
 }  // namespace accord::device::cuda

@@ -279,9 +279,8 @@ struct DecodingTiles : PagedCall {
         to[unit] = to[unit + half] = {};
         continue;
       }
-      new_heads.rotate_query(
-          tile.tile_queries.row(query), tile.tile_queries.head(query), unit,
-          [&](std::int64_t d, const Words& words) { to[d / kElementsOfWords<kDType>] = words; });
+      new_heads.rotate_query(tile.tile_queries.row(query), tile.tile_queries.head(query), unit,
+                             [&](std::int64_t d, const Words& words) { to[d / kElementsOfWords<kDType>] = words; });
     }
   }
 

@@ -77,9 +77,8 @@ struct HeadsWork : HeadsCall {
   ACCORD_ON_DEVICE void rotate_query(std::int64_t row, std::int64_t head, int unit, const Store& store) const {
     using Unit = WordUnit<kDType>;
     const Team team{.number = 0, .count = 1, .lane = unit, .lanes = static_cast<int>(head_dim / (2 * Unit::kCount))};
-    for_pairs<Unit>(head_of(row, head), team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
-      store(d, Unit::stored(elements));
-    });
+    for_pairs<Unit>(head_of(row, head), team,
+                    [&](std::int64_t d, const float(&elements)[Unit::kCount]) { store(d, Unit::stored(elements)); });
   }
 
  private:
@@ -114,9 +113,8 @@ struct HeadsWork : HeadsCall {
     if (cache.dtype == DType::kInt8) return write_codes<Unit>(block, mine, team);
     const bool is_cached = mine.kind == Kind::kKey || mine.kind == Kind::kValue;
     const std::int64_t to = is_cached ? row_in_cache(mine) : 0;
-    for_pairs<Unit>(mine, team, [&](std::int64_t d, const float(&elements)[Unit::kCount]) {
-      write<Unit>(mine, to, d, elements);
-    });
+    for_pairs<Unit>(mine, team,
+                    [&](std::int64_t d, const float(&elements)[Unit::kCount]) { write<Unit>(mine, to, d, elements); });
   }
 
   ACCORD_ON_DEVICE Head head_of(std::int64_t row, std::int64_t head) const {
