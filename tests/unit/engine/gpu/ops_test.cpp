@@ -274,15 +274,37 @@ TEST_P(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
     bool causal = false;
   };
   for (const Case& each : {
-           Case{{2, 4, 37, 32}, {2, 2, 70, 32}, 16, DType::kBFloat16, "engine_whole_tiles_64_bfloat16", {}},
-           Case{{1, 2, 70, 64}, {1, 2, 70, 64}, 64, DType::kFloat16, "engine_whole_tiles_64_float16", {}, true},
-           Case{{1, 3, 70, 80}, {1, 1, 41, 80}, 80, DType::kBFloat16, "engine_whole_tiles_128_bfloat16", {}, true},
-           Case{{1, 1, 40, 128}, {1, 1, 9, 128}, 128, DType::kFloat16, "engine_whole_tiles_128_float16", DType::kBool},
-           Case{{2, 1, 20, 16}, {2, 1, 65, 16}, 192, DType::kBFloat16, "engine_whole_tiles_256_bfloat16", DType::kBool},
-           Case{
-               {1, 1, 9, 160}, {1, 1, 33, 160}, 32, DType::kFloat16, "engine_whole_tiles_256_float16", DType::kFloat32},
-           Case{
-               {2, 4, 9, 16}, {2, 2, 70, 16}, 16, DType::kBFloat16, "engine_whole_tiles_64_bfloat16", DType::kBFloat16},
+           Case{{2, 4, 37, 32}, {2, 2, 70, 32}, 16, DType::kBFloat16, "engine_whole_low_tiles_64_bfloat16", {}},
+           Case{{1, 2, 70, 64}, {1, 2, 70, 64}, 64, DType::kFloat16, "engine_whole_low_tiles_64_float16", {}, true},
+           Case{{1, 3, 70, 80}, {1, 1, 41, 80}, 80, DType::kBFloat16, "engine_whole_low_tiles_128_bfloat16", {}, true},
+           Case{{1, 1, 40, 128},
+                {1, 1, 9, 128},
+                128,
+                DType::kFloat16,
+                "engine_whole_low_tiles_128_float16",
+                DType::kBool},
+           Case{{2, 1, 20, 16},
+                {2, 1, 65, 16},
+                192,
+                DType::kBFloat16,
+                "engine_whole_low_tiles_256_bfloat16",
+                DType::kBool},
+           Case{{1, 1, 9, 160},
+                {1, 1, 33, 160},
+                32,
+                DType::kFloat16,
+                "engine_whole_low_tiles_256_float16",
+                DType::kFloat32},
+           Case{{2, 4, 9, 16},
+                {2, 2, 70, 16},
+                16,
+                DType::kBFloat16,
+                "engine_whole_low_tiles_64_bfloat16",
+                DType::kBFloat16},
+           Case{{16, 4, 66, 32}, {16, 2, 20, 32}, 32, DType::kBFloat16, "engine_whole_tiles_64_bfloat16", {}},
+           Case{{33, 2, 65, 64}, {33, 2, 65, 64}, 16, DType::kFloat16, "engine_whole_tiles_64_float16", {}, true},
+           Case{{16, 4, 66, 96}, {16, 2, 20, 96}, 16, DType::kBFloat16, "engine_whole_tiles_128_bfloat16", {}},
+           Case{{33, 2, 65, 80}, {33, 1, 65, 80}, 96, DType::kFloat16, "engine_whole_tiles_128_float16", {}, true},
            Case{{1, 2, 9, 16}, {1, 2, 30, 16}, 16, DType::kFloat32, "engine_whole_attention", {}},
            Case{{1, 2, 9, 24}, {1, 2, 30, 24}, 16, DType::kBFloat16, "engine_whole_attention", {}},
        }) {
@@ -325,11 +347,11 @@ TEST_P(DeviceOps, attention_masks_may_be_the_lowest_number_instead_of_infinity) 
                                  {"key", of(graph.input(DType::kBFloat16, {1, 1, 70, 16}))},
                                  {"value", of(graph.input(DType::kBFloat16, {1, 1, 70, 16}))},
                                  {"attn_mask", of(graph.input(mask_dtype, {1, 1, 9, 70}, mask))}};
-    const int before = HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16");
+    const int before = HostRuntime::instance().launches("engine_whole_low_tiles_64_bfloat16");
     expect_same(graph,
                 graph.node("aten.scaled_dot_product_attention.default", arguments, {1, 1, 9, 16}, DType::kBFloat16),
                 error_of(DType::kBFloat16));
-    EXPECT_TRUE(!counts() || HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16") > before);
+    EXPECT_TRUE(!counts() || HostRuntime::instance().launches("engine_whole_low_tiles_64_bfloat16") > before);
   }
 }
 

@@ -17,33 +17,11 @@ using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using std::chrono::microseconds;
 
-/// Weights of a TinyDecoder in any dtype.
-class DecoderParts {
- public:
-  explicit DecoderParts(DType dtype) : model_(dtype) {
-    parts_ = {.name = "decoder", .graph = to_json(model_.graph()), .weights = {}, .sizes = {}};
-    for (const Parameter& parameter : model_.graph().parameters) {
-      std::vector<std::int64_t> shape;
-      for (const SymbolicInt& size : model_.graph().values[static_cast<std::size_t>(parameter.value)].shape)
-        shape.push_back(size.constant());
-      const auto made =
-          weights_.emplace(parameter.tensor, HostTensor(dtype, shape, model_.weights().at(parameter.tensor)));
-      parts_.weights.emplace(parameter.tensor, made.first->second.view());
-    }
-  }
-  const EngineParts& get() const { return parts_; }
-
- private:
-  const TinyDecoder model_;
-  std::map<std::string, HostTensor> weights_;
-  EngineParts parts_;
-};
-
 // Returns the launches of each kernel in a step that computes the next token of `sequences` sequences.
 std::array<int, 3> launches_of_step(DType dtype, std::int64_t sequences, const std::array<const char*, 3>& kernels) {
   std::array<int, 3> launches = {};
-  const DecoderParts parts(dtype);
-  Result<Engine> engine = Engine::assemble(parts.get(), {}, {.device = kGpu});
+  const DecoderParts decoder(dtype);
+  Result<Engine> engine = Engine::assemble(decoder.parts, {}, {.device = kGpu});
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   EXPECT_TRUE(engine->bind().ok());
   Result<EngineContext> context = engine->create_context();
@@ -82,7 +60,7 @@ TEST_F(DeviceLaunches, a_decode_step_has_four_products_for_each_layer) {
                              : sequences == 2 ? "engine_product_2_rows"
                                               : "engine_product_8_rows",
                              dtype == DType::kFloat16 ? "engine_float16_8_rows" : "engine_bfloat16_8_rows",
-                             is_float32 ? "engine_product_4_rows" : "engine_gate_rows"});
+                             is_float32 ? "engine_product_4_rows" : "engine_elementwise_words_bfloat16"});
   };
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     SCOPED_TRACE(to_string(dtype));
@@ -116,11 +94,10 @@ class DeviceLinears : public DeviceOps {
                                       {4, rows, 256}, dtype);
     const ValueId negative = graph.node("aten.neg.default", {{"self", of(turned)}}, {4, rows, 256}, dtype);
     const ValueId flat =
-        graph.node("aten.reshape.default", {{"self", of(negative)}, {"size", numbers({std::to_string(rows * 1024)})}},
+        graph.node("aten.view.default", {{"self", of(negative)}, {"size", numbers({std::to_string(rows * 1024)})}},
                    {rows * 1024}, dtype);
-    const ValueId other =
-        graph.node("aten.reshape.default", {{"self", of(key)}, {"size", numbers({std::to_string(rows * 768)})}},
-                   {rows * 768}, dtype);
+    const ValueId other = graph.node(
+        "aten.view.default", {{"self", of(key)}, {"size", numbers({std::to_string(rows * 768)})}}, {rows * 768}, dtype);
     return graph.node("aten.cat.default",
                       {{"tensors", std::vector<ValueRef>{ValueRef{flat}, ValueRef{other}}}, {"dim", number(0)}},
                       {rows * 1792}, dtype);
@@ -162,7 +139,9 @@ TEST_P(DeviceLinears, a_gated_layer_is_one_product_of_many_rows_and_the_gate) {
           graph.node("aten.linear.default", {{"input", of(x)}, {"weight", of(up)}}, {kRows, kOutputs}, dtype);
       const ValueId y =
           graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(plain)}}, {kRows, kOutputs}, dtype);
-      const auto gates = [] { return HostRuntime::instance().launches("engine_gate_rows"); };
+      const auto gates = [&] {
+        return HostRuntime::instance().launches("engine_elementwise_words_" + std::string(to_string(dtype)));
+      };
       const int products = HostBlas::instance().products(), before = gates();
       expect_same(graph, y, 16 * error_of(dtype));
       if (!counts()) continue;

@@ -8,7 +8,7 @@ namespace accord::engine {
 
 class TinyDecoder {
  public:
-  static constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kDim = 8, kHidden = 16, kInner = 24, kVocabulary = 23;
+  static constexpr std::int64_t kHeads = 8, kKeyHeads = 2, kDim = 16, kHidden = 16, kInner = 24, kVocabulary = 23;
   static constexpr std::int64_t kPositions = 64;
 
   explicit TinyDecoder(DType dtype = DType::kFloat32, int layers = 2) : dtype_(dtype) {
@@ -35,6 +35,8 @@ class TinyDecoder {
  private:
   using Sizes = std::initializer_list<std::string>;
 
+  static std::string text(std::int64_t size) { return std::to_string(size); }
+
   ValueId node(const std::string& op, Arguments arguments, Sizes sizes) {
     return writer_.node(op, std::move(arguments), shape_of(sizes), dtype_);
   }
@@ -45,7 +47,6 @@ class TinyDecoder {
     std::vector<float>& weight = weights_[name];
     for (std::int64_t i = 0; i < rows * std::max<std::int64_t>(columns, 1); ++i)
       weight.push_back(values(random_) + (columns == 0 ? 1.0F : 0.0F));
-    const auto text = [](std::int64_t size) { return std::to_string(size); };
     if (sharding) shardings_[name] = *sharding;
     return ids_[name] = writer_.parameter(
                name, columns == 0 ? shape_of({text(rows)}) : shape_of({text(rows), text(columns)}), dtype_);
@@ -61,11 +62,12 @@ class TinyDecoder {
         table.push_back(static_cast<float>(function == "cos" ? std::cos(angle) : std::sin(angle)));
       }
     }
-    const ValueId all = writer_.parameter(function, shape_of({"64", "8"}), dtype_);
-    const ValueId rows = node("aten.index_select.default",
-                              {{"self", of(all)}, {"dim", number(0)}, {"index", of(positions)}}, {"tokens", "8"});
-    return node("aten.view.default", {{"self", of(rows)}, {"size", numbers({"1", "1", "tokens", "8"})}},
-                {"1", "1", "tokens", "8"});
+    const ValueId all = writer_.parameter(function, shape_of({"64", text(kDim)}), dtype_);
+    const ValueId rows =
+        node("aten.index_select.default", {{"self", of(all)}, {"dim", number(0)}, {"index", of(positions)}},
+             {"tokens", text(kDim)});
+    return node("aten.view.default", {{"self", of(rows)}, {"size", numbers({"1", "1", "tokens", text(kDim)})}},
+                {"1", "1", "tokens", text(kDim)});
   }
 
   ValueId linear(ValueId x, const std::string& name, Sizes sizes) {
@@ -80,26 +82,28 @@ class TinyDecoder {
   }
 
   // Returns [1, heads, tokens, dim] from [tokens, heads * dim].
-  ValueId heads_of(ValueId x, const std::string& heads) {
-    const ValueId split = node("aten.view.default", {{"self", of(x)}, {"size", numbers({"1", "tokens", heads, "8"})}},
-                               {"1", "tokens", heads, "8"});
+  ValueId heads_of(ValueId x, std::int64_t heads) {
+    const ValueId split =
+        node("aten.view.default", {{"self", of(x)}, {"size", numbers({"1", "tokens", text(heads), text(kDim)})}},
+             {"1", "tokens", text(heads), text(kDim)});
     return node("aten.permute.default", {{"self", of(split)}, {"dims", numbers({"0", "2", "1", "3"})}},
-                {"1", heads, "tokens", "8"});
+                {"1", text(heads), "tokens", text(kDim)});
   }
 
-  ValueId rotated(ValueId x, ValueId cos, ValueId sin, const std::string& heads) {
+  ValueId rotated(ValueId x, ValueId cos, ValueId sin, std::int64_t heads) {
     const auto half = [&](std::int64_t first) {
       return node("aten.slice.Tensor",
                   {{"self", of(x)}, {"dim", number(3)}, {"start", number(first)}, {"end", number(first + kDim / 2)}},
-                  {"1", heads, "tokens", "4"});
+                  {"1", text(heads), "tokens", text(kDim / 2)});
     };
     const ValueId first = half(0), second = half(kDim / 2);
-    const ValueId negative = node("aten.neg.default", {{"self", of(second)}}, {"1", heads, "tokens", "4"});
+    const ValueId negative =
+        node("aten.neg.default", {{"self", of(second)}}, {"1", text(heads), "tokens", text(kDim / 2)});
     const ValueId turned =
         node("aten.cat.default",
              {{"tensors", std::vector<ValueRef>{ValueRef{negative}, ValueRef{first}}}, {"dim", number(-1)}},
-             {"1", heads, "tokens", "8"});
-    const Sizes sizes = {"1", heads, "tokens", "8"};
+             {"1", text(heads), "tokens", text(kDim)});
+    const Sizes sizes = {"1", text(heads), "tokens", text(kDim)};
     const ValueId straight = node("aten.mul.Tensor", {{"self", of(x)}, {"other", of(cos)}}, sizes);
     const ValueId across = node("aten.mul.Tensor", {{"self", of(turned)}, {"other", of(sin)}}, sizes);
     return node("aten.add.Tensor", {{"self", of(straight)}, {"other", of(across)}}, sizes);
@@ -110,19 +114,21 @@ class TinyDecoder {
     weight(name + "q", kHeads * kDim, kHidden, Sharding{"tp", 0, kHeads / kKeyHeads * kDim});
     for (const std::string one : {"k", "v"}) weight(name + one, kKeyHeads * kDim, kHidden, Sharding{"tp", 0, kDim});
     weight(name + "o", kHidden, kHeads * kDim, Sharding{"tp", 1, kHeads / kKeyHeads * kDim});
-    const ValueId q = rotated(heads_of(linear(normed, name + "q", {"tokens", "32"}), "4"), cos, sin, "4");
-    const ValueId k = rotated(heads_of(linear(normed, name + "k", {"tokens", "16"}), "2"), cos, sin, "2");
-    const ValueId v = heads_of(linear(normed, name + "v", {"tokens", "16"}), "2");
+    const ValueId q =
+        rotated(heads_of(linear(normed, name + "q", {"tokens", text(kHeads * kDim)}), kHeads), cos, sin, kHeads);
+    const ValueId k = rotated(heads_of(linear(normed, name + "k", {"tokens", text(kKeyHeads * kDim)}), kKeyHeads), cos,
+                              sin, kKeyHeads);
+    const ValueId v = heads_of(linear(normed, name + "v", {"tokens", text(kKeyHeads * kDim)}), kKeyHeads);
     const ValueId attended = node("accord.attention.default",
                                   {{"query", of(q)},
                                    {"key", of(k)},
                                    {"value", of(v)},
                                    {"layer", number(layer)},
-                                   {"scale", 0.35},
+                                   {"scale", 0.25},
                                    {"window", number(layer == 0 ? 0 : 7)}},
-                                  {"1", "tokens", "4", "8"});
-    const ValueId flat =
-        node("aten.view.default", {{"self", of(attended)}, {"size", numbers({"tokens", "-1"})}}, {"tokens", "32"});
+                                  {"1", "tokens", text(kHeads), text(kDim)});
+    const ValueId flat = node("aten.view.default", {{"self", of(attended)}, {"size", numbers({"tokens", "-1"})}},
+                              {"tokens", text(kHeads * kDim)});
     const ValueId middle =
         node("aten.add.Tensor", {{"self", of(x)}, {"other", of(linear(flat, name + "o", {"tokens", "16"}))}},
              {"tokens", "16"});

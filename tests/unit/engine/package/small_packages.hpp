@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,11 +103,13 @@ inline void write_package(const std::filesystem::path& path, const Graph& graph,
   for (json& entry : tensors) entry["offset"] = entry["offset"].get<std::size_t>() + begin.size();
 
   const std::string graph_text = to_json(graph);
+  std::set<std::string> groups = {"tp"};
+  for (const auto& [tensor, sharding] : shardings) groups.insert(sharding.group);
   const json manifest = {
       {"format", "accord-package"},
       {"format_version", 2},
       {"producer", "a test"},
-      {"groups", {"tp"}},
+      {"groups", groups},
       {"rules", rules_of(graph, shardings)},
       {"files",
        {{{"name", "graph.json"}, {"size", graph_text.size()}, {"sha256", sha256_hex(text_span(graph_text))}},
