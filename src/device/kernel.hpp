@@ -153,13 +153,13 @@ constexpr int lanes_of() {
   }
 }
 
-/// The number of blocks for which the kernel's registers must suffice on a multiprocessor; 0 if it does not say.
+/// The number of blocks for which the kernel's registers must suffice on a multiprocessor; 1 if it does not say.
 template <typename K>
 constexpr int min_blocks_of() {
   if constexpr (requires { K::kMinBlocks; }) {
     return K::kMinBlocks;
   } else {
-    return 0;
+    return 1;
   }
 }
 

@@ -187,12 +187,16 @@ TEST_F(DeviceDirect, memory_of_the_program_is_read_directly_as_long_as_it_is_reg
                // One element beyond the window.
                ASSERT_TRUE(comm.all_reduce(values.part(3, 19001), ReduceOp::kSum, {.stream = on.stream}).ok());
                on.synchronize();
-               if (comm.rank() == 0) EXPECT_EQ(calls_of("ncclAllReduce"), 1);
+               if (comm.rank() == 0) {
+                 EXPECT_EQ(calls_of("ncclAllReduce"), 1);
+               }
              }
              ASSERT_TRUE(comm.all_reduce(values.part(3, 19000), ReduceOp::kSum, {.stream = on.stream}).ok());
              EXPECT_EQ(values.values<float>()[3], 8.0F);
              EXPECT_EQ(values.values<float>()[19003], 2.0F);
-             if (comm.rank() == 0) EXPECT_EQ(calls_of("ncclAllReduce"), 2);
+             if (comm.rank() == 0) {
+               EXPECT_EQ(calls_of("ncclAllReduce"), 2);
+             }
            });
 }
 

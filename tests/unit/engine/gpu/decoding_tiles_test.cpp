@@ -211,7 +211,8 @@ class NewHeads {
       for_rows_written(call, [](std::byte* row, std::size_t bytes) { std::memset(row, 0x7E, bytes); });
       if (!in_one) run_blocks(RotateAndAppend<DType::kBFloat16>{work}, 2, of_.size, 0);
       run_blocks(Tiles{call, {in_one ? work : HeadsCall()}}, 3, of_.size, Tiles::shared_bytes(of_.splits));
-      for_rows_written(call, [&](std::byte* row, std::size_t bytes) { written.insert(written.end(), row, row + bytes); });
+      for_rows_written(call,
+                       [&](std::byte* row, std::size_t bytes) { written.insert(written.end(), row, row + bytes); });
     };
     std::vector<float> output = sequences.by(run_on);
     return {std::move(output), std::move(written)};
@@ -284,9 +285,8 @@ TEST_F(DeviceDecodingTiles, heads_of_single_rows_are_rotated_and_appended_by_the
   for (const int splits : {1, 3}) {
     for (const std::int64_t heads : {8, 32}) {  // 16 queries at most share a key head
       SCOPED_TRACE(std::to_string(splits) + " parts, " + std::to_string(heads) + " heads");
-      const PagedCase of =
-          single_rows({611, 700, 0, 15, 256},
-                      {.heads = heads, .kv_heads = 2, .head_dim = 64, .value_dim = 48, .splits = splits});
+      const PagedCase of = single_rows(
+          {611, 700, 0, 15, 256}, {.heads = heads, .kv_heads = 2, .head_dim = 64, .value_dim = 48, .splits = splits});
       expect_heads_in_the_same_kernel<DType::kBFloat16>(of);
       expect_heads_in_the_same_kernel<DType::kInt8>(of);
     }
