@@ -1,9 +1,11 @@
 // NCCL's own memory, registrations, windows and operators.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "base/rounding.hpp"
@@ -28,12 +30,13 @@ ncclResult_t find_place(const ncclComm& comm, const void* memory, std::size_t by
     return fail(ncclInvalidArgument, "ncclCommWindowRegister: the address must be suitably aligned");
   begin = static_cast<const char*>(memory) - behind->offset;
   place = fmt::format("{} {}", behind->offset, behind->bytes);
+  std::set<int> others;
   int same = -1;
   for (const auto& [handle, window] : comm.windows) {
-    place += fmt::format(" {}", window.number);
+    others.insert(window.number);
     if (window.begin == begin) same = std::max(same, window.number);
   }
-  place += fmt::format(" in {}", same);
+  place += fmt::format(" beside {} in {}", fmt::join(others, " "), same);
   return ncclSuccess;
 }
 

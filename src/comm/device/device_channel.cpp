@@ -31,7 +31,10 @@ std::string DeviceChannel::where(const UnderWay& one) const {
   return group_.where(one.text != nullptr ? one.text(one.record) : exec::to_string(one.record));
 }
 
-DeviceLedger* DeviceChannel::ledger_of(Rank rank) const { return ledgers_[static_cast<std::size_t>(rank)].get(); }
+DeviceLedger* DeviceChannel::ledger_of(Rank rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  return index < ledgers_.size() ? ledgers_[index].get() : nullptr;
+}
 
 Status DeviceChannel::open(Device device) {
   if (backends_ != nullptr) {

@@ -120,8 +120,9 @@ class DeviceChannel final : public WorkDriver {
 
   enum class Ending { kOver, kFailed, kAll };
   /// Ends the works whose calls are over; for kFailed also the others once their kernels have had time to end, and
-  /// for kAll all of them. The status is ok, or failure_ once there is one. Returns the
-  /// device's error for a call that is not over. REQUIRES: neither mutex is held.
+  /// for kAll all of them. The status is ok, or failure_ once there is one. Returns the device's error for a call that
+  /// is not over, or why one that is over has no result, whose work has not been ended then. REQUIRES: neither mutex is
+  /// held.
   Status end_works(Ending which);
 
   // REQUIRES, for all of these: mutex_ is held.
@@ -146,7 +147,12 @@ class DeviceChannel final : public WorkDriver {
   Status find_late();
   /// Returns why calls that take long will never end, if that can be seen.
   Status examine(UnderWay& one) const;
+  /// Fails with kMismatch if a peer has made another call in this one's place. Records that are gone are not compared.
+  /// REQUIRES: under_way_mutex_ is held.
+  Status mismatch_of(const UnderWay& one) const;
+  Status mismatch_with(Rank rank, const DeviceLedger& theirs, const UnderWay& one) const;
   std::string where(const UnderWay& one) const;
+  /// Null where the window is not mapped, and once this channel is closed.
   DeviceLedger* ledger_of(Rank rank) const;
   /// Returns `status` once it must be accepted as it is, and ok until then: NCCL knows that a peer is gone but not
   /// which, and the threads that watch the peers soon do.

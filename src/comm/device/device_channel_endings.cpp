@@ -41,6 +41,12 @@ Status DeviceChannel::end_works(Ending which) {
       if (!over.ok() && device_error.ok() && which == Ending::kOver)
         device_error = over.status().with_context(where(one));
       const bool is_over = over.ok() && *over;
+      if (is_over && which == Ending::kOver) {
+        // Ranks' different calls may all have ended before the other thread compared them.
+        const Status mismatch = mismatch_of(one);
+        if (!mismatch.ok() && device_error.ok()) device_error = mismatch;
+        if (!mismatch.ok()) return false;
+      }
       if (!is_over && which == Ending::kOver) return false;
       if (!is_over && over.ok() && which == Ending::kFailed && one.work != nullptr &&
           Clock::now() - *failed_at_ < kGraceOfKernels)

@@ -52,6 +52,27 @@ Status DeviceChannel::note(const exec::RequestRecord& record, std::optional<Stre
   return {};
 }
 
+Status DeviceChannel::mismatch_with(Rank rank, const DeviceLedger& theirs, const UnderWay& one) const {
+  const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs.record_of(one.number);
+  if (!mine || !its || mine == its) return {};
+  if (one.text == nullptr)
+    return mismatch({.mine = *mine, .theirs = *its}, group_.where(exec::to_string(*mine)), group_.rank(), rank);
+  if (one.alike(*mine, *its)) return {};
+  return Status(StatusCode::kMismatch,
+                fmt::format("{}: rank {} called {}, rank {} called {}", where(one), rank, one.text(*its), group_.rank(),
+                            one.text(*mine)),
+                {rank});
+}
+
+Status DeviceChannel::mismatch_of(const UnderWay& one) const {
+  if (one.number == 0) return {};
+  for (const Rank rank : group_.topology().ranks()) {
+    const DeviceLedger* const theirs = rank == group_.rank() ? nullptr : ledger_of(rank);
+    if (theirs != nullptr) ACCORD_RETURN_IF_ERROR(mismatch_with(rank, *theirs, one));
+  }
+  return {};
+}
+
 Status DeviceChannel::examine(UnderWay& one) const {
   std::vector<Rank> missing;
   bool all_visible = true;
@@ -74,15 +95,7 @@ Status DeviceChannel::examine(UnderWay& one) const {
       continue;
     }
     if (!has_arrived) missing.push_back(rank);
-    const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
-    if (!mine || !its || mine == its) continue;
-    if (one.text == nullptr)
-      return mismatch({.mine = *mine, .theirs = *its}, group_.where(exec::to_string(*mine)), group_.rank(), rank);
-    if (one.alike(*mine, *its)) continue;
-    return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} called {}, rank {} called {}", where(one), rank, one.text(*its),
-                              group_.rank(), one.text(*mine)),
-                  {rank});
+    ACCORD_RETURN_IF_ERROR(mismatch_with(rank, *theirs, one));
   }
   if (!one.deadline.passed()) return {};
   if (missing.empty() && one.number == 0) missing = one.peers;
