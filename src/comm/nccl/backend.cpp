@@ -33,8 +33,8 @@ bool read_hex(const std::string& text, nccl::UniqueId& id) {
 }
 
 /// A collective of the group. Returns rank 0's id if all ranks can continue. Otherwise all of them get an error of
-/// the same kind: a transient one if a rank has one, else kNotFound or kUnsupported if a rank has no library, else
-/// kMismatch if they differ.
+/// the same kind: a transient one if a rank has one, else kNotFound if a rank has no library or kUnsupported if it
+/// cannot be used, else kMismatch if they differ.
 Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent,
                              Deadline deadline) {
   json mine;
@@ -49,7 +49,10 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       mine["id"] = hex_of(id);
     }
   }
-  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMaxText / 2)}, {"lacks", !library.ok()}};
+  if (!failure.ok())
+    mine = json{{"error", failure.message().substr(0, kMaxText / 2)},
+                {"lacks", !library.ok()},
+                {"is_found", failure.code() == StatusCode::kUnsupported}};
   const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
   std::vector<json> replies;
@@ -62,7 +65,8 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       const json& its = replies[static_cast<std::size_t>(rank)];
       if (!its.contains("error") || its.value("lacks", false) != lacks) continue;
       if (rank == group.rank()) return failure;
-      return Status(lacks ? StatusCode::kNotFound : StatusCode::kPeerLost,
+      const StatusCode of_library = its.value("is_found", false) ? StatusCode::kUnsupported : StatusCode::kNotFound;
+      return Status(lacks ? of_library : StatusCode::kPeerLost,
                     fmt::format("rank {} has no NCCL: {}", rank, its.value("error", "")), {rank});
     }
   for (Rank rank = 0; rank < group.size(); ++rank)
