@@ -14,6 +14,11 @@ endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90-real 100-real 100-virtual)
 endif()
+foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+  if(architecture MATCHES "^[0-9]+" AND CMAKE_MATCH_0 LESS 90)
+    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES: ${architecture} is too old; kernels need 90 or newer")
+  endif()
+endforeach()
 
 # accord_find_cuda(): sets NVCC, and in the caller's scope cuda_include, cuda_library and ACCORD_CUDA_WITHOUT, which is
 # empty if nothing is missing.

@@ -25,7 +25,12 @@ class SuiteGroup:
 
 
 GROUPS = (
-    SuiteGroup("devices", 20, "memory, streams, graphs and kernels of one GPU", ("CudaRuntime*", "CudaDevice*")),
+    SuiteGroup(
+        "devices",
+        20,
+        "memory, streams, graphs and kernels of one GPU",
+        ("CudaRuntime*", "CudaDevice*", "CudaMappedMemory*"),
+    ),
     SuiteGroup("products", 15, "products by cuBLASLt", ("CudaProducts*",)),
     SuiteGroup("engines", 60, "engine kernels and small models beside loops and the engine on the CPU", ("Cuda/*",)),
     SuiteGroup(

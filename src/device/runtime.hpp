@@ -72,6 +72,8 @@ class Runtime {
   virtual Result<MappedMemory> mapped_memory(Device device, const void* memory, std::size_t bytes) = 0;
   /// The number of blocks of a kernel that run at the same time, one per multiprocessor.
   virtual Result<int> multiprocessors(Device device) = 0;
+  /// Returns how many bytes of shared memory a block can have (Grid::shared_bytes).
+  virtual Result<std::size_t> max_shared_bytes(Device device) = 0;
 
   /// Memory aligned to 256 bytes. Not zeroed.
   virtual Result<void*> allocate(Device device, std::size_t bytes) = 0;
@@ -108,10 +110,10 @@ class Runtime {
   /// REQUIRES: no kernel of any device uses it.
   virtual Status leave_multicast(Device device, const Multicast& joined) = 0;
 
-  /// Makes `device` the calling thread's current device until pop_current(), for libraries that depend on it. Use
-  /// CurrentDevice to call it.
+  /// Makes `device` the calling thread's current device until pop_current(), for libraries that depend on it. Captures
+  /// of other streams do not prevent the library's calls. Use CurrentDevice to call it.
   virtual Status push_current(Device device) = 0;
-  /// Restores the thread's current device from before push_current(): a thread that had used none has none again.
+  /// Restores the thread's state from before push_current(): a thread that had used no device has none again.
   virtual void pop_current() = 0;
 
   // The following operations are queued in a stream of `device` and run in its order. The null stream is the device's

@@ -234,6 +234,13 @@ Result<int> HostRuntime::multiprocessors(Device device) {
   return kHostMultiprocessors;
 }
 
+Result<std::size_t> HostRuntime::max_shared_bytes(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(pop_failure("max_shared_bytes"));
+  ACCORD_RETURN_IF_ERROR(check("max_shared_bytes", device));
+  return max_shared_bytes_.load();
+}
+
 Status HostRuntime::reach(Device from, Device to, void* /*memory*/, std::size_t /*bytes*/) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(pop_failure("reach"));

@@ -88,6 +88,7 @@ class HostRuntime final : public device::Runtime {
   Result<void*> allocate_host(Device device, std::size_t bytes) override;
   Status release_host(Device device, void* memory) override;
   Result<int> multiprocessors(Device device) override;
+  Result<std::size_t> max_shared_bytes(Device device) override;
   Status reach(Device from, Device to, void* memory, std::size_t bytes) override;
   Result<device::MemoryHandle> share(Device device, void* memory, std::size_t bytes, UniqueFd& descriptor) override;
   Result<void*> open_shared(Device device, const device::MemoryHandle& handle, int descriptor) override;
@@ -126,6 +127,9 @@ class HostRuntime final : public device::Runtime {
   /// Makes the next call of the method `call` ("allocate", "record", ...) return `failure` and do nothing else.
   /// Repeated requests queue up. A failing count() returns 0.
   void fail_next(std::string_view call, Status failure);
+  /// Those of an H100.
+  static constexpr std::size_t kMaxSharedBytes = std::size_t{227} << 10;
+  void set_max_shared_bytes(std::size_t bytes) { max_shared_bytes_ = bytes; }
   /// Sets whether release() waits for everything in the device's streams, as CUDA's does.
   void set_release_waits(bool waits) { release_waits_ = waits; }
   /// Sets whether a copy to or from memory that the runtime does not know (pageable memory) is like CUDA's: the caller
@@ -264,6 +268,7 @@ class HostRuntime final : public device::Runtime {
   std::atomic<std::size_t> copied_to_host_ = 0;
   std::atomic<std::size_t> copies_behind_work_ = 0;
   std::atomic<std::size_t> copied_pageable_ = 0;
+  std::atomic<std::size_t> max_shared_bytes_ = kMaxSharedBytes;
   std::atomic<bool> release_waits_ = false;
   std::atomic<bool> first_launches_wait_ = false;
   std::atomic<bool> pageable_copies_block_ = false;

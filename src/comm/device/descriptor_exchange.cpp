@@ -126,7 +126,7 @@ Result<std::vector<UniqueFd>> exchange_descriptors(Group& group, const UniqueFd&
     if (is_done && missing.empty()) return received;
     if (!group.state().healthy()) return group.state().status();
     if (deadline.passed())
-      return Status(StatusCode::kTimeout,
+      return Status(StatusCode::kUnsupported,  // like the error of the rank that cannot connect
                     missing.empty() ? std::string("a rank did not fetch the descriptor of this rank's memory")
                                     : fmt::format("{} did not send a descriptor in time", ranks_text(missing)),
                     missing);

@@ -147,8 +147,9 @@ class DeviceChannel final : public WorkDriver {
   Status find_late();
   /// Returns why calls that take long will never end, if that can be seen.
   Status examine(UnderWay& one) const;
-  /// Fails with kMismatch if a peer has made another call in this one's place. Records that are gone are not compared.
-  /// REQUIRES: under_way_mutex_ is held.
+  /// Fails with kMismatch if a peer has made another call in this one's place. Records that are gone are not compared,
+  /// nor those of ranks with graphs: a graph's launches are not counted, and the same call may be a graph's on one rank
+  /// only. REQUIRES: under_way_mutex_ is held.
   Status mismatch_of(const UnderWay& one) const;
   Status mismatch_with(Rank rank, const DeviceLedger& theirs, const UnderWay& one) const;
   std::string where(const UnderWay& one) const;

@@ -53,7 +53,9 @@ Status DeviceChannel::note(const exec::RequestRecord& record, std::optional<Stre
 }
 
 Status DeviceChannel::mismatch_with(Rank rank, const DeviceLedger& theirs, const UnderWay& one) const {
-  const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs.record_of(one.number);
+  const DeviceLedger& ours = *ledger_of(group_.rank());
+  if (ours.has_captured() || theirs.has_captured()) return {};
+  const auto mine = ours.record_of(one.number), its = theirs.record_of(one.number);
   if (!mine || !its || mine == its) return {};
   if (one.text == nullptr)
     return mismatch({.mine = *mine, .theirs = *its}, group_.where(exec::to_string(*mine)), group_.rank(), rank);
@@ -65,7 +67,7 @@ Status DeviceChannel::mismatch_with(Rank rank, const DeviceLedger& theirs, const
 }
 
 Status DeviceChannel::mismatch_of(const UnderWay& one) const {
-  if (one.number == 0) return {};
+  if (one.number == 0 || ledger_of(group_.rank()) == nullptr) return {};
   for (const Rank rank : group_.topology().ranks()) {
     const DeviceLedger* const theirs = rank == group_.rank() ? nullptr : ledger_of(rank);
     if (theirs != nullptr) ACCORD_RETURN_IF_ERROR(mismatch_with(rank, *theirs, one));

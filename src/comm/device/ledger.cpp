@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kEntries = 64;
 constexpr std::size_t kEntryBytes = 40;
 constexpr std::size_t kRecord = 8, kStream = 32;  // within an entry
-constexpr std::size_t kLeft = 8;
+constexpr std::size_t kLeft = 8, kCaptured = 16;
 static_assert(kRecord + sizeof(exec::RequestWords) <= kStream);
 static_assert(exec::WindowLayout::device_calls() + 64 + kEntries * kEntryBytes <= exec::WindowLayout::notice(0));
 
@@ -26,6 +26,7 @@ std::byte* DeviceLedger::entry_of(std::uint64_t number) const { return at_ + 64 
 
 void DeviceLedger::add(const exec::RequestRecord& record, std::uint64_t stream) {
   const std::uint64_t number = count() + 1;
+  if (stream == 0) word(at_ + kCaptured).store(1, std::memory_order_release);
   std::byte* const entry = entry_of(number);
   word(entry).store(0, std::memory_order_relaxed);
   const auto words = std::bit_cast<exec::RequestWords>(record);
@@ -41,6 +42,7 @@ void DeviceLedger::leave() { word(at_ + kLeft).store(1, std::memory_order_seq_cs
 
 std::uint64_t DeviceLedger::count() const { return word(at_).load(std::memory_order_seq_cst); }
 bool DeviceLedger::has_left() const { return word(at_ + kLeft).load(std::memory_order_seq_cst) != 0; }
+bool DeviceLedger::has_captured() const { return word(at_ + kCaptured).load(std::memory_order_acquire) != 0; }
 
 std::optional<exec::RequestRecord> DeviceLedger::record_of(std::uint64_t number) const {
   std::byte* const entry = entry_of(number);

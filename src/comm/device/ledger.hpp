@@ -26,6 +26,8 @@ class DeviceLedger {
   /// Number of calls that the owner has made.
   std::uint64_t count() const;
   bool has_left() const;
+  /// Whether a call was captured. It is counted once, and not again whenever its graph is launched.
+  bool has_captured() const;
   /// Nullopt if that call has not been made yet, or was made too long ago.
   std::optional<exec::RequestRecord> record_of(std::uint64_t number) const;
   /// The stream of that call; 0 if it is not known.
@@ -33,7 +35,7 @@ class DeviceLedger {
 
  private:
   std::byte* entry_of(std::uint64_t number) const;
-  std::byte* at_;  ///< number of calls, whether the owner has left; then the entries
+  std::byte* at_;  ///< number of calls, whether the owner has left, and has captured; then the entries
 };
 
 }  // namespace accord::comm

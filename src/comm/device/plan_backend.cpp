@@ -230,11 +230,15 @@ bool PlanBackend::is_under_way() const {
 }
 
 void PlanBackend::abort() {
-  const std::lock_guard lock(launches_);
-  aborted_ = true;
   Waiter waiter(WaitPolicy::kYield);
   const Deadline deadline = Deadline::in(kStopTimeout);
-  while (is_under_way() && !deadline.passed()) (void)waiter.pause();
+  std::unique_lock lock(launches_);
+  aborted_ = true;
+  while (is_under_way() && !deadline.passed()) {
+    lock.unlock();  // set_end() may be next
+    (void)waiter.pause();
+    lock.lock();
+  }
 }
 
 }  // namespace accord::comm

@@ -60,9 +60,10 @@ std::uint32_t alignment_of(const void* memory) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-using Alignments = std::array<std::uint32_t, 3>;  // of a, b and c
+using Alignments = std::array<std::uint32_t, 3>;  // of a, b, and of c and the bias
 Alignments alignments_of(const Product& p) {
-  return {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)};
+  // There is no preference for the bias, and kernels may read as many elements of it at once as they write of c.
+  return {alignment_of(p.a.data), alignment_of(p.b.data), std::min(alignment_of(p.c.data), alignment_of(p.bias))};
 }
 
 /// The key of a choice.

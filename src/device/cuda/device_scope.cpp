@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <vector>
 
 #include "device/cuda/error.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kMaxContexts = 128;
 std::array<std::atomic<CUcontext>, kMaxContexts> contexts = {};
+thread_local std::vector<cudaStreamCaptureMode> modes_before_push;
 
 Result<CUcontext> context_of(const Driver& driver, Device device) {
   const bool is_in_range = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMaxContexts;
@@ -54,10 +56,21 @@ CUcontext any_context() {
 Status push_context(Device device) {
   ACCORD_ASSIGN_OR_RETURN(const Driver* const used, driver());
   ACCORD_ASSIGN_OR_RETURN(CUcontext const context, context_of(*used, device));
-  return used->status_of("cuCtxPushCurrent", used->context_push_current(context));
+  ACCORD_RETURN_IF_ERROR(used->status_of("cuCtxPushCurrent", used->context_push_current(context)));
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const Status relaxed = status_of("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
+  if (relaxed.ok()) {
+    modes_before_push.push_back(mode);
+  } else {
+    CUcontext popped = nullptr;
+    (void)used->context_pop_current(&popped);
+  }
+  return relaxed;
 }
 
 void pop_context() {
+  (void)cudaThreadExchangeStreamCaptureMode(&modes_before_push.back());
+  modes_before_push.pop_back();
   CUcontext popped = nullptr;
   if (const Result<const Driver*> used = driver(); used.ok()) (void)(*used)->context_pop_current(&popped);
 }

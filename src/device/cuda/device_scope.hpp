@@ -10,7 +10,8 @@
 
 namespace accord::device::cuda {
 
-/// Directs the calling thread's CUDA calls to `device` until pop_context(), even if they already went there.
+/// Directs the calling thread's CUDA calls to `device` until pop_context(), even if they already went there. Captures
+/// of other streams do not prevent the calls.
 Status push_context(Device device);
 void pop_context();
 

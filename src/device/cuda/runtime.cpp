@@ -28,6 +28,14 @@ cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handl
 /// versions with the same major number.
 constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
+Result<int> attribute_of(Device device, cudaDeviceAttr attribute) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  int value = 0;
+  ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&value, attribute, device.index)));
+  return value;
+}
+
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 /// Has the methods of Runtime.
@@ -92,13 +100,10 @@ class CudaRuntime final : public Runtime {
     return cuda::mapped_memory(device, memory, bytes);
   }
 
-  Result<int> multiprocessors(Device device) override {
-    const DeviceScope scope(device);
-    ACCORD_RETURN_IF_ERROR(scope.status());
-    int count = 0;
-    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceGetAttribute",
-                                     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index)));
-    return count;
+  Result<int> multiprocessors(Device device) override { return attribute_of(device, cudaDevAttrMultiProcessorCount); }
+  Result<std::size_t> max_shared_bytes(Device device) override {
+    ACCORD_ASSIGN_OR_RETURN(const int bytes, attribute_of(device, cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    return static_cast<std::size_t>(bytes);
   }
 
   Result<void*> allocate(Device device, std::size_t bytes) override {

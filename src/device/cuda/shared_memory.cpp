@@ -110,7 +110,12 @@ Status reach(Device from, Device to, void* memory, std::size_t bytes) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{} cannot access the memory of {}", to_string(from), to_string(to)));
   ACCORD_ASSIGN_OR_RETURN(const VirtualMemory* const call, virtual_memory());
-  ACCORD_ASSIGN_OR_RETURN(const Block block, block_of(*call, memory, bytes));
+  Block block;
+  {
+    const DeviceScope owner(to);  // the driver finds an address only in its own context
+    ACCORD_RETURN_IF_ERROR(owner.status());
+    ACCORD_ASSIGN_OR_RETURN(block, block_of(*call, memory, bytes));
+  }
   if (block.is_virtual) return call->grant(block.base, block.bytes, from);
   const cudaError_t result = cudaDeviceEnablePeerAccess(to.index, 0);
   if (result == cudaErrorPeerAccessAlreadyEnabled) {

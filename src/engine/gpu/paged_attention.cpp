@@ -16,7 +16,6 @@
 namespace accord::engine::gpu {
 namespace {
 
-constexpr std::size_t kMaxSharedBytes = std::size_t{160} << 10;
 // If there are few rows, each one reads its context by itself. That work is divided among blocks until there are
 // enough of them for any GPU.
 constexpr int kTargetBlocks = 512, kMaxParts = 64;

@@ -28,6 +28,9 @@ struct DeviceRun : TargetRun {
 };
 inline constexpr std::int64_t kArrivals = 65536;
 
+/// The most shared memory that a block of any of these kernels has.
+inline constexpr std::size_t kMaxSharedBytes = std::size_t{160} << 10;
+
 /// REQUIRES: the program's target is a GPU.
 inline const DeviceRun& device_run(const Execution& execution) {
   return static_cast<const DeviceRun&>(*execution.target);

@@ -6,9 +6,11 @@
 
 #include "accord/nccl.hpp"
 #include "base/rounding.hpp"
+#include "base/text.hpp"
 #include "device/memory.hpp"
 #include "engine/gpu/kernels/product_kernel.hpp"
 #include "engine/gpu/parameters.hpp"
+#include "engine/gpu/run.hpp"
 #include "engine/gpu/run_memory.hpp"
 #include "engine/gpu/steps.hpp"
 #include "engine/host/steps.hpp"
@@ -24,6 +26,12 @@ Result<EngineDevice> find_engine_device(Device device) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} does not exist: {} devices were found", to_string(device), count));
   }
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t shared_bytes, on.runtime->max_shared_bytes(device));
+  if (shared_bytes < kMaxSharedBytes)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} has {} of shared memory for each thread block; kernels of engines need {} (GPUs of "
+                              "compute capability 9.0 and 10.x have it)",
+                              to_string(device), bytes_text(shared_bytes), bytes_text(kMaxSharedBytes)));
   ACCORD_ASSIGN_OR_RETURN(on.blas, device::blas_of(device.type));
   return on;
 }

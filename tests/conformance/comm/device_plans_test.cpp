@@ -193,6 +193,27 @@ TEST_F(DevicePlans, a_capture_holds_calls_and_each_launch_runs_them) {
   }
 }
 
+// Engines do this if only some ranks can instantiate a graph.
+TEST_F(DevicePlans, one_rank_may_launch_a_graph_of_calls_that_another_makes_directly) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on), all(on, std::vector<float>(128), DType::kFloat32);
+    if (comm.rank() == 0) {
+      ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+      const testing::Graph graph = runtime().end_capture(on.device, on.stream).value();
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
+    } else {
+      for (int i = 0; i < 6; ++i) ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    }
+    for (int i = 0; i < 4; ++i) {
+      const Status gathered = comm.start(Call::all_gather(values.buffer(), all.buffer()), {.stream = on.stream}).wait();
+      ASSERT_TRUE(gathered.ok()) << gathered.to_string();
+    }
+    EXPECT_EQ(all.values<float>(), std::vector<float>(128, 64.0F));
+  });
+}
+
 TEST_F(DevicePlans, calls_in_different_streams_run_in_call_order) {
   on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
     const Stream other = runtime().create_stream(on.device, false).value();

@@ -49,6 +49,7 @@ TEST(CudaRuntime, without_a_device_reports_the_reason_and_every_call_fails) {
   EXPECT_FALSE(runtime.destroy_event({}).ok());
   EXPECT_FALSE(runtime.has_happened({}).ok());
   EXPECT_FALSE(runtime.multiprocessors(kFirst).ok());
+  EXPECT_FALSE(runtime.max_shared_bytes(kFirst).ok());
   EXPECT_FALSE(runtime.reach(kFirst, {DeviceType::kCuda, 1}, &here, sizeof(here)).ok());
   UniqueFd descriptor;
   EXPECT_FALSE(runtime.share(kFirst, &here, sizeof(here), descriptor).ok());
@@ -210,6 +211,16 @@ TEST_F(CudaDevice, is_current_while_requested_and_restores_the_previous_one) {
   EXPECT_EQ(current(), 0);
 }
 
+TEST_F(CudaDevice, memory_of_a_peer_is_reached) {
+  const Device last{DeviceType::kCuda, static_cast<std::int16_t>(runtime.count() - 1)};
+  if (last == kFirst) GTEST_SKIP() << "this machine has one GPU";
+  void* const memory = runtime.allocate(last, 64).value();
+  const Status reached = runtime.reach(kFirst, last, memory, 64);
+  EXPECT_TRUE(reached.ok() || reached.message().find("cannot access the memory of") != std::string::npos)
+      << reached.to_string();
+  EXPECT_TRUE(runtime.release(last, memory).ok());
+}
+
 TEST_F(CudaDevice, a_capture_records_copies_and_is_not_affected_by_other_work) {
   const Stream captured = stream(), other = stream();
   auto* const host = static_cast<int*>(runtime.allocate_host(kFirst, 2 * sizeof(int)).value());
@@ -229,6 +240,9 @@ TEST_F(CudaDevice, a_capture_records_copies_and_is_not_affected_by_other_work) {
     EXPECT_TRUE(runtime.has_happened(event).value());
     EXPECT_TRUE(runtime.release(kFirst, more).ok());
     EXPECT_TRUE(runtime.destroy_event(event).ok());
+    // As a library does it.
+    const CurrentDevice current(runtime, kFirst);
+    EXPECT_EQ(cudaStreamSynchronize(handle_of(other)), cudaSuccess);
   };
   work();
   std::thread(work).join();

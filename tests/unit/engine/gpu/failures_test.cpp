@@ -57,6 +57,14 @@ TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_rejected_by
               AllOf(HasSubstr("aten.index.Tensor"), HasSubstr("model.py:0"), HasSubstr("no kernel for")));
 }
 
+TEST_F(DeviceModels, a_gpu_with_too_little_shared_memory_for_the_kernels_is_refused) {
+  HostRuntime::instance().set_max_shared_bytes(std::size_t{99} << 10);
+  const Status status = Engine::load(path("encoder"), {}, {.device = kGpu}).status();
+  HostRuntime::instance().set_max_shared_bytes(HostRuntime::kMaxSharedBytes);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("99 KiB of shared memory"), HasSubstr("need 160 KiB")));
+}
+
 TEST_F(DeviceModels, running_out_of_device_memory_is_an_error_that_names_the_purpose) {
   HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc failed"));
   const Status status = Engine::load(path("encoder"), {}, {.device = kGpu}).status();
