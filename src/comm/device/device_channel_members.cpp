@@ -42,6 +42,7 @@ bool DeviceChannel::can_split() {
 
 Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
+  if (backends_ == nullptr) return group_.state().status();  // closed since can_split()
   DeviceBackends* its = nullptr;
   if (child != nullptr) {
     DeviceChannel& channel = child->device_channel();
@@ -66,6 +67,7 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
   Status shrunk = its.open(device_);
   // Ranks that wait in vain for one that cannot shrink still have time to learn of it.
   const Deadline soon = Deadline::in(deadline.remaining() / 2);
+  if (shrunk.ok() && backends_ == nullptr) shrunk = group_.state().status();  // closed since can_shrink()
   if (shrunk.ok()) shrunk = backends_->shrink(lost, *its.backends_, soon);
   std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
   const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);
