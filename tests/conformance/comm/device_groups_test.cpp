@@ -64,6 +64,20 @@ TEST_F(DeviceGroups, a_split_rejected_by_nccl_fails_on_all_ranks) {
   });
 }
 
+TEST_F(DeviceGroups, a_rank_whose_device_fails_in_a_split_fails_all_ranks) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    ASSERT_EQ(count(comm, on), 2);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) runtime().fail_next("create_stream", Status(StatusCode::kResourceExhausted, "no stream"));
+    ASSERT_TRUE(comm.barrier().ok());
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = comm.split(0, 0, {.name = "part"}).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("no stream"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  });
+}
+
 /// Closing between the two steps of a split or shrink: the second finds no communicator.
 TEST_F(DeviceGroups, a_group_that_closes_during_a_split_or_shrink_is_not_used) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
