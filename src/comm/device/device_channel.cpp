@@ -199,6 +199,12 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
     ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, options.stream));
     ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
     ACCORD_ASSIGN_OR_RETURN(const Stream stream, stream_for(calls));
+    ACCORD_ASSIGN_OR_RETURN(const bool is_in_capture, runtime_->is_capturing(device_, stream));
+    if (is_in_capture && !captured)  // the wait would invalidate the capture
+      return Status(StatusCode::kWrongState,
+                    fmt::format("{}: a call started during a capture holds the stream of started calls until the "
+                                "capture ends; start this one after that, or run it in a stream of its own",
+                                group_.where(name_of(calls.front()))));
     ACCORD_RETURN_IF_ERROR(before->block(stream));
     Status status = put(calls, stream, timeout, work);
     if (status.ok()) return captured;

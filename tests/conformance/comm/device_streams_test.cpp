@@ -116,6 +116,30 @@ TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
   });
 }
 
+TEST_F(DeviceStreams, a_call_started_beside_a_capture_that_holds_started_calls_is_rejected) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32), other(on, of(1), DType::kFloat32);
+    const Stream beside = runtime().create_stream(on.device, false).value();
+    const Call captured = Call::all_reduce(sum.buffer(), sum.buffer(), ReduceOp::kSum),
+               outside = Call::all_reduce(other.buffer(), other.buffer(), ReduceOp::kSum);
+    ASSERT_TRUE(comm.run(captured, {.stream = on.stream}).ok());  // connects
+    on.synchronize();
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    Work work = comm.start(captured, {.stream = on.stream});
+    const Status rejected = comm.start(outside, {.stream = beside}).wait();
+    EXPECT_EQ(rejected.code(), StatusCode::kWrongState) << rejected.to_string();
+    EXPECT_THAT(rejected.message(), HasSubstr("start this one after that"));
+    ASSERT_TRUE(work.block(on.stream).ok());
+    const Result<testing::Graph> graph = runtime().end_capture(on.device, on.stream);
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
+    EXPECT_EQ(sum.values<float>(), of(4));
+    EXPECT_TRUE(comm.start(outside, {.stream = beside}).wait().ok());
+    EXPECT_EQ(other.values<float>(), of(2));
+    EXPECT_TRUE(runtime().destroy_stream(on.device, beside).ok());
+  });
+}
+
 TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_rejected_and_the_group_stays_usable) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray sum(on, of(1), DType::kFloat32);
