@@ -45,6 +45,8 @@ Status launch_batch(const std::shared_ptr<ncclComm>& comm, std::vector<Operation
   HostRuntime& runtime = HostRuntime::instance();
   const Device device = comm->where();
   const Stream first{streams.front()};
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime.is_capturing(device, first));
+  comm->captured |= captured;
   std::sort(streams.begin(), streams.end());
   streams.erase(std::unique(streams.begin(), streams.end()), streams.end());
   std::erase(streams, first.handle);

@@ -139,6 +139,7 @@ struct ncclComm {
   bool stopped = false;  ///< work in streams is not complete
   bool revoked = false;
   bool finalized = false;
+  bool captured = false;  ///< operations were captured
   ncclResult_t error = ncclSuccess;
   std::string error_text;
   bool has_connected = false;           ///< by its first collective

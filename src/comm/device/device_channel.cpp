@@ -106,6 +106,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
                                                        "be captured; make a call before the capture",
                                                        where(one)));
+  if (captured) backends_->note_capture(calls);
   const auto enqueue = [&](UnderWay& it) {
     for (const Call& call : calls) {
       if (call.direction != Direction::kNone)

@@ -176,7 +176,16 @@ Result<std::shared_ptr<nccl::Connection>> NcclBackend::add_connection(std::share
   const std::lock_guard lock(connections_mutex_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   slot = Connection::create(place());
+  if (captured_) slot->set_captured();
   return slot;
+}
+
+void NcclBackend::note_capture() {
+  {
+    const std::lock_guard lock(connections_mutex_);
+    captured_ = true;
+  }
+  for (const auto& one : connections()) one->set_captured();
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {

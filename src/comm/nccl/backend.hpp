@@ -37,6 +37,8 @@ class NcclBackend final : public CollectiveBackend {
                  Deadline deadline) override;
   /// Messages can always be captured: connecting their pairs is allowed during a capture.
   bool can_capture(const Call& call) const override { return whole_ != nullptr || call.direction != Direction::kNone; }
+  /// Calls are about to be captured.
+  void note_capture();
   // As those of DeviceBackends.
   bool can_split() const { return whole_ != nullptr; }
   Status split(int color, int key, NcclBackend* child, Deadline deadline);
@@ -94,7 +96,8 @@ class NcclBackend final : public CollectiveBackend {
   std::shared_ptr<nccl::Registry> registry_;  ///< of whole_
   /// Held briefly, to change the connections and by interrupt(): they are changed by one thread at a time.
   mutable std::mutex connections_mutex_;
-  bool aborted_ = false;                     ///< guarded by connections_mutex_
+  bool aborted_ = false;                     ///< guarded by connections_mutex_, as is captured_
+  bool captured_ = false;                    ///< note_capture() was called
   Deadline aborted_by_ = Deadline::never();  ///< the end of the time for abort(), written by the first interrupt()
   std::shared_ptr<Connection> whole_;
   struct Pair {

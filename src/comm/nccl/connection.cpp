@@ -219,6 +219,11 @@ Status Connection::asynchronous_error() {
   return place_.library.failure("CommGetAsyncError", code);
 }
 
+void Connection::set_captured() {
+  const std::lock_guard lock(mutex_);
+  is_captured_ = true;
+}
+
 void Connection::end(Rest rest) {
   std::unique_lock lock(mutex_);
   const State before = state_;
@@ -254,13 +259,16 @@ void Connection::finish_ending(State before) {
   }
   // NCCL stores a communicator that it is creating some time after the call has begun.
   while (is_in_call_ && handle() == nullptr) (void)changed_.wait_for(lock, kLook);
-  if (handle() != nullptr) abort(lock);
+  // Graphs use the communicator until they are destroyed. NCCL waits for them before it frees one, but not after it was
+  // revoked. So such a communicator is never freed.
+  if (handle() != nullptr && !(is_revoked_ && is_captured_)) abort(lock);
   changed_.wait(lock, has_left);
   set_ended(lock);
 }
 
 bool Connection::revoke() {
   int code = nccl().CommRevoke(handle(), 0);
+  is_revoked_ = code == kSuccess || code == kInProgress;
   const Deadline deadline = Deadline::in(kRevokeTimeout);
   Waiter waiter(WaitPolicy::kYield);
   while (code == kInProgress && !deadline.passed()) {

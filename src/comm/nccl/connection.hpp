@@ -78,6 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// long as NCCL may write to them. After an error this connection may still be in the call.
   Status run(std::string_view function, std::function<int(Communicator*)> call, const WaitCheck& check);
 
+  /// Calls on it are captured, from now on: graphs may use it until they are destroyed.
+  void set_captured();
   /// Returns an error of operations that were put into streams; ok while another thread is in a call.
   Status asynchronous_error();
 
@@ -138,7 +140,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_in_call_ = false;
   bool leaves_rest_ = false;  ///< kEnding: a revoked communicator is wanted
   bool is_destroying_ = false;
-  bool is_aborted_ = false;  ///< ncclCommAbort() was called
+  bool is_aborted_ = false;   ///< ncclCommAbort() was called
+  bool is_captured_ = false;  ///< set_captured()
+  bool is_revoked_ = false;   ///< ncclCommRevoke() was accepted; used by finish_ending() alone
   std::shared_ptr<Apart> connecting_;
   std::vector<std::shared_ptr<void>> kept_;  ///< NCCL may write to these until the communicator has ended
 };

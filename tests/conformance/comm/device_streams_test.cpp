@@ -197,6 +197,28 @@ TEST_F(DeviceStreams, a_launch_whose_peer_closed_ends_with_the_group) {
   });
 }
 
+TEST_F(DeviceStreams, a_revoked_communicator_whose_calls_are_in_graphs_is_not_freed) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());  // connects
+    on.synchronize();
+    const device::Graph graph =
+        runtime()
+            .capture(on.device, on.stream, [&] { return comm.all_reduce(sum.buffer(), ReduceOp::kSum, options); })
+            .value();
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) comm.abort("enough");
+    while (comm.barrier().ok()) {
+    }
+    comm.close();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a thread of its own would free it
+    EXPECT_EQ(testing::calls_of("ncclCommAbort"), 0);
+    EXPECT_TRUE(runtime().destroy_graph(graph).ok());
+  });
+  EXPECT_EQ(testing::calls_of("ncclCommRevoke"), 2);
+}
+
 TEST_F(DeviceStreams, closing_waits_for_work_in_streams) {
   std::atomic<bool> released = false;
   on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
