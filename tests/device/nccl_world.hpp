@@ -214,6 +214,9 @@ bool in_group();
 /// Marks this thread's group, if there is one, as failed. Returns `result`.
 ncclResult_t fail_group(ncclResult_t result);
 void wait_at_group_end(const std::shared_ptr<ncclComm>& comm, const PointRef& done);
+void free_at_group_end(const std::shared_ptr<ncclComm>& comm);
+/// The end of ncclCommAbort(). REQUIRES: `lock` holds the world's mutex, which is released meanwhile.
+void free_aborted(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm);
 
 /// Called when the stream reaches the operation. Matches it with those of other ranks, and runs them if it is the
 /// last. REQUIRES: the world's mutex is held.

@@ -6,7 +6,9 @@
 // A blocked call returns early only if another thread sets NCCL's abort flags. ncclCommRevoke() (2.28) does that and
 // keeps the communicator. ncclCommAbort() frees it soon after, so it must come last: end() waits for the thread in the
 // call, revokes the communicator if that thread does not leave, and aborts it when the thread has left. Older versions
-// have only ncclCommAbort() for a thread that does not leave.
+// have only ncclCommAbort() for a thread that does not leave, and so has a communicator that is still connecting. In a
+// group, ncclCommAbort() sets the flags at once and frees the communicator at the end of the group: abort() ends the
+// group when the thread has left.
 #include "comm/nccl/connection.hpp"
 
 #include <fmt/format.h>
@@ -280,8 +282,15 @@ bool Connection::revoke() {
 
 void Connection::abort(std::unique_lock<std::mutex>& lock) {
   if (std::exchange(is_aborted_, true)) return;
+  const bool is_awaited = is_in_call_;
   lock.unlock();
+  const bool in_group = is_awaited && nccl().GroupStart() == kSuccess;
   (void)nccl().CommAbort(handle());
+  lock.lock();
+  if (!in_group) return;
+  changed_.wait(lock, [this] { return !is_in_call_; });
+  lock.unlock();
+  (void)nccl().GroupEnd();
   lock.lock();
 }
 

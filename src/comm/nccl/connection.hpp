@@ -125,6 +125,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void destroy();
   /// Returns true if the library has stopped its operations and the communicator still exists.
   bool revoke();
+  /// Frees it once no thread is in a call. REQUIRES: the calling thread is in no group.
   /// REQUIRES, for both of these: `lock` holds mutex_, which is released during the call.
   void abort(std::unique_lock<std::mutex>& lock);
   void set_ended(std::unique_lock<std::mutex>& lock);
