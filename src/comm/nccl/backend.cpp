@@ -95,7 +95,12 @@ NcclBackend::~NcclBackend() {
   if (registry_ != nullptr && is_healthy) registry_->deregister_all();
   const std::vector<std::shared_ptr<Connection>> all = connections();
   // All of them begin to end before this rank waits for one: peers may wait for them in another order.
-  for (const auto& one : all) one->begin_destroying();
+  for (const auto& one : all) {
+    if (is_healthy)
+      one->begin_destroying();
+    else
+      one->end(Connection::Rest::kNone);
+  }
   // An abort had its time, and needs nothing of this object. It may wait for kernels of the program.
   for (const auto& one : all)
     if (is_healthy) one->await_end(deadline);

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/wait.hpp"
 #include "comm/nccl/call_threads.hpp"
 
@@ -91,7 +92,7 @@ std::shared_ptr<Connection::Apart> Connection::begin_apart(std::string_view func
   apart->function = function;
   apart->call = std::move(call);
   apart->entered = std::move(entered);
-  run_in_thread([self = shared_from_this(), apart] {
+  Status started = run_in_thread([self = shared_from_this(), apart] {
     const device::CurrentDevice current(self->place_.runtime, self->place_.device);
     int code = kSuccess;
     Status status = current.status();
@@ -110,6 +111,13 @@ std::shared_ptr<Connection::Apart> Connection::begin_apart(std::string_view func
     if (!leaves) return;  // the waiting thread does, when the call is no longer in progress
     for (const auto& one : apart->entered) one->leave();
   });
+  if (started.ok()) return apart;
+  {
+    const std::lock_guard lock(mutex_);
+    apart->is_over = true;
+    apart->status = std::move(started);
+  }
+  for (const auto& one : apart->entered) one->leave();
   return apart;
 }
 
@@ -239,7 +247,13 @@ void Connection::end(Rest rest) {
   leaves_rest_ = rest == Rest::kRevoked && nccl().CommRevoke != nullptr && nccl().CommShrink != nullptr;
   state_ = State::kEnding;
   changed_.notify_all();
-  run_in_thread([self = shared_from_this(), before] { self->finish_ending(before); });
+  const Status started = run_in_thread([self = shared_from_this(), before] { self->finish_ending(before); });
+  if (!started.ok()) stay(before, started);
+}
+
+void Connection::stay(State before, const Status& why) {
+  state_ = before;
+  log().warn("an NCCL communicator is not ended now: {}", why.message());
 }
 
 void Connection::finish_ending(State before) {
@@ -317,8 +331,9 @@ void Connection::begin_destroying() {
     return;
   }
   state_ = State::kEnding;
-  is_destroying_ = true;
-  run_in_thread([self = shared_from_this()] { self->destroy(); });
+  const Status started = run_in_thread([self = shared_from_this()] { self->destroy(); });
+  is_destroying_ = started.ok();
+  if (!started.ok()) stay(State::kReady, started);
 }
 
 void Connection::destroy() {
@@ -327,8 +342,11 @@ void Connection::destroy() {
   changed_.wait(lock, [this] { return !is_in_call_; });
   lock.unlock();
   const int code = nccl().CommDestroy(handle());
-  if (code != kSuccess)  // in a thread of its own: NCCL leaves this one in a group if it refuses to destroy
-    return run_in_thread([self = shared_from_this()] { self->finish_ending(State::kEnding); });
+  if (code != kSuccess) {  // in a thread of its own: NCCL leaves this one in a group if it refuses to destroy
+    const auto finish = [self = shared_from_this()] { self->finish_ending(State::kEnding); };
+    if (!run_in_thread(finish).ok()) finish();
+    return;
+  }
   lock.lock();
   set_ended(lock);
 }
@@ -338,7 +356,7 @@ void Connection::await_end(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (changed_.wait_until(lock, deadline.at(), has_ended) || !is_destroying_) return;
   // ncclCommDestroy() waits for operations in streams. An abort ends these, and leaves the rest to that call.
-  run_in_thread([self = shared_from_this()] {
+  (void)run_in_thread([self = shared_from_this()] {
     const device::CurrentDevice current(self->place_.runtime, self->place_.device);
     std::unique_lock aborting(self->mutex_);
     if (self->state_ == State::kEnding) self->abort(aborting);

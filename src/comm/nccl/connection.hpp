@@ -86,7 +86,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Whether a communicator remains after end().
   enum class Rest { kNone, kRevoked };
   /// Makes calls return, also those in progress, and ends operations in streams without a result. Returns at once; a
-  /// thread of its own does the work. `rest` kRevoked: revoked instead of aborted, if the library can do that.
+  /// thread of its own does the work. Without one nothing happens, and a later call tries again. `rest` kRevoked:
+  /// revoked instead of aborted, if the library can do that.
   void end(Rest rest);
   /// Waits until end() is done. Returns true if it left a revoked communicator; at the deadline that becomes
   /// impossible.
@@ -121,6 +122,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Status finish_apart(const std::shared_ptr<Apart>& apart, const WaitCheck& check);
   /// Waits until a communicator that is not blocking has no call in progress. REQUIRES: it was entered.
   Status await_idle(std::string_view function, const WaitCheck& check);
+  /// For a thread that cannot be started: as before end() or begin_destroying(), which may be called again. REQUIRES:
+  /// mutex_ has been held since.
+  void stay(State before, const Status& why);
   void finish_ending(State before);
   void destroy();
   /// Returns true if the library has stopped its operations and the communicator still exists.

@@ -1,11 +1,13 @@
 // NCCL's calls block: which threads make them, and how a call that waits for a rank that never arrives ends.
 #include <gmock/gmock.h>
+#include <pthread.h>
 
 #include <functional>
 #include <optional>
 #include <thread>
 
 #include "accord/nccl.hpp"
+#include "comm/nccl/connection.hpp"
 #include "conformance/comm/device_suite.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "conformance/comm/other_nccl.hpp"
@@ -285,6 +287,58 @@ TEST_F(NcclCalls, several_communicators_are_destroyed_at_the_same_time) {
     busy.release();
     ASSERT_TRUE(work.wait().ok());
   });
+}
+
+/// As long as it exists, no thread can be started: the default stack does not fit into the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t huge;
+    EXPECT_EQ(pthread_attr_init(&huge), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    (void)pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    (void)pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_ = {};
+};
+
+TEST_F(NcclCalls, a_thread_that_cannot_be_started_is_an_error_and_the_communicator_can_be_ended_later) {
+  using comm::nccl::Connection;
+  const auto no_check = [](std::string_view) { return Status(); };
+  const comm::nccl::Place place{
+      .library = **comm::nccl::library(), .runtime = runtime(), .device = {DeviceType::kCuda, 0}};
+  comm::nccl::UniqueId id = {};
+  ASSERT_EQ(place.library.call.GetUniqueId(&id), comm::nccl::kSuccess);
+  {
+    const NoThreads none;
+    const auto refused = Connection::create(place);
+    refused->begin_connecting(id, 0, 1, {});
+    EXPECT_EQ(refused->finish_connecting(no_check).code(), StatusCode::kResourceExhausted);
+  }
+  const auto connection = Connection::create(place);
+  connection->begin_connecting(id, 0, 1, {});
+  ASSERT_TRUE(connection->finish_connecting(no_check).ok());
+  {
+    const NoThreads none;
+    const Status refused = connection->run(
+        "CommCount", [](auto*) { return 0; }, no_check);
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+    connection->begin_destroying();
+    connection->end(Connection::Rest::kNone);
+  }
+  EXPECT_EQ(testing::live_nccl().communicators, 1);
+  connection->end(Connection::Rest::kNone);
+  await_communicators();
+  EXPECT_EQ(testing::calls_of("ncclCommAbort"), 1);
 }
 
 TEST_F(NcclCalls, a_borrowed_communicator_that_is_not_blocking_makes_calls) {
