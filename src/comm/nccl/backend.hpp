@@ -31,7 +31,8 @@ class NcclBackend final : public CollectiveBackend {
 
   Status check(const Call& call) const override;
   /// Settles everything that the ranks must agree on before such calls. All ranks are notified if a rank has no NCCL,
-  /// or has another version or other options than the others.
+  /// or has another version or other options than the others. Messages are agreed on when they are enqueued, except by
+  /// a rank without NCCL, which tells its peers here.
   Status agree(std::span<const Call> calls, Deadline deadline);
   Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
                  Deadline deadline) override;
@@ -66,9 +67,11 @@ class NcclBackend final : public CollectiveBackend {
   /// Stores a new connection in `slot`, where interrupt() finds it.
   Result<std::shared_ptr<Connection>> add_connection(std::shared_ptr<Connection>& slot);
   Status connect_whole(Deadline deadline);
+  struct Offers;
   /// Agrees on the communicator for messages with each rank of `calls` that this one has exchanged none with before.
   /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
-  /// for any.
+  /// for any. If a rank has no NCCL, or no id for the pair, both get an error.
+  Result<std::map<Rank, Offers>> exchange_offers(std::span<const Call> calls, Deadline deadline);
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
   struct Pair;
   Pair& add_pair(Rank peer);

@@ -235,6 +235,18 @@ TEST_F(NcclCalls, an_abort_ends_an_initialization_that_hangs) {
   }
 }
 
+TEST_F(NcclCalls, a_first_message_of_ranks_that_cannot_connect_fails_on_both_with_the_reason) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 0) testing::fail_next("ncclGetUniqueId", nccl::ncclSystemError);
+    const auto begin = std::chrono::steady_clock::now();
+    const Call call = comm.rank() == 0 ? Call::send(values.buffer(), 1) : Call::recv(values.buffer(), 0);
+    const Status status = comm.run(call, {.stream = on.stream});
+    EXPECT_THAT(status.to_string(), HasSubstr("ncclGetUniqueId"));
+    EXPECT_LT(since(begin), std::chrono::seconds(20));
+  });
+}
+
 TEST_F(NcclCalls, an_abort_ends_a_split_that_hangs) {
   for (const int hanging : {0, 1}) {
     on_ranks(2, [hanging](Communicator& comm, const OnDevice& on) {

@@ -100,6 +100,18 @@ TEST_F(DeviceDirectProcesses, without_nccl_a_window_that_cannot_be_shared_is_ref
   });
 }
 
+TEST_F(DeviceDirectProcesses, a_message_to_or_from_a_rank_without_nccl_fails_on_both_ranks) {
+  for (const int lacking : {0, 1})
+    on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+      if (comm.rank() == lacking) lack_nccl();
+      const DeviceArray values(on, std::vector<float>(100), DType::kFloat32);
+      const Call call = comm.rank() == 0 ? Call::send(values.buffer(), 1) : Call::recv(values.buffer(), 0);
+      const Status status = comm.run(call, {.stream = on.stream});
+      EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.to_string();
+      EXPECT_THAT(status.message(), ::testing::HasSubstr("is NCCL 2.17.0, older than"));
+    });
+}
+
 TEST_F(DeviceDirectProcesses, a_rank_killed_while_others_access_its_buffers_is_named) {
   for (const char* const algorithm : {"one_shot_zero_copy", "two_shot_zero_copy"}) {
     const std::vector<int> exits = exits_of(4, directly(algorithm), 2, [&](Communicator& comm, const OnDevice& on) {
