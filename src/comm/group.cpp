@@ -62,7 +62,11 @@ Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions
   return handle;
 }
 
-Group::~Group() { close(); }
+Group::~Group() {
+  close();
+  // In a forked child, its end would close the parent's channel: in the shared window, and in NCCL.
+  if (is_inherited()) (void)device_channel_.release();
+}
 
 std::string Group::where(std::string_view operation) const {
   return fmt::format("{} on group \"{}\" ({})", operation, options_.name, ranks_text(topology().ranks()));

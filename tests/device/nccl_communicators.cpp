@@ -101,6 +101,16 @@ void remove_communicator(const std::shared_ptr<ncclComm>& comm) {
 
 }  // namespace
 
+void free_aborted(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm) {
+  World& world = World::instance();
+  if (comm->in_calls > 0) ++world.aborts_during_calls;
+  await_streams(lock, comm);
+  world.counts.registrations -= static_cast<int>(comm->registrations.size());
+  world.counts.windows -= static_cast<int>(comm->windows.size());
+  world.counts.redops -= static_cast<int>(comm->redops.size());
+  remove_communicator(comm);
+}
+
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -229,13 +239,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   HostRuntime::instance().reach_point(found->formed);
   for (auto& [id, forming] : world.forming)
     std::erase_if(forming.arrived, [&](const auto& each) { return each.second == found; });
-  // One that is being created has nothing to free yet.
-  if (found->clique != nullptr && found->in_calls > 0) ++world.aborts_during_calls;
-  await_streams(lock, found);
-  world.counts.registrations -= static_cast<int>(found->registrations.size());
-  world.counts.windows -= static_cast<int>(found->windows.size());
-  world.counts.redops -= static_cast<int>(found->redops.size());
-  remove_communicator(found);
+  if (in_group()) {
+    free_at_group_end(found);
+  } else {
+    free_aborted(lock, found);
+  }
   return ncclSuccess;
 }
 

@@ -109,7 +109,7 @@ LiveNccl live_nccl() {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
   LiveNccl live = world.counts;
-  live.communicators = static_cast<int>(world.live.size());
+  for (const auto& [handle, comm] : world.live) live.communicators += comm->revoked && comm->captured ? 0 : 1;
   return live;
 }
 

@@ -68,7 +68,7 @@ void set_windows(bool exist);
 void set_async_error(int rank, nccl::ncclResult_t result);
 
 /// Objects that were created and not released. A destroyed communicator leaves behind what it still had; an aborted
-/// one does not.
+/// one does not. One that was revoked and has calls in graphs does not count, since NCCL frees it too early.
 struct LiveNccl {
   int communicators = 0;
   int registrations = 0;

@@ -23,6 +23,7 @@ struct Group {
   ncclResult_t error = ncclSuccess;
   std::vector<Entry> entries;
   std::vector<std::pair<std::shared_ptr<ncclComm>, PointRef>> waits;
+  std::vector<std::shared_ptr<ncclComm>> aborted;
 };
 thread_local Group group;
 
@@ -45,6 +46,8 @@ Status launch_batch(const std::shared_ptr<ncclComm>& comm, std::vector<Operation
   HostRuntime& runtime = HostRuntime::instance();
   const Device device = comm->where();
   const Stream first{streams.front()};
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime.is_capturing(device, first));
+  comm->captured |= captured;
   std::sort(streams.begin(), streams.end());
   streams.erase(std::unique(streams.begin(), streams.end()), streams.end());
   std::erase(streams, first.handle);
@@ -106,6 +109,7 @@ ncclResult_t end(const Group& ended) {
     lock.lock();
     if (result == ncclSuccess || result == ncclInProgress) result = each == ncclSuccess ? result : each;
   }
+  for (const auto& comm : ended.aborted) free_aborted(lock, comm);
   return result;
 }
 
@@ -121,6 +125,8 @@ ncclResult_t fail_group(ncclResult_t result) {
 void wait_at_group_end(const std::shared_ptr<ncclComm>& comm, const PointRef& done) {
   group.waits.emplace_back(comm, done);
 }
+
+void free_at_group_end(const std::shared_ptr<ncclComm>& comm) { group.aborted.push_back(comm); }
 
 ncclResult_t start(const std::shared_ptr<ncclComm>& comm, const Operation& operation, cudaStream_t stream) {
   if (!in_group()) return launch({{comm, operation, stream}});

@@ -139,6 +139,7 @@ struct ncclComm {
   bool stopped = false;  ///< work in streams is not complete
   bool revoked = false;
   bool finalized = false;
+  bool captured = false;  ///< operations were captured
   ncclResult_t error = ncclSuccess;
   std::string error_text;
   bool has_connected = false;           ///< by its first collective
@@ -213,6 +214,9 @@ bool in_group();
 /// Marks this thread's group, if there is one, as failed. Returns `result`.
 ncclResult_t fail_group(ncclResult_t result);
 void wait_at_group_end(const std::shared_ptr<ncclComm>& comm, const PointRef& done);
+void free_at_group_end(const std::shared_ptr<ncclComm>& comm);
+/// The end of ncclCommAbort(). REQUIRES: `lock` holds the world's mutex, which is released meanwhile.
+void free_aborted(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm);
 
 /// Called when the stream reaches the operation. Matches it with those of other ranks, and runs them if it is the
 /// last. REQUIRES: the world's mutex is held.

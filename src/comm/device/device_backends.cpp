@@ -205,6 +205,11 @@ bool DeviceBackends::can_capture(std::span<const Call> calls) {
   return std::all_of(calls.begin(), calls.end(), [&](const Call& call) { return backend_of(call).can_capture(call); });
 }
 
+void DeviceBackends::note_capture(std::span<const Call> calls) {
+  if (std::any_of(calls.begin(), calls.end(), [&](const Call& call) { return &backend_of(call) == &nccl_; }))
+    nccl_.note_capture();
+}
+
 Status DeviceBackends::split(int color, int key, DeviceBackends* child, Deadline deadline) {
   return nccl_.split(color, key, child == nullptr ? nullptr : &child->nccl_, deadline);
 }

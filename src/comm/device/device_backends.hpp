@@ -31,6 +31,8 @@ class DeviceBackends {
   void set_end(const std::shared_ptr<DeviceEvent>& end) { plans_.set_end(end); }
   /// As CollectiveBackend::can_capture(), for all of them. REQUIRES: as for enqueue().
   bool can_capture(std::span<const Call> calls);
+  /// The next enqueue() is of these calls, into a captured stream. REQUIRES: can_capture() is true.
+  void note_capture(std::span<const Call> calls);
   /// Whether it is connected with all ranks, so that split() can be called.
   bool can_split() const { return nccl_.can_split(); }
   /// A collective of the group, the last step of a split: prepares `child`, which is new and has the ranks of one

@@ -106,6 +106,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     return Status(StatusCode::kWrongState, fmt::format("{}: the first call of a group connects its ranks, which cannot "
                                                        "be captured; make a call before the capture",
                                                        where(one)));
+  if (captured) backends_->note_capture(calls);
   const auto enqueue = [&](UnderWay& it) {
     for (const Call& call : calls) {
       if (call.direction != Direction::kNone)
@@ -199,6 +200,12 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
     ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, options.stream));
     ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
     ACCORD_ASSIGN_OR_RETURN(const Stream stream, stream_for(calls));
+    ACCORD_ASSIGN_OR_RETURN(const bool is_in_capture, runtime_->is_capturing(device_, stream));
+    if (is_in_capture && !captured)  // the wait would invalidate the capture
+      return Status(StatusCode::kWrongState,
+                    fmt::format("{}: a call started during a capture holds the stream of started calls until the "
+                                "capture ends; start this one after that, or run it in a stream of its own",
+                                group_.where(name_of(calls.front()))));
     ACCORD_RETURN_IF_ERROR(before->block(stream));
     Status status = put(calls, stream, timeout, work);
     if (status.ok()) return captured;

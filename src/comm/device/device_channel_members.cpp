@@ -42,15 +42,18 @@ bool DeviceChannel::can_split() {
 
 Status DeviceChannel::split(int color, int key, Group* child, Deadline deadline) {
   const std::lock_guard lock(mutex_);
+  if (backends_ == nullptr) return group_.state().status();  // closed since can_split()
+  // Fails the group, since the other ranks wait in NCCL for this one.
+  const auto failed = [&](const Status& why) { return group_.state().fail(why.with_context(group_.where("split"))); };
   DeviceBackends* its = nullptr;
   if (child != nullptr) {
     DeviceChannel& channel = child->device_channel();
     const std::lock_guard child_lock(channel.mutex_);  // no other thread has it yet
-    ACCORD_RETURN_IF_ERROR(channel.open(device_));
+    if (const Status opened = channel.open(device_); !opened.ok()) return failed(opened);
     its = channel.backends_.get();
   }
-  Status split = backends_->split(color, key, its, deadline);
-  return split.ok() ? split : group_.state().fail(split.with_context(group_.where("split")));
+  const Status split = backends_->split(color, key, its, deadline);
+  return split.ok() ? split : failed(split);
 }
 
 bool DeviceChannel::can_shrink() {
@@ -66,6 +69,7 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
   Status shrunk = its.open(device_);
   // Ranks that wait in vain for one that cannot shrink still have time to learn of it.
   const Deadline soon = Deadline::in(deadline.remaining() / 2);
+  if (shrunk.ok() && backends_ == nullptr) shrunk = group_.state().status();  // closed since can_shrink()
   if (shrunk.ok()) shrunk = backends_->shrink(lost, *its.backends_, soon);
   std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
   const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <iterator>
 #include <mutex>
+#include <utility>
 
 #include "base/wait.hpp"
+#include "comm/progress.hpp"
 #include "transport/shm/unix_socket.hpp"
 
 namespace accord::comm {
@@ -37,9 +39,13 @@ Result<MemoryLease> MemoryLease::take(const std::string& name) {
   return MemoryLease(std::move(line));
 }
 
+MemoryLease::MemoryLease(UniqueFd line) : line_(std::move(line)), generation_(ProgressThread::fork_generation()) {}
+
 MemoryLease::~MemoryLease() {
   // The owner may be gone, or a forked child may hold the socket as well, so closing it would not suffice.
-  if (line_.valid()) (void)::send(line_.get(), &kEnded, sizeof(kEnded), MSG_NOSIGNAL);
+  // Such a child must not report it.
+  const bool is_inherited = generation_ != ProgressThread::fork_generation();
+  if (line_.valid() && !is_inherited) (void)::send(line_.get(), &kEnded, sizeof(kEnded), MSG_NOSIGNAL);
 }
 
 Result<MemoryLeases> MemoryLeases::create() {

@@ -16,7 +16,7 @@
 
 namespace accord::comm {
 
-/// The right of one rank to use memory of another one, until it is destroyed.
+/// The right of one rank to use memory of another one, until it is destroyed in the process that took it.
 class MemoryLease {
  public:
   /// `name`: of the owner's MemoryLeases. The owner is on this host, possibly in this process.
@@ -28,8 +28,9 @@ class MemoryLease {
   ~MemoryLease();
 
  private:
-  explicit MemoryLease(UniqueFd line) : line_(std::move(line)) {}
+  explicit MemoryLease(UniqueFd line);
   UniqueFd line_;
+  int generation_ = 0;  ///< of forks, in which it was taken
 };
 
 /// The leases of other ranks on memory of this one.

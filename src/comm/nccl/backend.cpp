@@ -95,7 +95,12 @@ NcclBackend::~NcclBackend() {
   if (registry_ != nullptr && is_healthy) registry_->deregister_all();
   const std::vector<std::shared_ptr<Connection>> all = connections();
   // All of them begin to end before this rank waits for one: peers may wait for them in another order.
-  for (const auto& one : all) one->begin_destroying();
+  for (const auto& one : all) {
+    if (is_healthy)
+      one->begin_destroying();
+    else
+      one->end(Connection::Rest::kNone);
+  }
   // An abort had its time, and needs nothing of this object. It may wait for kernels of the program.
   for (const auto& one : all)
     if (is_healthy) one->await_end(deadline);
@@ -143,7 +148,7 @@ Status NcclBackend::check(const Call& call) const {
 Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
   const bool all_ranks =
       std::any_of(calls.begin(), calls.end(), [](const Call& call) { return call.direction == Direction::kNone; });
-  if (!all_ranks) return library_.status();
+  if (!all_ranks) return library_.ok() ? Status() : exchange_offers(calls, deadline).status();
   const bool is_lent = whole_ != nullptr && whole_->is_borrowed();
   if (id_ || (whole_ != nullptr && !is_lent)) return {};
   ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent, deadline));
@@ -176,7 +181,16 @@ Result<std::shared_ptr<nccl::Connection>> NcclBackend::add_connection(std::share
   const std::lock_guard lock(connections_mutex_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   slot = Connection::create(place());
+  if (captured_) slot->set_captured();
   return slot;
+}
+
+void NcclBackend::note_capture() {
+  {
+    const std::lock_guard lock(connections_mutex_);
+    captured_ = true;
+  }
+  for (const auto& one : connections()) one->set_captured();
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {

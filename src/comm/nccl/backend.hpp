@@ -31,12 +31,15 @@ class NcclBackend final : public CollectiveBackend {
 
   Status check(const Call& call) const override;
   /// Settles everything that the ranks must agree on before such calls. All ranks are notified if a rank has no NCCL,
-  /// or has another version or other options than the others.
+  /// or has another version or other options than the others. Messages are agreed on when they are enqueued, except by
+  /// a rank without NCCL, which tells its peers here.
   Status agree(std::span<const Call> calls, Deadline deadline);
   Status enqueue(std::span<const Call> calls, const exec::PlanEpilogue* epilogue, Stream stream,
                  Deadline deadline) override;
   /// Messages can always be captured: connecting their pairs is allowed during a capture.
   bool can_capture(const Call& call) const override { return whole_ != nullptr || call.direction != Direction::kNone; }
+  /// Calls are about to be captured.
+  void note_capture();
   // As those of DeviceBackends.
   bool can_split() const { return whole_ != nullptr; }
   Status split(int color, int key, NcclBackend* child, Deadline deadline);
@@ -64,9 +67,11 @@ class NcclBackend final : public CollectiveBackend {
   /// Stores a new connection in `slot`, where interrupt() finds it.
   Result<std::shared_ptr<Connection>> add_connection(std::shared_ptr<Connection>& slot);
   Status connect_whole(Deadline deadline);
+  struct Offers;
   /// Agrees on the communicator for messages with each rank of `calls` that this one has exchanged none with before.
   /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
-  /// for any.
+  /// for any. If a rank has no NCCL, or no id for the pair, both get an error.
+  Result<std::map<Rank, Offers>> exchange_offers(std::span<const Call> calls, Deadline deadline);
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
   struct Pair;
   Pair& add_pair(Rank peer);
@@ -94,7 +99,8 @@ class NcclBackend final : public CollectiveBackend {
   std::shared_ptr<nccl::Registry> registry_;  ///< of whole_
   /// Held briefly, to change the connections and by interrupt(): they are changed by one thread at a time.
   mutable std::mutex connections_mutex_;
-  bool aborted_ = false;                     ///< guarded by connections_mutex_
+  bool aborted_ = false;                     ///< guarded by connections_mutex_, as is captured_
+  bool captured_ = false;                    ///< note_capture() was called
   Deadline aborted_by_ = Deadline::never();  ///< the end of the time for abort(), written by the first interrupt()
   std::shared_ptr<Connection> whole_;
   struct Pair {

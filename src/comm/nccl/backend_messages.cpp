@@ -1,5 +1,8 @@
 // Messages use the communicator of all ranks if both ranks have it when they first exchange messages, else one for
 // the pair.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <vector>
 
 #include "comm/group.hpp"
@@ -7,45 +10,76 @@
 
 namespace accord::comm {
 
-Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
+struct NcclBackend::Offers {
   /// Exchanged by two ranks; the id is the lower rank's.
   struct Offer {
     std::uint64_t has_whole = 0;
     nccl::UniqueId id = {};
+    std::uint64_t failure = 0;  ///< the code of why this rank cannot connect, or 0
+    char reason[512] = {};
+
+    void refuse(const Status& why) {
+      failure = static_cast<std::uint64_t>(why.code());
+      why.message().copy(reason, sizeof reason - 1);
+    }
   };
-  std::map<Rank, Offer> mine, theirs;
+  Offer mine, theirs;
+};
+
+Result<std::map<Rank, NcclBackend::Offers>> NcclBackend::exchange_offers(std::span<const Call> calls,
+                                                                         Deadline deadline) {
+  std::map<Rank, Offers> offers;
   for (const Call& call : calls)
-    if (!pairs_.contains(call.peer)) mine[call.peer].has_whole = whole_ != nullptr ? 1 : 0;
-  const auto send_offer = [&](Rank peer) {
-    return group_.send_internal(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline);
-  };
-  const auto receive_offer = [&](Rank peer) {
-    return group_.receive_internal(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
-  };
-  for (auto& [peer, offer] : mine) {
-    if (peer < group_.rank()) continue;
-    if (const int code = library().call.GetUniqueId(&offer.id); code != nccl::kSuccess)
-      return library().failure("GetUniqueId", code);
-    ACCORD_RETURN_IF_ERROR(send_offer(peer));
+    if (!pairs_.contains(call.peer)) offers[call.peer].mine.has_whole = whole_ != nullptr ? 1 : 0;
+  Status failure = library_.status();
+  for (auto& [peer, each] : offers) {
+    if (peer < group_.rank() || !failure.ok()) continue;
+    if (const int code = library().call.GetUniqueId(&each.mine.id); code != nccl::kSuccess)
+      failure = library().failure("GetUniqueId", code);
   }
-  for (const auto& [peer, offer] : mine) {
-    if (peer > group_.rank()) break;
-    ACCORD_RETURN_IF_ERROR(receive_offer(peer));
-    ACCORD_RETURN_IF_ERROR(send_offer(peer));
-  }
-  for (const auto& [peer, offer] : mine)
-    if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(receive_offer(peer));
+  for (auto& [peer, each] : offers)
+    if (!failure.ok()) each.mine.refuse(failure);
+  const auto send = [&](Rank peer) {
+    return group_.send_internal(std::as_bytes(std::span(&offers[peer].mine, 1)), peer, deadline);
+  };
+  const auto receive = [&](Rank peer) {
+    return group_.receive_internal(std::as_writable_bytes(std::span(&offers[peer].theirs, 1)), peer, deadline);
+  };
+  const auto exchange = [&]() -> Status {
+    for (const auto& [peer, each] : offers)
+      if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(send(peer));
+    for (const auto& [peer, each] : offers) {
+      if (peer > group_.rank()) break;
+      ACCORD_RETURN_IF_ERROR(receive(peer));
+      ACCORD_RETURN_IF_ERROR(send(peer));
+    }
+    for (const auto& [peer, each] : offers)
+      if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(receive(peer));
+    return {};
+  };
+  const Status exchanged = exchange();
+  ACCORD_RETURN_IF_ERROR(failure);
+  ACCORD_RETURN_IF_ERROR(exchanged);
+  for (const auto& [peer, each] : offers)
+    if (each.theirs.failure != 0)
+      return Status(static_cast<StatusCode>(each.theirs.failure),
+                    fmt::format("rank {} has no NCCL for messages: {}", peer, each.theirs.reason), {peer});
+  return offers;
+}
+
+Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(auto offers, exchange_offers(calls, deadline));
   // All begin to connect before this rank waits for one: peers may wait for them in another order.
   Status connected;
   std::vector<std::shared_ptr<Connection>> begun;
-  for (const auto& [peer, offer] : mine) {
+  for (const auto& [peer, each] : offers) {
     Pair& pair = add_pair(peer);
-    if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
+    if (each.mine.has_whole == 1 && each.theirs.has_whole == 1) continue;
     const bool is_lower = group_.rank() < peer;
     const auto made = add_connection(pair.connection);
     if (connected = made.status(); !connected.ok()) break;
     begun.push_back(*made);
-    begun.back()->begin_connecting(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2, settings());
+    begun.back()->begin_connecting(is_lower ? each.mine.id : each.theirs.id, is_lower ? 0 : 1, 2, settings());
   }
   for (const auto& one : begun) {
     Status status = one->finish_connecting(check_until(deadline));

@@ -2,6 +2,7 @@
 // may block. One that is late at exit never ends.
 #include "comm/nccl/call_threads.hpp"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,16 +25,24 @@ constexpr std::chrono::seconds kExitTimeout(5);
 
 class CallThreads {
  public:
-  void run(std::function<void()> call) {
+  Status run(std::function<void()> call) {
     const std::lock_guard lock(mutex_);
     const auto place = running_.emplace(running_.end());
     const BlockedSignals blocked;
-    *place = std::thread([this, place, call = std::move(call)]() mutable {
+    auto work = [this, place, call = std::move(call)]() mutable {
       pthread_setname_np(pthread_self(), "accord-nccl");
       call();
       call = nullptr;
       end_thread(place);
-    });
+    };
+    try {
+      *place = std::thread(std::move(work));
+    } catch (const std::system_error& error) {
+      running_.erase(place);
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("a thread for a call of NCCL cannot be started: {}", error.what()));
+    }
+    return {};
   }
   void end() {
     std::list<std::thread> over;
@@ -74,7 +84,7 @@ int generation_of_threads = -1;      // of forks, in which they were created
 
 }  // namespace
 
-void run_in_thread(std::function<void()> call) {
+Status run_in_thread(std::function<void()> call) {
   static std::mutex making;
   const std::lock_guard lock(making);
   if (generation_of_threads != ProgressThread::fork_generation()) {
@@ -86,7 +96,7 @@ void run_in_thread(std::function<void()> call) {
     });
     (void)registered;
   }
-  the_threads->run(std::move(call));
+  return the_threads->run(std::move(call));
 }
 
 }  // namespace accord::comm::nccl

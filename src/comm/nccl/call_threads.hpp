@@ -3,10 +3,12 @@
 
 #include <functional>
 
+#include "accord/status.hpp"
+
 namespace accord::comm::nccl {
 
 /// Runs `call` in a thread of its own. exit() waits for these threads, for a few seconds at most, because they are
-/// inside CUDA and NCCL, which shut down next.
-void run_in_thread(std::function<void()> call);
+/// inside CUDA and NCCL, which shut down next. kResourceExhausted: there is no thread, and nothing runs.
+Status run_in_thread(std::function<void()> call);
 
 }  // namespace accord::comm::nccl

@@ -6,7 +6,9 @@
 // A blocked call returns early only if another thread sets NCCL's abort flags. ncclCommRevoke() (2.28) does that and
 // keeps the communicator. ncclCommAbort() frees it soon after, so it must come last: end() waits for the thread in the
 // call, revokes the communicator if that thread does not leave, and aborts it when the thread has left. Older versions
-// have only ncclCommAbort() for a thread that does not leave.
+// have only ncclCommAbort() for a thread that does not leave, and so has a communicator that is still connecting. In a
+// group, ncclCommAbort() sets the flags at once and frees the communicator at the end of the group: abort() ends the
+// group when the thread has left.
 #include "comm/nccl/connection.hpp"
 
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/wait.hpp"
 #include "comm/nccl/call_threads.hpp"
 
@@ -89,7 +92,7 @@ std::shared_ptr<Connection::Apart> Connection::begin_apart(std::string_view func
   apart->function = function;
   apart->call = std::move(call);
   apart->entered = std::move(entered);
-  run_in_thread([self = shared_from_this(), apart] {
+  Status started = run_in_thread([self = shared_from_this(), apart] {
     const device::CurrentDevice current(self->place_.runtime, self->place_.device);
     int code = kSuccess;
     Status status = current.status();
@@ -108,6 +111,13 @@ std::shared_ptr<Connection::Apart> Connection::begin_apart(std::string_view func
     if (!leaves) return;  // the waiting thread does, when the call is no longer in progress
     for (const auto& one : apart->entered) one->leave();
   });
+  if (started.ok()) return apart;
+  {
+    const std::lock_guard lock(mutex_);
+    apart->is_over = true;
+    apart->status = std::move(started);
+  }
+  for (const auto& one : apart->entered) one->leave();
   return apart;
 }
 
@@ -219,6 +229,11 @@ Status Connection::asynchronous_error() {
   return place_.library.failure("CommGetAsyncError", code);
 }
 
+void Connection::set_captured() {
+  const std::lock_guard lock(mutex_);
+  is_captured_ = true;
+}
+
 void Connection::end(Rest rest) {
   std::unique_lock lock(mutex_);
   const State before = state_;
@@ -232,7 +247,13 @@ void Connection::end(Rest rest) {
   leaves_rest_ = rest == Rest::kRevoked && nccl().CommRevoke != nullptr && nccl().CommShrink != nullptr;
   state_ = State::kEnding;
   changed_.notify_all();
-  run_in_thread([self = shared_from_this(), before] { self->finish_ending(before); });
+  const Status started = run_in_thread([self = shared_from_this(), before] { self->finish_ending(before); });
+  if (!started.ok()) stay(before, started);
+}
+
+void Connection::stay(State before, const Status& why) {
+  state_ = before;
+  log().warn("an NCCL communicator is not ended now: {}", why.message());
 }
 
 void Connection::finish_ending(State before) {
@@ -254,13 +275,16 @@ void Connection::finish_ending(State before) {
   }
   // NCCL stores a communicator that it is creating some time after the call has begun.
   while (is_in_call_ && handle() == nullptr) (void)changed_.wait_for(lock, kLook);
-  if (handle() != nullptr) abort(lock);
+  // Graphs use the communicator until they are destroyed. NCCL waits for them before it frees one, but not after it was
+  // revoked. So such a communicator is never freed.
+  if (handle() != nullptr && !(is_revoked_ && is_captured_)) abort(lock);
   changed_.wait(lock, has_left);
   set_ended(lock);
 }
 
 bool Connection::revoke() {
   int code = nccl().CommRevoke(handle(), 0);
+  is_revoked_ = code == kSuccess || code == kInProgress;
   const Deadline deadline = Deadline::in(kRevokeTimeout);
   Waiter waiter(WaitPolicy::kYield);
   while (code == kInProgress && !deadline.passed()) {
@@ -272,8 +296,15 @@ bool Connection::revoke() {
 
 void Connection::abort(std::unique_lock<std::mutex>& lock) {
   if (std::exchange(is_aborted_, true)) return;
+  const bool is_awaited = is_in_call_;
   lock.unlock();
+  const bool in_group = is_awaited && nccl().GroupStart() == kSuccess;
   (void)nccl().CommAbort(handle());
+  lock.lock();
+  if (!in_group) return;
+  changed_.wait(lock, [this] { return !is_in_call_; });
+  lock.unlock();
+  (void)nccl().GroupEnd();
   lock.lock();
 }
 
@@ -300,8 +331,9 @@ void Connection::begin_destroying() {
     return;
   }
   state_ = State::kEnding;
-  is_destroying_ = true;
-  run_in_thread([self = shared_from_this()] { self->destroy(); });
+  const Status started = run_in_thread([self = shared_from_this()] { self->destroy(); });
+  is_destroying_ = started.ok();
+  if (!started.ok()) stay(State::kReady, started);
 }
 
 void Connection::destroy() {
@@ -310,8 +342,11 @@ void Connection::destroy() {
   changed_.wait(lock, [this] { return !is_in_call_; });
   lock.unlock();
   const int code = nccl().CommDestroy(handle());
-  if (code != kSuccess)  // in a thread of its own: NCCL leaves this one in a group if it refuses to destroy
-    return run_in_thread([self = shared_from_this()] { self->finish_ending(State::kEnding); });
+  if (code != kSuccess) {  // in a thread of its own: NCCL leaves this one in a group if it refuses to destroy
+    const auto finish = [self = shared_from_this()] { self->finish_ending(State::kEnding); };
+    if (!run_in_thread(finish).ok()) finish();
+    return;
+  }
   lock.lock();
   set_ended(lock);
 }
@@ -321,7 +356,7 @@ void Connection::await_end(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (changed_.wait_until(lock, deadline.at(), has_ended) || !is_destroying_) return;
   // ncclCommDestroy() waits for operations in streams. An abort ends these, and leaves the rest to that call.
-  run_in_thread([self = shared_from_this()] {
+  (void)run_in_thread([self = shared_from_this()] {
     const device::CurrentDevice current(self->place_.runtime, self->place_.device);
     std::unique_lock aborting(self->mutex_);
     if (self->state_ == State::kEnding) self->abort(aborting);

@@ -78,13 +78,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// long as NCCL may write to them. After an error this connection may still be in the call.
   Status run(std::string_view function, std::function<int(Communicator*)> call, const WaitCheck& check);
 
+  /// Calls on it are captured, from now on: graphs may use it until they are destroyed.
+  void set_captured();
   /// Returns an error of operations that were put into streams; ok while another thread is in a call.
   Status asynchronous_error();
 
   /// Whether a communicator remains after end().
   enum class Rest { kNone, kRevoked };
   /// Makes calls return, also those in progress, and ends operations in streams without a result. Returns at once; a
-  /// thread of its own does the work. `rest` kRevoked: revoked instead of aborted, if the library can do that.
+  /// thread of its own does the work. Without one nothing happens, and a later call tries again. `rest` kRevoked:
+  /// revoked instead of aborted, if the library can do that.
   void end(Rest rest);
   /// Waits until end() is done. Returns true if it left a revoked communicator; at the deadline that becomes
   /// impossible.
@@ -119,10 +122,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Status finish_apart(const std::shared_ptr<Apart>& apart, const WaitCheck& check);
   /// Waits until a communicator that is not blocking has no call in progress. REQUIRES: it was entered.
   Status await_idle(std::string_view function, const WaitCheck& check);
+  /// For a thread that cannot be started: as before end() or begin_destroying(), which may be called again. REQUIRES:
+  /// mutex_ has been held since.
+  void stay(State before, const Status& why);
   void finish_ending(State before);
   void destroy();
   /// Returns true if the library has stopped its operations and the communicator still exists.
   bool revoke();
+  /// Frees it once no thread is in a call. REQUIRES: the calling thread is in no group.
   /// REQUIRES, for both of these: `lock` holds mutex_, which is released during the call.
   void abort(std::unique_lock<std::mutex>& lock);
   void set_ended(std::unique_lock<std::mutex>& lock);
@@ -138,7 +145,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_in_call_ = false;
   bool leaves_rest_ = false;  ///< kEnding: a revoked communicator is wanted
   bool is_destroying_ = false;
-  bool is_aborted_ = false;  ///< ncclCommAbort() was called
+  bool is_aborted_ = false;   ///< ncclCommAbort() was called
+  bool is_captured_ = false;  ///< set_captured()
+  bool is_revoked_ = false;   ///< ncclCommRevoke() was accepted; used by finish_ending() alone
   std::shared_ptr<Apart> connecting_;
   std::vector<std::shared_ptr<void>> kept_;  ///< NCCL may write to these until the communicator has ended
 };

@@ -19,6 +19,7 @@
 #include "comm/group.hpp"
 #include "comm/membership/exchange.hpp"
 #include "comm/membership/gather_texts.hpp"
+#include "comm/progress.hpp"
 
 namespace accord::comm::nccl {
 namespace {
@@ -27,6 +28,9 @@ namespace {
 constexpr int kFirstWithSharedAllocations = 22800;
 /// The first version whose windows may lie in several allocations.
 constexpr int kFirstWithSeveralAllocations = 23000;
+
+/// Whether this process was forked from the one that made an object in `generation`. The parent still uses it.
+bool is_inherited(int generation) { return generation != ProgressThread::fork_generation(); }
 
 /// For a thread that releases memory while another one is in a call, which ends by itself.
 Status keep_waiting(std::string_view /*function*/) { return {}; }
@@ -37,7 +41,9 @@ class Memory final : public RegisteredMemory {
  public:
   explicit Memory(const Registration& with)
       : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
-  ~Memory() override { deregister(); }
+  ~Memory() override {
+    if (!is_inherited(generation_)) deregister();
+  }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
@@ -51,16 +57,19 @@ class Memory final : public RegisteredMemory {
     if (memory != nullptr) return {};
     if (library_.call.MemAlloc == nullptr) {
       ACCORD_ASSIGN_OR_RETURN(data_, runtime_.allocate(device_, bytes));
-      allocation_.reset(data_,
-                        [&runtime = runtime_, device = device_](void* its) { (void)runtime.release(device, its); });
+      allocation_.reset(data_, [&runtime = runtime_, device = device_, generation = generation_](void* its) {
+        if (!is_inherited(generation)) (void)runtime.release(device, its);
+      });
       return {};
     }
     if (const int code = library_.call.MemAlloc(&data_, bytes); code != kSuccess)
       return library_.failure(fmt::format("MemAlloc of {}", bytes_text(bytes)), code);
-    allocation_.reset(data_, [&library = library_, &runtime = runtime_, device = device_](void* its) {
-      const device::CurrentDevice current(runtime, device);
-      (void)library.call.MemFree(its);
-    });
+    allocation_.reset(
+        data_, [&library = library_, &runtime = runtime_, device = device_, generation = generation_](void* its) {
+          if (is_inherited(generation)) return;
+          const device::CurrentDevice current(runtime, device);
+          (void)library.call.MemFree(its);
+        });
     return {};
   }
   /// Describes where NCCL would place a window over this memory; "" if it cannot make one.
@@ -132,6 +141,7 @@ class Memory final : public RegisteredMemory {
   device::Runtime& runtime_;
   const Device device_;
   const std::shared_ptr<Registry> registry_;
+  const int generation_ = ProgressThread::fork_generation();  ///< of forks
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   const std::byte* begin_ = nullptr;  ///< of the first allocation behind it, if a window can be made

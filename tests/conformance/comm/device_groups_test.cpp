@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "accord/nccl.hpp"
+#include "comm/group.hpp"
 #include "conformance/comm/host_devices.hpp"
 
 namespace accord {
@@ -60,6 +61,37 @@ TEST_F(DeviceGroups, a_split_rejected_by_nccl_fails_on_all_ranks) {
     const Status status = comm.split(0, 0, {.name = "part"}).status();
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(status.message(), HasSubstr("ncclCommSplit"));
+  });
+}
+
+TEST_F(DeviceGroups, a_rank_whose_device_fails_in_a_split_fails_all_ranks) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    ASSERT_EQ(count(comm, on), 2);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) runtime().fail_next("create_stream", Status(StatusCode::kResourceExhausted, "no stream"));
+    ASSERT_TRUE(comm.barrier().ok());
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = comm.split(0, 0, {.name = "part"}).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("no stream"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  });
+}
+
+/// Closing between the two steps of a split or shrink: the second finds no communicator.
+TEST_F(DeviceGroups, a_group_that_closes_during_a_split_or_shrink_is_not_used) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    Communicator part = **comm.split(0, 0, {.name = "part"});
+    ASSERT_EQ(count(comm, on), 2);
+    const std::shared_ptr<comm::Group> group = comm.group();
+    if (comm.rank() == 0) {
+      comm.close();
+      const Status split = group->device_channel().split(0, 0, nullptr, Deadline::in(std::chrono::seconds(20)));
+      EXPECT_EQ(split.code(), StatusCode::kClosed) << split.to_string();
+    }
+    // The other rank fails as well, because no rank is lost.
+    group->device_channel().shrink({}, *part.group(), Deadline::in(std::chrono::seconds(20)));
+    EXPECT_EQ(count(part, on), 2);
   });
 }
 

@@ -116,6 +116,30 @@ TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
   });
 }
 
+TEST_F(DeviceStreams, a_call_started_beside_a_capture_that_holds_started_calls_is_rejected) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32), other(on, of(1), DType::kFloat32);
+    const Stream beside = runtime().create_stream(on.device, false).value();
+    const Call captured = Call::all_reduce(sum.buffer(), sum.buffer(), ReduceOp::kSum),
+               outside = Call::all_reduce(other.buffer(), other.buffer(), ReduceOp::kSum);
+    ASSERT_TRUE(comm.run(captured, {.stream = on.stream}).ok());  // connects
+    on.synchronize();
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    Work work = comm.start(captured, {.stream = on.stream});
+    const Status rejected = comm.start(outside, {.stream = beside}).wait();
+    EXPECT_EQ(rejected.code(), StatusCode::kWrongState) << rejected.to_string();
+    EXPECT_THAT(rejected.message(), HasSubstr("start this one after that"));
+    ASSERT_TRUE(work.block(on.stream).ok());
+    const Result<testing::Graph> graph = runtime().end_capture(on.device, on.stream);
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
+    EXPECT_EQ(sum.values<float>(), of(4));
+    EXPECT_TRUE(comm.start(outside, {.stream = beside}).wait().ok());
+    EXPECT_EQ(other.values<float>(), of(2));
+    EXPECT_TRUE(runtime().destroy_stream(on.device, beside).ok());
+  });
+}
+
 TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_rejected_and_the_group_stays_usable) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray sum(on, of(1), DType::kFloat32);
@@ -171,6 +195,28 @@ TEST_F(DeviceStreams, a_launch_whose_peer_closed_ends_with_the_group) {
     EXPECT_EQ(comm.state(), CommunicatorState::kFailed);
     EXPECT_THAT(comm.status().message(), HasSubstr("rank 1 aborted"));
   });
+}
+
+TEST_F(DeviceStreams, a_revoked_communicator_whose_calls_are_in_graphs_is_not_freed) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());  // connects
+    on.synchronize();
+    const device::Graph graph =
+        runtime()
+            .capture(on.device, on.stream, [&] { return comm.all_reduce(sum.buffer(), ReduceOp::kSum, options); })
+            .value();
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) comm.abort("enough");
+    while (comm.barrier().ok()) {
+    }
+    comm.close();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a thread of its own would free it
+    EXPECT_EQ(testing::calls_of("ncclCommAbort"), 0);
+    EXPECT_TRUE(runtime().destroy_graph(graph).ok());
+  });
+  EXPECT_EQ(testing::calls_of("ncclCommRevoke"), 2);
 }
 
 TEST_F(DeviceStreams, closing_waits_for_work_in_streams) {

@@ -1,11 +1,13 @@
 // NCCL's calls block: which threads make them, and how a call that waits for a rank that never arrives ends.
 #include <gmock/gmock.h>
+#include <pthread.h>
 
 #include <functional>
 #include <optional>
 #include <thread>
 
 #include "accord/nccl.hpp"
+#include "comm/nccl/connection.hpp"
 #include "conformance/comm/device_suite.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "conformance/comm/other_nccl.hpp"
@@ -41,6 +43,11 @@ class NcclCalls : public testing::HostDevices {
   }
   static void await_blocked_call() {
     while (testing::blocked_threads() == 0) std::this_thread::yield();
+  }
+  /// For threads that abort communicators.
+  static void await_communicators() {
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (testing::live_nccl().communicators > 0 && std::chrono::steady_clock::now() < late) std::this_thread::yield();
   }
   static std::chrono::milliseconds since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
@@ -152,7 +159,7 @@ TEST_F(NcclCalls, an_abort_from_another_thread_ends_a_call_that_blocks_in_nccl) 
   for (const int version : {22907, 22700}) {  // the latter cannot be revoked
     SCOPED_TRACE(version);
     const testing::OtherNccl other(version);
-    on_ranks(2, [version](Communicator& comm, const OnDevice& on) {
+    on_ranks(2, [](Communicator& comm, const OnDevice& on) {
       connect_and_hang(comm, on);
       const DeviceArray values = ones(on);
       if (comm.rank() == 1) {
@@ -171,10 +178,9 @@ TEST_F(NcclCalls, an_abort_from_another_thread_ends_a_call_that_blocks_in_nccl) 
       EXPECT_THAT(status.message(), HasSubstr("enough"));
       EXPECT_LT(since(begin), std::chrono::seconds(10));
       on.synchronize();
-      if (version == 22907) {
-        EXPECT_EQ(testing::aborts_during_calls(), 0);
-      }
     });
+    await_communicators();
+    EXPECT_EQ(testing::aborts_during_calls(), 0);
     testing::reset_nccl();
   }
 }
@@ -223,8 +229,22 @@ TEST_F(NcclCalls, an_abort_ends_an_initialization_that_hangs) {
       const DeviceArray values = ones(on);
       abort_while_hanging(comm, [&] { return comm.run(sum(values), {.stream = on.stream}); });
     });
+    await_communicators();
+    EXPECT_EQ(testing::aborts_during_calls(), 0);
     testing::reset_nccl();
   }
+}
+
+TEST_F(NcclCalls, a_first_message_of_ranks_that_cannot_connect_fails_on_both_with_the_reason) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 0) testing::fail_next("ncclGetUniqueId", nccl::ncclSystemError);
+    const auto begin = std::chrono::steady_clock::now();
+    const Call call = comm.rank() == 0 ? Call::send(values.buffer(), 1) : Call::recv(values.buffer(), 0);
+    const Status status = comm.run(call, {.stream = on.stream});
+    EXPECT_THAT(status.to_string(), HasSubstr("ncclGetUniqueId"));
+    EXPECT_LT(since(begin), std::chrono::seconds(20));
+  });
 }
 
 TEST_F(NcclCalls, an_abort_ends_a_split_that_hangs) {
@@ -279,6 +299,58 @@ TEST_F(NcclCalls, several_communicators_are_destroyed_at_the_same_time) {
     busy.release();
     ASSERT_TRUE(work.wait().ok());
   });
+}
+
+/// As long as it exists, no thread can be started: the default stack does not fit into the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t huge;
+    EXPECT_EQ(pthread_attr_init(&huge), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    (void)pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    (void)pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_ = {};
+};
+
+TEST_F(NcclCalls, a_thread_that_cannot_be_started_is_an_error_and_the_communicator_can_be_ended_later) {
+  using comm::nccl::Connection;
+  const auto no_check = [](std::string_view) { return Status(); };
+  const comm::nccl::Place place{
+      .library = **comm::nccl::library(), .runtime = runtime(), .device = {DeviceType::kCuda, 0}};
+  comm::nccl::UniqueId id = {};
+  ASSERT_EQ(place.library.call.GetUniqueId(&id), comm::nccl::kSuccess);
+  {
+    const NoThreads none;
+    const auto refused = Connection::create(place);
+    refused->begin_connecting(id, 0, 1, {});
+    EXPECT_EQ(refused->finish_connecting(no_check).code(), StatusCode::kResourceExhausted);
+  }
+  const auto connection = Connection::create(place);
+  connection->begin_connecting(id, 0, 1, {});
+  ASSERT_TRUE(connection->finish_connecting(no_check).ok());
+  {
+    const NoThreads none;
+    const Status refused = connection->run(
+        "CommCount", [](auto*) { return 0; }, no_check);
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+    connection->begin_destroying();
+    connection->end(Connection::Rest::kNone);
+  }
+  EXPECT_EQ(testing::live_nccl().communicators, 1);
+  connection->end(Connection::Rest::kNone);
+  await_communicators();
+  EXPECT_EQ(testing::calls_of("ncclCommAbort"), 1);
 }
 
 TEST_F(NcclCalls, a_borrowed_communicator_that_is_not_blocking_makes_calls) {

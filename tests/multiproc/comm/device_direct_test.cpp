@@ -1,7 +1,11 @@
 // Plans that read and write the buffers of other processes in windows.
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <optional>
 #include <random>
+#include <thread>
 
 #include "accord/device_window.hpp"
 #include "device/nccl_control.hpp"
@@ -97,6 +101,47 @@ TEST_F(DeviceDirectProcesses, without_nccl_a_window_that_cannot_be_shared_is_ref
     EXPECT_THAT(status.message(), ::testing::HasSubstr("only allocations of 65536 bytes and more can be shared"));
     EXPECT_EQ(comm.device_window(comm.rank() == 0 ? 8192 : 4096, on.device).status().code(), StatusCode::kMismatch);
     EXPECT_TRUE(comm.device_window(8192, on.device).ok()) << "the group stays usable";
+  });
+}
+
+TEST_F(DeviceDirectProcesses, a_message_to_or_from_a_rank_without_nccl_fails_on_both_ranks) {
+  for (const int lacking : {0, 1})
+    on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+      if (comm.rank() == lacking) lack_nccl();
+      const DeviceArray values(on, std::vector<float>(100), DType::kFloat32);
+      const Call call = comm.rank() == 0 ? Call::send(values.buffer(), 1) : Call::recv(values.buffer(), 0);
+      const Status status = comm.run(call, {.stream = on.stream});
+      EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.to_string();
+      EXPECT_THAT(status.message(), ::testing::HasSubstr("is NCCL 2.17.0, older than"));
+    });
+}
+
+TEST_F(DeviceDirectProcesses, a_forked_child_does_not_close_its_parents_channel) {
+  on_ranks(2, directly("two_shot_zero_copy"), [&](Communicator& comm, const OnDevice& on) {
+    std::optional<DeviceWindow> window = comm.device_window(kWindowBytes, on.device).value();
+    check_sums(comm, on, *window);
+    EXPECT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until no thread of accord's has the group
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(20);
+        window.reset();
+        { const Communicator last = std::move(comm); }
+        ::_exit(0);
+      }
+      int status = -1;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    EXPECT_TRUE(comm.barrier().ok());
+    const Buffer sum = window->buffer(100, DType::kFloat32);
+    // Rank 1 calls first, before a rank that seems to have left if the child has closed its channel.
+    while (comm.rank() == 0 && board_->ready == 0) std::this_thread::yield();
+    EXPECT_TRUE(comm.all_reduce(sum, ReduceOp::kSum, {.stream = on.stream}).ok());
+    board_->ready = 1;
+    on.synchronize();
+    check_sums(comm, on, *window);
   });
 }
 

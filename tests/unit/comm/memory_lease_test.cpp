@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 
+#include "comm/progress.hpp"
 #include "ranks/process_ranks.hpp"
 
 namespace accord::comm {
@@ -77,6 +78,21 @@ TEST(MemoryLease, a_forked_child_of_its_holder_does_not_prolong_it) {
   lease.reset();
   EXPECT_TRUE(leases.have_ended());
   child.kill(0, SIGKILL);
+}
+
+TEST(MemoryLease, a_forked_child_of_its_holder_does_not_end_it) {
+  ASSERT_TRUE(ProgressThread::start().ok());  // as with any group; it counts forks
+  MemoryLeases leases = MemoryLeases::create().value();
+  std::optional<MemoryLease> lease = MemoryLease::take(leases.name()).value();
+  leases.accept();
+  testing::ProcessRanks child(1, [&](Rank) -> int {
+    lease.reset();
+    return 0;
+  });
+  EXPECT_EQ(child.wait_all(Deadline::in(std::chrono::seconds(20))), std::vector<int>(1, 0));
+  EXPECT_FALSE(leases.have_ended());
+  lease.reset();
+  EXPECT_TRUE(leases.have_ended());
 }
 
 TEST(MemoryLease, memory_is_released_after_the_last_lease_and_only_once) {
