@@ -92,6 +92,36 @@ TEST(DevicePlanLimits, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   }
 }
 
+// Rank 0 has given its data to rank 1 and waits for rank 2 when its waits end. Two more calls are in its stream, of
+// which the second one uses the same scratch again.
+TEST(DevicePlanLimits, kernels_behind_an_aborted_one_leave_the_memory_of_its_round_alone) {
+  constexpr std::size_t kCount = 30;
+  DeviceRanks ranks(3, 1, 64 << 10);
+  const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "one_shot").value(),
+                                          topology::Topology::uniform(3), {.collective = Collective::kAllReduce})
+                              .value();
+  std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+  const auto launch = [&](int rank, float value) {
+    inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, value), DType::kFloat32));
+    outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 7.0F), DType::kFloat32));
+    ASSERT_TRUE(ranks
+                    .launch(plan, rank, {.collective = Collective::kAllReduce, .count = kCount},
+                            inputs.back()->buffer().data, outputs.back()->buffer().data)
+                    .ok());
+  };
+  launch(0, 1.0F);
+  ranks.end_waits(0);
+  ranks.on(0).synchronize();
+  launch(0, 100.0F);
+  launch(0, 200.0F);
+  for (const std::unique_ptr<DeviceArray>& output : outputs)
+    EXPECT_EQ(output->values<float>(), std::vector<float>(kCount, 7.0F));
+  launch(1, 1.0F);
+  launch(2, 1.0F);
+  EXPECT_EQ(outputs[3]->values<float>(), std::vector<float>(kCount, 3.0F));
+  EXPECT_EQ(outputs[4]->values<float>(), std::vector<float>(kCount, 3.0F));
+}
+
 TEST(DevicePlanLimits, large_calls_use_more_blocks) {
   const auto blocks_for = [](Collective collective, const char* name, std::size_t count, int instances) {
     const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(collective, name).value(),
