@@ -9,6 +9,8 @@
 
 #include "exec/device/device_plan.hpp"
 #include "plan/algorithms.hpp"
+#include "plan/builder.hpp"
+#include "plan/verifier.hpp"
 #include "unit/exec/device_ranks.hpp"
 
 namespace accord::testing {
@@ -140,6 +142,34 @@ TEST(DevicePlanLimits, large_calls_use_more_blocks) {
   EXPECT_EQ(blocks_for(Collective::kAllReduce, "packet", 100, 32), 1);
   EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB / 4, 32), 16) << "of each rank";
   EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB, 32), 32);
+}
+
+// Rank 1 has fewer lanes than rank 0; both need the same instances.
+TEST(DevicePlanLimits, the_blocks_of_all_lanes_are_limited) {
+  const auto lower_with = [](int lanes, int rank, std::size_t count, int instances) {
+    plan::PlanBuilder builder("many_lanes", {.collective = Collective::kBroadcast}, 2,
+                              {.input_chunks = lanes, .output_chunks = lanes, .scratch_chunks = lanes});
+    for (int lane = 0; lane < lanes; ++lane) {
+      builder.on(0)
+          .lane(lane)
+          .copy(plan::input(0, lane), {plan::scratch(0, lane), plan::output(0, lane)})
+          .signal(1, lane);
+      builder.on(1).wait(0, lane).copy(plan::scratch(0, lane), {plan::output(1, lane)});
+    }
+    const plan::Plan plan = std::move(builder).build().value();
+    const exec::RequestRecord request{.collective = Collective::kBroadcast, .dtype = DType::kFloat32, .count = count};
+    return exec::lower_for_device(plan, rank, exec::device_layout(2, instances, 1 << 20), request,
+                                  {DType::kFloat32, plan::bounds_of(plan, count, 4)})
+        .value();
+  };
+  constexpr std::size_t kSmall = 200'000, kLarge = 4'000'000;
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(lower_with(8, rank, kSmall, 32).instances, 2) << "16 blocks";
+    EXPECT_EQ(lower_with(8, rank, kLarge, 32).instances, 4) << "32 blocks";
+    EXPECT_EQ(lower_with(3, rank, kLarge, 4).instances, 1) << "3 blocks";
+    EXPECT_EQ(lower_with(8, rank, kSmall, 4).instances, 1) << "never less than one";
+  }
+  EXPECT_EQ(lower_with(8, 0, kSmall, 32).program.lanes, 8);
 }
 
 TEST(DevicePlanLimits, plans_that_devices_do_not_support_are_rejected) {
